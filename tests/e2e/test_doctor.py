@@ -224,7 +224,7 @@ def test_a_field_of_the_csi_driver_is_wrong(patient: Patient) -> None:
     faults = patient.faults()
 
     assert list(faults) == ["csidriver"]
-    assert "storageCapacity is false, and has to be true" in faults["csidriver"]
+    assert "storageCapacity is false, must be true" in faults["csidriver"]
     patient.apply()
     patient.until_green()
 
@@ -257,7 +257,7 @@ def test_a_rule_is_missing(patient: Patient) -> None:
     faults = patient.faults()
 
     assert list(faults) == ["access"]
-    assert "tonnage-node: it may not " in faults["access"]
+    assert "tonnage-node: it lacks permission to " in faults["access"]
     assert "create persistentvolumes" in faults["access"]
     patient.apply()
     patient.until_green()

@@ -1,4 +1,4 @@
-"""The objects that a box starts with: its drivers, classes and namespace. Those that are there are left as they are."""
+"""Initial objects of a box: drivers, classes and namespace. Existing objects are not changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tonnage.kube.client import Client
 
 PMEM_CSI = "pmem-csi.intel.com"
 COMPAT = {"pmem-csi": PMEM_CSI}
-"""Word on the command line -> driver name that is served beside our own."""
+"""Word on the command line -> driver name that is served in addition to our own."""
 
 _DRIVER = {
     "attachRequired": False,
@@ -27,7 +27,7 @@ _DRIVER = {
 
 
 async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[str]) -> None:
-    """Make what the box needs. pools: their names, the default one first. May be repeated."""
+    """Create the box's objects. pools: their names, the default one first. Idempotent."""
     await ensure_drivers(client, [names.DRIVER, *(COMPAT[word] for word in compat)])
     default = {names.DEFAULT_CLASS: "true"}
     await _ensure(client, STORAGE_CLASSES, names.SCRATCH_CLASS, storage_class(names.DRIVER, annotations=default))
@@ -45,7 +45,7 @@ def class_of(pool: str) -> str:
 
 
 async def ensure_drivers(client: Client, drivers: Sequence[str]) -> None:
-    """Make the namespace of our objects, and CSIDrivers of these names. May be repeated."""
+    """Make the namespace of our objects, and CSIDrivers of these names. Idempotent."""
     await _ensure(client, NAMESPACES, names.SYSTEM_NAMESPACE, {})
     for driver in drivers:
         await _ensure(client, CSI_DRIVERS, driver, {"spec": _DRIVER})
@@ -83,7 +83,7 @@ def storage_class(
 
 
 async def _ensure(client: Client, kind: Kind[KubeObject] | Kind[Any], name: str, body: dict[str, Any]) -> None:
-    """Create the object; one that is there is left as its users have made it."""
+    """Create the object; an existing one is not changed."""
     metadata = {**body.get("metadata", {}), "name": name}
     with suppress(ApiAlreadyExists):
         await client.create(kind, {**body, "metadata": metadata})

@@ -1,4 +1,4 @@
-"""What a killed box leaves on the machine, and how it is put away: processes, mounts, loop devices, files."""
+"""Cleanup of leftovers of a killed box: processes, mounts, loop devices, files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def leftovers(data: DataFolder) -> list[str]:
 
 def clean(data: DataFolder) -> None:
     """End containers, unmount and detach everything of a cluster that no longer runs. Volumes stay, and so do mounts
-    that are not the cluster's, wherever they are. May be repeated.
+    that are not the cluster's, wherever they are. Idempotent.
 
     Raises HostError naming what could not be put away; everything else is.
     """
@@ -45,7 +45,7 @@ def clean(data: DataFolder) -> None:
             asyncio.run(_end_containers(node / "kubelet"))
         except TonnageError as failure:
             reasons.append(str(failure))
-    for target in reversed(list(_mounts(data))):  # what was mounted last lies on top
+    for target in reversed(list(_mounts(data))):  # the latest mount is on top
         try:
             mount.umount(target)
         except TonnageError as failure:
@@ -62,7 +62,7 @@ def clean(data: DataFolder) -> None:
 
 
 def _left_at_last(data: DataFolder) -> list[str]:
-    """What is left after the kernel had time: it frees a loop device a moment after its last umount."""
+    """Leftovers after a delay: the kernel frees a loop device a moment after its last umount."""
     for pause in _PAUSES:
         if not _loops_left(data):
             break
@@ -75,7 +75,7 @@ def _loops_left(data: DataFolder) -> bool:
 
 
 def remove(data: DataFolder) -> None:
-    """clean(), then remove the data folder and the cluster's part of pools elsewhere. May be repeated.
+    """clean(), then remove the data folder and the cluster's part of pools elsewhere. Idempotent.
 
     Raises Precondition when something that is not the cluster's is mounted where it would be removed, or when a pool
     elsewhere has volumes of another cluster, HostError.
@@ -120,7 +120,7 @@ async def _end_containers(kubelet: Path) -> None:
 
 
 def _cluster(data: DataFolder) -> str:
-    """The cluster's uid, "" where its database cannot tell."""
+    """The cluster's uid, "" if its database does not have it."""
     query = "SELECT data FROM objects WHERE collection = 'namespaces' AND name = 'kube-system'"
     try:
         with closing(sqlite3.connect(f"{data.state.absolute().as_uri()}?mode=ro", uri=True)) as state:
@@ -131,7 +131,7 @@ def _cluster(data: DataFolder) -> str:
 
 
 class _Owned(msgspec.Struct):
-    """What is looked for in the record of a volume or snapshot, or of a disk that is a volume."""
+    """Fields read from the record of a volume or snapshot, or of a disk that is a volume."""
 
     owner: dict[str, str] = {}
     volume: _Owned | None = None
@@ -175,7 +175,7 @@ def _erase(pool: Path, *, used: bool = True) -> None:
 
 
 def _holds_data(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry of a pool's folder is or has a volume or snapshot; records are beside their images."""
+    """Whether an entry of a pool's folder is or has a volume or snapshot; records are next to their images."""
     if entry.name == SNAPSHOTS:
         return any(not name.startswith(".") for name in os.listdir(entry))
     return not entry.name.startswith(".") and entry.name not in IMAGE_FILES

@@ -1,4 +1,4 @@
-"""The box: a whole cluster in one process. Composition only; what the parts do is said in their own files."""
+"""The box: a whole cluster in one process. It composes the parts and holds no logic of theirs."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ _STOP_SECONDS = 4.0
 REPORT_WAITS_AFTER = 5.0
 """Seconds between two reports of what a start waits for."""
 _EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
-"""Addresses to listen on that nobody can connect to -> how they stand in a URL."""
+"""Wildcard addresses to listen on -> the address to connect to, as in a URL."""
 
 
 class Box:
-    """start(), then wait() or whatever you like, then stop(). progress(what, detail) is told what is ready, waiting(for
-    what) what a start that takes long waits for.
+    """A cluster in one process. Call start(), then wait() or anything else, then stop().
 
-    port 0: any free one. kubeconfig: a second place to write it to. max_pods: what a node takes. recover: where the
-    database is lost or damaged, begin with an empty cluster; volumes stay and are orphans.
+    progress(what, detail) reports each part that is ready; waiting(for what) reports why a slow start waits.
+    port 0: any free one. kubeconfig: a second path to write it to. max_pods: pods per node. recover: where the database
+    is
+    lost or damaged, begin with an empty cluster; volumes stay and are orphans.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Box:
 
     @property
     def capacity(self) -> str:
-        """How room is published, "tiers" or "exact": how many nodes there will be is known."""
+        """How capacity is published, "tiers" or "exact", from the known number of nodes."""
         chosen = self.plan.settings.capacity
         return chosen if chosen != "auto" else "tiers" if len(self.plan.nodes) > tier.AUTO_ABOVE else "exact"
 
@@ -107,7 +108,7 @@ class Box:
         self._tasks.start(keep_trimmed(), "memory")
 
     async def _report_waits(self) -> None:
-        """Report what start() waits for, once and whenever it is something else."""
+        """Report what start() waits for, once and on each change."""
         reported = ""
         while True:
             await asyncio.sleep(REPORT_WAITS_AFTER)
@@ -224,7 +225,7 @@ class Box:
         await ended.wait()
 
     async def stop(self) -> None:
-        """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. May be repeated.
+        """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. Idempotent.
 
         A start() that did not come to its end leaves nothing that it made: no folder, and no new cluster. Where volumes
         were made meanwhile, as the API server serves before all nodes are ready, everything stays.

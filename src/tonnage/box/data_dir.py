@@ -1,4 +1,4 @@
-"""The box's data folder: whose it is, who uses it, where things lie in it.
+"""Data folder of a box: its marker, its lock, and the paths in it.
 
     <data>/tonnage.json        marks the folder as ours: format version and the cluster's settings
     <data>/lock                held (flock) by the process that runs the cluster; its pid inside
@@ -7,7 +7,7 @@
     <data>/nodes/<node>/kubelet        as /var/lib/kubelet of a real node
     <data>/nodes/<node>/pools/<pool>   the volumes
 
-Sockets lie in a runtime folder of their own, since a unix socket's path may have 107 bytes at most.
+Sockets are in a runtime folder of their own, because a unix socket's path may have 107 bytes at most.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONGEST_BELOW = 45  # what is put behind the folder's path, at most: <node>/reg
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a cluster was made with; kept so that `tonnage up` alone starts it again as it was."""
+    """Settings of a cluster, stored so that `tonnage up` without options starts the same cluster again."""
 
     nodes: int = 1
     pools: list[str] = []
@@ -83,7 +83,7 @@ def missing(folder: Path) -> list[Path]:
 
 
 def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders, the deepest first, up to the first one that holds anything."""
+    """Remove empty folders, the deepest first, up to the first that is not empty."""
     for folder in folders:
         try:
             folder.rmdir()
@@ -94,7 +94,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 class DataFolder:
-    """One data folder. open() takes it for this process; everything else needs no lock."""
+    """One data folder. open() takes its lock for this process; everything else needs no lock."""
 
     def __init__(self, path: Path) -> None:
         absolute = Path(os.path.abspath(path))
@@ -122,11 +122,14 @@ class DataFolder:
         return short_enough(self.path / "run", base / f"tonnage-{digest}")
 
     def exists(self) -> bool:
-        """Whether a cluster of ours lies here."""
+        """Whether this folder has a cluster of tonnage."""
         return self._marker.exists()
 
     def settings(self) -> Settings | None:
-        """The settings kept here, or None in a fresh folder. Raises Invalid when the folder is somebody else's."""
+        """The stored settings, or None in a fresh folder.
+
+        Raises Invalid when the folder is not a tonnage data folder.
+        """
         marker = self._read()
         return marker.settings if marker is not None else None
 
@@ -164,7 +167,7 @@ class DataFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._take()
-            self._check_ours()  # again: until now another process may have changed what lies there
+            self._check_ours()  # again: until now another process may have changed the folder
             self.path.chmod(0o700)
             self.is_new = not self.exists()
             if self.is_new:
@@ -203,8 +206,8 @@ class DataFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep every other process out while the body runs. Raises Busy when somebody uses the folder."""
-        with suppress(OSError):  # on a read-only disk nobody can take it
+        """Lock the folder while the body runs. Raises Busy when another process uses it."""
+        with suppress(OSError):  # on a read-only disk no process can lock it
             self._take(running=False)
         try:
             yield
@@ -260,7 +263,7 @@ class DataFolder:
             ) from failure
 
     def close(self) -> None:
-        """Give the folder back. May be repeated."""
+        """Give the folder back. Idempotent."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -311,10 +314,7 @@ class DataFolder:
             remove_empty(self._made)
 
     def purge(self) -> None:
-        """Remove the folder with everything in it. The caller has unmounted what was mounted below it.
-
-        Raises Invalid when the folder is not ours, HostError.
-        """
+        """Remove the folder with all its content. The caller has unmounted everything below it."""
         self._check_ours()
         if not self.exists():
             return
@@ -325,7 +325,7 @@ class DataFolder:
     def _empty(self, keep: Sequence[Path] = ()) -> None:
         last = (self._marker, self._lock_file)  # a purge that is killed can be repeated, and is alone until its end
         try:
-            # The database goes after what says that there was one: else the next start takes it for lost.
+            # Delete the database last: if other content outlives it, the next start reports the database as lost.
             for entry in sorted(self.path.iterdir(), key=lambda entry: (entry.name.startswith(self.state.name), entry)):
                 if entry not in (*last, *keep) and entry.name != _LOST:
                     tree.remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

@@ -1,4 +1,4 @@
-"""CSI drivers of others in the box: which socket serves which node, and their registration with its kubelet."""
+"""External CSI drivers of a box: sockets of each node, and registration with its kubelet."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _parse(text: str, nodes: Sequence[str]) -> tuple[str, Path]:
 
 
 class ExternalRegistrar:
-    """What node-driver-registrar does: registers the driver behind a CSI socket with the kubelet of its node.
+    """Registers the driver behind a CSI socket with its node's kubelet, as node-driver-registrar does.
 
-    taken: names that other drivers of the node have. A driver that does not answer yet is asked again, for ever.
+    taken: names that other drivers of the node have. A driver that does not answer yet is retried without limit.
     """
 
     def __init__(self, socket: Path, registry: Path, *, taken: Sequence[str], clock: Clock) -> None:
@@ -67,7 +67,7 @@ class ExternalRegistrar:
         self._registration: Registration | None = None
 
     async def run(self) -> None:
-        """Returns when the driver's registration socket is there, or when it can never be: then the log says why."""
+        """Wait for the driver's registration socket. Returns, with a log entry, when it can never exist."""
         client = CsiClient(self.socket)
         try:
             name = await self._name(client)
@@ -80,7 +80,7 @@ class ExternalRegistrar:
             client.close()
 
     async def stop(self) -> None:
-        """Withdraw the registration; the driver itself goes on. May be repeated."""
+        """Withdraw the registration; the driver itself runs on. Idempotent."""
         registration, self._registration = self._registration, None
         if registration is not None:
             await registration.stop()

@@ -32,12 +32,14 @@ _READY_SECONDS = 30.0
 
 
 class BoxNode:
-    """open() and start() bring the node up, published() waits for its capacity, stop() takes everything down.
+    """A node: open() and start() bring it up, published() waits for its capacity, stop() takes everything down.
 
-    drivers: names of our own. endpoints: CSI sockets of others; the agent serves them as it serves ours.
-    sources: folders whose content new volumes may get. former_clusters: uids of clusters that the data folder had
-    before. capacity: how room is published, "tiers" or "exact".
-    starvation_guard: reschedules of a pod after which a node reserves capacity for it; 0 for never.
+    drivers: names of our own. endpoints: CSI sockets of external drivers; the agent serves them as it serves ours.
+    sources: folders from which new volumes may be populated. former_clusters: uids of earlier clusters of the data
+    folder.
+    capacity: how capacity is published, "tiers" or "exact". hold_back: reschedules after which the node reserves
+    capacity
+    for a pod (starvation guard).
     """
 
     def __init__(
@@ -135,7 +137,7 @@ class BoxNode:
             self._running.result()
 
     def waits_for(self) -> list[str]:
-        """What start() and published() wait for, empty when the node is ready."""
+        """What start() and published() wait for; empty when the node is ready."""
         if self._running is None:
             return [f"node {self.name}: the driver and its pools"]
         if not self.kubelet.ready.is_set():
@@ -146,13 +148,13 @@ class BoxNode:
         return []
 
     async def _run_kubelet(self) -> None:
-        """A failure before it is ready is start()'s to report; later ones are logged, and it begins anew."""
+        """Run the kubelet. start() reports a failure before it is ready; later failures are logged, and it restarts."""
         try:
             await self.kubelet.run()
         except Exception:
             if not self.kubelet.ready.is_set():
                 raise
-            log.exception("kubelet failed, starting it again node=%s", self.name)
+            log.exception("kubelet failed, restarting it node=%s", self.name)
             await supervise(f"kubelet {self.name}", self.kubelet.run)
 
     def _link_registry(self) -> None:
@@ -160,12 +162,12 @@ class BoxNode:
         usual = self._usual_registry
         usual.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if usual.is_dir() and not usual.is_symlink():
-            return  # somebody made it and may have put things there
+            return  # it existed before and may have content
         usual.unlink(missing_ok=True)
         usual.symlink_to(self._registry)
 
     async def published(self) -> None:
-        """Return when the node has said what room each class has. Raises HostError after 30 s."""
+        """Wait until the node has published capacity for each class. Raises HostError after 30 s."""
         done = asyncio.Event()
 
         def look(_old: CSIStorageCapacity | None, _new: CSIStorageCapacity | None) -> None:
@@ -179,7 +181,7 @@ class BoxNode:
             await asyncio.wait_for(done.wait(), _READY_SECONDS)
         except TimeoutError:
             missing = ", ".join(sorted(self._unpublished()))
-            raise HostError(f"node {self.name} says nothing of classes {missing}: see the log") from None
+            raise HostError(f"node {self.name} publishes no capacity for classes {missing}: see the log") from None
 
     def _unpublished(self) -> set[str]:
         """Classes of this node's drivers for which it has published nothing."""
@@ -194,9 +196,9 @@ class BoxNode:
         return classes
 
     async def stop(self, *, seconds: float, is_up: bool = True) -> None:
-        """End containers, unmount, close the pools. May be repeated.
+        """End containers, unmount, close the pools. Idempotent.
 
-        What the kubelet has not taken down after so many seconds is left to debris.clean(). is_up: whether the cluster
+        The kubelet has so many seconds; cleanup.clean() removes what is left then. is_up: whether the cluster
         was up; else has_new_volumes is set.
         """
         try:

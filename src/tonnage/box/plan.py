@@ -1,4 +1,4 @@
-"""What a box is going to be, checked before anything is touched: its nodes, their pools, what the machine must have."""
+"""Plan of a box, checked before anything is touched: nodes, pools, requirements of the machine."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ _WAY_OUT = "run it as root, or try it without: --pool fake --runtime none"
 
 @dataclass(frozen=True)
 class BoxPlan:
-    """A box that can be started. settings: what is kept in the data folder; nodes: name -> its pools; endpoints:
-    name -> CSI sockets of drivers that are not ours."""
+    """A box that can be started.
+
+    settings: to be stored in the data folder; nodes: name -> its pools; endpoints: name -> CSI sockets of external
+    drivers.
+    """
 
     settings: Settings
     nodes: dict[str, list[PoolConfig]]
@@ -51,7 +54,7 @@ def _size(pool: PoolConfig) -> str:
 def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpoints: Sequence[str] = ()) -> BoxPlan:
     """Check the settings against the machine, the data folder and the disks below the pools.
 
-    pool_size: for pools that give no size of their own. csi_endpoints: `[NODE=]SOCKET`, not kept. Raises
+    pool_size: for pools that give no size of their own. csi_endpoints: `[NODE=]SOCKET`, not stored. Raises
     Invalid (a setting), HostError (the machine lacks something).
     """
     templates = _templates(settings, pool_size)
@@ -70,7 +73,7 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
 
 
 def what_stays(settings: Settings | None) -> str:
-    """What is there when the cluster has ended, as the subject and verb of a sentence."""
+    """What remains after the cluster has ended, as subject and verb of a sentence."""
     pools = _templates(settings or Settings(), "")
     fakes = [pool.name for pool in pools if pool.kind == "fake"]
     if not fakes:
@@ -90,7 +93,7 @@ def _about_fakes(pools: Sequence[PoolConfig]) -> list[str]:
 
 
 def kept_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
-    """Node -> pools of the cluster that lies in a data folder; nothing is checked. Raises NotFound."""
+    """Node -> pools of the cluster in a data folder; checks nothing. Raises NotFound."""
     settings = data.settings()
     if settings is None:
         raise NotFound(f"{no_cluster(data.path)}; name its folder with --data")
@@ -137,7 +140,7 @@ def _too_small(size: int) -> str:
 
 
 def _check_new(data: DataFolder, pools: list[PoolConfig]) -> None:
-    """What pools may not be from now on; those that a cluster was made with stay as they are. Raises Invalid."""
+    """Check rules for new pools; pools of an existing cluster stay as they are. Raises Invalid."""
     settings = data.settings()
     kept = {pool_config.parse(text).name for text in (settings.pools if settings else ())}
     for number, pool in enumerate(pools):
@@ -170,7 +173,7 @@ def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
 
 
 def check_programs(runtime: str, pools: Sequence[PoolConfig]) -> None:
-    """What the kernel and the machine's packages must have. Raises HostError."""
+    """Check the kernel's features and the machine's programs. Raises HostError."""
     real = [pool.kind for pool in pools if pool.kind != "fake"]
     looped = [kind for kind in real if kind in ("image", "btrfs")]
     if runtime == "bwrap" and shutil.which("bwrap") is None:

@@ -1,4 +1,4 @@
-"""`python -m tonnage.cli` is `tonnage`."""
+"""Entry point of `python -m tonnage.cli`, the same as `tonnage`."""
 
 import sys
 

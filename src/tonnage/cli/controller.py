@@ -1,4 +1,4 @@
-"""`tonnage controller`: the duties of a Kubernetes cluster that no node can have, in the foreground."""
+"""`tonnage controller`: cluster-wide control loops of an installation on Kubernetes, in the foreground."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tonnage.controller.app import ControllerConfig, ControllerProcess
 from tonnage.errors import Invalid
 
 CAPACITY_HELP = (
-    "how room is published: exact, one object for each node and class; tiers, by labels of the nodes that have plenty;"
+    "how capacity is published: exact, one object for each node and class; tiers, by node labels;"
     f" auto (default): tiers on more than {tier.AUTO_ABOVE} nodes"
 )
 
 EVICT_HELP = (
-    f"evict pods whose inline volume does not fit on their node, where pod or namespace have {names.EVICT_UNFIT}=true"
-    " and a controller makes another"
+    f"evict pods whose inline volume does not fit on their node, if pod or namespace has {names.EVICT_UNFIT}=true"
+    " and a controller replaces the pod"
 )
 
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     replica.add_arguments(parser)
     parser.add_argument(
         "--driver", action="append", default=[], metavar="NAME=TOPOLOGY_KEY",
-        help=f"another CSI driver that the agents serve, beside {names.DRIVER}; repeatable",
+        help=f"another CSI driver that the agents serve, in addition to {names.DRIVER}; repeatable",
     )  # fmt: skip
     parser.add_argument("--capacity", default=tier.MODES[0], choices=tier.MODES, help=CAPACITY_HELP)
     parser.add_argument("--evict-unfit", action="store_true", help=EVICT_HELP)
@@ -37,15 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_template_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that tell an autoscaler of nodes to come."""
+    """Add the options for template nodes of an autoscaler."""
     parser.add_argument(
         "--node-group-label", action="append", default=[], metavar="LABEL",
-        help="a label that tells a node's group: what a new node of it will have is learned and published for the"
+        help="a label whose value is a node's group: the capacity of its new nodes is learned and published for the"
         " cluster autoscaler; repeatable",
     )  # fmt: skip
     parser.add_argument(
         "--node-template", action="append", default=[], metavar="LABEL=VALUE:CLASS=SIZE[/LARGEST],...",
-        help="what a new node of such a group will have for each class, and for its largest volume; repeatable",
+        help="capacity of a new node of such a group for each class, and its maximum volume size; repeatable",
     )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def configured(options: argparse.Namespace) -> ControllerConfig:
-    """What the command line and the environment say. Raises Invalid."""
+    """Configuration from the command line and the environment. Raises Invalid."""
     return ControllerConfig(
         identity=replica.identity_of(options),
         namespace=replica.namespace_of(options),
@@ -86,7 +86,7 @@ def templates_of(texts: Sequence[str]) -> list[NodeTemplate]:
 
 
 def _is_group_label(key: str) -> bool:
-    """Whether it can tell groups: what marks nodes that do not exist is the same for all of them."""
+    """Whether a label can identify groups: the label of template nodes is the same for all of them."""
     return names.is_label_key(key) and key != names.TEMPLATE_NODE
 
 

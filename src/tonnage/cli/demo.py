@@ -1,4 +1,4 @@
-"""`tonnage demo`: the main job told on a cluster of its own, every line checked while it is told."""
+"""`tonnage demo`: the main features on a temporary cluster, with a check of every line."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     parser.add_argument("--pool", help="KIND[:WHERE][,key=value...] (default: image files, sparse)")
     parser.add_argument("--runtime", choices=("bwrap", "none"), default="bwrap", help="how containers run")
-    parser.add_argument("--keep", action="store_true", help="leave the data folder (the cluster ends all the same)")
+    parser.add_argument("--keep", action="store_true", help="do not delete the data folder; the cluster ends anyway")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell the story; 0 only if every line held."""
+    """Run the demo; 0 only if every check passed."""
     logs.setup("error")
     base = "/var/tmp" if os.path.isdir("/var/tmp") else tempfile.gettempdir()
     with tempfile.TemporaryDirectory(prefix="tonnage-demo-", dir=base, ignore_cleanup_errors=True) as folder:
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Story:
-    """The chapters, in order. `held` turns False with the first line that does not hold."""
+    """The steps, in order. held: False after the first failed check."""
 
     def __init__(self, out: Output, data: DataFolder, plan_: BoxPlan) -> None:
         self.out, self.data, self.plan = out, data, plan_
@@ -66,9 +66,9 @@ class Story:
         self.client: Client
 
     async def tell(self) -> int:
-        """Start a cluster, tell everything, end it."""
+        """Start a cluster, run all steps, stop it."""
         began = time.monotonic()
-        self.out.title("tonnage: a cluster on this machine, and pods that get disk of their own")
+        self.out.title("tonnage: a cluster on this machine, and pods with local volumes")
         box = Box(self.data, self.plan, progress=self.out.step, waiting=self.out.waits)
         try:
             await box.start()
@@ -80,7 +80,7 @@ class Story:
                 await box.stop()
         await self._nothing_left()
         seconds = time.monotonic() - began
-        self.out.title(f"All of it held, in {seconds:.1f} s." if self.held else "Some lines above did NOT hold.")
+        self.out.title(f"All checks passed, in {seconds:.1f} s." if self.held else "Some checks above FAILED.")
         if self.held:
             self.out.line("Next: `.venv/bin/tonnage up --nodes 3`, and use the kubectl that you have.")
         return 0 if self.held else 1
@@ -102,19 +102,19 @@ class Story:
     # ---- chapters
 
     async def _empty_nodes(self) -> None:
-        self.out.title("1. What every node has to give")
+        self.out.title("1. Every node publishes its capacity")
         capacity = await self._capacities()
         self.out.table(["NODE", "CLASS", "CAPACITY"], [[n, names.SCRATCH_CLASS, c] for n, c in capacity.items()])
         nodes = (await self.client.list(NODES)).items
         self._check(f"{len(nodes)} nodes publish {POOL_SIZE} each", list(capacity.values()) == [POOL_SIZE] * NODE_COUNT)
 
     async def _own_disk(self) -> None:
-        self.out.title("2. A pod asks for 4Gi of its own: a generic ephemeral volume")
+        self.out.title("2. A pod requests 4Gi: a generic ephemeral volume")
         began = time.monotonic()
         await self._make(pod_with("app", {"data": "4Gi"}, f"{DF}; sleep 100000"))
         pod = await self._running("app")
         took = time.monotonic() - began
-        self._check("pod app is Running", True, f"on {pod.spec.node_name}, {took * 1000:.0f} ms after it was asked for")
+        self._check("pod app is Running", True, f"on {pod.spec.node_name}, {took * 1000:.0f} ms after its creation")
         claim = await self.client.get(CLAIMS, "app-data", NAMESPACE)
         self._check("its claim app-data is Bound", claim.status.phase == "Bound", claim.spec.volume_name)
         owner = claim.metadata.owner_references[:1]
@@ -125,7 +125,7 @@ class Story:
         await self._usable("app", "4Gi")
 
     async def _capacity_counts(self) -> None:
-        self.out.title("3. That node has 4Gi less to give, the others have all")
+        self.out.title("3. That node publishes 4Gi less, the others are unchanged")
         node = (await self.client.get(PODS, "app", NAMESPACE)).spec.node_name
         capacity = await self._settled({node: "26620Mi"})
         self.out.table(["NODE", "CAPACITY", ""], [[n, c, "app" if n == node else ""] for n, c in capacity.items()])
@@ -133,47 +133,47 @@ class Story:
         self._check("30716Mi - 4Gi = 26620Mi", capacity.get(node) == "26620Mi" and rest == [POOL_SIZE] * len(rest))
 
     async def _another_node(self) -> None:
-        self.out.title("4. A pod with 29Gi does not fit there any more: it goes to another node")
+        self.out.title("4. A pod with 29Gi does not fit there any more: it is scheduled to another node")
         first = (await self.client.get(PODS, "app", NAMESPACE)).spec.node_name
         await self._make(pod_with("big", {"data": "29Gi"}))
         pod = await self._running("big")
         self._check(f"pod big is Running, not on {first}", pod.spec.node_name != first, f"on {pod.spec.node_name}")
 
     async def _too_large(self) -> None:
-        self.out.title("5. A pod with 40Gi fits nowhere: it stays Pending, and says why")
+        self.out.title("5. A pod with 40Gi fits on no node: it stays Pending, with the reason")
         await self._make(pod_with("huge", {"data": "40Gi"}))
         message = await self._unschedulable("huge")
         self._check("pod huge is Pending", "did not have enough free storage" in message, message)
 
     async def _two_volumes(self) -> None:
-        self.out.title("6. Two volumes of 20Gi: each fits, both together fit nowhere; the pod gets both or none")
+        self.out.title("6. Two volumes of 20Gi: each fits, both together fit on no node; the pod gets both or none")
         await self._make(pod_with("pair", {"one": "20Gi", "two": "20Gi"}))
         message = await self._unschedulable("pair")
         self._check("pod pair is Pending", "did not have enough free storage" in message, message)
         claims = [await self.client.get(CLAIMS, f"pair-{v}", NAMESPACE) for v in ("one", "two")]
-        self._check("it holds no volume meanwhile", not any(c.spec.volume_name for c in claims))
+        self._check("it has no volume meanwhile", not any(c.spec.volume_name for c in claims))
 
     async def _full_disk(self) -> None:
         self.out.title("7. A size is a limit: writing 100 MiB into 64Mi")
         if not self.real:
-            self.out.line("    (not told: --runtime none runs no programs)")
+            self.out.line("    (skipped: --runtime none runs no programs)")
             return
         command = "dd if=/dev/zero of=/data/file bs=1M count=100"
         await self._make(pod_with("writer", {"data": "64Mi"}, command, restart="Never"))
         pod = await self._pod("writer", lambda p: p.terminated)
         shown = await self._log_line("writer", "No space")
         self._check('dd ends with "No space left on device"', shown.endswith("No space left on device"), shown)
-        self._check("the pod has Failed, by its own program's exit code", pod.status.phase == "Failed")
+        self._check("the pod is Failed, by its program's exit code", pod.status.phase == "Failed")
 
     async def _inline(self) -> None:
-        self.out.title("8. An inline volume: no claim, just a size in the pod's own text")
+        self.out.title("8. An inline volume: no claim, just a size in the pod's spec")
         await self._make(inline("inline", "1Gi", f"{DF}; sleep 100000"))
         pod = await self._running("inline")
         self._check("pod inline is Running", True, f"on {pod.spec.node_name}")
         await self._usable("inline", "1Gi")
 
     async def _all_back(self) -> None:
-        self.out.title("9. The pods go, and everything is as before")
+        self.out.title("9. The pods are deleted, and all capacity is free again")
         for pod in (await self.client.list(PODS, NAMESPACE)).items:
             await self.client.delete(PODS, pod.metadata.name, NAMESPACE, grace_seconds=1)
         await until_gone(self.client, PODS, seconds=_WAIT)
@@ -201,12 +201,12 @@ class Story:
             return await self._pod(name, lambda p: p.status.phase == "Running" and _condition(p, "Ready") is not None)
 
     async def _unschedulable(self, name: str) -> str:
-        with self.out.waiting(f"waiting for what is said of pod {name}"):
+        with self.out.waiting(f"waiting for the condition of pod {name}"):
             pod = await self._pod(name, lambda p: "enough free storage" in (_condition(p, "PodScheduled") or ""))
         return _condition(pod, "PodScheduled") or ""
 
     async def _usable(self, pod: str, size: str) -> None:
-        """Check that df in the pod shows what was asked: all of it, and hardly more."""
+        """Check that df in the pod shows the requested size, and hardly more."""
         if not self.real:
             return
         shown = await self._log_line(pod, "/data")
@@ -234,7 +234,7 @@ class Story:
         return dict(sorted(found.items()))
 
     async def _settled(self, wanted: dict[str, str]) -> dict[str, str]:
-        """The capacities as soon as they are what is wanted, or after the wait what they are."""
+        """The published capacities as soon as they are as expected, or after the timeout as they are."""
         deadline = time.monotonic() + 15
         while True:
             found = await self._capacities()

@@ -1,6 +1,6 @@
-"""`tonnage doctor`: what is wrong with an installation on Kubernetes or a box, and what to do. It changes nothing.
+"""`tonnage doctor`: checks an installation on Kubernetes or a box; reports faults and remedies. Changes nothing.
 
-Exit code 0: no fault (warnings there may be); 1: faults.
+Exit code 0: no fault, perhaps warnings; 1: faults.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--config", type=Path, metavar="FILE.yaml",
-        help=f"on a node: its file, to look at the machine as well (default in an agent's pod: {_FILE})",
+        help=f"on a node: its file, to check the machine as well (default in an agent's pod: {_FILE})",
     )  # fmt: skip
     parser.add_argument(
         "--node-name", default="", metavar="NAME", help="with --config; default: $NODE_NAME, else the host's"
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, tell; 1 when there are faults."""
+    """Run the checks and print findings; 1 when there are faults."""
     in_pod = options.kubeconfig is None and options.data is None and os.environ.get("KUBERNETES_SERVICE_HOST")
     access, box = (node.access_of(None), None) if in_pod else node.cluster_of(options)
     machine = _machine(options)
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 async def look(
     client: Client, namespace: str, machine: NodeConfig | None, box: DataFolder | None = None
 ) -> list[Finding]:
-    """What is found. box: the data folder, where the cluster is a box of this machine. Raises as examine()."""
+    """The findings. box: the data folder, where the cluster is a box of this machine. Raises as examine()."""
     if b"+tonnage" in await client.read("/version"):
         return await examine_box(client, box, clock=RealClock())
     return await examine(client, namespace, clock=RealClock(), node=machine)
@@ -85,7 +85,7 @@ def _machine(options: argparse.Namespace) -> NodeConfig | None:
 
 
 def show(form: str, findings: list[Finding]) -> None:
-    """As a table with what to do below each line that is not ok, or as a document."""
+    """Print a table with the next step below each line that is not ok, or a document."""
     counts = Counter(finding.level for finding in findings)
     if form != "table":
         document: dict[str, Any] = {"faults": counts[Level.FAIL], "warnings": counts[Level.WARN], "findings": findings}
@@ -100,10 +100,10 @@ def show(form: str, findings: list[Finding]) -> None:
         out.line(f"  {finding.level} {finding.about}: {finding.todo}")
     faults, warnings = counts[Level.FAIL], counts[Level.WARN]
     healthy = (
-        "all is well"
+        "no problems found"
         if not faults and not warnings
-        else "nothing is broken"
+        else "no faults, see the warnings"
         if not faults
-        else "the first is most often the cause"
+        else "the first fault is most often the cause"
     )
     out.line(f"{faults} fault{'s' * (faults != 1)}, {warnings} warning{'s' * (warnings != 1)}: {healthy}")

@@ -1,4 +1,4 @@
-"""`tonnage down`: end the cluster of a data folder, and with --purge remove everything it made."""
+"""`tonnage down`: stops the cluster of a data folder; with --purge removes all that it made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """End the cluster. May be repeated; without --purge nothing is lost."""
+    """Stop the cluster. Idempotent; without --purge all data stays."""
     out = Output()
     data = DataFolder(options.data or default_folder())
     settings = data.settings()  # refuses a folder that is not ours
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         out.line("the cluster has ended")
     else:
         out.line(f"no cluster runs in {data.path}")
-    with data.held():  # nobody starts the cluster under our hands
+    with data.held():  # no other process can start the cluster meanwhile
         if options.purge:
             remove(data)
             out.line(f"removed {data.path} with its objects and volumes")

@@ -34,16 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-name", default="", metavar="NAME", help="default: $NODE_NAME, else the host's name")
     parser.add_argument("--driver-name", default="", metavar="NAME", help=f"default: {names.DRIVER}")
     parser.add_argument("--topology-key", default="", metavar="KEY", help=f"default: {names.TOPOLOGY_NODE}")
-    parser.add_argument("--max-volumes", type=int, default=0, metavar="N", help="most volumes of the node, 0: no limit")
+    parser.add_argument(
+        "--max-volumes", type=int, default=0, metavar="N", help="maximum number of volumes of the node, 0: no limit"
+    )
     parser.add_argument(
         "--registry", default="", metavar="DIR", help="register with a kubelet, in its folder plugins_registry"
     )
     parser.add_argument(
         "--state", default="", metavar="DIR",
-        help=f"folder for what is mounted for inline volumes (default: {config_driver.default_state(names.DRIVER)})",
+        help=f"folder for mounts of inline volumes (default: {config_driver.default_state(names.DRIVER)})",
     )  # fmt: skip
     parser.add_argument(
-        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (loopback unless told)"
+        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (default address: loopback)"
     )
     add_sources(parser)
     parser.add_argument(
@@ -55,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--io-cgroup", default="", metavar="GROUP",
         help="the cgroup whose IO is limited where a path names no pod, as nomad.slice (default: refused)",
     )  # fmt: skip
-    parser.add_argument("--check", action="store_true", help="say what the configuration meets, touch nothing, and end")
+    parser.add_argument(
+        "--check", action="store_true", help="check the configuration against the machine, change nothing, and exit"
+    )
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
 
@@ -64,7 +68,7 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
     """The option that allows folders as content of new volumes."""
     parser.add_argument(
         "--source", action="append", default=[], metavar="DIR",
-        help="a folder of the node whose content volumes may get by the class parameter source; repeatable",
+        help="a folder of the node from which the class parameter source may populate volumes; repeatable",
     )  # fmt: skip
 
 
@@ -78,7 +82,7 @@ def add_pools(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal; with --check only look."""
+    """Serve until a signal; with --check only check."""
     config = configured(options)
     findings = preflight.check(config)
     if options.check:
@@ -133,7 +137,7 @@ async def serve_until_signal(driver: Serving, name: str) -> None:
 
 
 def show(findings: list[preflight.PreflightFinding]) -> int:
-    """Print what was found; the exit code."""
+    """Print the findings; returns the exit code."""
     out = Output()
     for finding in findings:
         mark = "FAULT" if finding.fault else "warn" if finding.warning else "ok"

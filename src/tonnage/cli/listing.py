@@ -1,4 +1,4 @@
-"""Lists as people and programs read them: a table, JSON or YAML."""
+"""Output of lists: a table, JSON or YAML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tonnage.ops.sources import Wanted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to look, and how to print."""
+    """Add the options for source and format."""
     parser.add_argument("--data", type=Path, metavar="DIR", help="a box's data folder (default: as `tonnage up`)")
     parser.add_argument("--endpoint", default="", metavar="unix:///DIR/csi.sock", help="a running driver's socket")
     add_pools(parser)
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_arguments_again(parser: argparse.ArgumentParser) -> None:
-    """The same for a further word of a verb that has them: what was given before it holds where nothing is after it."""
+    """Add the same options to a subcommand; values given before it apply unless given again."""
     parser.add_argument("--data", type=Path, metavar="DIR", default=argparse.SUPPRESS)
     parser.add_argument("--endpoint", metavar="unix:///DIR/csi.sock", default=argparse.SUPPRESS)
     parser.add_argument("--pool", action="append", metavar="KIND[:WHERE][,key=value...]", default=argparse.SUPPRESS)
@@ -34,7 +34,7 @@ def add_arguments_again(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted(options: argparse.Namespace) -> Wanted:
-    """Where to look, as given."""
+    """The source, as given."""
     return Wanted(
         options.data, options.endpoint, options.config, options.pool, getattr(options, "kubeconfig", None)
     )  # fmt: skip
@@ -56,5 +56,5 @@ def text(form: str, document: Any) -> str:
 
 
 def size(number: int | None) -> str:
-    """Bytes for people, "-" for what is not known."""
+    """Bytes for people, "-" if unknown."""
     return "-" if number is None else from_bytes(number)

@@ -1,8 +1,8 @@
-"""`tonnage VERB`: the table of verbs, and what exit codes mean.
+"""`tonnage VERB`: the table of verbs, and the exit codes.
 
-0  done          1  it failed: the reason is on standard error
+0  success       1  failure: the reason is on standard error
 2  the command line or a setting is wrong          3  in use, or not possible in the present state
-4  the machine lacks something (root, a program, room)
+4  the machine lacks something (root, a program, free space)
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ from tonnage.errors import (
 # verb -> (module, one line of help). Modules are imported only when their verb is used: starting stays quick.
 VERBS = {
     "up": ("tonnage.cli.up", "run a cluster on this machine"),
-    "down": ("tonnage.cli.down", "end the cluster of a data folder; --purge removes it"),
+    "down": ("tonnage.cli.down", "stop the cluster of a data folder; --purge removes it"),
     "node": ("tonnage.cli.node", "run a node of a Kubernetes cluster: its CSI driver and its agent"),
-    "controller": ("tonnage.cli.controller", "run the duties of a Kubernetes cluster that no node can have"),
-    "scheduler": ("tonnage.cli.scheduler", "run a second scheduler on a Kubernetes cluster, which counts its promises"),
+    "controller": ("tonnage.cli.controller", "run the cluster-wide control loops of an installation on Kubernetes"),
+    "scheduler": (
+        "tonnage.cli.scheduler",
+        "run a second scheduler on a Kubernetes cluster, which counts assumed claims",
+    ),
     "manifests": ("tonnage.cli.manifests", "print the Kubernetes objects of an installation"),
-    "doctor": ("tonnage.cli.doctor", "look at an installation on Kubernetes: what is wrong, and what to do"),
-    "why": ("tonnage.cli.why", "say node by node why a pod is on none, and what to do"),
+    "doctor": ("tonnage.cli.doctor", "check an installation on Kubernetes or a box: faults, and what to do"),
+    "why": ("tonnage.cli.why", "explain node by node why a pod is not scheduled, and what to do"),
     "driver": ("tonnage.cli.driver", "run a CSI driver for any orchestrator"),
-    "pools": ("tonnage.cli.pools", "show what pools have, have allocated and lack; make them of devices"),
+    "pools": ("tonnage.cli.pools", "show size, allocation and faults of pools; create pools on devices"),
     "volumes": ("tonnage.cli.volumes", "list, show, purge and adopt volumes"),
-    "simulate": ("tonnage.cli.simulate", "play a workload on nodes that need not exist, and compare policies"),
-    "demo": ("tonnage.cli.demo", "tell the story on real volumes, checking every line"),
+    "simulate": ("tonnage.cli.simulate", "simulate a workload on virtual nodes, and compare scheduling policies"),
+    "demo": ("tonnage.cli.demo", "show the main features on real volumes, with a check of every line"),
 }
 
 _CODES: tuple[tuple[type[TonnageError], int], ...] = (
@@ -68,7 +71,7 @@ def build_parser(chosen: str = "") -> argparse.ArgumentParser:
     """The parser of the whole command line; only the chosen verb's own options are filled in."""
     parser = argparse.ArgumentParser(
         prog="tonnage",
-        description="Node-local storage for Kubernetes: every pod gets disk of a fixed size, or does not start.",
+        description="Node-local storage for Kubernetes: a pod gets volumes of the requested size, or does not start.",
     )
     parser.add_argument("--version", action="version", version=f"tonnage {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)

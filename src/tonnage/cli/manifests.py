@@ -1,4 +1,4 @@
-"""`tonnage manifests`: print the Kubernetes objects of an installation, for kubectl apply -f -."""
+"""`tonnage manifests`: prints the Kubernetes objects of an installation, for kubectl apply -f -."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--kubernetes", default=".".join(map(str, install_options.KUBERNETES)), metavar="VERSION",
-        help="the cluster's: older ones have no policies (default: %(default)s)",
+        help="the cluster's version: older ones have no policies (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--no-inline", action="store_true", help="no CSI inline volumes (volumes[].csi), which no quota counts"
     )
     parser.add_argument("--evict-unfit", action="store_true", help=EVICT_HELP)
     parser.add_argument(
-        "--network-policy", action="store_true", help="agents and controllers talk to the API server and to nobody else"
+        "--network-policy", action="store_true", help="agents and controllers may connect only to the API server"
     )
     parser.add_argument(
         "--scheduler", nargs="?", const=ScoringStrategy.LEAST_ALLOCATED.value,
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen(options: argparse.Namespace) -> Installation:
-    """What the command line says. Raises Invalid."""
+    """The options of the command line. Raises Invalid."""
     if not names.is_dns_label(options.namespace):
         raise Invalid(f"namespace {options.namespace[:80]!r}: want a DNS label")
     if not options.image or any(letter.isspace() for letter in options.image):

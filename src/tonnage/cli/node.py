@@ -1,4 +1,4 @@
-"""`tonnage node`: the whole of a node of a Kubernetes cluster in one process, in the foreground."""
+"""`tonnage node`: CSI driver and agent of one node of a Kubernetes cluster, in the foreground."""
 
 from __future__ import annotations
 
@@ -38,27 +38,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-name", default="", metavar="NAME", help="default: $NODE_NAME, else the host's name")
     parser.add_argument("--driver-name", default="", metavar="NAME", help=f"default: {names.DRIVER}")
     parser.add_argument("--topology-key", default="", metavar="KEY", help=f"default: {names.TOPOLOGY_NODE}")
-    parser.add_argument("--max-volumes", type=int, default=0, metavar="N", help="most volumes of the node, 0: no limit")
+    parser.add_argument(
+        "--max-volumes", type=int, default=0, metavar="N", help="maximum number of volumes of the node, 0: no limit"
+    )
     parser.add_argument("--kubelet", default="", metavar="DIR", help=f"the kubelet's folder (default: {KUBELET})")
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: the pod's service account)"
     )
     parser.add_argument(
         "--namespace", default="", metavar="NAME",
-        help=f"where capacity objects lie (default: $POD_NAMESPACE, else {names.SYSTEM_NAMESPACE})",
+        help=f"namespace of capacity objects (default: $POD_NAMESPACE, else {names.SYSTEM_NAMESPACE})",
     )  # fmt: skip
     parser.add_argument(
         "--bind", default="", choices=("", *BINDINGS), metavar="WHO",
-        help="who binds claims to the volumes made here: agent (default) or controller, the cluster's PV controller",
+        help="who binds claims to this node's volumes: agent (default) or controller, the cluster's PV controller",
     )  # fmt: skip
     parser.add_argument(
         "--scope", default="", choices=("", *SCOPES),
-        help="which claims are watched: those labelled with this node, all, or as the cluster allows (auto, default)",
+        help="which claims are watched: those labeled with this node, all, or as the cluster allows (auto, default)",
     )  # fmt: skip
     parser.add_argument(
         "--capacity", default="", choices=("", *tier.MODES),
-        help="how room is published: exact, an object for each class; tiers, a label where there is plenty; auto"
-        " (default): as the cluster's controller does",
+        help="how capacity is published: exact, an object for each class; tiers, by node labels; auto"
+        " (default): as the cluster's controller",
     )  # fmt: skip
     parser.add_argument("--starvation-guard", type=int, default=0, metavar="N", help=STARVATION_GUARD_HELP)
     parser.add_argument(
@@ -66,16 +68,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another CSI driver of this node that the agent serves as well; repeatable",
     )  # fmt: skip
     parser.add_argument(
-        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (loopback unless told)"
+        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (default address: loopback)"
     )
     driver.add_sources(parser)
-    parser.add_argument("--check", action="store_true", help="say what the configuration meets, touch nothing, and end")
+    parser.add_argument(
+        "--check", action="store_true", help="check the configuration against the machine, change nothing, and exit"
+    )
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--log-level", default="", choices=("", *LEVELS), help="default: info")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal; with --check only look."""
+    """Serve until a signal; with --check only check."""
     from tonnage.node.process import NodeProcess
 
     config = configured(options)

@@ -1,4 +1,4 @@
-"""What people see: steps, checks and tables. Rich on a terminal, plain text otherwise; the words are the same."""
+"""Terminal output: steps, checks and tables. Rich on a terminal, plain text otherwise, with the same words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OK, BAD = "ok", "FAILED"
 
 
 class Output:
-    """Writes to one stream. fancy None: as the stream is a terminal or not."""
+    """Writes to one stream. fancy: None for "if the stream is a terminal"."""
 
     def __init__(self, stream: TextIO | None = None, *, fancy: bool | None = None) -> None:
         self.stream = stream or sys.stdout

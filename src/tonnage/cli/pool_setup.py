@@ -1,4 +1,4 @@
-"""`tonnage pools init` and `tonnage pools extend`: pools from devices. Shows the commands; --yes runs them."""
+"""`tonnage pools init` and `tonnage pools extend`: pools on devices. Prints the commands; --yes runs them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tonnage.pools.config import PoolConfig
 
 def add_arguments(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The two actions."""
-    init = actions.add_parser("init", help="make a pool of devices: shows the commands, --yes runs them")
+    init = actions.add_parser("init", help="create a pool on devices: shows the commands, --yes runs them")
     init.add_argument("--fstype", default="", metavar="TYPE", help="of an image or quota pool: xfs (default) or ext4")
     init.add_argument("--data", dest="profile", default="single", metavar="PROFILE",
                       help="of btrfs on several devices: single (default), raid1 or raid10")  # fmt: skip
-    extend = actions.add_parser("extend", help="add devices to a pool, or take the room that its own have gained")
+    extend = actions.add_parser("extend", help="add devices to a pool, or use the new capacity of grown devices")
     for action, how_many in ((init, "+"), (extend, "*")):
         action.add_argument("pool", metavar="KIND:WHERE", help="as lvm:GROUP, btrfs:/mnt/fast, quota:/mnt/scratch")
         action.add_argument("devices", nargs=how_many, type=Path, metavar="DEVICE")
-        action.add_argument("--yes", action="store_true", help="do it; without it nothing is changed")
+        action.add_argument("--yes", action="store_true", help="run the commands; without it nothing is changed")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan, show, and with --yes do it; what is there already is left as it is."""
+    """Plan, print, and with --yes run the commands. Idempotent."""
     config = pool_config.parse(options.pool)
     if os.geteuid() != 0 and (options.yes or config.kind == "lvm"):
-        raise HostError("devices and volume groups are root's: run it as root (sudo)")
+        raise HostError("devices and volume groups belong to root: run it as root (sudo)")
     plan = _plan(options, config)
     if not plan.steps:
-        print(f"pool {options.pool}: nothing to do, all is there")
+        print(f"pool {options.pool}: nothing to do, all of it exists")
     elif not options.yes:
-        print("These commands would be run (nothing was changed; --yes runs them):")
+        print("Commands to run (nothing was changed; --yes runs them):")
         for step in plan.steps:
             print(f"    {step}")
         return 0

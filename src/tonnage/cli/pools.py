@@ -1,4 +1,4 @@
-"""`tonnage pools`: what each pool has, has allocated, and lacks."""
+"""`tonnage pools`: size, allocation and faults of each pool."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _read(wanted: Wanted) -> tuple[list[PoolReport], list[Outlook]]:
 
 
 def _lacks(report: PoolReport) -> list[str]:
-    """What is wrong with a pool that can be read, and what to do."""
+    """Faults of a readable pool, with remedies."""
     ill = report.abnormal
     words = "volume is abnormal" if ill == 1 else "volumes are abnormal"
     return [*report.lacks, *([f"{ill} {words}: `tonnage volumes list` says which and why"] if ill else [])]
@@ -79,7 +79,7 @@ def _row(report: PoolReport) -> tuple[str, ...]:
 
 
 def _inline(report: PoolReport) -> str:
-    """What inline volumes have, of what is kept for them."""
+    """Allocated bytes of inline volumes, of those reserved for them."""
     if not report.inline:
         return listing.size(report.inline_allocated) if report.inline_allocated else "-"
     return f"{listing.size(report.inline_allocated)}/{listing.size(report.inline)}"

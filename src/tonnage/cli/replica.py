@@ -1,4 +1,4 @@
-"""What the verbs share of which several replicas run and one works: options, names, and how they are served."""
+"""Options and serving of verbs with leader election: several replicas run and one works."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--identity", default="", metavar="NAME",
-        help="this replica's name in the Lease, no other's (default: $POD_NAME, else the host's name and the process)",
+        help="this replica's unique identity in the Lease (default: $POD_NAME, else the host's name and the process)",
     )  # fmt: skip
     parser.add_argument(
         "--metrics", default="", metavar="[ADDRESS:]PORT",
-        help="serve Prometheus metrics and /healthz (loopback unless told)",
+        help="serve Prometheus metrics and /healthz (default address: loopback)",
     )  # fmt: skip
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))

@@ -1,4 +1,4 @@
-"""`tonnage scheduler`: places the pods of a Kubernetes cluster that name it, in the foreground."""
+"""`tonnage scheduler`: a scheduler for the pods of a Kubernetes cluster that name it, in the foreground."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     replica.add_arguments(parser)
     parser.add_argument(
         "--name", default=names.SCHEDULER, metavar="NAME",
-        help="what pods say in spec.schedulerName; of the Lease too (default: %(default)s)",
+        help="spec.schedulerName of its pods; also the name of the Lease (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--scoring", default=ScoringStrategy.LEAST_ALLOCATED.value, choices=[one.value for one in ScoringStrategy],
-        help="which of the nodes that fit is taken (default: %(default)s)",
+        help="scoring of the nodes that fit (default: %(default)s)",
     )  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def configured(options: argparse.Namespace) -> SchedulerConfig:
-    """What the command line and the environment say. Raises Invalid."""
+    """Configuration from the command line and the environment. Raises Invalid."""
     if not names.is_dns_subdomain(options.name):
         raise Invalid(f"--name {options.name[:80]!r}: want a DNS subdomain, as {names.SCHEDULER}")
     return SchedulerConfig(

@@ -1,4 +1,4 @@
-"""`tonnage simulate`: what a workload would do to a cluster, under one scheduling policy or several."""
+"""`tonnage simulate`: effect of a workload on a cluster, under one scheduling policy or several."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     parser.add_argument("workload", type=Path, metavar="WORKLOAD.yaml", help="streams of pods: docs/simulate.md")
     parser.add_argument(
-        "--nodes", required=True, metavar="N|FILE", help="so many of the workload's nodes, or a file that lists nodes"
+        "--nodes", required=True, metavar="N|FILE", help="number of the workload's nodes, or a file that lists nodes"
     )
     parser.add_argument(
         "--policy", action="append", default=[], metavar="NAME[,NAME]",
@@ -37,27 +37,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pods",
         type=int,
         metavar="N",
-        help="scale the rates so that N pods come; objects with several pods come whole",
+        help="scale the rates so that N pods arrive; objects with several pods arrive whole",
     )
     parser.add_argument(
         "--score-nodes", type=float, default=Cycle.share * 100, metavar="PERCENT",
-        help="compare so many of the nodes that fit (default: %(default)g, as the scheduler)",
+        help="percentage of the feasible nodes to score (default: %(default)g, as the scheduler)",
     )  # fmt: skip
     parser.add_argument(
         "--score-least", type=int, default=Cycle.least, metavar="N",
-        help="but at least so many (default: %(default)d, as the scheduler); fewer are quicker",
+        help="minimum number of nodes to score (default: %(default)d, as the scheduler); fewer are faster",
     )  # fmt: skip
     parser.add_argument(
         "--full", action="store_true",
         help="run every controller, the agents and the API server too, in memory: slower by ten times and more",
     )  # fmt: skip
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the runs into a .png or .svg file")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed is another trace (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the trace (default: 0)")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulate and tell; 0 whatever became of the pods."""
+    """Run the simulation and print results; 0 also when pods stay without node."""
     read = workload.load(options.workload)
     nodes = workload.load_nodes(options.nodes, read)
     chosen = policy.policies(options.policy)
@@ -104,7 +104,7 @@ def _progress(policy: str) -> Iterator[Callable[[float], None]]:
 
 
 class ProgressLines:
-    """Prints how far a run is: after two seconds, and then every ten. clock: seconds."""
+    """Prints progress of a run: after two seconds, and then every ten. clock: seconds."""
 
     def __init__(self, policy: str, clock: Callable[[], float]) -> None:
         self._policy, self._clock = policy, clock
@@ -132,8 +132,8 @@ def _show(
         listing.show("table", ["", *(result.policy for result in results), *(["best"] if several else [])], rows, None)
         if options.pods and results[0].pods != options.pods:
             print(
-                f"    {options.pods} pods were asked for, {results[0].pods} came: Jobs, Deployments and StatefulSets "
-                "come whole, and restarts after the end do not count"
+                f"    {options.pods} pods were requested, {results[0].pods} arrived: Jobs, Deployments, StatefulSets "
+                "arrive whole, and restarts after the end do not count"
             )
         return
     document = {
@@ -174,19 +174,19 @@ def _rounded(seconds: float) -> float:
 
 
 _ROWS: tuple[tuple[str, Callable[[Result], str], Callable[[Result], float] | None], ...] = (
-    ("pods that came", lambda r: str(r.pods), None),
+    ("pods that arrived", lambda r: str(r.pods), None),
     ("placed", lambda r: f"{r.placed} ({_share(r.placement_rate)})", lambda r: -r.placed),
     ("without a node at the end", lambda r: str(r.waiting), lambda r: r.waiting),
     ("decisions", lambda r: str(r.decisions), None),
     ("  that found no node", lambda r: str(r.attempts_refused), lambda r: r.attempts_refused),
-    ("sent back by a node", lambda r: str(r.withdrawn), lambda r: r.withdrawn),
+    ("rescheduled by a node", lambda r: str(r.withdrawn), lambda r: r.withdrawn),
     ("queueing p50", lambda r: _seconds(r.queue_p50), lambda r: _rounded(r.queue_p50)),
     ("queueing p99", lambda r: _seconds(r.queue_p99), lambda r: _rounded(r.queue_p99)),
     ("queueing, longest", lambda r: _seconds(r.queue_max), lambda r: _rounded(r.queue_max)),
     ("most pods waiting", lambda r: str(r.peak_waiting), lambda r: r.peak_waiting),
     ("stranded storage, mean", lambda r: _share(r.stranded_mean), lambda r: round(r.stranded_mean, 4)),
     ("stranded storage, peak", lambda r: _share(r.stranded_peak), lambda r: round(r.stranded_peak, 4)),
-    ("peak room", lambda r: _share(r.peak_room), None),
+    ("peak allocation", lambda r: _share(r.peak_room), None),
     ("API writes a pod ({})", lambda r: f"{r.api_writes_per_pod:.1f}", lambda r: round(r.api_writes_per_pod, 1)),
     (
         "  of these capacity",
@@ -199,4 +199,4 @@ _ROWS: tuple[tuple[str, Callable[[Result], str], Callable[[Result], float] | Non
         lambda r: round(r.watch_messages_per_pod, 1),
     ),
 )
-"""Title, what is shown, and a number of which less is better: None where neither is."""
+"""Title, text, and a number of which less is better, or None."""

@@ -1,4 +1,4 @@
-"""`tonnage up`: a cluster on this machine, in the foreground or (--detach) left running."""
+"""`tonnage up`: a cluster on this machine, in the foreground or in the background (--detach)."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ COMPAT = ("pmem-csi",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the verb. What a cluster was made with is remembered in its data folder."""
+    """Add the options of the verb. The settings of a cluster are stored in its data folder."""
     parser.add_argument("--nodes", type=int, metavar="N", help="how many nodes (default: 1, or as before)")
     parser.add_argument(
         "--pool", action="append", metavar="KIND[:WHERE][,key=value...]",
-        help=f"where volumes live on each node: {', '.join(KINDS)}; repeatable, the first is the default "
+        help=f"pool of volumes on each node: {', '.join(KINDS)}; repeatable, the first is the default "
         "(default: image files below the data folder, or as before)",
     )  # fmt: skip
     parser.add_argument(
@@ -50,27 +50,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=6443, metavar="P", help="port of the API server, 0: any (6443)")
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
-    parser.add_argument("--runtime", choices=("bwrap", "none"), help="containers as processes, or not run at all")
+    parser.add_argument("--runtime", choices=("bwrap", "none"), help="run containers as processes, or not at all")
     parser.add_argument("--compat", action="append", choices=COMPAT, help="also serve another driver's names")
     parser.add_argument(
         "--scoring", choices=[strategy.value for strategy in ScoringStrategy],
-        help="by what the scheduler chooses of the nodes that fit: cpu and memory left (least-allocated), or for pods "
-        "with volumes the part of free storage that they would take (default: least-allocated, or as before)",
+        help="scoring of nodes: free cpu and memory (least-allocated), or for pods "
+        "with volumes the share of free storage that they would use (default: least-allocated, or as before)",
     )  # fmt: skip
     parser.add_argument("--capacity", choices=tier.MODES, help=f"{CAPACITY_HELP}, or as before")
     parser.add_argument("--starvation-guard", type=int, metavar="N", help=f"{STARVATION_GUARD_HELP}, or as before")
     add_sources(parser)
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
-        help="also serve the CSI driver behind this socket: register it with the node's kubelet and make its volumes; "
-        "repeatable, to be given at every start; NODE= may be left out when there is one node",
+        help="also serve the CSI driver behind this socket: register it with the node's kubelet, provision volumes; "
+        "repeatable, needed at every start; NODE= is optional when there is one node",
     )  # fmt: skip
     parser.add_argument(
         "--recover", action="store_true",
-        help="where state.db is missing, empty or damaged: rename what there is of it and start an empty cluster; "
-        "volumes stay and are orphans (`tonnage volumes orphans`), no object comes back. Else it changes nothing",
+        help="if state.db is missing, empty or damaged: rename it and start an empty cluster; "
+        "volumes stay as orphans (`tonnage volumes orphans`), all objects are lost. Otherwise no effect",
     )  # fmt: skip
-    parser.add_argument("--detach", action="store_true", help="come back when it is ready, leave it running")
+    parser.add_argument("--detach", action="store_true", help="return when it is ready, and leave it running")
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
 
 
@@ -95,14 +95,14 @@ def run(options: argparse.Namespace) -> int:
         return asyncio.run(_serve(box, plan_, out, detached=stream is not None))
     except TonnageError as failure:
         if stream is not None and not stream.closed:
-            # The log, where it goes too, may be on the very disk that is full.
+            # The log file may be on the full disk.
             stream.write(_FAILED + " ".join(str(failure).split()) + "\n")
             stream.close()
         raise
 
 
 def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
-    """What was asked now, over what was asked when the cluster was made."""
+    """The options given now, over the stored settings."""
     base = kept or Settings()
     if options.nodes is not None and not 1 <= options.nodes <= 1000:
         raise Invalid(f"--nodes {options.nodes}: want 1 to 1000")
@@ -161,14 +161,14 @@ def _tell(box: Box, plan_: BoxPlan, out: Output, seconds: float, *, detached: bo
         return
     out.line(f"`tonnage down{data}` ends it, `tonnage down --purge{data}` removes its volumes too.")
     out.line(f"Log: {box.data.log}")
-    # From here on there is no reader: what was told so far is what the waiting parent shows.
+    # From here on there is no reader: the waiting parent shows the output so far.
     stream = out.stream
     stream.write(_READY)
     stream.close()
 
 
 def _detach(data: DataFolder, arguments: list[str]) -> int:
-    """Start the same command as a child in a session of its own; show what it tells until it is ready."""
+    """Start the same command as a child in its own session; print its output until it is ready."""
     reader, writer = os.pipe()
     environment = {**os.environ, _READY_FD: str(writer)}
     made = missing(data.path)
@@ -192,7 +192,7 @@ def _detach(data: DataFolder, arguments: list[str]) -> int:
                 return code
             try:
                 print(line, end="", flush=True)
-            except BrokenPipeError:  # `| head`: nobody reads on, and the cluster starts all the same
+            except BrokenPipeError:  # `| head` has closed the pipe; the cluster starts anyway
                 sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     code = child.wait()
     sys.stderr.write(data.log.read_text(errors="replace")[position:] if data.log.exists() else "")

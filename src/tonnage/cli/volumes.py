@@ -1,4 +1,4 @@
-"""`tonnage volumes`: list and show volumes and snapshots, find those that belong to nobody, purge or adopt them."""
+"""`tonnage volumes`: lists volumes and snapshots, finds orphans, purges or adopts them."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _BY_KUBERNETES = re.compile(r"snapshot-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}
 """How external-snapshotter names snapshots."""
 _NAME_HELP = "POOL/NAME, or NAME where it is the only one; snapshot:NAME where a volume has that name too"
 _ABOUT_CLASS = (
-    'it has no class, as volumes do not record theirs: a claim takes it with storageClassName: ""; '
+    'it has no class, because volumes do not record theirs: a claim binds it with storageClassName: ""; '
     "--storage-class NAME gives it one"
 )
 Found = tuple[Source, VolumeReport]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the verb: one more word says what to do."""
+    """Add the options of the verb and its actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary, options in (
         ("list", "all volumes and snapshots, and what is being erased", ()),
         ("show", "everything about volumes and snapshots", ("names",)),
         ("orphans", "volumes and snapshots that no object of the cluster refers to", ("cluster",)),
-        ("purge", "delete orphans: shows what would go, --yes deletes", ("names", "cluster", "yes")),
+        ("purge", "delete orphans: shows what would be deleted, --yes deletes", ("names", "cluster", "yes")),
         (
-            "adopt", "give an orphan a PersistentVolume or VolumeSnapshotContent: shows it, --yes makes it",
+            "adopt", "create an orphan's PersistentVolume or VolumeSnapshotContent: shows it, --yes creates it",
             ("name", "cluster", "yes", "adopt"),
         ),
     ):  # fmt: skip
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if "cluster" in options:
             action.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: the box's own)")
         if "yes" in options:
-            action.add_argument("--yes", action="store_true", help="do it; without it nothing is changed")
+            action.add_argument("--yes", action="store_true", help="make the change; without it nothing is changed")
         if "adopt" in options:
             action.add_argument("--storage-class", default="", metavar="NAME", help="class of the PersistentVolume")
             action.add_argument("--as", dest="pv", default="", metavar="NAME", help="name of the object that is made")
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     actions: dict[str, Callable[[argparse.Namespace, ClusterSources], Awaitable[int]]] = {
         "list": _list, "show": _show, "orphans": _orphans, "purge": _purge, "adopt": _adopt,
     }  # fmt: skip
@@ -152,16 +152,16 @@ def _sorted_out(chosen: Sequence[Found]) -> tuple[list[VolumeReport], list[Volum
 
 
 async def _delete(source: Source, volume: VolumeReport) -> str:
-    """Why it could not be deleted, "" when it is gone."""
+    """The error of deleting a volume, "" when it is deleted."""
     try:
         await source.delete(volume)
     except TonnageError as failure:
-        return f"{volume.what} {volume.id} is kept: {failure}"
+        return f"{volume.what} {volume.id} was not deleted: {failure}"
     return ""
 
 
 async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, held: Holdings) -> None:
-    """Raises Precondition unless nobody has any of the volumes; also where that cannot be known."""
+    """Raise Precondition if any of the volumes has an owner, or if that cannot be known."""
     claimed = {volume.id for _, volume in held.volumes if volume.cluster or volume.claim}
     for volume in volumes:
         if volume.inline:
@@ -184,7 +184,7 @@ def _is_named_by_kubernetes(volume: VolumeReport) -> bool:
 
 @asynccontextmanager
 async def _registry(found: ClusterSources) -> AsyncIterator[Registry]:
-    """What the cluster knows. Raises Precondition where none can be asked."""
+    """The volumes that the cluster knows. Raises Precondition where no cluster can be asked."""
     async with found.client() as client:
         if client is None:
             raise Precondition(f"only a volume's cluster knows whether it is in use: {found.why_none}")
@@ -198,7 +198,7 @@ def _refusal(volume: VolumeReport, owner: Owner, pv: str) -> str:
         Owner.VOLUME: f"{pv}: delete its claim, or the PersistentVolume",
         Owner.CONTENT: f"{pv}: delete its VolumeSnapshot, or that",
         Owner.CLAIM: f"{volume.claim}: delete that",
-        Owner.YOUNG: "its PersistentVolume may be on its way: repeat in a minute",
+        Owner.YOUNG: "its PersistentVolume may be in creation: repeat in a minute",
         Owner.FOREIGN: f"{volume.cluster}: name that one's kubeconfig",
     }
     return f"{volume.what} {volume.id} {owner.value}" + (f" ({hints[owner]})" if owner in hints else "")
@@ -207,7 +207,7 @@ def _refusal(volume: VolumeReport, owner: Owner, pv: str) -> str:
 async def _adopt(options: argparse.Namespace, found: ClusterSources) -> int:
     ((source, volume),) = _pick(await found.contents(), options.names)
     if isinstance(source, Direct):
-        raise Precondition(f"{volume.what} {volume.id}: it is adopted while its driver runs: start that first")
+        raise Precondition(f"{volume.what} {volume.id}: to adopt it, its driver must run: start the driver first")
     async with _registry(found) as registry:
         if (owner := await registry.owner(volume)) is not Owner.NOBODY:
             raise Precondition(_refusal(volume, owner, registry.volume_of(volume)))

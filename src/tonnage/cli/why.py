@@ -1,4 +1,4 @@
-"""`tonnage why POD`: node by node what is lacking, with the numbers behind it, and what to do. It changes nothing."""
+"""`tonnage why POD`: why a pod has no node: each node's shortfalls, and what to do. Changes nothing."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _KINDS = ("pod", "pods", "po")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb, named as kubectl names them."""
-    parser.add_argument("pod", metavar="POD", help="its name; pod/NAME is understood too")
+    parser.add_argument("pod", metavar="POD", help="its name, or pod/NAME")
     parser.add_argument("-n", "--namespace", default="", metavar="NAME", help="the pod's (default: the kubeconfig's)")
     node.add_cluster_arguments(parser)
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, tell; 0 also when the pod fits nowhere: that is the answer."""
+    """Print the explanation; 0 also when the pod fits on no node."""
     access, _ = node.cluster_of(options)
     name, namespace = _name(options.pod), options.namespace or access.namespace or "default"
 
@@ -52,7 +52,7 @@ def _name(text: str) -> str:
 
 
 def show(form: str, found: WhyAnswer) -> None:
-    """As tables and a last line that says what to do, or as a document."""
+    """Print tables and a last line with the next step, or a document."""
     if form != "table":
         sys.stdout.write(listing.text(form, found))
         return
@@ -63,7 +63,7 @@ def show(form: str, found: WhyAnswer) -> None:
         out.title("Events of its claims and their classes")
         out.table(("LAST", "TYPE", "REASON", "ABOUT", "MESSAGE"), [_event(said) for said in found.said])
     for thing in found.unchecked:
-        out.line(f"not looked at: {thing}")
+        out.line(f"not checked: {thing}")
     if found.nodes:
         out.title("Nodes")
         out.table(("NODE", "FITS", "LACKS"), [row for answer in found.nodes for row in _rows(answer)])
@@ -71,12 +71,12 @@ def show(form: str, found: WhyAnswer) -> None:
     if rooms:
         out.title("Storage")
         out.table(("NODE", "CLAIM", "CLASS", "ASKED", "FREE", "LARGEST", "PUBLISHED", "PROBLEM"), rooms)
-        unknown = "" if all(row[6] != "-" for row in rooms) else "; -: nothing is, or the API server does not keep when"
+        unknown = "" if all(row[6] != "-" for row in rooms) else "; -: none, or the API server does not record when"
         out.line(f"    read at {found.read}{unknown}")
     if found.message:
         out.line(f"\n{found.message}")
     if found.told and found.told != found.message:
-        out.line(f"\nThe pod was told: {found.told}")
+        out.line(f"\nThe pod's condition: {found.told}")
     for said in found.priorities:
         out.line(f"\n{said[0].upper()}{said[1:]}.")
     out.line(f"\nTo do: {found.todo}")
@@ -88,7 +88,7 @@ def _event(said: Said) -> tuple[str, ...]:
 
 def _rows(answer: NodeAnswer) -> list[tuple[str, str, str]]:
     """One line for each thing that is lacking."""
-    first, *others = answer.lacks or ["-" if answer.fits else "nothing: its claims are at fault, see above"]
+    first, *others = answer.lacks or ["-" if answer.fits else "nothing: its claims are invalid, see above"]
     return [(answer.node, "yes" if answer.fits else "no", first), *(("", "", lack) for lack in others)]
 
 

@@ -1,4 +1,4 @@
-"""The pods of the demo."""
+"""Pods of the demo."""
 
 from __future__ import annotations
 

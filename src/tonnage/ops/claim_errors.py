@@ -1,7 +1,7 @@
-"""What is wrong with a claim or its class, so that no node can help: for `tonnage why`, on any cluster.
+"""Errors of a claim or its class that no node can resolve: for `tonnage why`, on any cluster.
 
-Pure. What the driver would refuse is known here only as far as the claim, its class and its source tell; the rest is in
-Events of the claim. A claim that an existing PersistentVolume can serve has no fault.
+Pure. A driver's own checks are known only as far as the claim, its class and its source show; Events of the claim
+report the rest. A claim that an existing PersistentVolume can serve has no error.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tonnage.scheduler.shortfalls import Lack
 _SHARED = (names.READ_WRITE_MANY, names.READ_ONLY_MANY)
 _FAILED = "ProvisioningFailed"
 _PROVISIONING = (_FAILED, "Provisioning", "ProvisioningSucceeded")
-"""Reasons of Events in which a provisioner says how far it is; others (ExternalProvisioning) say nothing of that."""
+"""Reasons of Events with a provisioner's progress; other reasons (ExternalProvisioning) have none."""
 SNAPSHOT_MISSING, SNAPSHOT_UNREADY, SNAPSHOT_READY = "does not exist", "is not ready", "is ready"
 
 
 class Said(msgspec.Struct, frozen=True, rename="camel"):
-    """An Event about a claim or its class. at: RFC 3339, "" where it does not say."""
+    """An Event about a claim or its class. at: RFC 3339, "" if it has no time."""
 
     about: str
     type: str
@@ -42,9 +42,12 @@ class Said(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class ClaimObjects:
-    """What claims are compared with. claims: by `namespace/name`. snapshots: the same for VolumeSnapshots -> one of
-    SNAPSHOT_...; is_registered: whether a node has the CSI driver; drivers: names of our own; events: by uid of what
-    they are about."""
+    """Objects that claims are checked against.
+
+    claims: by `namespace/name`. snapshots: VolumeSnapshots by the same -> one of SNAPSHOT_...; is_registered: whether a
+    node
+    has the CSI driver; drivers: names of our own; events: by uid of the object that they are about.
+    """
 
     claims: Callable[[str], PersistentVolumeClaim | None]
     volumes: Sequence[PersistentVolume]
@@ -57,7 +60,7 @@ class ClaimObjects:
 
 
 def faults_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) -> list[Lack]:
-    """What keeps these claims of one pod from having volumes anywhere; what Events say where nothing else tells."""
+    """Errors that keep these claims of one pod from getting volumes on any node; else what Events report."""
     waiting = [c for c in claims if not is_bound(c) and not c.metadata.deleting and not _is_served(c, objects)]
     together = {claim.key for claim in waiting}
     found = [lack for claim in waiting for lack in _faults(claim, objects, together)]
@@ -65,7 +68,7 @@ def faults_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) ->
 
 
 def said_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) -> list[Said]:
-    """What Events say of the claims without volume, and of their classes; the last of each reason."""
+    """Events of the claims without volume and of their classes; the last of each reason."""
     found: dict[tuple[str, str], Said] = {}
     for claim in claims:
         storage_class = objects.classes(class_name(claim))
@@ -127,7 +130,7 @@ def _no_class(claim: str, wanted: str, objects: ClaimObjects) -> Lack:
 
 
 def _class_fault(storage_class: StorageClass, objects: ClaimObjects) -> str:
-    """What is wrong with the class wherever it is published, "" for nothing."""
+    """Error of a class wherever its capacity is published, "" for none."""
     if fault := fault_of(storage_class):
         return fault
     published = [c for c in objects.capacities if c.storage_class_name == storage_class.metadata.name]
@@ -178,8 +181,11 @@ def _source_faults(
 
 
 def _told(claim: PersistentVolumeClaim, objects: ClaimObjects) -> Iterator[Lack]:
-    """The last word of a provisioner or controller on a claim that was sent to a node, or whose class binds at once.
-    Others wait for a scheduler, which goes by the nodes."""
+    """The last Event of a provisioner or controller for a claim with selected-node, or of a class that binds
+    immediately.
+
+    Other claims wait for a scheduler, which decides by the nodes.
+    """
     storage_class = objects.classes(class_name(claim))
     if storage_class is None or (storage_class.late and names.SELECTED_NODE not in claim.metadata.annotations):
         return

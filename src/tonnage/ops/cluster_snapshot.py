@@ -1,4 +1,4 @@
-"""What a cluster says of an installation, read once. Kinds that the reader may not see are told, not guessed."""
+"""Snapshot of a cluster's objects of an installation, read once. Reports kinds that the reader may not list."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ AGENT_POLICIES = (
     "tonnage-agent-classes",
 )
 MOST_EVENTS = 50
-"""Claims whose Events are read: who has more that wait has one cause for many."""
+"""Maximum number of claims whose Events are read: more waiting claims have a common cause."""
 _GROUPS = ("/api/v1", "/apis/storage.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1", "/apis/apps/v1")
 
 
 class WrittenMeta(ObjectMeta, frozen=True):
-    """Metadata with who wrote which fields."""
+    """Metadata with managedFields: which manager wrote which fields."""
 
     managed_fields: list[dict[str, Any]] = []
 
 
 class Published(CSIStorageCapacity, frozen=True):
-    """A capacity object with who wrote which of its fields."""
+    """A capacity object with managedFields."""
 
     metadata: WrittenMeta = WrittenMeta()
 
@@ -75,7 +75,7 @@ class Published(CSIStorageCapacity, frozen=True):
 
 
 class WorkloadStatus(Object, frozen=True):
-    """Numbers of a DaemonSet's or Deployment's pods."""
+    """Pod counts in the status of a DaemonSet or Deployment."""
 
     desired_number_scheduled: int = 0
     current_number_scheduled: int = 0
@@ -105,10 +105,14 @@ VALIDATING_BINDINGS = Kind(
 
 @dataclass
 class View:
-    """An installation in `namespace`, at `now` (seconds since the epoch). served: `<group>/<version>/<plural>`. there:
-    the policies and their bindings that were found, `<plural>/<name>`. files: ConfigMap -> its node's file, or what is
-    wrong with it. refused: kinds that the reader may not see -> what the API server said. unreadable: which objects are
-    left out, and why. is_box: its controllers are in the process that serves the API."""
+    """An installation in `namespace`, at `now` (seconds since the epoch).
+
+    served: `<group>/<version>/<plural>`. there: existing policies and bindings, `<plural>/<name>`. files: ConfigMap ->
+    its
+    node's file, or its fault. refused: kinds that the reader may not list -> the API server's message. unreadable:
+    which
+    objects are left out, and why. is_box: its controllers are in the process that serves the API.
+    """
 
     namespace: str
     now: float
@@ -159,7 +163,7 @@ class View:
 
     @property
     def serving(self) -> list[str]:
-        """Nodes whose kubelet lists our driver."""
+        """Nodes whose kubelet has registered our driver."""
         return sorted(c.metadata.name for c in self.csi_nodes if c.driver(names.DRIVER) is not None)
 
     def agent_of(self, node: str) -> Pod | None:
@@ -178,7 +182,7 @@ class View:
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether the kubelet says that the pod serves."""
+    """Whether the pod's Ready condition is true."""
     return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
 
 
@@ -210,7 +214,7 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
 
 
 class _Reader:
-    """Reads what may and can be read, and notes the rest in the view."""
+    """Reads all that may and can be read, and records the rest in the view."""
 
     def __init__(self, client: Client, view: View) -> None:
         self._client, self._view = client, view

@@ -1,8 +1,8 @@
-"""What pools and volumes there are: through a driver's socket where one runs, for it holds its pools, else directly.
+"""Inventory of pools and volumes: through the socket of a running driver, else read directly.
 
-Our own drivers list everything at their socket; of others there is what CSI has calls for. Reading directly opens a
-pool as a driver's start does, which removes what a kill left half done, and closes it at once.
-Pools that were never made are not made by looking at them.
+Our own drivers list everything at their socket; for other drivers the inventory has what CSI calls return. Reading
+directly opens a pool as a driver's start does, which removes leftovers of a kill, and closes it at once. Pools that
+were never made are not made by the inventory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tonnage.pools.directory.directory import is_unmounted
 
 
 class Served:
-    """The pools of one node behind the sockets of a running driver. pools: what is known of them from elsewhere."""
+    """Pools of one node behind the sockets of running drivers. pools: known from configuration."""
 
     def __init__(self, sockets: Sequence[Path], pools: Sequence[PoolConfig] = (), *, node: str = "") -> None:
         self.sockets, self._pools, self._node = sockets, pools, node
@@ -94,7 +94,7 @@ class Served:
         return Contents(_ordered(volumes), _ordered(snapshots), told.erasing)
 
     async def delete(self, volume: VolumeReport) -> None:
-        """Delete a volume or snapshot. May be repeated. Raises CsiError, also while it is in use."""
+        """Delete a volume or snapshot. Idempotent. Raises CsiError, also while it is in use."""
         async with CsiClient(await self._socket(volume)) as client:
             if volume.snapshot_of:
                 await client.delete_snapshot(volume.id)
@@ -117,13 +117,13 @@ class Served:
 
 
 class Direct:
-    """The pools of one node, which no process serves."""
+    """Pools of one node that no process serves."""
 
     def __init__(self, pools: Sequence[PoolConfig], *, node: str = "") -> None:
         self._pools, self._node = pools, node
 
     async def pools(self) -> list[PoolReport]:
-        """All pools; one that cannot be opened says why."""
+        """All pools; one that cannot be opened has its error as state."""
         return [await self._pool(config) for config in self._pools]
 
     async def _pool(self, config: PoolConfig) -> PoolReport:
@@ -141,7 +141,7 @@ class Direct:
         return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self._node)
 
     async def delete(self, volume: VolumeReport) -> None:
-        """Delete a volume or snapshot. May be repeated. Raises Precondition while it is in use, Unavailable."""
+        """Delete a volume or snapshot. Idempotent. Raises Precondition while it is in use, Unavailable."""
         for config in self._pools:
             if config.name == volume.pool:
                 async with _Open(config) as pool:
@@ -164,11 +164,11 @@ async def answers(socket: Path) -> bool:
 
 
 class _Open:
-    """A pool for a moment."""
+    """A pool that is opened for one reading."""
 
     def __init__(self, config: PoolConfig) -> None:
         self._config = config
-        # Without a size of the thin pool: one that is missing is told, not made.
+        # Without a size of the thin pool: a missing one is reported, not created.
         self._pool = pool_config.make(replace(config, thin_size=0))
 
     async def __aenter__(self) -> Pool:
@@ -204,7 +204,7 @@ def _about(config: PoolConfig, node: str) -> PoolReport:
 
 
 def _is_made(config: PoolConfig) -> bool:
-    """Whether there is something to look at: a pool in a directory that was never used is not to be made by looking."""
+    """Whether a pool exists. A pool in an unused directory must not be created by reading it."""
     if config.kind == "fake":
         return False
     return config.marker is None or config.marker.exists() or is_unmounted(config.marker.parent)

@@ -1,5 +1,7 @@
-"""Whose a volume or snapshot is, by what its cluster says of it now; what a person may purge or adopt (as
-node/orphans.py)."""
+"""Owners of volumes and snapshots according to the live cluster, and which a person may purge or adopt.
+
+The rules are those of the node agent's sweep.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ CONTENTS = Kind(
 
 
 class Owner(Enum):
-    """Whose a volume is."""
+    """The owner of a volume."""
 
     VOLUME = "has a PersistentVolume"
     CONTENT = "has a VolumeSnapshotContent"
@@ -41,7 +43,7 @@ class Owner(Enum):
 
 
 class Registry:
-    """What one cluster knows of volumes. Made anew for each look: nothing is kept."""
+    """Volumes that one cluster knows. Read anew for each check, without cache."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client, self._clock = client, clock
@@ -72,7 +74,7 @@ class Registry:
         return next((v.metadata.name for v in known if reaches(v, volume.topology)), "")
 
     async def owner(self, volume: VolumeReport) -> Owner:
-        """Whose it is; the claim is read live. Raises ApiError, Unavailable."""
+        """The owner of a volume; its claim is read live. Raises ApiError, Unavailable."""
         if self.volume_of(volume):
             return Owner.CONTENT if volume.snapshot_of else Owner.VOLUME
         if volume.inline:

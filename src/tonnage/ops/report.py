@@ -1,4 +1,4 @@
-"""What `tonnage pools` and `tonnage volumes` tell: pools, volumes, snapshots, and contents that are being erased."""
+"""Reports of `tonnage pools` and `tonnage volumes`: pools, volumes, snapshots, and contents being erased."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ GONE = "fake: ended with its driver"
 
 
 class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """A pool; sizes in bytes, None for what cannot be told. state: "ready", NOT_MADE, GONE, or what is wrong.
-    allocated: to volumes and snapshots. inline: reserved for inline volumes in all; inline_allocated: what those have.
-    erasing: what comes back when all deleted volumes are erased. abnormal: how many volumes are. lacks: what is wrong
-    with a pool that can be read, and what to do."""
+    """A pool; sizes in bytes, None if unknown. state: "ready", NOT_MADE, GONE, or its fault.
+
+    allocated: to volumes and snapshots. inline: reserved for inline volumes in all; inline_allocated: allocated of
+    that.
+    erasing: bytes that become free when all deleted volumes are erased. abnormal: number of abnormal volumes. lacks:
+    faults
+    of a readable pool, with remedies.
+    """
 
     pool: str
     state: str = "ready"
@@ -50,7 +54,7 @@ class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
         return self.free is not None or self.state in (NOT_MADE, GONE)
 
     def told(self, status: PoolStatus) -> PoolReport:
-        """With what the pool says of itself."""
+        """The report with the faults that the pool reports."""
         if status.room is None:
             return msgspec.structs.replace(self, kind=status.kind, state=status.problem)
         failing = [f"volume {e.name} cannot be erased: {e.problem}" for e in status.erasing if e.problem]
@@ -72,10 +76,14 @@ class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
 
 
 class VolumeReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """A volume or snapshot. id: its CSI id. snapshot_of: of a snapshot, the id of its volume. claim: namespace/name
-    that it was made for. pod: of an inline volume. condition: what is wrong with it. iops, bandwidth: what its pods may
-    do in a second, 0 for any number. block, fstype, erase: only where the driver is ours. topology: labels of its
-    node."""
+    """A volume or snapshot.
+
+    id: its CSI id. snapshot_of: of a snapshot, the id of its volume. claim: namespace/name that it was made for. pod:
+    of an
+    inline volume. condition: its fault. iops, bandwidth: limits for its pods per second, 0 for none. block, fstype,
+    erase:
+    only of our own drivers. topology: labels of its node.
+    """
 
     id: str
     size: int
@@ -106,7 +114,7 @@ class VolumeReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
 
     @property
     def pool(self) -> str:
-        """The pool it lies in."""
+        """The pool of the volume."""
         return self.id.partition("/")[0]
 
     @property
@@ -123,8 +131,12 @@ class VolumeReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
 
 
 class ErasureReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """A deleted volume whose content is being erased. id: the volume's while it lived. size: bytes that come back at
-    the end. done, total: bytes, of shred over all passes. problem: why it stands still."""
+    """A deleted volume whose content is being erased.
+
+    id: the volume's. size: bytes that become free at the end. done, total: bytes, of shred over all passes. problem:
+    why it
+    has stopped.
+    """
 
     id: str
     size: int
@@ -138,7 +150,7 @@ class ErasureReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
 
 @dataclass(frozen=True)
 class Contents:
-    """What pools hold, in the order of the ids."""
+    """Content of pools, in the order of the ids."""
 
     volumes: Sequence[VolumeReport] = ()
     snapshots: Sequence[VolumeReport] = ()
@@ -146,7 +158,7 @@ class Contents:
 
 
 def contents_of(pools: Sequence[PoolStatus], *, node: str = "", driver: str = "") -> Contents:
-    """What the pools say that they hold. driver: the name to be told for what does not say by which it was made."""
+    """Content of the pools. driver: the name for volumes that do not record their driver."""
     volumes = [_volume(volume, pool, node, driver) for pool in pools for volume in pool.volumes]
     volumes += [report for pool in pools for report in _unlisted(pool, node, driver)]
     snapshots = [_snapshot(snapshot, pool, node, driver) for pool in pools for snapshot in pool.snapshots]
@@ -175,7 +187,7 @@ def _volume(volume: PoolVolume, pool: PoolStatus, node: str, driver: str) -> Vol
 
 
 def _unlisted(pool: PoolStatus, node: str, driver: str) -> list[VolumeReport]:
-    """Volumes of which no more is known than what is wrong with them: their records are damaged."""
+    """Volumes with damaged records, of which only the fault is known."""
     known = {volume.name for volume in pool.volumes}
     return [
         VolumeReport(volume_id.join(pool.pool, name), 0, node=node, driver=driver, condition=fault)
@@ -187,7 +199,7 @@ def _unlisted(pool: PoolStatus, node: str, driver: str) -> list[VolumeReport]:
 def _limits(volume: PoolVolume) -> IoLimits:
     try:
         return io_limits_of(volume.effective)
-    except Invalid:  # of a record that somebody changed by hand: the driver says so where it matters
+    except Invalid:  # of a record that was changed by hand: the driver reports it where it matters
         return IoLimits()
 
 

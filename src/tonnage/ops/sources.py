@@ -1,4 +1,4 @@
-"""Where `tonnage pools` and `tonnage volumes` look: a box's data folder, a driver's socket, a configuration, pools."""
+"""Sources of `tonnage pools` and `tonnage volumes`: a data folder, a driver's socket, a configuration, pools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tonnage.pools.config import PoolConfig
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was given on the command line, "" or empty for what was not."""
+    """Options of the command line, "" or empty where not given."""
 
     data: Path | None = None
     endpoint: str = ""
@@ -36,7 +36,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Holdings:
-    """What all nodes hold; volumes and snapshots with where they came from."""
+    """Content of all nodes; volumes and snapshots with their sources."""
 
     volumes: list[tuple[Source, VolumeReport]]
     snapshots: list[tuple[Source, VolumeReport]]
@@ -45,8 +45,12 @@ class Holdings:
 
 @dataclass(frozen=True)
 class ClusterSources:
-    """One source for each node. configs: pools that are known by configuration. kubeconfig: of the cluster whose
-    volumes they are, None for none that can be asked; why_none says how to have one."""
+    """One source for each node.
+
+    configs: configurations of pools. kubeconfig: of the cluster that owns the volumes, None if there is none; why_none
+    says
+    how to provide one.
+    """
 
     nodes: Sequence[Source]
     configs: Sequence[PoolConfig] = ()
@@ -61,7 +65,7 @@ class ClusterSources:
         return found
 
     async def contents(self) -> Holdings:
-        """All volumes, snapshots and what is being erased. Raises CsiError, Unavailable."""
+        """All volumes, snapshots and erasures. Raises CsiError, Unavailable."""
         found = Holdings([], [], [])
         for source in self.nodes:
             contents = await source.contents()
@@ -85,7 +89,7 @@ class ClusterSources:
 
 @asynccontextmanager
 async def opened(wanted: Wanted) -> AsyncIterator[ClusterSources]:
-    """The sources that were asked for; a data folder that nobody uses is kept from others meanwhile.
+    """The requested sources; the data folder of a stopped box is locked while they are in use.
 
     Raises Invalid, NotFound, Busy, Unavailable.
     """

@@ -1,4 +1,4 @@
-"""Reads a cluster once, as its scheduler sees it, and says why a pod is on no node. Writes nothing."""
+"""`tonnage why`: reads a cluster once, as its scheduler does, and explains why a pod has no node. Writes nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _BOX_SCHEDULER = "default-scheduler"
 
 
 class WhyAnswer(Explanation, frozen=True):
-    """An explanation with what Events say of the pod's claims and their classes."""
+    """An explanation, with Events of the pod's claims and their classes."""
 
     said: list[Said] = []
 
@@ -93,7 +93,7 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
 
 
 class _Reader:
-    """Lists objects; unreadable says which ones are left out, and why."""
+    """Lists objects. unreadable: which ones are left out, and why."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -1,5 +1,7 @@
-"""--full: every controller, the scheduler, an agent with a fake pool on each node, and the API server, all of them
-the real ones, in one process on a virtual clock. What is not real: kubelets (kubelets.py) and the network."""
+"""Full simulation (--full): real controllers, scheduler, agents and API server in one process on a virtual clock.
+
+Kubelets, pools and the network are simulated.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,9 @@ _PUBLISHED_SECONDS = 60.0
 class FullSimulation:
     """One run with everything. The arguments are those of Simulation.
 
-    The same arguments give the same Result. Polling for what others do to the disks and heartbeats are left out:
-    nobody does anything to these disks, and these nodes do not die.
+    The same arguments give the same Result. Polls for foreign changes of disks, and heartbeats, are left out: these
+    disks
+    have no other users, and these nodes do not fail.
     """
 
     def __init__(
@@ -157,7 +160,7 @@ class FullSimulation:
         return recorder
 
     def _prepare(self, scheduler: Scheduler) -> None:
-        """Let decisions take their time, and count them."""
+        """Let decisions take virtual time, and count them."""
         cluster = scheduler.cluster
         cluster.cycle.share, cluster.cycle.least = self._share, self._least
         decide, withdraw = cluster.cycle.decide, cluster.withdraw
@@ -197,7 +200,7 @@ class FullSimulation:
             self._tasks.start(supervise(f"agent {node.node}", agent.run), f"agent {node.node}")
 
     async def _wait_published(self, informers: Informers) -> None:
-        """Return when each node has said what room its classes have."""
+        """Wait until each node has published capacity for its classes."""
         wanted = sum(self._workload.pool_of(name) in spec.pools for spec in self._specs for name in self._classes())
         async with asyncio.timeout(_PUBLISHED_SECONDS):
             while len(informers.of(CAPACITIES).cache) < wanted:
@@ -232,7 +235,7 @@ class FullSimulation:
 
 @dataclass(slots=True)
 class Watched:
-    """Follows the pods: when each came, and when it was on a node. placed(pod, node) is told."""
+    """Records when each pod was created and when it was on a node. placed(pod, node) is called then."""
 
     tally: Tally
     placed: Callable[[str, str], None]

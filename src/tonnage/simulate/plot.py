@@ -1,4 +1,4 @@
-"""The runs of a simulation as a picture, policies side by side."""
+"""Plot of the runs of a simulation, one column for each policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policies that can be compared: how nodes are scored, and whether promises count."""
+"""Scheduling policies to compare: the scoring of nodes, and whether assumed claims count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 @dataclass(frozen=True)
 class Policy:
-    """tracked: whether the scheduler subtracts what it promised from what is published; kube-scheduler does not."""
+    """tracked: whether the scheduler subtracts assumed claims from published capacity; kube-scheduler does not."""
 
     name: str
     strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED

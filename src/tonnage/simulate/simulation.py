@@ -1,4 +1,4 @@
-"""A trace, nodes and a policy, played from the first arrival to the last: pods come, are placed, run, and go."""
+"""Simulation: plays a trace on nodes under one policy; pods arrive, are placed, run and end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ PROGRESS_STEPS = 200
 
 @dataclass(slots=True, eq=False)
 class _Pod:
-    """A pod and its lives. waiting_since: when it last came; claims: as they are now; orders: what its node makes."""
+    """A pod and its lives. waiting_since: its last arrival; claims: in their current state; orders: claims that its
+    node
+    creates.
+    """
 
     uid: str
     stream: int
@@ -50,10 +53,10 @@ class _Pod:
 
 
 class Simulation:
-    """One run. Everything follows from the arguments: the same give the same Result.
+    """One run. Deterministic: the same arguments give the same Result.
 
-    scale: how many times the workload's rates; takes: so many arrivals of each stream at most; share, least: see Cycle;
-    progress(share of the time) is called often; placed(pod, node) for each pod.
+    scale: factor of the workload's rates; takes: maximum arrivals of each stream; share, least: as in the scheduler's
+    cycle; progress(share of the time) is called often; placed(pod, node) is called for each pod.
     """
 
     def __init__(
@@ -210,7 +213,7 @@ class Simulation:
             self.events.after(self._write + self._watch, partial(self._withdraw, pod, entry, decision))
 
     def _withdraw(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        """The agent sent the claims back: the scheduler undoes its decision and tries again."""
+        """The agent rescheduled the claims: undo the scheduler's decision and retry."""
         self.tally.withdrawn += 1
         self.agents[decision.node].sent_back(pod.orders)
         self.tally.writes["claims"] += len(pod.claims)
@@ -247,7 +250,7 @@ class Simulation:
     # The end
 
     def _end(self, pod: _Pod) -> None:
-        """The pod has ended: it comes again with its volumes, or all goes."""
+        """End a pod: it returns with its volumes, or all is deleted."""
         del self._pods[pod.life_uid]
         self.tally.writes["pods"] += tally.POD_TO_GONE
         self.scheduling.cluster.pod_lifted(pod.life_uid)

@@ -1,4 +1,4 @@
-"""Storage that is free and of no use: on nodes that can take no pod of any stream."""
+"""Stranded storage: free bytes on nodes that fit no pod of any stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Needs = tuple[tuple[str, int], ...]
 
 
 class NodeRoom(Protocol):
-    """A node with its pools: name -> bytes, and what of them is free."""
+    """A node with its pools (name -> bytes) and their free bytes."""
 
     node: str
     pools: dict[str, int]
@@ -33,7 +33,7 @@ class NodeRoom(Protocol):
 
 
 class Stranded:
-    """Looks at the nodes, or a thousand of them, a few times a run. A stream's pod has volumes of median size."""
+    """Samples all nodes, or a thousand of them, a few times a run. A stream's pod has volumes of median size."""
 
     def __init__(self, cluster: Cluster, workload: Workload, asks: Sequence[Ask], agents: Iterable[NodeRoom]) -> None:
         every = list(agents)
@@ -41,12 +41,12 @@ class Stranded:
         self._pods = [(ask, _median(stream.volumes)) for ask, stream in zip(asks, workload.streams, strict=True)]
 
     def plan(self, events: Events, tally: Tally, until: float) -> None:
-        """Look at equal distances up to then."""
+        """Plan samples at equal distances until then."""
         for number in range(1, SAMPLES + 1):
             events.at(until * number / SAMPLES, partial(self.sample, tally))
 
     def sample(self, tally: Tally) -> None:
-        """Look now."""
+        """Take a sample now."""
         room = stranded = 0
         for agent in self._agents:
             room += sum(agent.pools.values())

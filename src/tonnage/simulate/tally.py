@@ -1,4 +1,4 @@
-"""What is counted while a simulation runs, and what it comes to."""
+"""Counters of a simulation, and its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STEPS = 20  # points of a queueing curve for each power of ten
 
 @dataclass
 class Tally:
-    """Counts of one run. waits: seconds from arrival until a pod was on its node."""
+    """Counters of one run. waits: seconds from arrival until a pod was on its node."""
 
     arrived: int = 0
     placed: int = 0
@@ -42,8 +42,12 @@ class Tally:
 
 @dataclass
 class Series:
-    """How a run went on. waiting: pods without a node at those hours; held: the share of all storage that volumes
-    held then; stranded: at hours of its own; queueing: seconds -> the share of pods that waited longer."""
+    """Time series of a run.
+
+    waiting: pods without a node at those hours; held: the share of all storage that volumes had then; stranded: at
+    hours of
+    its own; queueing: seconds -> the share of pods that waited longer.
+    """
 
     hours: list[float] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
@@ -69,12 +73,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Result:
-    """What a policy made of the trace. Shares are from 0 to 1, times in seconds of the trace.
+    """Result of one policy. Shares are from 0 to 1, times in seconds of the trace.
 
-    attempts_refused: decisions that found no node; withdrawn: pods that a node's agent sent back; waiting: pods
-    without a node at the end; stranded: free storage on nodes that could take no pod of any stream, as a share of all
-    storage; peak_room: most storage that volumes held at once, as a share of all; counted: whether writes and messages
-    were counted, or estimated.
+    attempts_refused: decisions that found no node; withdrawn: pods that a node's agent rescheduled; waiting: pods
+    without a
+    node at the end; stranded: free storage on nodes that could take no pod of any stream, as a share of all storage;
+    peak_room: most storage that volumes had at once, as a share of all; counted: whether writes and messages were
+    counted,
+    or estimated.
     """
 
     policy: str
@@ -100,8 +106,7 @@ class Result:
 
 
 def conclude(policy: str, tally: Tally, *, room: int, messages: Mapping[str, int] | None = None) -> Result:
-    """The result of a run. room: bytes of all pools; messages: those that were counted, by resource; None: they are
-    estimated."""
+    """The result of a run on pools of so many bytes. messages: counts by resource, None: they are estimated."""
     waits = sorted(tally.waits)
     pods = max(1, tally.arrived)
     if messages is None:

@@ -101,7 +101,7 @@ async def test_a_kubelet_that_fails_begins_anew(
         monkeypatch.setattr(kubelet.volumes.csi, "sweep", fail)
         kubelet._sweeps.put_nowait(DRIVER)
         async with asyncio.timeout(60):
-            while "kubelet failed, starting it again node=node-1" not in caplog.text:
+            while "kubelet failed, restarting it node=node-1" not in caplog.text:
                 await asyncio.sleep(0.01)
         monkeypatch.undo()
         for name in ("p", "q"):  # one for each node

@@ -31,13 +31,13 @@ def test_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].split() == ["ok", "api", "versions", "served"]
     assert "  FAIL csi.tonnage.dev: apply it" in lines
     assert "  warn v: look" in lines
-    assert lines[-1] == "1 fault, 1 warning: the first is most often the cause"
+    assert lines[-1] == "1 fault, 1 warning: the first fault is most often the cause"
 
 
 def test_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     doctor.show("table", FINDINGS[:1])
 
-    assert capsys.readouterr().out.splitlines()[-1] == "0 faults, 0 warnings: all is well"
+    assert capsys.readouterr().out.splitlines()[-1] == "0 faults, 0 warnings: no problems found"
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

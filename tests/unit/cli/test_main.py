@@ -98,7 +98,7 @@ def test_the_story_holds_without_root() -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "FAILED" not in ended.stdout
     assert ended.stdout.count("[ok]") == 13
-    assert "All of it held" in ended.stdout
+    assert "All checks passed" in ended.stdout
 
 
 def test_plain_and_fancy_output_say_the_same() -> None:

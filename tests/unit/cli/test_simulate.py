@@ -19,7 +19,7 @@ def test_policies_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "ci-burst.yaml: 2 nodes with 1800Gi, 24 h, seed 0"
     assert lines[1].split() == ["most-free", "untracked", "best"]
-    came = next(line.split() for line in lines if "pods that came" in line)
+    came = next(line.split() for line in lines if "pods that arrived" in line)
     assert came[-3:] == ["60", "60", "-"]
     stuck = next(line for line in lines if "without a node" in line)
     assert stuck.endswith("all alike")
@@ -64,7 +64,7 @@ def test_objects_come_whole_which_is_said(tmp_path: Path, capsys: pytest.Capture
         "streams: [{name: s, kind: Job, rate: 10/h, burst: 7, lifetime: 1m, volumes: [{size: 1Gi}]}]\n"
     )
     assert main(["simulate", str(file), "--nodes", "2", "--pods", "30"]) == 0
-    assert "30 pods were asked for, 35 came: Jobs, Deployments" in capsys.readouterr().out
+    assert "30 pods were requested, 35 arrived: Jobs, Deployments" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("before", ["", "---\n{apiVersion: v1, kind: Pod}\n---\n"])

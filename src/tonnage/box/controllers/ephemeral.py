@@ -1,7 +1,7 @@
-"""Makes the claims of generic ephemeral volumes (KEP-1698, pkg/controller/volume/ephemeral).
+"""Ephemeral volume controller: claims of generic ephemeral volumes (KEP-1698, pkg/controller/volume/ephemeral).
 
-Watched: pods that appear (volumes never change, and what is to be done when a pod goes is the garbage collector's),
-and claims that vanish while their pod is still there. Claims are made, never changed or deleted.
+Watches pods that appear (their volumes never change; the garbage collector handles deleted pods) and claims that are
+deleted while their pod exists. It creates claims and never changes or deletes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAME = "ephemeral_volume"
 
 
 class EphemeralController:
-    """Claim `<pod>-<volume>` for each ephemeral volume, owned by the pod."""
+    """Creates claim `<pod>-<volume>` for each ephemeral volume, owned by the pod."""
 
     def __init__(self, client: Client, informers: Informers, events: EventRecorder) -> None:
         self._client, self._events = client, events
@@ -43,7 +43,7 @@ class EphemeralController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Make the claims that the pod lacks. May be repeated. Raises TonnageError: not all could be made."""
+        """Create the claims that the pod lacks. Idempotent. Raises TonnageError: not all could be created."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deleting:
             return
@@ -67,7 +67,7 @@ class EphemeralController:
         EPHEMERAL_CREATED.inc()
         try:
             return await self._client.create(CLAIMS, claim_of(pod, volume), pod.metadata.namespace)
-        except ApiAlreadyExists:  # our cache is behind: made by us before a crash, or by somebody else
+        except ApiAlreadyExists:  # stale cache: we created it before a crash, or another client did
             return await self._client.get(CLAIMS, name, pod.metadata.namespace)
         except TonnageError as failure:
             EPHEMERAL_FAILED.inc()

@@ -1,11 +1,11 @@
-"""The garbage collector: what nobody owns any more goes (pkg/controller/garbagecollector).
+"""Garbage collector: deletes objects whose owners are gone (pkg/controller/garbagecollector).
 
-- Background (the default): the owner goes at once, then everything whose owners are all gone.
+- Background (the default): the owner is deleted at once, then everything whose owners are all gone.
 - Foreground (finalizer foregroundDeletion): dependents first; the owner waits for those with blockOwnerDeletion.
 - Orphan (finalizer orphan): dependents lose the reference and stay.
 
-The API server sets the finalizers at the delete, they are taken off here. Driven by watches of all kinds but Events;
-an owner that no watch has shown is looked for with one live GET before anything is done about it.
+The API server sets the finalizers at the delete; this controller removes them. It watches all kinds but Events. An
+owner that no watch has shown is read with one live GET before anything is deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SOLID, ABSENT, WAITING = "solid", "absent", "waiting"
 
 
 class GarbageCollector:
-    """Deletes dependents, releases owners. Keys are uids."""
+    """Deletes dependents and removes owners' finalizers. Keys are uids."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, kinds: Iterable[Kind[Any]] = ALL
@@ -53,7 +53,7 @@ class GarbageCollector:
         await self._controller.run()
 
     async def reconcile(self, uid: str) -> None:
-        """Do what the object's owners, or its own deletion, ask for. May be repeated. Raises ApiError."""
+        """Process the object's owners or its own deletion. Idempotent. Raises ApiError."""
         found = self._owners.find(uid)
         if found is None:
             return
@@ -66,7 +66,7 @@ class GarbageCollector:
             await self._collect(found)
 
     async def _collect(self, found: OwnerLookup) -> None:
-        """Keep the object while one owner is solid; else it goes the way of its owners."""
+        """Keep the object while one owner exists; else delete it as its owners were."""
         kind, obj = found
         states = {ref.uid: await self._state(ref, found) for ref in obj.metadata.owner_references}
         dependents = self._owners.dependents(obj.metadata.uid)
@@ -77,7 +77,7 @@ class GarbageCollector:
         policy = "Background"
         if WAITING in states.values() and dependents:
             policy = "Foreground"
-            # Those that we wait for wait for us: one of a circle must let go.
+            # A cycle of blocking owners: one of them must stop waiting.
             if any((d := self._owners.find(uid)) and d.waits_for_dependents for uid in dependents):
                 found = OwnerLookup(kind, await self._unblock(found))
         elif names.ORPHAN in obj.metadata.finalizers:
@@ -98,7 +98,7 @@ class GarbageCollector:
         return WAITING if owner.waits_for_dependents else SOLID
 
     async def _look(self, ref: OwnerReference, dependent: OwnerLookup) -> OwnerLookup | None:
-        """The owner, live. One that we cannot look for counts as there: nothing is deleted on a guess."""
+        """The owner, by a live read. An owner of an unknown kind counts as existing: nothing is deleted on a guess."""
         namespace = dependent.obj.metadata.namespace
         place = (ref.uid, ref.api_version, ref.kind, namespace, ref.name)
         kind = BY_KIND.get((ref.api_version, ref.kind))
@@ -119,7 +119,11 @@ class GarbageCollector:
             self._complain(ref, dependent)
         elif (ref.api_version, ref.kind) not in self._unknown:
             self._unknown.add((ref.api_version, ref.kind))
-            log.info("owner of a kind that is not served apiVersion=%s kind=%s: kept", ref.api_version, ref.kind)
+            log.info(
+                "owner of a kind that is not served apiVersion=%s kind=%s: not deleting its dependents",
+                ref.api_version,
+                ref.kind,
+            )
 
     def _complain(self, ref: OwnerReference, dependent: OwnerLookup) -> None:
         kind, obj = dependent
@@ -167,7 +171,7 @@ class GarbageCollector:
         return changed
 
     async def _delete(self, found: OwnerLookup, policy: str) -> None:
-        """The preconditions stand for a live look: what has changed since is looked at again."""
+        """Delete with preconditions in place of a live read: an object that changed since is reconciled again."""
         kind, meta = found.kind, found.obj.metadata
         log.debug("collecting kind=%s key=%s policy=%s", kind.plural, meta.key, policy)
         with suppress(ApiNotFound):

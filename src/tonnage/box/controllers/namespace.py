@@ -1,8 +1,8 @@
-"""Empties namespaces that are being deleted, then lets them go (pkg/controller/namespace).
+"""Namespace controller: empties deleted namespaces, then finalizes them (pkg/controller/namespace).
 
-Pods go first, so that nothing is taken from under them; then everything else; when a live look finds nothing more,
-the finalizer `kubernetes` is taken off. Driven by watches: each object that goes brings its namespace here again.
-What holds a namespace up is said in its conditions after some seconds.
+Pods are deleted first, because they may use the other objects; then everything else. When a live read finds nothing
+more, the controller removes the finalizer `kubernetes`. Each deleted object queues its namespace again. After some
+seconds the namespace's conditions say what blocks the deletion.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOGETHER = 0.05
 
 
 class NamespaceController:
-    """Namespaces from Terminating to gone. `quiet`: seconds before conditions tell what is in the way."""
+    """Finishes Terminating namespaces. quiet: seconds before conditions say what blocks the deletion."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class NamespaceController:
         await self._controller.run()
 
     async def reconcile(self, name: str) -> float | None:
-        """Delete what is left in the namespace, or let it go. May be repeated. Raises ApiError."""
+        """Delete the remaining objects of the namespace, or finalize it. Idempotent. Raises ApiError."""
         namespace = self._namespaces.get(name)
         if namespace is None or not namespace.metadata.deleting:
             return None

@@ -1,4 +1,4 @@
-"""Who owns whom: an index over metadata.ownerReferences of all kinds. Sans-I/O; garbage.py acts on it."""
+"""Owner graph: an index over metadata.ownerReferences of all kinds, for the garbage collector. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OwnerLookup(NamedTuple):
 
 
 class Owners:
-    """Objects by uid, and the uids of those that name an owner by that owner's uid."""
+    """Objects by uid, and dependents by the uid of their owner."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[Kind[Any], Cache[Any], str]] = {}
@@ -40,7 +40,7 @@ class Owners:
             self._dependents.setdefault(ref.uid, {})[uid] = None
 
     def remove(self, obj: KubeObject) -> None:
-        """Take out an object; those that it owned stay its dependents."""
+        """Remove an object; its dependents stay."""
         self._places.pop(obj.metadata.uid, None)
         self._unlink(obj.metadata.uid, obj)
 
@@ -57,7 +57,7 @@ class Owners:
         return list(self._dependents.get(uid, ()))
 
     def waits_for(self, found: OwnerLookup, uid: str) -> bool:
-        """Whether an object cannot go before the one with that uid: it is that one, or waits for it in a circle."""
+        """Whether an object's deletion waits for the one with that uid, directly or in a cycle."""
         waiting, seen = [found], {found.obj.metadata.uid}
         while waiting:
             one = waiting.pop()

@@ -1,9 +1,10 @@
-"""Lets claims and volumes go when nobody uses them any more (pkg/controller/volume/pvcprotection).
+"""PVC and PV protection: finalizers that delay deletion while a claim or volume is in use.
 
-The finalizers are there since creation (the API server's admission); here they are taken off, and put back on an object
-that somebody took them from though it is not being deleted: its volume may be in use. A claim is in use
-while a pod with a node names it, ended or not; by an ephemeral volume only while its owner pod has not been shut down.
-Watched: claims that are being deleted or bare, and pods that go or are shut down; all else cannot end a use.
+Admission sets the finalizers at creation. These controllers remove them, and restore them on an object that lost them
+though it is not being deleted, because its volume may be in use. A claim is in use while a pod with a node names it,
+ended or not; by an ephemeral volume only until its owner pod has been shut down. Watched: claims that are being deleted
+or lack the finalizer, and pods that are deleted or shut down; no other event can end a use.
+Source: pkg/controller/volume/pvcprotection.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tonnage.kube.informer import Informers
 
 
 class ClaimProtection:
-    """Takes kubernetes.io/pvc-protection off deleted claims that no pod uses."""
+    """Removes kubernetes.io/pvc-protection from deleted claims that no pod uses."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
@@ -43,7 +44,7 @@ class ClaimProtection:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Let a deleted, unused claim go; put back what protects one. May be repeated. Raises ApiError."""
+        """Remove the finalizer of a deleted, unused claim; restore a missing finalizer. Idempotent. Raises ApiError."""
         claim = self._claims.get(key)
         if claim is None or not any(_claim_due(None, claim)):
             return
@@ -82,10 +83,11 @@ class ClaimProtection:
 
 
 class VolumeProtection:
-    """Takes kubernetes.io/pv-protection off deleted volumes that are not bound.
+    """Removes kubernetes.io/pv-protection from deleted PVs that are not bound.
 
-    While external-provisioner's finalizer is there too, the volume cannot go anyway: ours stays as long, so that the
-    two writers do not refuse one another.
+    While external-provisioner's finalizer is present, the PV cannot be deleted anyway: ours stays as long, so that the
+    two
+    writers cause no conflicts.
     """
 
     def __init__(self, client: Client, informers: Informers) -> None:
@@ -100,7 +102,7 @@ class VolumeProtection:
         await self._controller.run()
 
     async def reconcile(self, name: str) -> None:
-        """Let a deleted volume go that is not bound; put back what protects one. May be repeated. Raises ApiError."""
+        """Remove the finalizer of a deleted, unbound PV; restore a missing finalizer. Idempotent. Raises ApiError."""
         volume = self._volumes.get(name)
         if volume is None or not any(_volume_due(None, volume)):
             return
@@ -111,7 +113,9 @@ class VolumeProtection:
 
 
 class _PodLists:
-    """LISTs of the pods of a namespace. Who asks while one runs shares the next: that one begins after they asked."""
+    """LISTs of a namespace's pods. A caller that arrives during a LIST shares the next one, which begins after it
+    asked.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -126,7 +130,7 @@ class _PodLists:
         async with self._locks.hold(namespace):
             begun, pods = self._last.get(namespace, (0, []))
             if begun < mine:
-                await asyncio.sleep(0)  # those who are about to ask may share this one
+                await asyncio.sleep(0)  # callers that are about to ask may share this LIST
                 begun = self._asked
                 pods = (await self._client.list(PODS, namespace)).items
                 self._last[namespace] = (begun, pods)

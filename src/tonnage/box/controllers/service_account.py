@@ -1,4 +1,4 @@
-"""A ServiceAccount `default` in every namespace; it comes back when it is deleted (pkg/controller/serviceaccount)."""
+"""ServiceAccount controller: `default` in every namespace, recreated when deleted (pkg/controller/serviceaccount)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACCOUNT = "default"
 
 
 class ServiceAccountController:
-    """Makes what pods refer to when they name no account."""
+    """Creates the account that pods use when they name none."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class ServiceAccountController:
         await self._controller.run()
 
     async def reconcile(self, name: str) -> None:
-        """Make the account if the namespace lacks it. May be repeated. Raises ApiError."""
+        """Create the account if the namespace lacks it. Idempotent. Raises ApiError."""
         namespace = self._namespaces.get(name)
         if namespace is None or namespace.metadata.deleting or self._accounts.get(f"{name}/{ACCOUNT}") is not None:
             return

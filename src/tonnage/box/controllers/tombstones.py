@@ -1,4 +1,4 @@
-"""What is known to be gone for good, so that nobody need ask the API server for it again. Sans-I/O."""
+"""Tombstones: uids known to be deleted, which need no further live read. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _REMEMBERED = 10_000
 
 
 class Absent:
-    """uids of deleted objects (uids never come back), or uids looked for in vain in a certain place.
+    """uids of deleted objects (uids are never reused), or uids that a certain node or namespace does not have.
 
-    A watch that nothing narrows tells of every deletion; what it did not tell must be asked for.
+    A watch without selector reports every deletion. Deletions that a watch does not report need a live read.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""`tonnage doctor`: checks an installation or a box, and says what is wrong with it and what to do.
+"""`tonnage doctor`: checks an installation or a box, and reports each fault with its remedy.
 
-Called by its verb. One snapshot of the cluster is read once; each file holds one group of checks over it. Only the
-checks of permissions, node labels and the machine ask further, and nothing is changed.
+Called by its verb. The cluster is read once into a snapshot; each file has one group of checks over it. Only the checks
+of permissions, node labels and the machine make further requests. Nothing is changed.
 """

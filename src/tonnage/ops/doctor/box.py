@@ -1,4 +1,4 @@
-"""Checks of a box: its process, the machine that it runs on, its nodes and pools. Nothing is made or changed.
+"""Checks of a box: its process, machine, nodes and pools. Changes nothing.
 
 The checks of classes, capacity, claims and volumes are those of an installation.
 """
@@ -23,10 +23,10 @@ _FORMATS = {"image": "ext4", "lvm": "ext4", "btrfs": "btrfs"}
 
 
 async def check(view: View, data: DataFolder | None) -> list[Finding]:
-    """The box whose objects the view shows. data: its folder on this machine, None where that is not known."""
+    """Check the box that the view shows. data: its data folder on this machine, None if unknown."""
     found = list(_nodes(view))
     if data is None or (settings := data.settings()) is None:
-        text = "the folder of this box is not known, so its machine and pools are not checked"
+        text = "the data folder of this box is unknown, so its machine and pools are not checked"
         return [*found, warn("box", "data folder", text, "name it with --data, on the machine where the box runs")]
     return [*await asyncio.to_thread(lambda: list(_machine(data, settings))), *found, *await _pools(data)]
 
@@ -38,8 +38,8 @@ def _nodes(view: View) -> Iterator[Finding]:
         if condition is not None and condition.status == "True":
             ready.append(node.metadata.name)
         else:
-            text = f"it is not Ready: {condition.message if condition is not None else 'its kubelet says nothing'}"
-            yield fail("nodes", node.metadata.name, text, "look in the box's tonnage.log; start the box anew")
+            text = f"it is not Ready: {condition.message if condition is not None else 'no condition reported'}"
+            yield fail("nodes", node.metadata.name, text, "see the box's tonnage.log; restart the box")
     if ready:
         yield ok("nodes", few(sorted(ready)), f"{len(ready)} nodes are Ready")
 
@@ -60,7 +60,7 @@ def _machine(data: DataFolder, settings: Settings) -> Iterator[Finding]:
     except HostError as failure:
         yield fail("machine", "kernel and programs", str(failure), "install or load it")
     else:
-        yield ok("machine", "kernel and programs", f"all that {few(sorted(kinds))} pools need is there")
+        yield ok("machine", "kernel and programs", f"all that {few(sorted(kinds))} pools need is available")
     for outlook in pool_config.outlook(configs):
         about = f"disk of {outlook.disk}"
         if outlook.fits:
@@ -71,24 +71,24 @@ def _machine(data: DataFolder, settings: Settings) -> Iterator[Finding]:
 
 async def _pools(data: DataFolder) -> list[Finding]:
     if os.geteuid() != 0 and not os.access(data.path, os.W_OK):
-        text = "this user may not look at the pools"
+        text = "this user may not read the pools"
         return [warn("pools", str(data.path), text, "run it as the user who started the box")]
     try:
         async with sources.opened(sources.Wanted(data=data.path)) as found:
             reports = await found.pools()
     except TonnageError as failure:
-        return [fail("pools", str(data.path), str(failure), "look in the box's tonnage.log")]
+        return [fail("pools", str(data.path), str(failure), "see the box's tonnage.log")]
     return [finding for report in reports for finding in _pool(report)]
 
 
 def _pool(report: PoolReport) -> Iterator[Finding]:
     about = f"{report.pool} of {report.node}"
     if not report.readable:
-        yield fail("pools", about, f"it cannot be read: {report.state}", "put that right, and start the box anew")
+        yield fail("pools", about, f"it cannot be read: {report.state}", "correct that, and restart the box")
         return
     if report.abnormal:
         text = f"{report.abnormal} of its volumes are abnormal"
-        yield fail("pools", about, text, "tonnage volumes list says which, and why")
+        yield fail("pools", about, text, "run tonnage volumes list: it shows which, and why")
     for lack in report.lacks:
         yield warn("pools", about, lack, "do what it says")
     if not report.abnormal and not report.lacks:

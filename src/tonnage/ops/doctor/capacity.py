@@ -1,5 +1,7 @@
-"""Capacity objects: for each node and class one, as its agent writes it, or one of a tier (tiers.py). The scheduler
-believes them all."""
+"""Checks of capacity objects: one for each node and class, as its agent writes it, or one for a tier.
+
+The scheduler trusts all of them, also foreign ones.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _WRITER = "tonnage"
 
 
 def check(view: View) -> Iterator[Finding]:
-    """Missing, strange and changed objects; nodes without room."""
+    """Missing, foreign and changed objects; full nodes."""
     if {"csistoragecapacities", "csinodes", "nodes"} & view.refused.keys():
         return
     nodes = {n.metadata.name: n for n in view.nodes}
@@ -53,7 +55,7 @@ def _imagined(view: View) -> Iterator[Finding]:
     for node in view.nodes:
         if names.TEMPLATE_NODE in node.metadata.labels:
             name = node.metadata.name
-            text = f"its label {names.TEMPLATE_NODE} is for nodes that do not exist: pods may be sent past its room"
+            text = f"its label {names.TEMPLATE_NODE} is for template nodes: the scheduler may exceed its capacity"
             yield fail(_CHECK, name, text, f"kubectl label node {name} {names.TEMPLATE_NODE}-")
 
 
@@ -63,8 +65,10 @@ def _missing(view: View, wanted: dict[str, tuple[Node, StorageClass]], here: Set
         node, storage_class = wanted[name]
         lacking.setdefault(node.metadata.name, []).append(storage_class.metadata.name)
     for node_name, classes in sorted(lacking.items()):
-        why = "its agent is down" if view.is_down(node_name) else "its agent writes none"
-        text = f"no room is published for {few(sorted(classes))} ({why}): no pod with such volumes is sent there"
+        why = "its agent is down" if view.is_down(node_name) else "its agent publishes none"
+        text = (
+            f"no capacity is published for {few(sorted(classes))} ({why}): no pod with such volumes is scheduled there"
+        )
         yield fail(_CHECK, node_name, text, f"see agents and access; {_log(view, node_name)}")
 
 
@@ -78,7 +82,7 @@ def _strange(view: View, wanted: set[str]) -> Iterator[Finding]:
         if tiers.is_kept(view, found):
             continue
         text = f"no agent of namespace {view.namespace} writes it, for class {found.storage_class_name}: "
-        text += "pods may be sent where no volume can be made"
+        text += "pods may be scheduled where no volume can be created"
         yield fail(_CHECK, found.key, text, f"kubectl -n {meta.namespace} delete csistoragecapacity {meta.name}")
 
 
@@ -90,7 +94,9 @@ def _object(view: View, found: Published, node: Node, storage_class: StorageClas
         return
     name = node.metadata.name
     text = f"class {storage_class.metadata.name} on {name}: {'; '.join(wrong)}"
-    todo = f"kubectl -n {found.metadata.namespace} delete csistoragecapacity {found.metadata.name}: the agent makes it"
+    todo = (
+        f"kubectl -n {found.metadata.namespace} delete csistoragecapacity {found.metadata.name}: the agent creates it"
+    )
     down = ", once it runs: it is down" if view.is_down(name) else " anew"
     yield fail(_CHECK, found.key, text, f"{todo}{down}")
 
@@ -109,16 +115,16 @@ def _differences(found: Published, node: Node, storage_class: StorageClass) -> I
         (names.NODE_LABEL, value),
     ):
         if meta.labels.get(label) != right:
-            yield f"label {label} is {meta.labels.get(label) or 'not there'}"
+            yield f"label {label} is {meta.labels.get(label) or 'missing'}"
     if not any(o.kind == "Node" and o.uid == node.metadata.uid for o in meta.owner_references):
-        yield "it does not belong to its Node, so it would stay when that goes"
+        yield "it has no owner reference to its Node, so it would outlive the Node"
     try:
         amount = to_bytes(found.capacity or "0")
     except Invalid as failure:
         yield str(failure)
         return
     if amount > 0 and meta.annotations.get(names.REASON):
-        yield f"it has room, and says that the class cannot be served: {meta.annotations[names.REASON]}"
+        yield f"it has capacity, and a reason why the class is not served: {meta.annotations[names.REASON]}"
 
 
 def _full(wanted: dict[str, tuple[Node, StorageClass]], here: dict[str, Published]) -> Iterator[Finding]:
@@ -128,10 +134,10 @@ def _full(wanted: dict[str, tuple[Node, StorageClass]], here: dict[str, Publishe
         if found is not None and found.capacity in (None, "0") and not found.metadata.annotations.get(names.REASON):
             full.setdefault(storage_class.metadata.name, []).append(node.metadata.name)
     for class_name, nodes in sorted(full.items()):
-        text = f"class {class_name}: no room is left on {few(sorted(nodes))}"
+        text = f"class {class_name}: no capacity left on {few(sorted(nodes))}"
         yield warn(_CHECK, class_name, text, "remove volumes (tonnage volumes list on the node), or add disks")
 
 
 def _log(view: View, node: str) -> str:
     pod = view.agent_of(node)
-    return f"kubectl -n {view.namespace} logs {pod.metadata.name}" if pod else "look in its agent's log"
+    return f"kubectl -n {view.namespace} logs {pod.metadata.name}" if pod else "see its agent's log"

@@ -1,6 +1,6 @@
-"""Claims that wait for longer than they should, each with the reason in one sentence and the next step.
+"""Checks of claims that wait too long, each with the reason and the next step.
 
-A claim without room is a warning: nothing is broken. One that waits for something of the installation is a fault.
+A claim without capacity is a warning: nothing is broken. A claim that waits for a part of the installation is a fault.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tonnage.scheduler.plugins.volume_binding import NO_CLASS
 
 _CHECK = "claims"
 PATIENCE = 30.0
-"""Seconds that a claim may wait before somebody should know."""
+"""Seconds that a claim may wait before the check reports it."""
 
 
 def check(view: View) -> Iterator[Finding]:
-    """Each claim of ours that waits, asks to grow, has lost its volume, or does not go."""
+    """Each claim of ours that waits, is to be resized, has lost its volume, or is not deleted."""
     if "persistentvolumeclaims" in view.refused:
         return
     claims = view.our_claims
@@ -37,13 +37,13 @@ def check(view: View) -> Iterator[Finding]:
     yield from found
     if not found:
         bound = sum(claim.status.phase == "Bound" for claim in claims)
-        yield ok(_CHECK, "claims", f"{bound} of {len(claims)} are bound, none waits for longer than it should")
+        yield ok(_CHECK, "claims", f"{bound} of {len(claims)} are bound, none waits too long")
 
 
 def _claim(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     meta = claim.metadata
     if claim.status.phase == "Lost":
-        text = f"its volume {claim.spec.volume_name} is gone from Kubernetes"
+        text = f"its PersistentVolume {claim.spec.volume_name} does not exist"
         todo = "on its node: tonnage volumes orphans, then adopt; without its data: delete the claim"
         yield fail(_CHECK, meta.key, text, todo)
     elif meta.deleting:
@@ -59,10 +59,12 @@ def _leaving(view: View, claim: PersistentVolumeClaim) -> Finding:
     meta = claim.metadata
     users = [p.metadata.name for p in _users(view, claim) if not p.terminated]
     if users:
-        text = f"it is deleted as soon as pods {few(users)} have ended"
+        text = f"its deletion waits for the end of pods {few(users)}"
         return warn(_CHECK, meta.key, text, f"kubectl -n {meta.namespace} delete pod {' '.join(users)}")
-    text = f"its deletion waits for {few(meta.finalizers) or 'nobody'}"
-    return warn(_CHECK, meta.key, text, "see who takes these finalizers off; kubernetes.io/pvc-protection: its pods")
+    text = f"its deletion waits for finalizers {few(meta.finalizers) or 'none'}"
+    return warn(
+        _CHECK, meta.key, text, "find the controllers of these finalizers; kubernetes.io/pvc-protection: its pods"
+    )
 
 
 def _waiting(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
@@ -76,40 +78,40 @@ def _waiting(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
         yield _sent(view, claim, node)
     elif not storage_class.late:
         if not leader(view):
-            text = "its class binds at once, and no controller leads that would choose a node"
+            text = "its class binds immediately, and there is no leading controller to choose a node"
             yield fail(_CHECK, claim.key, text, "see controller")
         else:
-            yield _roomless(view, claim, "no node is chosen yet")
+            yield _roomless(view, claim, "no node is selected yet")
     elif users := [p for p in _users(view, claim) if not p.terminated]:
         yield _unscheduled(view, claim, users[0])
 
 
 def _sent(view: View, claim: PersistentVolumeClaim, node: str) -> Finding:
-    """The scheduler has chosen; its agent has to make the volume."""
+    """A claim with selected-node, whose agent must create the volume."""
     meta = claim.metadata
     if node not in view.node_names and "nodes" not in view.refused:
-        text = f"it was sent to node {node}, which is gone"
+        text = f"selected node {node} does not exist"
         return fail(
             _CHECK, meta.key, text, f"kubectl -n {meta.namespace} annotate pvc {meta.name} {names.SELECTED_NODE}-"
         )
     if view.is_down(node):
-        return fail(_CHECK, meta.key, f"it was sent to node {node}, whose agent is not ready", "see agents")
+        return fail(_CHECK, meta.key, f"selected node {node}: its agent is not ready", "see agents")
     if node not in view.serving and "csinodes" not in view.refused:
-        return fail(_CHECK, meta.key, f"it was sent to node {node}, which has no driver", "see registration")
+        return fail(_CHECK, meta.key, f"selected node {node}: it has no driver", "see registration")
     if meta.labels.get(names.NODE_LABEL, "") != names.label_value(node) and view.scopes() != {"all"}:
-        text = f"it was sent to node {node} and is not labelled with it, so its agent may not see it"
+        text = f"selected node {node}: the claim lacks its label, so its agent may not see it"
         return fail(_CHECK, meta.key, text, "see scoping")
     if told := _told(view, claim):
-        return warn(_CHECK, meta.key, f"node {node} cannot make its volume: {told}", "change what the text names")
+        return warn(_CHECK, meta.key, f"node {node} cannot create its volume: {told}", "correct what the message names")
     if waits := _waits_for(view, claim, node):
         return warn(_CHECK, meta.key, f"it has waited on node {node} for longer than a minute: {waits[0]}", waits[1])
     pod = view.agent_of(node)
     log = f"kubectl -n {view.namespace} logs {pod.metadata.name}" if pod else "its log"
-    return fail(_CHECK, meta.key, f"it was sent to node {node}, and its agent says nothing of it", f"look in {log}")
+    return fail(_CHECK, meta.key, f"selected node {node}: its agent has emitted no Event for the claim", f"see {log}")
 
 
 def _waits_for(view: View, claim: PersistentVolumeClaim, node: str) -> tuple[str, str] | None:
-    """What keeps a claim on its node without a volume, and the next step; None when its group does not say."""
+    """Reason why a claim with selected-node has no volume, and the next step; None if its group has none."""
     meta = claim.metadata
     there = {c.metadata.name: c for c in view.claims if c.metadata.namespace == meta.namespace}
     for pod in (p for p in _users(view, claim) if not p.spec.node_name and not p.terminated):
@@ -120,9 +122,7 @@ def _waits_for(view: View, claim: PersistentVolumeClaim, node: str) -> tuple[str
             if not c.spec.volume_name and c.metadata.annotations.get(names.SELECTED_NODE) != node
         ]
         if elsewhere:
-            text = (
-                f"claims {few(elsewhere)} of pod {pod.metadata.name} are not there, and it gets all its volumes or none"
-            )
+            text = f"claims {few(elsewhere)} of pod {pod.metadata.name} are missing: a claim group is created together"
             return text, f"kubectl -n {meta.namespace} describe pod {pod.metadata.name}"
         if times := max((withdrawals(c) for c in group), default=0):
             own = [c for c in view.capacities if c.metadata.labels.get(names.NODE_LABEL) == names.label_value(node)]
@@ -138,23 +138,23 @@ def _unscheduled(view: View, claim: PersistentVolumeClaim, pod: Pod) -> Finding:
     said = [c for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"]
     text = said[0].message if said else ""
     if not text:
-        why = f"pod {pod.metadata.name} is looked at by no scheduler (schedulerName {pod.spec.scheduler_name})"
+        why = f"pod {pod.metadata.name} is handled by no scheduler (schedulerName {pod.spec.scheduler_name})"
         if pod.spec.node_name:
-            why = f"pod {pod.metadata.name} was put on node {pod.spec.node_name} by hand, past the scheduler"
-            return fail(_CHECK, claim.key, why, "the controller sends its claims there: see controller")
-        return warn(_CHECK, claim.key, why, "start that scheduler, or make the pod with another schedulerName")
+            why = f"pod {pod.metadata.name} was assigned to node {pod.spec.node_name} without a scheduler"
+            return fail(_CHECK, claim.key, why, "the controller sets selected-node on its claims: see controller")
+        return warn(_CHECK, claim.key, why, "start that scheduler, or create the pod with another schedulerName")
     if any(words in text for words in ("free storage", "CSIStorageCapacity", NO_CLASS)):
         return _roomless(view, claim, f"pod {pod.metadata.name} fits on no node")
-    todo = f"kubectl -n {pod.metadata.namespace} describe pod {pod.metadata.name}: it is not about its volumes"
+    todo = f"kubectl -n {pod.metadata.namespace} describe pod {pod.metadata.name}: the cause is not its volumes"
     return warn(_CHECK, claim.key, f"pod {pod.metadata.name} is not scheduled: {' '.join(text.split())[:300]}", todo)
 
 
 def _roomless(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
-    """By what the nodes publish."""
+    """Compare a claim with published capacity."""
     name = class_name(claim)
     objects = [c for c in view.capacities if c.storage_class_name == name and c.node_topology is not None]
     if not objects:
-        text = f"{begin}: no node publishes room for class {class_name(claim)}"
+        text = f"{begin}: no node publishes capacity for class {class_name(claim)}"
         return fail(_CHECK, claim.key, text, "see capacity and agents")
     if faults := published_faults(objects):
         return fail(_CHECK, claim.key, f"{begin}: {'; '.join(sorted(faults))}", "see classes")
@@ -165,9 +165,11 @@ def _roomless(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
     except Invalid as failure:
         return fail(_CHECK, claim.key, f"{begin}: {failure}", "see capacity")
     node, room = max(rooms.items(), key=lambda item: item[1])
-    text = f"{begin}: it asks for {from_bytes(asked)}, and the most that a node can give is {from_bytes(room)} ({node})"
+    text = (
+        f"{begin}: it asks for {from_bytes(asked)}, and the largest published capacity is {from_bytes(room)} ({node})"
+    )
     if asked <= room:
-        text += "; its pod needs more volumes than this one, or other things that this node lacks"
+        text += "; its pod has more volumes, or needs something else that this node lacks"
     return warn(_CHECK, claim.key, text, "ask for less, remove other volumes, or add disks")
 
 

@@ -1,4 +1,4 @@
-"""What a check has found: how bad it is, in one sentence, and the next step."""
+"""Finding of a check: severity, one sentence, and the next step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Level(StrEnum):
-    """How bad: OK; WARN, somebody should know; FAIL, something does not work as installed."""
+    """Severity: OK; WARN, works but needs attention; FAIL, does not work as installed."""
 
     OK = "ok"
     WARN = "warn"
@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """about: the object that was looked at. todo: the next step, "" where there is none."""
+    """Result of one check. about: the object. todo: the next step, "" if there is none."""
 
     check: str
     about: str
@@ -32,7 +32,7 @@ def ok(check: str, about: str, text: str) -> Finding:
 
 
 def warn(check: str, about: str, text: str, todo: str) -> Finding:
-    """Works, but somebody should know."""
+    """Works, but needs attention."""
     return Finding(check, about, Level.WARN, text, todo)
 
 
@@ -42,7 +42,7 @@ def fail(check: str, about: str, text: str, todo: str) -> Finding:
 
 
 def few(items: Iterable[str], most: int = 5) -> str:
-    """Some names in a sentence: all of them, or the first and how many more there are."""
+    """Names for a sentence: all of them, or the first ones and the number of the rest."""
     found = list(items)
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

@@ -1,4 +1,4 @@
-"""The objects of the installation: kinds that the cluster serves, the CSIDriver, agents, controllers and schedulers."""
+"""Checks of the installation's objects: served kinds, CSIDriver, agents, controllers, schedulers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NEEDED = ("v1/persistentvolumeclaims", "storage.k8s.io/v1/csistoragecapacities"
 _GRAVE = ("attachRequired", "podInfoOnMount", "storageCapacity")
 VERSION_LABEL = "app.kubernetes.io/version"
 STALE = 90.0
-"""Seconds after which a Lease that was not renewed leads nobody: long, since this machine's clock may differ."""
+"""Seconds without renewal after which a Lease has no leader: long, because this machine's clock may differ."""
 
 
 def check(view: View) -> Iterator[Finding]:
-    """All of this file."""
+    """All checks of the installation's objects."""
     yield from _rights(view)
     yield from _unreadable(view)
     yield from _api(view)
@@ -40,16 +40,14 @@ def check(view: View) -> Iterator[Finding]:
 
 def _rights(view: View) -> Iterator[Finding]:
     if view.refused:
-        text = f"not looked at, for want of rights: {few(sorted(view.refused), 20)}"
+        text = f"not checked, permission denied: {few(sorted(view.refused), 20)}"
         yield warn("rights", "reader", text, "run it with an administrator's kubeconfig (--kubeconfig)")
 
 
 def _unreadable(view: View) -> Iterator[Finding]:
     for text in dict.fromkeys(view.unreadable):
         about, _, cause = text.partition(": ")
-        yield fail(
-            "objects", about, f"{cause}; the other checks leave it out", "correct the field, or delete the object"
-        )
+        yield fail("objects", about, f"{cause}; other checks ignore it", "correct the field, or delete the object")
 
 
 def _api(view: View) -> Iterator[Finding]:
@@ -65,14 +63,14 @@ def _csi_driver(view: View) -> Iterator[Finding]:
     if "csidrivers" in view.refused:
         return
     if view.driver is None:
-        text = "there is no such CSIDriver: the scheduler looks at no capacity, and the kubelet tells no pod's name"
+        text = "CSIDriver not found: the scheduler checks no capacity, and the kubelet passes no pod information"
         yield fail("csidriver", names.DRIVER, text, APPLY)
         return
     wanted = yaml.safe_load(manifests.render_part("csidriver.yaml", Installation()))["spec"]
     live = _plain(view.driver.spec)
     wrong = [key for key in wanted if key != "volumeLifecycleModes" and live.get(key) != wanted[key]]
     for key in wrong:
-        text = f"{key} is {_word(live.get(key))}, and has to be {_word(wanted[key])}"
+        text = f"{key} is {_word(live.get(key))}, must be {_word(wanted[key])}"
         make = fail if key in _GRAVE else warn
         yield make("csidriver", names.DRIVER, text, f"delete the CSIDriver and {APPLY}")
     if "Persistent" not in view.driver.spec.volume_lifecycle_modes:
@@ -99,7 +97,7 @@ def _agents(view: View) -> Iterator[Finding]:
             text = f"no DaemonSet of agents in namespace {view.namespace}, yet {few(view.serving)} have the driver"
             yield warn("agents", view.namespace, text, "name the installation's namespace with --namespace")
         else:
-            text = f"no DaemonSet of agents in namespace {view.namespace}: nobody makes volumes"
+            text = f"no DaemonSet of agents in namespace {view.namespace}: no volumes are created"
             yield fail("agents", view.namespace, text, f"name the right one with --namespace, or {APPLY}")
         return
     for found in view.daemon_sets:
@@ -112,19 +110,19 @@ def _daemon_set(view: View, found: WorkloadPods) -> Iterator[Finding]:
     bad = [p for p in mine if not is_ready(p)]
     for pod in bad:
         node = pod.spec.node_name or "no node"
-        text = f"the agent of {node} is not ready: {why_not_ready(pod)}; its node makes and removes no volumes"
+        text = f"the agent of {node} is not ready: {why_not_ready(pod)}; its node creates and deletes no volumes"
         yield fail("agents", f"pod/{pod.metadata.name}", text, _look(view, pod))
     if len(mine) < wanted:
         text = f"{len(mine)} of {wanted} agents have a pod"
         yield fail("agents", about, text, f"kubectl -n {view.namespace} describe {about}")
     elif not wanted:
-        yield fail("agents", about, "no node is chosen by it", "look at its nodeSelector and at the nodes' labels")
+        yield fail("agents", about, "it selects no node", "compare its nodeSelector with the nodes' labels")
     elif not bad:
         yield ok("agents", about, f"{wanted} of {wanted} agents are ready")
     versions = {v for p in mine if (v := p.metadata.labels.get(VERSION_LABEL)) and v != __version__}
     if versions:
-        text = f"agents of version {few(sorted(versions))} run, and this is {__version__}: what it expects may differ"
-        yield warn("agents", about, text, "wait until the upgrade is through, or use their version of tonnage doctor")
+        text = f"agents of version {few(sorted(versions))} run, this is {__version__}: expectations may differ"
+        yield warn("agents", about, text, "wait for the end of the upgrade, or use their version of tonnage doctor")
 
 
 def why_not_ready(pod: Pod) -> str:
@@ -137,7 +135,7 @@ def why_not_ready(pod: Pod) -> str:
     for condition in pod.status.conditions:
         if condition.status == "False" and condition.message:
             return condition.message[:200]
-    return pod.status.reason or pod.status.phase or "nothing is known of it"
+    return pod.status.reason or pod.status.phase or "its state is unknown"
 
 
 def _look(view: View, pod: Pod) -> str:
@@ -149,7 +147,7 @@ def _controllers(view: View) -> Iterator[Finding]:
     if "deployments" in view.refused:
         return
     if not view.deployments:
-        text = "there is none: immediate binding, pods placed by hand and volumes of gone nodes are served by nobody"
+        text = "no controller runs: no immediate binding, no pre-assigned pods, no cleanup of volumes of deleted nodes"
         yield warn("controller", view.namespace, text, APPLY)
     for found in view.deployments:
         yield _replicas(view, "controller", found, names.CONTROLLER_LEASE, leader(view))
@@ -169,7 +167,7 @@ def _replicas(view: View, component: str, found: WorkloadPods, lease: str, holde
     if not status.ready_replicas or status.ready_replicas < status.replicas:
         return (warn if status.ready_replicas else fail)(component, about, ready, todo)
     if not holder:
-        return fail(component, f"lease/{lease}", f"{ready}, and none leads", f"{todo}, its logs")
+        return fail(component, f"lease/{lease}", f"{ready}, none is leader", f"{todo}, its logs")
     return ok(component, about, f"{ready}, {holder} leads")
 
 
@@ -179,7 +177,7 @@ def leader(view: View) -> str:
 
 
 def _holder(view: View, lease: Lease | None) -> str:
-    """Who holds a Lease and still renews it, "" for nobody."""
+    """The identity that holds and renews a Lease, "" if there is none."""
     if lease is None or not lease.spec.holder_identity:
         return ""
     try:

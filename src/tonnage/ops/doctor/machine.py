@@ -1,4 +1,4 @@
-"""Checks that only the node itself can answer: its driver's socket, pools, kernel and programs, orphans."""
+"""Checks that run on the node itself: driver socket, pools, kernel and programs, orphans."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.orphans import Owner, Registry
 
 SLACK = 64 << 20
-"""Bytes by which a number may be behind: others write to the disk as well, and it is read once a minute."""
+"""Tolerance in bytes: other programs write to the disk too, and free bytes are read once a minute."""
 PAUSES = (0.0, 1.0, 1.0, 3.0, 10.0, 20.0, 40.0)
-"""Seconds before each look at numbers that do not agree: an agent reads what others do to the disk once a minute."""
+"""Seconds before each new comparison of differing numbers: an agent reads the disk's free bytes once a minute."""
 _MADE_IN = {"image": ("ext4",), "lvm": ("ext4",), "pmem": ("ext4",), "btrfs": ("btrfs",)}
 _LOOPS = frozenset({"image", "btrfs"})
 
@@ -43,7 +43,7 @@ async def check(view: View, client: Client, config: NodeConfig, clock: Clock) ->
     found = [*await asyncio.to_thread(_configured, config), *_kernel(view, config)]
     registration = config.driver.registry
     if registration is not None and not (socket := registration / f"{config.driver.driver_name}{SUFFIX}").exists():
-        text = f"{socket} is not there: the kubelet does not find the driver"
+        text = f"{socket} does not exist: the kubelet cannot find the driver"
         found.append(
             fail("driver", config.driver.node_name, text, "start the agent; is --kubelet the kubelet's folder?")
         )
@@ -52,7 +52,7 @@ async def check(view: View, client: Client, config: NodeConfig, clock: Clock) ->
             driver = await attach(csi, node=config.driver.node_name, started_ms=0, number=0)
         except (CsiError, TonnageError) as failure:
             text = f"its socket does not answer: {failure}"
-            found.append(fail("driver", str(config.driver.endpoint), text, "look in the agent's log"))
+            found.append(fail("driver", str(config.driver.endpoint), text, "see the agent's log"))
             return found
         found += _driver(config, driver)
         found += await _capacities(view, client, config, driver, clock)
@@ -64,7 +64,7 @@ def _configured(config: NodeConfig) -> Iterator[Finding]:
     for item in preflight.check(config.driver):
         about = f"{item.what} of {config.driver.node_name}"
         if item.fault is not None:
-            yield fail("node", about, item.text, "put it right; a pool that comes back is opened by itself")
+            yield fail("node", about, item.text, "correct it; the agent opens a repaired pool by itself")
         elif item.warning:
             yield warn("node", about, item.text, "tonnage node --check says more")
         else:
@@ -78,8 +78,8 @@ def _driver(config: NodeConfig, driver: DriverInfo) -> Iterator[Finding]:
         text = f"{config.driver.endpoint} is driver {driver.name} in {dict(driver.segment)}, not in {wanted}"
         yield fail("driver", about, text, "another process has that socket: end it, and restart the agent")
     elif lacking := [p.name for p in config.driver.pools if p.name not in driver.pools]:
-        text = f"the running driver has no pool {few(lacking)}, as the file says"
-        yield warn("driver", about, text, "restart the agent: pods keep reading and writing")
+        text = f"the running driver has no pool {few(lacking)}, which its file has"
+        yield warn("driver", about, text, "restart the agent; pods are not interrupted")
     else:
         yield ok("driver", about, f"its socket answers, with pools {few(driver.pools)}")
 
@@ -124,7 +124,7 @@ def knows(filesystem: str, *, listed: Path = Path("/proc/filesystems"), modules:
 async def _capacities(
     view: View, client: Client, config: NodeConfig, driver: DriverInfo, clock: Clock
 ) -> list[Finding]:
-    """What is published against what the pool says now."""
+    """Compare published capacity with the pool's."""
     found: list[Finding] = []
     compared = 0
     for storage_class in view.ours:
@@ -135,7 +135,7 @@ async def _capacities(
         if finding is not None:
             found.append(finding)
     if compared and not found:
-        text = f"what is published for {compared} classes is what the pools have, but for promises"
+        text = f"published capacity of {compared} classes equals that of the pools, less reservations"
         found.append(ok("room", config.driver.node_name, text))
     return found
 
@@ -143,7 +143,7 @@ async def _capacities(
 async def _compare(
     view: View, client: Client, config: NodeConfig, driver: DriverInfo, storage_class: StorageClass, clock: Clock
 ) -> Finding | None:
-    """Looked at again while they differ: numbers are published a moment later, and volumes come and go."""
+    """Compare again while they differ: capacity is published with delay, and volumes come and go."""
     node, name = config.driver.node_name, storage_class.metadata.name
     about, object_ = f"{node}/{name}", object_name(driver.name, name, node)
     waiting = _waiting(view, node)
@@ -154,20 +154,20 @@ async def _compare(
             has = await _room(driver, storage_class)
             published = to_bytes((await client.get(PUBLISHED, object_, config.namespace)).capacity or "0")
         except CsiError as failure:
-            return fail("room", about, f"the driver does not say: {failure.message}", "look in the agent's log")
+            return fail("room", about, f"GetCapacity failed: {failure.message}", "see the agent's log")
         except ApiNotFound:
             return None  # capacity.py tells
         if abs(published - has) <= SLACK or (published < has and waiting):
             return None
-    text = f"published are {from_bytes(published)}, and the pool has {from_bytes(has)}, for over a minute"
-    todo = f"kubectl -n {config.namespace} delete csistoragecapacity {object_}: a running agent makes it anew"
+    text = f"published capacity {from_bytes(published)} differs from the pool's {from_bytes(has)}, for over a minute"
+    todo = f"kubectl -n {config.namespace} delete csistoragecapacity {object_}: a running agent recreates it"
     if published > has:
-        return fail("room", about, f"{text}: pods are sent where they do not fit", todo)
-    return warn("room", about, f"{text}: room is not given away", todo)
+        return fail("room", about, f"{text}: pods are scheduled where they do not fit", todo)
+    return warn("room", about, f"{text}: capacity is not used", todo)
 
 
 async def _room(driver: DriverInfo, storage_class: StorageClass) -> int:
-    """Bytes that the driver has for a class, 0 for one that it cannot serve. Raises CsiError."""
+    """Capacity that the driver reports for a class, 0 if it cannot serve it. Raises CsiError."""
     topology = driver.segment if driver.topology else None
     try:
         return (await driver.client.get_capacity(capacity_parameters(storage_class), topology=topology)).available
@@ -178,7 +178,7 @@ async def _room(driver: DriverInfo, storage_class: StorageClass) -> int:
 
 
 def _waiting(view: View, node: str) -> bool:
-    """Whether claims are promised room on the node, which is less to give until their volumes are made."""
+    """Whether the node has reserved capacity for claims without volumes, which lowers published capacity."""
     label = names.label_value(node)
     return any(c.metadata.labels.get(names.NODE_LABEL) == label and not c.spec.volume_name for c in view.our_claims)
 
@@ -194,9 +194,9 @@ async def _orphans(client: Client, config: NodeConfig, clock: Clock) -> list[Fin
     except Unavailable:
         raise
     except (CsiError, TonnageError) as failure:
-        text = f"whose volumes these are cannot be told: {failure}"
+        text = f"cannot find the owners of volumes: {failure}"
         return [warn("orphans", about, text, "run it with an administrator's kubeconfig")]
     if nobodys:
-        text = f"{len(nobodys)} volumes belong to nobody and are kept: {few(nobodys)}"
+        text = f"{len(nobodys)} orphans, which are not deleted: {few(nobodys)}"
         return [warn("orphans", about, text, "tonnage volumes orphans on the node; then adopt or purge them")]
-    return [ok("orphans", about, f"each of {len(contents.volumes)} volumes belongs to somebody")]
+    return [ok("orphans", about, f"each of {len(contents.volumes)} volumes has an owner")]

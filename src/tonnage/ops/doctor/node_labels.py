@@ -1,4 +1,4 @@
-"""Who labels claims with their node, whether it works, and claims that lack the label; the policy that holds agents."""
+"""Checks of the node label of claims: its policy, claims without it, and the policy that restricts agents."""
 
 from __future__ import annotations
 
@@ -33,24 +33,31 @@ async def _labeller(view: View, client: Client) -> list[Finding]:
         return await _try(view, client)
     then = _without_policy(view)
     if served:
-        text = f"there is no {' and no '.join(lacking)} {names.SCOPE_POLICY}, which the cluster could have: {then}"
+        text = f"there is no {' and no '.join(lacking)} {names.SCOPE_POLICY}, which this cluster supports: {then}"
         return [fail(_CHECK, names.SCOPE_POLICY, text, APPLY)]
     if leader(view):
-        return [ok(_CHECK, names.CONTROLLER_LEASE, f"Kubernetes {view.version} has no such policies: {then}")]
+        return [ok(_CHECK, names.CONTROLLER_LEASE, f"Kubernetes {view.version} does not support such policies: {then}")]
     make = fail if "label" in view.scopes() else warn
-    return [make(_CHECK, names.SCOPE_POLICY, f"nobody labels claims: {then}", "see controller: it does without one")]
+    return [
+        make(
+            _CHECK,
+            names.SCOPE_POLICY,
+            f"claims get no label: {then}",
+            "see controller: it can label claims without the policy",
+        )
+    ]
 
 
 def _without_policy(view: View) -> str:
     if leader(view):
-        return "the controller labels claims, one write more for each"
+        return "the controller labels claims, with one more write for each"
     if "label" in view.scopes():
-        return "agents watch by label, so no volume is made"
+        return "agents watch by label, so no volume is created"
     return "agents watch all claims of the cluster"
 
 
 async def _try(view: View, client: Client) -> list[Finding]:
-    """Ask the API server what it would make of a claim."""
+    """Create a claim with dryRun, to see which label it gets."""
     if not view.ours:
         return []
     body = {
@@ -66,13 +73,13 @@ async def _try(view: View, client: Client) -> list[Finding]:
     answer = await client.transport.request(Request("POST", path, {"dryRun": "All"}, msgspec.json.encode(body)))
     found = msgspec.json.decode(answer.body)
     if answer.status >= 300:
-        text = f"the policy is there; whether it works was not tried: {str(found.get('message', ''))[:200]}"
+        text = f"the policy exists, and was not tested: {str(found.get('message', ''))[:200]}"
         return [warn(_CHECK, names.SCOPE_POLICY, text, "run it with an administrator's kubeconfig")]
     label = (found["metadata"].get("labels") or {}).get(names.NODE_LABEL, "")
     if label != _PROBE_NODE:
         text = f"a claim of class {view.ours[0].metadata.name} got label {names.NODE_LABEL} {label or 'not'}"
-        return [fail(_CHECK, names.SCOPE_POLICY, f"the policy is there and does not work: {text}", APPLY)]
-    return [ok(_CHECK, names.SCOPE_POLICY, "claims are labelled in the write that sends them to a node (tried)")]
+        return [fail(_CHECK, names.SCOPE_POLICY, f"the policy exists and does not work: {text}", APPLY)]
+    return [ok(_CHECK, names.SCOPE_POLICY, "claims are labeled in the write that sets selected-node (tested)")]
 
 
 def _labels(view: View) -> Iterator[Finding]:
@@ -83,7 +90,7 @@ def _labels(view: View) -> Iterator[Finding]:
         if not meta.deleting and not claim.spec.volume_name and meta.labels.get(names.NODE_LABEL, "") != wanted:
             wrong.append(meta.key)
     if wrong and view.scopes() != {"all"}:
-        text = f"{len(wrong)} claims are sent to a node and not labelled with it: agents that watch by label miss them"
+        text = f"{len(wrong)} claims have selected-node without its label: agents that watch by label miss them"
         todo = "the controller labels them within seconds: see controller"
         yield fail(_CHECK, few(sorted(wrong)), text, todo)
 
@@ -96,10 +103,12 @@ def _restraint(view: View) -> Iterator[Finding]:
     lacking = [f"{k.kind} {n}" for n in AGENT_POLICIES for k in kinds if f"{k.plural}/{n}" not in view.there]
     about = AGENT_POLICIES[0]
     if not served:
-        text = f"Kubernetes {view.version} has no such policies: an agent's token may write other nodes' volumes"
+        text = (
+            f"Kubernetes {view.version} does not support such policies: an agent's token may write other nodes' volumes"
+        )
         yield warn("restraint", about, text, "use Kubernetes 1.30 or later (docs/security.md)")
     elif lacking:
         text = f"there is no {' and no '.join(lacking)}: an agent's token may write other nodes' volumes"
         yield fail("restraint", about, text, APPLY)
     else:
-        yield ok("restraint", about, "agents are held to their own node's objects")
+        yield ok("restraint", about, "agents can write only their own node's objects")

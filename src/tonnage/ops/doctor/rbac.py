@@ -1,7 +1,7 @@
-"""What the service accounts of an installation may do: all that its roles say, and not more.
+"""Checks of RBAC: each service account may do all that its roles list, and no more.
 
-The API server is asked (SubjectAccessReview), so it counts what holds, whichever object grants it. Who may not ask
-about others is asked about himself.
+The API server is asked (SubjectAccessReview), so the result counts whichever object grants a right. A reader who may
+not ask about others asks about himself.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _TOO_MUCH = (
     ("create", "", "pods"),
     ("update", "", "nodes"),
 )
-"""What none needs, and what would let whoever has its token destroy or read what is not its own."""
+"""Rights that no account needs, and with which its token could delete or read objects of others."""
 
 
 @dataclass(frozen=True)
 class Right:
-    """One verb on one resource; name "" for all, namespace "" for all of the cluster."""
+    """One verb on one resource. name: "" for all; namespace: "" for the whole cluster."""
 
     verb: str
     group: str
@@ -78,7 +78,7 @@ def _of(role: Mapping[str, Any]) -> Iterator[Right]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 for verb in rule["verbs"]:
-                    # list and watch of a single name: told by a field selector, which a review calls a name as well.
+                    # list and watch of a single name use a field selector, which a review takes as a name as well.
                     for name in rule.get("resourceNames", [""]):
                         yield Right(verb, group, resource, name, where)
 
@@ -95,7 +95,7 @@ async def check(view: View, client: Client) -> list[Finding]:
             beyond = await asker.which([Right(*item) for item in _TOO_MUCH], allowed=True)
         except ApiError as failure:
             todo = "run it with an administrator's kubeconfig"
-            findings.append(warn(_CHECK, account, f"its rights may not be asked for: {failure.message[:200]}", todo))
+            findings.append(warn(_CHECK, account, f"its permissions cannot be checked: {failure.message[:200]}", todo))
             continue
         findings += _told(account, lacking, beyond)
     return findings
@@ -103,16 +103,16 @@ async def check(view: View, client: Client) -> list[Finding]:
 
 def _told(account: str, lacking: list[Right], beyond: list[Right]) -> Iterator[Finding]:
     if lacking:
-        yield fail(_CHECK, account, f"it may not {few(map(str, lacking))}", APPLY)
+        yield fail(_CHECK, account, f"it lacks permission to {few(map(str, lacking))}", APPLY)
     if beyond:
-        todo = "look which binding gives it more: kubectl get clusterrolebindings,rolebindings -A -o wide"
-        yield warn(_CHECK, account, f"it may more than it needs: {few(map(str, beyond))}", todo)
+        todo = "find the binding that grants more: kubectl get clusterrolebindings,rolebindings -A -o wide"
+        yield warn(_CHECK, account, f"it has more permissions than it needs: {few(map(str, beyond))}", todo)
     if not lacking and not beyond:
-        yield ok(_CHECK, account, "it may do what it needs, and nothing of what it must not")
+        yield ok(_CHECK, account, "it has the permissions that it needs, and none that it must not have")
 
 
 class _Asker:
-    """Asks what an account may do."""
+    """SubjectAccessReviews of one account."""
 
     def __init__(self, client: Client, namespace: str, account: str) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""What the kubelets know of the driver: CSINode, topology, labels, the start-up taint."""
+"""Checks of driver registration: CSINode, topology, labels, the start-up taint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHECK = "registration"
 
 
 def check(view: View) -> Iterator[Finding]:
-    """Of each node that has an agent, or whose kubelet lists the driver."""
+    """Check each node that has an agent, or whose kubelet has registered the driver."""
     if {"nodes", "csinodes"} & view.refused.keys():
         return
     csi = {c.metadata.name: c for c in view.csi_nodes}
@@ -29,10 +29,10 @@ def check(view: View) -> Iterator[Finding]:
         if not found:
             good.append(name)
     if good:
-        yield ok(_CHECK, few(good), f"the driver is listed, by its topology key, on {len(good)} nodes")
+        yield ok(_CHECK, few(good), f"the driver is registered with its topology key on {len(good)} nodes")
     elif not expected and not view.serving:
         text = f"no kubelet lists driver {names.DRIVER}"
-        yield fail(_CHECK, "nodes", text, "install agents, or look why their pods are not there")
+        yield fail(_CHECK, "nodes", text, "install agents, or find out why they have no pods")
 
 
 def _node(view: View, node: Node, csi: CSINode | None) -> Iterator[Finding]:
@@ -43,27 +43,25 @@ def _node(view: View, node: Node, csi: CSINode | None) -> Iterator[Finding]:
     if entry is None:
         if pod is not None and is_ready(pod):
             text = f"the agent runs, but the kubelet does not list {names.DRIVER}: pods with volumes cannot start there"
-            todo = f"look in the kubelet's log for {names.DRIVER}; is --kubelet its folder? Then {restart}"
+            todo = f"search the kubelet's log for {names.DRIVER}; is --kubelet its folder? Then {restart}"
         else:
             text, todo = f"the kubelet does not list {names.DRIVER}, as its agent is not ready", "see agents"
         yield fail(_CHECK, name, text, todo)
         return
     if entry.node_id != name:
-        text = f"the driver calls this node {entry.node_id!r}"
-        yield fail(_CHECK, name, text, "NODE_NAME of the agent must be the node's name: leave it to the DaemonSet")
+        text = f"the driver reports node ID {entry.node_id!r}"
+        yield fail(_CHECK, name, text, "NODE_NAME of the agent must be the node's name, as the DaemonSet sets it")
     wanted = names.label_value(name)
     label = node.metadata.labels.get(names.TOPOLOGY_NODE)
     if names.TOPOLOGY_NODE not in entry.topology_keys:
         keys = few(entry.topology_keys) or "none"
         yield fail(_CHECK, name, f"topology keys are {keys}, without {names.TOPOLOGY_NODE}", restart)
     elif label != wanted:
-        text = (
-            f"label {names.TOPOLOGY_NODE} is {label or 'not there'}, and has to be {wanted}: no capacity counts there"
-        )
+        text = f"label {names.TOPOLOGY_NODE} is {label or 'missing'}, must be {wanted}: no capacity counts there"
         yield fail(_CHECK, name, text, f"kubectl label node {name} --overwrite {names.TOPOLOGY_NODE}={wanted}")
     if any(taint.key == names.STARTUP_TAINT for taint in node.spec.taints):
-        text = f"taint {names.STARTUP_TAINT} is still there, though the driver is listed: no new pods come"
-        yield fail(_CHECK, name, text, f"look in the agent's log; kubectl taint node {name} {names.STARTUP_TAINT}-")
+        text = f"taint {names.STARTUP_TAINT} remains, though the driver is registered: no new pods are scheduled there"
+        yield fail(_CHECK, name, text, f"see the agent's log; kubectl taint node {name} {names.STARTUP_TAINT}-")
     yield from _room_for_more(view, name, entry.allocatable.count if entry.allocatable else None)
 
 
@@ -71,5 +69,5 @@ def _room_for_more(view: View, name: str, most: int | None) -> Iterator[Finding]
     label = names.label_value(name)
     used = sum(v.metadata.labels.get(names.NODE_LABEL) == label for v in view.our_volumes)
     if most is not None and used >= most:
-        text = f"{used} volumes, and its limit is {most}: no more pods with volumes come"
+        text = f"{used} volumes, and its limit is {most}: no more pods with volumes are scheduled there"
         yield warn(_CHECK, name, text, "raise maxVolumes in the node's file, or remove volumes")

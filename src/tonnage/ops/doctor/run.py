@@ -1,4 +1,4 @@
-"""All checks in the order in which one would ask: the first fault is most often the cause of the others."""
+"""All checks in order of dependency: the first fault is most often the cause of the others."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tonnage.ops.doctor.finding import Finding
 
 
 async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeConfig | None = None) -> list[Finding]:
-    """Look at the installation in that namespace, and at the machine as that node where one is given. May be repeated.
+    """Check the installation in that namespace, and the machine as that node where one is given. Idempotent.
 
-    Raises Unavailable without a connection, ApiError for an answer of the API server that makes no sense.
+    Raises Unavailable without a connection, ApiError for an invalid answer of the API server.
     """
     found = await cluster_snapshot.read(client, namespace, now=clock.time())
     findings = [*installation.check(found), *registration.check(found)]
@@ -46,9 +46,9 @@ async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeCon
 
 
 async def examine_box(client: Client, data: DataFolder | None, *, clock: Clock) -> list[Finding]:
-    """Look at a box: machine and process first, then its objects. data: its folder, None where that is not known.
+    """Check a box: machine and process first, then its objects. data: its folder, None if unknown.
 
-    Raises Unavailable without a connection, ApiError for an answer of the API server that makes no sense.
+    Raises Unavailable without a connection, ApiError for an invalid answer of the API server.
     """
     found = await cluster_snapshot.read(client, names.SYSTEM_NAMESPACE, now=clock.time())
     found.is_box = True

@@ -1,4 +1,4 @@
-"""Classes and the pools that they ask for."""
+"""Checks of StorageClasses and of the pools that they name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.doctor.installation import APPLY, leader
 
 _CHECK = "classes"
-_AGAIN = "a class cannot be changed: delete it and make it right; pods that wait go on by themselves"
+_AGAIN = "a class cannot be changed: delete it and create a correct one; waiting pods continue by themselves"
 
 
 def check(view: View) -> Iterator[Finding]:
@@ -26,13 +26,15 @@ def check(view: View) -> Iterator[Finding]:
             todo = f"kubectl -n {view.namespace} edit configmap {name}"
             yield fail(_CHECK, f"configmap/{name}", f"node.yaml is not a node's file: {file}", todo)
     if not view.ours:
-        yield warn(_CHECK, "storageclasses", f"no class has provisioner {names.DRIVER}: nobody can ask for one", APPLY)
+        yield warn(
+            _CHECK, "storageclasses", f"no class has provisioner {names.DRIVER}: no claim can use tonnage", APPLY
+        )
     for storage_class in view.ours:
         yield from _class(view, storage_class)
     defaults = [c.metadata.name for c in view.classes if is_default(c)]
     if len(defaults) > 1 and any(c.metadata.name in defaults for c in view.ours):
-        text = "several classes are marked as default, the youngest is taken"
-        yield warn(_CHECK, few(defaults), text, f"leave {names.DEFAULT_CLASS} on one of them")
+        text = "several classes are marked as default; the newest is used"
+        yield warn(_CHECK, few(defaults), text, f"set {names.DEFAULT_CLASS} on one of them only")
 
 
 def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
@@ -52,11 +54,11 @@ def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
         yield fail(_CHECK, name, f"no node can serve it: {told}", _AGAIN)
     elif reasons:
         yield warn(
-            _CHECK, name, f"{refusing} of {len(objects)} nodes cannot serve it: {told}", "fine if it is meant so"
+            _CHECK, name, f"{refusing} of {len(objects)} nodes cannot serve it: {told}", "no action if that is intended"
         )
     elif storage_class.volume_binding_mode != names.WAIT_FOR_FIRST_CONSUMER and not leader(view):
-        text = "it binds at once, which is the controller's work, and no controller leads"
-        yield fail(_CHECK, name, text, "see controller; or make it with volumeBindingMode WaitForFirstConsumer")
+        text = "it binds immediately, which needs a controller, and none is leader"
+        yield fail(_CHECK, name, text, "see controller; or recreate it with volumeBindingMode WaitForFirstConsumer")
     else:
         yield ok(_CHECK, name, f"{len(objects)} nodes can serve it")
 

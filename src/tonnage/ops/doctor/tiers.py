@@ -1,4 +1,4 @@
-"""Capacity in tiers: nodes that have plenty say so in a label, and one object for each class and tier stands for it."""
+"""Checks of capacity tiers: node labels, and one capacity object for each class and tier."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def standing(view: View) -> frozenset[str]:
 
 
 def is_in(node: Node, storage_class: str, there: frozenset[str]) -> bool:
-    """Whether the tier in which a node is stands for a class. there: the tiers' objects."""
+    """Whether the object of a node's tier publishes capacity for a class. there: the tiers' objects."""
     value = node.metadata.labels.get(names.tier_label(storage_class), "")
     return bool(tier.of_label(value)) and tier.object_name(storage_class, value) in there
 
 
 def check(view: View) -> Iterator[Finding]:
-    """Labels of nodes without a driver, and objects that promise something else than their tier."""
+    """Tier labels of nodes without a driver, and objects whose capacity is not that of their tier."""
     if {"csistoragecapacities", "csinodes", "nodes"} & view.refused.keys():
         return
     yield from _labels(view)
@@ -52,7 +52,7 @@ def _labels(view: View) -> Iterator[Finding]:
         keys = sorted(tier.labels_of(node.metadata.labels))
         if keys and node.metadata.name not in serving:
             name = node.metadata.name
-            text = f"it says what room it has ({few(keys)}), and no driver runs there: pods may be sent there"
+            text = f"it has tier labels ({few(keys)}), and no driver runs there: pods may be scheduled there"
             todo = f"start its agent, or `kubectl label node {name} {' '.join(f'{key}-' for key in keys)}`"
             yield warn(_CHECK, name, text, todo)
 
@@ -66,9 +66,9 @@ def _objects(kept: list[Published]) -> Iterator[Finding]:
         except Invalid:
             wrong = promised
         if wrong:
-            text = f"class {found.storage_class_name}: the object of tier {value} promises {', '.join(wrong)}"
+            text = f"class {found.storage_class_name}: the object of tier {value} has {', '.join(wrong)}"
             todo = f"kubectl -n {found.metadata.namespace} delete csistoragecapacity {found.metadata.name}: the"
-            yield fail(_CHECK, found.key, text, f"{todo} controller makes it anew")
+            yield fail(_CHECK, found.key, text, f"{todo} controller recreates it")
 
 
 def _summary(view: View) -> str:
@@ -79,4 +79,4 @@ def _summary(view: View) -> str:
         ordered = sorted(counts.items(), key=lambda pair: -tier.of_label(pair[0]))
         nodes = ", ".join(f"{count} at least {value}" for value, count in ordered) or "no node"
         told.append(f"{storage_class.metadata.name}: {nodes}")
-    return f"nodes with plenty of room say so in labels ({'; '.join(told)})"
+    return f"nodes in capacity tiers ({'; '.join(told)})"

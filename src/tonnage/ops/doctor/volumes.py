@@ -1,4 +1,4 @@
-"""PersistentVolumes that do not go, or whose node is gone."""
+"""Checks of PersistentVolumes that are not deleted, or whose node is gone."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ def check(view: View) -> Iterator[Finding]:
     found = [finding for volume in view.our_volumes for finding in _volume(view, volume, known)]
     yield from found
     if not found:
-        yield ok(_CHECK, "volumes", f"{len(view.our_volumes)}, each on a node that is there, none waits to be removed")
+        yield ok(_CHECK, "volumes", f"{len(view.our_volumes)}, each on an existing node, none waits for deletion")
 
 
 def _volume(view: View, volume: PersistentVolume, known: dict[str, str]) -> Iterator[Finding]:
     name, places = volume.metadata.name, places_of(volume, names.TOPOLOGY_NODE)
     delete = volume.spec.persistent_volume_reclaim_policy == "Delete"
     if not places:
-        text = f"it has no node affinity by {names.TOPOLOGY_NODE}: pods may be sent where it is not"
-        yield warn(_CHECK, name, text, "give it the one of its node, or make it anew (tonnage volumes adopt)")
+        text = f"it has no node affinity by {names.TOPOLOGY_NODE}: pods may be scheduled on other nodes"
+        yield warn(_CHECK, name, text, "set the one of its node, or recreate it (tonnage volumes adopt)")
     elif not set(places) & known.keys():
         since = volume.metadata.annotations.get(names.NODE_GONE_SINCE, "")
         text = f"its node {few(places)} is gone{f' since {since}' if since else ''}"
-        todo = "bring the node back; or give its data up: docs/operations.md#node-replacement"
+        todo = "restore the node, or abandon the data: docs/operations.md#node-replacement"
         yield warn(_CHECK, name, text, todo)
     elif volume.status.phase == "Failed":
-        text = f"its removal failed: {volume.status.message[:300] or 'nothing was said why'}"
+        text = f"its deletion failed: {volume.status.message[:300] or 'without a message'}"
         yield fail(_CHECK, name, text, f"kubectl describe pv {name}")
     elif delete and (volume.metadata.deleting or volume.status.phase == "Released") and _is_old(view, volume):
         node = known[next(place for place in places if place in known)]
         down = view.is_down(node)
-        text = f"it waits to be removed by node {node}{', whose agent is not ready' if down else ''}"
+        text = f"it waits for deletion by node {node}{', whose agent is not ready' if down else ''}"
         yield (fail if down else warn)(_CHECK, name, text, "see agents" if down else f"kubectl describe pv {name}")
     elif not delete and volume.status.phase == "Released":
-        text = "nobody has it any more, and it is kept, as its reclaim policy is Retain"
+        text = "it has no claim any more, and stays because its reclaim policy is Retain"
         yield warn(_CHECK, name, text, f"kubectl delete pv {name}: its data is then an orphan on the node")
 
 
 def _is_old(view: View, volume: PersistentVolume) -> bool:
-    """Whether it should have gone by now. When it was released is not written anywhere: that is taken as old."""
+    """Whether a Released volume should be deleted by now. Without a record of the time of release: yes."""
     since = volume.metadata.deletion_timestamp
     try:
         return since is None or view.now - parse_rfc3339(since) > PATIENCE

@@ -1,8 +1,8 @@
-"""The Kubernetes objects of an installation, out of the templates in tonnage/deploy.
+"""Kubernetes objects of an installation, rendered from the templates in tonnage/deploy.
 
-The templates are the one place of these objects: `tonnage manifests` fills them in, and the Helm chart is made from
-them (scripts/gen_chart.py). A template is YAML with `${name}` in it: within a line a text, alone on a line a block of
-YAML that is indented as the line is.
+The templates are the only source of these objects: `tonnage manifests` fills them in, and a script generates the Helm
+chart from them. A template is YAML with `${name}`: within a line it is replaced by text, alone on a line by a block of
+YAML with the line's indentation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _once(chosen: Installation) -> list[Values]:
 
 @dataclass(frozen=True)
 class Part:
-    """One template, and for which things of an installation it is filled in: their values, beside those of all."""
+    """One template and the items that it is rendered for, with their values in addition to the common ones."""
 
     file: str
     each: Callable[[Installation], Iterable[Values]] = _once
@@ -87,7 +87,7 @@ def render_part(file: str, chosen: Installation) -> str:
 
 
 def fill(text: str, values: Values) -> str:
-    """A template with its values. Raises KeyError for one that is not there."""
+    """Render a template with its values. Raises KeyError for an unknown value."""
 
     def value(found: re.Match[str]) -> str:
         if word := found["word"]:
@@ -215,5 +215,5 @@ def _cel(value: Any) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """A block of YAML, nothing for what is empty."""
+    """A block of YAML, "" for an empty value."""
     return str(yaml.safe_dump(value, sort_keys=True, width=1000)) if value else ""

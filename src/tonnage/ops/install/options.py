@@ -1,4 +1,4 @@
-"""What is to be installed on a Kubernetes cluster, as chosen on the command line of `tonnage manifests`."""
+"""Options of an installation on Kubernetes, from the command line of `tonnage manifests`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(\..*)?")
 
 @dataclass(frozen=True)
 class Class:
-    """A StorageClass of ours. default: whether claims that name no class get it. fields: over what all classes have."""
+    """A StorageClass of ours. default: whether claims without class get it. fields: override the common fields."""
 
     name: str
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -39,16 +39,22 @@ class Class:
 
 @dataclass(frozen=True)
 class Installation:
-    """pools: as in a node's file. secrets: those that classes may name, namespace -> names, none for all of it.
-    drivers: other CSI drivers that agents serve, name -> topology key; their sockets are where the kubelet's plugins
-    are. kubernetes: the oldest version that has to take the objects. capacity: how room is published (tier.MODES).
+    """Options of one installation.
+
+    pools: as in a node's file. secrets: those that classes may name, namespace -> names, none for all of it. drivers:
+    external CSI drivers that agents serve, name -> topology key; their sockets are in the kubelet's plugin folder.
+    kubernetes: the oldest version that must accept the objects. capacity: how capacity is published (tier.MODES).
     monitoring: with PodMonitor, alert rules (the Prometheus operator's kinds) and dashboard. inline: whether pods may
-    have CSI inline volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all
-    others have `pools`. network_policy: whether only metrics and the API server may be talked to. scheduler: how
-    `tonnage scheduler` chooses nodes, None for none. group_labels, templates: what the controller tells an autoscaler
-    of nodes to come, as on its command line. evict_unfit: whether the controller may evict pods whose inline volume
-    does not fit on their node, where they say so. starvation_guard: reschedules of a pod after which a
-    node reserves capacity for it, 0 for never.
+    have
+    CSI inline volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all others
+    have
+    `pools`. network_policy: whether pods may connect only to the API server and be scraped. scheduler: how `tonnage
+    scheduler` chooses nodes, None for none. group_labels, templates: template nodes that the controller publishes for
+    an
+    autoscaler, as on its command line. evict_unfit: whether the controller may evict pods whose inline volume does not
+    fit
+    on their node and that allow it. hold_back: after how many reschedules a node reserves capacity for a pod, 0 for
+    never.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE

@@ -1,4 +1,4 @@
-"""A node's agent with the real ledger: books claims, keeps the pool, publishes late what is left."""
+"""Simulated node agent with the real ledger: reserves capacity for claims and publishes with delay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tonnage.simulate.tally import Tally
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A claim as the agent sees it. uid: the claim's; version: resourceVersion of the write that sent it."""
+    """A claim as the agent sees it. uid: the claim's; version: resourceVersion of the write that set selected-node."""
 
     uid: str
     source: CapacitySource
@@ -29,15 +29,17 @@ class Order:
 
 @dataclass(slots=True)
 class _Told:
-    """What the last object of a source said."""
+    """Content of a source's last published object."""
 
     available: int = -1
     counted: int = 0
 
 
 class Agent:
-    """One node. pools: name -> bytes; sources: the classes it serves. publish(object) is called when one is written;
-    version() gives a new resourceVersion."""
+    """Agent of one node. pools: name -> bytes; sources: the classes that it serves.
+
+    publish(object) is called with each object that it writes; version() returns a new resourceVersion.
+    """
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class Agent:
         self.ledger.see(order.uid, order.source, order.size, attempt="", version=order.version, now=self._events.now)
 
     def book(self, orders: Sequence[Order]) -> bool:
-        """Give all claims of a pod, seen before, their room, or none."""
+        """Reserve capacity for all claims of a pod that were seen before, or for none."""
         uids = [order.uid for order in orders]
         if self.ledger.book(uids) is not None:
             self.ledger.refuse(uids)
@@ -82,7 +84,7 @@ class Agent:
         return True
 
     def sent_back(self, orders: Sequence[Order]) -> None:
-        """The claims are with this node no longer."""
+        """The claims were rescheduled and no longer belong to this node."""
         for order in orders:
             self.ledger.forget(order.uid)
 
@@ -107,14 +109,14 @@ class Agent:
     # Publication
 
     def _read(self) -> None:
-        """Ask the pools what is free, as GetCapacity does. Also lets go of promises that the answer includes."""
+        """Read the pools' free bytes as GetCapacity does. Also drops reservations that the result includes."""
         self._stale = False
         for source in self._told:
             begun = self.ledger.begin()
             self.ledger.read(source, begun, self.free[source.room], self.free[source.room])
 
     def _changed(self) -> None:
-        """Something changed: publish what is less soon, what is more not too often (node/capacity/publisher.py)."""
+        """Publish a change: less capacity soon, more capacity with a rate limit, as the real publisher does."""
         now, due = self._events.now, None
         if self._due is not None and self._due <= max(now, self._decreased + DECREASE_EVERY):
             return  # nothing can be published before what is planned

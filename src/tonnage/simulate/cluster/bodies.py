@@ -1,4 +1,4 @@
-"""Objects of a trace as a client would create them (--full)."""
+"""Object bodies of a trace, as a client would create them (--full)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def node(name: str, spec: SimulatedNodes) -> dict[str, Any]:
 
 
 def csi_node(node: Node) -> dict[str, Any]:
-    """That node's one driver."""
+    """CSINode of that node, with one driver."""
     meta = node.metadata
     owner = {"apiVersion": "v1", "kind": "Node", "name": meta.name, "uid": meta.uid}
     entry = {"name": names.DRIVER, "nodeID": meta.name, "topologyKeys": [names.TOPOLOGY_NODE]}
@@ -50,7 +50,7 @@ def deployment(name: str, stream: StreamSpec, sizes: Sizes) -> dict[str, Any]:
 
 
 def stateful_set(name: str, stream: StreamSpec, sizes: Sizes) -> dict[str, Any]:
-    """A StatefulSet whose pods start side by side, and whose claims go with it."""
+    """A StatefulSet with parallel pods, whose claims are deleted with it."""
     templates = [
         {**claim(volume_name(index), volume, size)}
         for index, (volume, size) in enumerate(zip(stream.volumes, sizes, strict=True))

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order. Of two things at one moment the one that was planned first comes first."""
+"""Event queue on virtual time. Events at one moment run in the order in which they were planned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Action = Callable[[], None]
 
 
 class Events:
-    """A clock (time and monotonic of aio/clock.py) that goes as fast as what is planned can be done."""
+    """Virtual clock (time and monotonic, as tonnage.aio's clock) that advances to the next event without waiting."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -23,7 +23,7 @@ class Events:
     monotonic = time
 
     def at(self, when: float, action: Action) -> None:
-        """Plan something; what lies in the past is done next."""
+        """Plan an event; one in the past runs next."""
         self._number += 1
         heapq.heappush(self._planned, (max(when, self.now), self._number, action))
 

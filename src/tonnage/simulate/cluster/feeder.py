@@ -1,5 +1,7 @@
-"""Whoever uses the cluster: creates a stream's objects when they come, and takes them away when their time is over
-(--full). Pods of Deployments, StatefulSets and Jobs are made by their controllers."""
+"""Client of a simulated cluster: creates a stream's objects on arrival and deletes them at the end (--full).
+
+Pods of Deployments, StatefulSets and Jobs are created by their controllers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from tonnage.simulate.workload.workload import StreamSpec
 
 
 class Feeder:
-    """run(stream, trace) plays one stream; zero is the loop's time at the trace's midnight."""
+    """Plays streams: run(stream, trace) plays one. zero: the loop's time at the trace's midnight."""
 
     def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         self._client, self._clock = client, clock
@@ -38,12 +40,12 @@ class Feeder:
     # What kubelets ask
 
     def lifetime(self, pod: Pod) -> float | None:
-        """How long a pod's containers run; None: until somebody deletes it."""
+        """Seconds that a pod's containers run; None: until it is deleted."""
         lives = self._lives.get(pod.metadata.labels.get(bodies.SET_LABEL) or pod.metadata.name)
         return lives.begin(pod.metadata.name) if lives is not None else None
 
     def completes(self, pod: Pod) -> bool:
-        """Whether the pod is done when its containers have run, and not to be made anew."""
+        """Whether the pod is complete when its containers have run, without a replacement."""
         return pod.spec.restart_policy == "Never"
 
     # The trace
@@ -83,7 +85,7 @@ class Feeder:
             del self._lives[name]
 
     async def _live_pod(self, name: str, stream: StreamSpec, arrival: Arrival) -> None:
-        """A pod without a controller; where it comes back to its volumes, whoever made it makes it again."""
+        """Run a pod without a controller; where it returns to its volumes, this client creates it again."""
         claims = [f"{name}-v{index}" for index in range(len(stream.volumes))] if stream.restarts else []
         for claim, volume, size in zip(claims, stream.volumes, arrival.sizes, strict=False):
             await self._create(CLAIMS, bodies.claim(claim, volume, size))
@@ -122,7 +124,7 @@ class Feeder:
 
 
 class Lives:
-    """How long the pods of one object run."""
+    """Lifetimes of the pods of one object."""
 
     def __init__(self, stream: StreamSpec, pods: list[Arrival]) -> None:
         self.begun = asyncio.Event()

@@ -1,6 +1,6 @@
-"""A heap on which very much stays to the end of a run: the garbage collector need not go through it again and again.
+"""Freeze of the garbage collector's heap, because most objects live to the end of a run.
 
-A quarter of the time of a run on 65,000 nodes went there.
+Without it a quarter of the time of a run on 65,000 nodes is garbage collection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def growing() -> Iterator[None]:
-    """What is made here is wanted: nothing is collected meanwhile."""
+    """Disable garbage collection while the body creates objects that stay."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -24,7 +24,7 @@ def growing() -> Iterator[None]:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """What is there now stays: only what is made from now on is looked at."""
+    """Exclude all present objects from garbage collection."""
     gc.freeze()
     try:
         yield

@@ -1,4 +1,4 @@
-"""What kubelets do, but for containers and mounts: pods that were sent to a node run, and end (--full)."""
+"""Simulated kubelets: pods that are bound to a node run and end, without containers and mounts (--full)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from tonnage.kube.informer import Informers
 
 
 class Kubelets:
-    """One for all nodes. lifetime(pod): seconds that its containers run, asked once; ended(pod) is awaited then, and
-    its pod is Succeeded before when completes(pod)."""
+    """The kubelets of all nodes.
+
+    lifetime(pod) is called once and returns the seconds that its containers run; ended(pod) is awaited then. Its pod is
+    Succeeded before that when completes(pod).
+    """
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class Kubelets:
             return
         if self._completes(pod):
             await self._write(pod, "Succeeded", ready=False)
-        else:  # whoever made it takes it away, or makes another
+        else:  # its creator deletes or replaces it
             with suppress(ApiNotFound, ApiConflict):
                 await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
 

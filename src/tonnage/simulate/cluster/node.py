@@ -1,4 +1,4 @@
-"""A node of --full: its driver, over fake pools whose volumes take time to come and go."""
+"""Simulated node of --full: its driver, over fake pools with delays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tonnage.simulate.workload.workload import SimulatedNodes
 
 
 class SimulatedNode:
-    """Pools and driver of one node. delays: seconds that `create` and `delete` of a volume take."""
+    """Pools and driver of one node. delays: seconds for `create` and `delete` of a volume."""
 
     def __init__(
         self, node: str, spec: SimulatedNodes, clock: Clock, counts: Tally, delays: Mapping[str, float]
@@ -36,7 +36,7 @@ class SimulatedNode:
 
 
 class SlowPool(FakePool):
-    """A fake pool whose volumes take time to come and go, and are counted."""
+    """A fake pool that delays and counts creation and deletion of volumes."""
 
     def __init__(self, name: str, total: int, clock: Clock, counts: Tally, *, create: float, delete: float) -> None:
         super().__init__(name, total, directories=False, clock=clock)

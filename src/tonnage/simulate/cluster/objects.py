@@ -1,4 +1,4 @@
-"""Kubernetes objects of a simulation: what the scheduler would be sent by the API server."""
+"""Kubernetes objects of a simulation, as the API server would send them to the scheduler."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def node(name: str, spec: SimulatedNodes) -> Node:
 
 
 def template(stream: StreamSpec) -> Ask:
-    """What every pod of a stream asks of a node, its volumes apart. Raises Invalid."""
+    """Requests of every pod of a stream, without its volumes. Raises Invalid."""
     requests = {"cpu": stream.cpu, "memory": stream.memory}
     container = Container(name="main", resources=ResourceRequirements(requests=requests))
     return compile_ask(Pod(spec=PodSpec(containers=[container], priority=stream.priority or None)))

@@ -1,4 +1,4 @@
-"""The scheduler of a simulation: the real queue, model and cycle; decisions take virtual time, one after the other."""
+"""Scheduler of a simulation: the real queue, model and cycle; each decision takes virtual time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from tonnage.simulate.tally import Tally
 
 
 class Scheduling:
-    """Decides for what is in the queue. decided(entry, decision) is called for each pod that has a node now; its
-    caller carries the decision out. seconds: what a decision takes; share, least: how many nodes
-    that fit are compared (scheduler/core/cycle.py)."""
+    """Schedules the pods in the queue, one after the other.
+
+    decided(entry, decision) is called for each pod that has a node now; its caller carries the decision out. seconds:
+    time
+    of a decision. share, least: how many feasible nodes are scored, as in the scheduler's cycle.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Scheduling:
         self._capacities.put(capacity)
 
     def sent(self, uid: str, version: int) -> None:
-        """A claim was sent to its node by the write with that resourceVersion, and its cache shows it."""
+        """Record that the write with that resourceVersion set a claim's node, and that the cache shows it."""
         if self._policy.tracked:
             self.cluster.published.confirm(uid, version)
         else:

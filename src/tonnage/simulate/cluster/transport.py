@@ -1,4 +1,4 @@
-"""What lies between a client and the API server: time, and somebody who counts."""
+"""Transport with latency and counters between a client and the API server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BOOKMARKS = "allowWatchBookmarks"
 
 @dataclass
 class Traffic:
-    """What went to and fro. writes, messages: resource -> how many requests that write, how many watch events."""
+    """Counters of requests. writes, messages: resource -> number of writing requests, and of watch events."""
 
     writes: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
@@ -27,9 +27,9 @@ class Traffic:
 
 
 class SlowTransport:
-    """A Transport over another one. A request takes `write` seconds, a change is told `watch` seconds later.
+    """A Transport with latency. A request takes `write` seconds; watch events arrive `watch` seconds later.
 
-    Bookmarks are not asked for: a day of them for each of thousands of watches costs more than all that happens.
+    Bookmarks are not requested: a day of them for thousands of watches costs more than all other events.
     """
 
     def __init__(self, inner: Transport, traffic: Traffic, clock: Clock, *, write: float, watch: float) -> None:

@@ -1,4 +1,4 @@
-"""Durations, rates and distributions as a workload file writes them. Seconds and whole bytes inside."""
+"""Durations, rates and distributions of a workload file. Converted to seconds and bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def duration(text: Any) -> float:
 
 
 def rate(text: Any) -> float:
-    """How many a second, of "400/h". Raises Invalid."""
+    """Rate per second, of "400/h". Raises Invalid."""
     found = _RATE.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise Invalid(f"{text!r} is no rate: write 2/s, 30/m, 400/h or 1000/d")

@@ -1,7 +1,7 @@
-"""When pods come, how large they are and how long they live: drawn from a seed, whatever becomes of the pods.
+"""Arrivals: when pods come, their sizes and lifetimes, drawn from a seed.
 
-Each stream draws from a source of its own, so that one more stream changes nothing for the others, and policies that
-are compared meet the very same pods. Times are seconds since the trace's midnight.
+Arrivals do not depend on what happens to the pods. Each stream has its own random source, so that one more stream
+changes nothing for the others, and compared policies get the same pods. Times are seconds since the trace's midnight.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ TOGETHER = ("Deployment", "StatefulSet")
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A pod to be. group: which arrival of the stream brought it; sizes: bytes of its volumes, in the stream's order;
-    lifetimes: seconds of its first life and of each after a restart."""
+    """A pod to create.
+
+    group: which arrival of the stream it belongs to; sizes: bytes of its volumes, in the stream's order; lifetimes:
+    seconds
+    of its first life and of each after a restart.
+    """
 
     time: float
     sizes: tuple[int, ...]
@@ -31,7 +35,7 @@ class Arrival:
 
 
 def expected(workload: Workload) -> float:
-    """How many pods come in the mean, restarts among them."""
+    """Expected number of pods, including restarts."""
     until = amounts.duration(workload.duration)
     return sum(amounts.rate(s.rate) * s.burst * (s.restarts + 1) * _flow(s, until) for s in workload.streams)
 
@@ -102,7 +106,7 @@ def _whole(drawn: float) -> int:
 
 
 def _times(stream: StreamSpec, until: float, rate: float, random: Random) -> Iterator[float]:
-    """Moments at which pods come: the stream's time goes by as fast as the day's share says."""
+    """Times of arrivals: the stream's time runs as fast as the day's share."""
     even = stream.arrivals == "even"
     flowed = 0.0
     time, hour = 0.0, 0

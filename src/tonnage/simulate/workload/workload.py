@@ -1,6 +1,6 @@
-"""A workload file: streams of pods that come over the day, and the nodes that they come to (docs/simulate.md).
+"""Workload file: streams of pods over the day, and the nodes that they run on (docs/simulate.md).
 
-Everything that cannot be read is refused by name before anything runs.
+Any fault of the file is reported by name before anything runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ class VolumeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StreamSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Pods of one kind. rate: at full flow; day: hour -> share of the rate from then on; burst: pods at each arrival;
-    restarts: how often a pod comes back with its volumes, after `pause`; kind: who makes the pods of an arrival."""
+    """Pods of one kind.
+
+    rate: maximum rate; day: hour -> share of the rate from then on; burst: pods at each arrival; restarts: how often a
+    pod
+    returns with its volumes, after `pause`; kind: the workload kind that creates the pods of an arrival.
+    """
 
     name: str
     rate: str
@@ -54,8 +58,10 @@ class SimulatedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long things take. decide: the scheduler, for one pod; write: a request to the API server; watch: until a
-    write is seen; create, delete: a volume. Publication is limited as the agents limit it."""
+    """Latencies in seconds. decide: the scheduler, for one pod; write: a request to the API server; watch: until a
+    write is
+    visible; create, delete: a volume. Publication is limited as the agents limit it.
+    """
 
     decide: str = "1ms"
     write: str = "5ms"
@@ -65,8 +71,12 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. node: what nodes are like when only their number is given; classes: class -> pool; settle: how long
-    to go on after the last arrival."""
+    """Content of the file.
+
+    node: the node to use when only a number of nodes is given; classes: class -> pool; settle: how long to run after
+    the
+    last arrival.
+    """
 
     streams: list[StreamSpec]
     node: SimulatedNodes

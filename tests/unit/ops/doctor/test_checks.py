@@ -55,48 +55,48 @@ def _full(ward: Ward) -> None:
 _CRASH = {"containerStatuses": [{"name": "node", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
 
 BROKEN: tuple[tuple[str, Break, Level, str, str], ...] = (
-    ("rights", lambda w: w.view.refused.update(daemonsets="no"), WARN, "want of rights: daemonsets", "administrator"),
+    ("rights", lambda w: w.view.refused.update(daemonsets="no"), WARN, "permission denied: daemonsets", "administrator"),
     ("api", _set("served", frozenset()), FAIL, "does not serve", "1.24"),
-    ("csidriver", _set("driver", None), FAIL, "there is no such CSIDriver", "kubectl apply"),
-    ("csidriver", _driver(storageCapacity=False), FAIL, "storageCapacity is false, and has to be true", "delete"),
+    ("csidriver", _set("driver", None), FAIL, "CSIDriver not found", "kubectl apply"),
+    ("csidriver", _driver(storageCapacity=False), FAIL, "storageCapacity is false, must be true", "delete"),
     ("csidriver", _driver(seLinuxMount=False), WARN, "seLinuxMount is false", "delete"),
     ("csidriver", _driver(volumeLifecycleModes=["Ephemeral"]), FAIL, "lacks Persistent", "delete"),
     ("agents", lambda w: w.agent("n1", **_CRASH), FAIL, "agent of n1 is not ready: CrashLoopBackOff", "logs"),
     ("agents", lambda w: w.agent("n1", phase="Pending"), FAIL, "agent of n1 is not ready: Pending", "describe"),
     ("agents", _set("daemon_sets", []), WARN, "no DaemonSet of agents", "--namespace"),
-    ("controller", lambda w: w.lead(NOW - 600), FAIL, "none leads", "logs"),
-    ("controller", _set("lease", None), FAIL, "none leads", "logs"),
-    ("controller", _set("deployments", []), WARN, "there is none", "apply"),
-    ("scheduler", lambda w: w.schedule(NOW - 600), FAIL, "none leads", "component=scheduler"),
+    ("controller", lambda w: w.lead(NOW - 600), FAIL, "none is leader", "logs"),
+    ("controller", _set("lease", None), FAIL, "none is leader", "logs"),
+    ("controller", _set("deployments", []), WARN, "no controller runs", "apply"),
+    ("scheduler", lambda w: w.schedule(NOW - 600), FAIL, "none is leader", "component=scheduler"),
     ("scheduler", lambda w: w.schedule(NOW, ready=1), WARN, "1 of 2 replicas", "component=scheduler"),
     ("scheduler", lambda w: w.schedule(NOW, ready=0), FAIL, "0 of 2 replicas", "component=scheduler"),
     ("registration", lambda w: w.node("n1", listed=False), FAIL, "the kubelet does not list", "delete pod agent-n1"),
-    ("registration", lambda w: w.node("n1", node_id="x"), FAIL, "calls this node 'x'", "NODE_NAME"),
+    ("registration", lambda w: w.node("n1", node_id="x"), FAIL, "reports node ID 'x'", "NODE_NAME"),
     ("registration", lambda w: w.node("n1", keys=("a/b",)), FAIL, "topology keys are a/b, without", "delete pod"),
-    ("registration", lambda w: w.node("n1", labels={}), FAIL, "is not there, and has to be n1", "kubectl label node n1"),
-    ("registration", lambda w: w.node("n1", taints=(names.STARTUP_TAINT,)), FAIL, "is still there", "kubectl taint"),
+    ("registration", lambda w: w.node("n1", labels={}), FAIL, "is missing, must be n1", "kubectl label node n1"),
+    ("registration", lambda w: w.node("n1", taints=(names.STARTUP_TAINT,)), FAIL, "remains", "kubectl taint"),
     ("registration", _full, WARN, "its limit is 1", "maxVolumes"),
     ("classes", lambda w: w.storage_class("x", parameters={"pool": "no"}), FAIL, "'no', and no node has one", "delete"),
     ("classes", lambda w: w.storage_class("x", parameters={"tonnage.dev/y": "1"}), FAIL, "unknown parameter", "delete"),
-    ("classes", lambda w: w.capacity("fast", "n1", reason="no"), WARN, "1 of 2 nodes cannot serve it: no (n1)", "fine"),
+    ("classes", lambda w: w.capacity("fast", "n1", reason="no"), WARN, "1 of 2 nodes cannot serve it: no (n1)", "no action"),
     ("classes", _set("files", {"tonnage-node": "bad"}), FAIL, "not a node's file: bad", "edit configmap tonnage-node"),
     ("classes", _set("classes", []), WARN, "no class has provisioner", "apply"),
-    ("capacity", _set("capacities", []), FAIL, "no room is published for fast", "access"),
+    ("capacity", _set("capacities", []), FAIL, "no capacity is published for fast", "access"),
     ("capacity", lambda w: w.capacity("fast", "n1", writer="kubectl-edit"), FAIL, "written by kubectl-edit", "delete"),
     ("capacity", lambda w: w.capacity("fast", "n1", capacity="x"), FAIL, "x", "delete"),
     ("capacity", lambda w: w.capacity("fast", "n1", nodeTopology={"matchLabels": {"a": "b"}}), FAIL, "counts for", "del"),
     ("capacity", lambda w: w.capacity("fast", "n1", metadata={"ownerReferences": []}), FAIL, "its Node", "delete"),
-    ("capacity", lambda w: w.capacity("fast", "n1", metadata={"labels": {}}), FAIL, "is not there", "delete"),
-    ("capacity", lambda w: w.capacity("fast", "n1", reason="no", capacity="1Gi"), FAIL, "says that the class", "delete"),
-    ("capacity", lambda w: w.capacity("fast", "n1", capacity="0"), WARN, "no room is left on n1", "remove volumes"),
+    ("capacity", lambda w: w.capacity("fast", "n1", metadata={"labels": {}}), FAIL, "is missing", "delete"),
+    ("capacity", lambda w: w.capacity("fast", "n1", reason="no", capacity="1Gi"), FAIL, "reason why the class", "delete"),
+    ("capacity", lambda w: w.capacity("fast", "n1", capacity="0"), WARN, "no capacity left on n1", "remove volumes"),
     ("capacity", lambda w: w.node("n1", labels={names.TOPOLOGY_NODE: "n1", names.TEMPLATE_NODE: "true"}), FAIL,
-     "nodes that do not exist", "kubectl label node n1"),
+     "is for template nodes", "kubectl label node n1"),
     ("capacity", lambda w: w.capacity("fast", "gone"), FAIL, "no agent of namespace", "delete csistoragecapacity"),
     ("volumes", lambda w: w.volume("v", "gone"), WARN, "its node gone is gone", "node-replacement"),
     ("volumes", lambda w: w.volume("v", ""), WARN, "no node affinity", "adopt"),
-    ("volumes", lambda w: w.volume("v", "n1", phase="Failed"), FAIL, "its removal failed", "describe pv v"),
-    ("volumes", lambda w: w.volume("v", "n1", phase="Released"), WARN, "waits to be removed by node n1", "describe"),
-    ("volumes", lambda w: w.volume("v", "n1", phase="Released", policy="Retain"), WARN, "it is kept", "orphan"),
+    ("volumes", lambda w: w.volume("v", "n1", phase="Failed"), FAIL, "its deletion failed", "describe pv v"),
+    ("volumes", lambda w: w.volume("v", "n1", phase="Released"), WARN, "waits for deletion by node n1", "describe"),
+    ("volumes", lambda w: w.volume("v", "n1", phase="Released", policy="Retain"), WARN, "stays because", "orphan"),
 )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def test_a_released_volume_whose_agent_is_down(ward: Ward) -> None:
 
     (found,) = volumes.check(ward.view)
     assert found.level is FAIL
-    assert found.text == "it waits to be removed by node n1, whose agent is not ready"
+    assert found.text == "it waits for deletion by node n1, whose agent is not ready"
 
 
 def test_one_that_is_removed_just_now(ward: Ward) -> None:

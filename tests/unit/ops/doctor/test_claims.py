@@ -102,14 +102,14 @@ def test_no_node_has_room(view: Make) -> None:
 
     assert found.level is Level.WARN
     assert found.about == "team/data"
-    assert found.text == ("pod web fits on no node: it asks for 40Gi, and the most that a node can give is 30Gi (n2)")
+    assert found.text == ("pod web fits on no node: it asks for 40Gi, and the largest published capacity is 30Gi (n2)")
     assert "ask for less" in found.todo
 
 
 def test_room_for_one_but_not_for_the_pod(view: Make) -> None:
     found = _only(view(_claim(), pod=_pod(), capacities=[_capacity("n1", "50Gi")]))
 
-    assert "its pod needs more volumes than this one" in found.text
+    assert "its pod has more volumes" in found.text
 
 
 def test_no_node_can_ever_serve_the_class(view: Make) -> None:
@@ -125,7 +125,7 @@ def test_nobody_publishes(view: Make) -> None:
     found = _only(view(_claim(), pod=_pod()))
 
     assert found.level is Level.FAIL
-    assert "no node publishes room for class fast" in found.text
+    assert "no node publishes capacity for class fast" in found.text
 
 
 def test_the_pod_waits_for_something_else(view: Make) -> None:
@@ -133,24 +133,24 @@ def test_the_pod_waits_for_something_else(view: Make) -> None:
 
     assert found.level is Level.WARN
     assert "pod web is not scheduled: 0/2 nodes are available: 2 Insufficient cpu." in found.text
-    assert "not about its volumes" in found.todo
+    assert "the cause is not its volumes" in found.todo
 
 
 def test_the_pod_was_placed_by_hand(view: Make) -> None:
     found = _only(view(_claim(), pod=_pod(message="", nodeName="n1")))
 
     assert found.level is Level.FAIL
-    assert "put on node n1 by hand" in found.text
+    assert "assigned to node n1 without a scheduler" in found.text
 
 
 @pytest.mark.parametrize(
     ("node", "more", "level", "text"),
     [
-        ("gone", {}, Level.FAIL, "it was sent to node gone, which is gone"),
-        ("n1", {"ready": False}, Level.FAIL, "whose agent is not ready"),
-        ("bare", {}, Level.FAIL, "which has no driver"),
-        ("n1", {}, Level.FAIL, "its agent says nothing of it"),
-        ("n1", {"event": "access mode X is not possible"}, Level.WARN, "cannot make its volume: access mode X"),
+        ("gone", {}, Level.FAIL, "selected node gone does not exist"),
+        ("n1", {"ready": False}, Level.FAIL, "its agent is not ready"),
+        ("bare", {}, Level.FAIL, "it has no driver"),
+        ("n1", {}, Level.FAIL, "its agent has emitted no Event for the claim"),
+        ("n1", {"event": "access mode X is not possible"}, Level.WARN, "cannot create its volume: access mode X"),
     ],
 )
 def test_it_was_sent(view: Make, node: str, more: dict[str, Any], level: Level, text: str) -> None:
@@ -165,7 +165,7 @@ def test_it_was_sent_and_not_labelled(view: Make) -> None:
     found = _only(view(_claim("n1", labels={})))
 
     assert found.level is Level.FAIL
-    assert "is not labelled with it" in found.text
+    assert "lacks its label" in found.text
 
 
 @pytest.mark.parametrize("leads", [False, True])
@@ -173,7 +173,7 @@ def test_a_class_that_binds_at_once(view: Make, leads: bool) -> None:
     found = _only(view(_claim(), mode="Immediate", leads=leads, capacities=[_capacity("n1", "1Gi")]))
 
     assert found.level is (Level.WARN if leads else Level.FAIL)
-    assert ("no node is chosen yet" if leads else "no controller leads") in found.text
+    assert ("no node is selected yet" if leads else "no leading controller") in found.text
 
 
 def test_its_volume_is_lost(view: Make) -> None:
@@ -187,8 +187,8 @@ def test_its_volume_is_lost(view: Make) -> None:
 def test_deleted_while_a_pod_has_it(view: Make) -> None:
     claim = _claim("n1", deletionTimestamp=OLD, finalizers=["kubernetes.io/pvc-protection"])
 
-    assert "as soon as pods web have ended" in _only(view(claim, pod=_pod())).text
-    assert "waits for kubernetes.io/pvc-protection" in _only(view(claim)).text
+    assert "waits for the end of pods web" in _only(view(claim, pod=_pod())).text
+    assert "waits for finalizers kubernetes.io/pvc-protection" in _only(view(claim)).text
 
 
 def _two(node: str, **notes: str) -> list[dict[str, Any]]:
@@ -213,7 +213,7 @@ def test_it_waits_for_another_claim_of_its_pod(view: Make, node: str, where: str
 
     assert found.level is Level.WARN
     assert "it has waited on node n1 for longer than a minute" in found.text
-    assert f"claims more (node {where}) of pod web are not there" in found.text
+    assert f"claims more (node {where}) of pod web are missing" in found.text
 
 
 def test_it_waits_for_capacity(view: Make) -> None:

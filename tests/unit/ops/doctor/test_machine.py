@@ -98,10 +98,14 @@ async def test_all_is_well(kube: Client, config: NodeConfig, driver: StandaloneD
         (
             "20Gi",
             Level.FAIL,
-            "published are 20Gi, and the pool has 10Gi, for over a minute: pods are sent where they do not fit",
+            "published capacity 20Gi differs from the pool's 10Gi, for over a minute: pods are scheduled where they do not fit",
         ),
-        ("5Gi", Level.WARN, "published are 5Gi, and the pool has 10Gi, for over a minute: room is not given away"),
-        ("10239Mi", Level.OK, "what is published for 1 classes is what the pools have, but for promises"),
+        (
+            "5Gi",
+            Level.WARN,
+            "published capacity 5Gi differs from the pool's 10Gi, for over a minute: capacity is not used",
+        ),
+        ("10239Mi", Level.OK, "published capacity of 1 classes equals that of the pools, less reservations"),
     ],
 )
 async def test_what_is_published_differs(
@@ -142,7 +146,7 @@ async def test_the_registration_is_gone(kube: Client, config: NodeConfig, driver
     found = (await _look(kube, config))["driver"]
 
     assert found.level is Level.FAIL
-    assert f"{socket} is not there" in found.text
+    assert f"{socket} does not exist" in found.text
 
 
 async def test_another_pool_in_the_file(kube: Client, config: NodeConfig, driver: StandaloneDriver) -> None:
@@ -172,7 +176,7 @@ async def test_a_volume_of_nobody(kube: Client, config: NodeConfig, driver: Stan
     found = (await _look(kube, config))["orphans"]
 
     assert found.level is Level.WARN
-    assert "1 volumes belong to nobody and are kept: scratch/pvc-1" in found.text
+    assert "1 orphans, which are not deleted: scratch/pvc-1" in found.text
 
 
 def test_file_systems_that_the_kernel_knows(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ async def _scoping(ward: Ward, kube: Client) -> list[Finding]:
         (True, "auto", False, Level.FAIL, "agents watch all claims"),
         (False, "auto", True, Level.OK, "the controller labels claims"),
         (False, "auto", False, Level.WARN, "agents watch all claims"),
-        (False, "label", False, Level.FAIL, "so no volume is made"),
+        (False, "label", False, Level.FAIL, "so no volume is created"),
     ],
 )
 async def test_no_policy(
@@ -109,7 +109,7 @@ async def test_the_policy_does_nothing(ward: Ward, kube: Client) -> None:
     (found,) = await _scoping(ward, kube)
 
     assert found.level is Level.FAIL
-    assert "the policy is there and does not work" in found.text
+    assert "the policy exists and does not work" in found.text
     assert (await kube.list(kinds.CLAIMS)).items == []
 
 
@@ -120,7 +120,7 @@ async def test_claims_without_their_label(ward: Ward, kube: Client) -> None:
     ward.claim("none", metadata={"annotations": sent})
     ward.claim("forged", metadata={"labels": {names.NODE_LABEL: "n2"}})
 
-    bad = [f for f in await _scoping(ward, kube) if "not labelled" in f.text]
+    bad = [f for f in await _scoping(ward, kube) if "without its label" in f.text]
     assert [f.about for f in bad] == ["team/forged, team/none"]
 
 

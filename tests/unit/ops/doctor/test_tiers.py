@@ -38,7 +38,7 @@ def test_tiers_are_told_and_nothing_is_missing(tiered: Any) -> None:
     assert {f.level for f in found} == {Level.OK}
     assert [f.text for f in found] == [
         "1 objects on 1 nodes are as their agents write them",
-        "nodes with plenty of room say so in labels (fast: 1 at least 16Gi)",
+        "nodes in capacity tiers (fast: 1 at least 16Gi)",
     ]
 
 
@@ -46,13 +46,13 @@ def test_a_tier_without_an_object_is_missing(tiered: Any) -> None:
     tiered.view.capacities = [c for c in tiered.view.capacities if c.metadata.labels.get(names.TIER) != "16Gi"]
     (found,) = [f for f in capacity.check(tiered.view) if f.level is Level.FAIL]
     assert found.about == "n1"
-    assert "no room is published for fast" in found.text
+    assert "no capacity is published for fast" in found.text
 
 
 def test_an_object_that_promises_more_than_its_tier_is_a_fault(tiered: Any) -> None:
     put(tiered, "32Gi", capacity="1Ti")
     (found,) = [f for f in tiers.check(tiered.view) if f.level is Level.FAIL]
-    assert "tier 32Gi promises 1Ti" in found.text
+    assert "tier 32Gi has 1Ti" in found.text
     assert "delete csistoragecapacity" in found.todo
 
 

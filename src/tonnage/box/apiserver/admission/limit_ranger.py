@@ -1,4 +1,4 @@
-"""LimitRange: bounds of claims, pods and containers, and what containers that say nothing get (LimitRanger)."""
+"""LimitRanger: minimum, maximum and default resources of claims, pods and containers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The last word before the store: what Kubernetes' built-in admission plugins do for the kinds served here.
+"""Kubernetes' built-in admission plugins for the served kinds.
 
-NamespaceLifecycle, LimitRanger (limits.py), ServiceAccount, DefaultTolerationSeconds, Priority,
-StorageObjectInUseProtection, DefaultStorageClass, PersistentVolumeClaimResize, ResourceQuota; in that order.
+Run after validation and before the store, in this order: NamespaceLifecycle, LimitRanger, ServiceAccount,
+DefaultTolerationSeconds, Priority, StorageObjectInUseProtection, DefaultStorageClass, PersistentVolumeClaimResize,
+ResourceQuota.
 """
 
 from __future__ import annotations
@@ -71,13 +72,13 @@ async def volume(context: Context, new: Obj, old: Obj | None, operation: Operati
 
 
 async def resource_quota(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
-    """Quotas are counted too (count/resourcequotas); their status is kept by quota.Ledger."""
+    """Count quotas too (count/resourcequotas); the quota ledger writes their status."""
     check_namespace(context, kinds.RESOURCE_QUOTAS)
     await _count(context, kinds.RESOURCE_QUOTAS, new, old)
 
 
 def check_namespace(context: Context, kind: Kind[Any]) -> None:
-    """A new object needs a namespace that is there (404) and not on its way out (403)."""
+    """Require that a new object's namespace exists (404) and is not being deleted (403)."""
     if context.operation != "CREATE" or context.subresource:
         return
     namespace = context.get(kinds.NAMESPACES, context.namespace)
@@ -147,7 +148,7 @@ def _account(context: Context, pod: Obj) -> None:
 
 
 def _tolerate(spec: Obj) -> None:
-    """A pod stays 300 s on a node that has gone, unless it says otherwise."""
+    """Add tolerations that let a pod stay 300 s on an unreachable or not-ready node."""
     tolerations = spec.setdefault("tolerations", [])
     for key in (names.NOT_READY_TAINT, names.UNREACHABLE_TAINT):
         if not any(_covers(t, key) for t in tolerations):
@@ -160,7 +161,7 @@ def _covers(toleration: Obj, key: str) -> bool:
 
 
 async def _count(context: Context, kind: Kind[Any], new: Obj, old: Obj | None) -> None:
-    """Refuse what one of the namespace's quotas has no room for."""
+    """Reject an object that would exceed a quota of its namespace."""
     if context.operation == "DELETE" or (context.subresource and context.subresource != "status"):
         return
     if context.operation == "UPDATE" and kind not in (kinds.CLAIMS,):

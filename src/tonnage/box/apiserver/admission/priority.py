@@ -1,4 +1,4 @@
-"""Priority of pods: what admission makes of priorityClassName, and what it lets be a PriorityClass.
+"""Priority admission: resolve priorityClassName of pods, check PriorityClasses.
 
 Source: plugin/pkg/admission/priority.
 """

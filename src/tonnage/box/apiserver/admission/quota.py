@@ -1,7 +1,7 @@
-"""ResourceQuota: what each object counts for, how much a namespace uses, and whether one more fits.
+"""ResourceQuota ledger: usage of each namespace, and whether one more object fits.
 
-The Ledger listens to the store, so it knows of each write exactly when readers do; admission takes the namespace's
-lock, asks the ledger and writes before anybody else may ask. Amounts are nanos, as in api/quantity.py.
+The ledger listens to the store, so it sees each write exactly when readers do. Admission takes the namespace's lock,
+asks the ledger and writes before any other request may ask. Amounts are integers in nanos, as in tonnage.api.quantity.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lock(namespace: str) -> str:
 
 
 def usage(collection: str, obj: Obj) -> dict[str, int]:
-    """What one object of a collection (Resource.collection) counts for."""
+    """Usage of one object of a collection (Resource.collection)."""
     group, _, plural = collection.rpartition("/")
     counted = {f"count/{plural}.{group}" if group else f"count/{plural}": NANO}
     if collection == "persistentvolumeclaims":
@@ -154,14 +154,14 @@ def status(quota: Obj, used: Usage) -> Obj:
 
 
 async def count(store: Store, collections: Iterable[str], namespace: str) -> Usage:
-    """What the objects of a namespace use, counted from nothing."""
+    """Usage of a namespace, counted from its objects."""
     changes = [(record, 1) for collection in collections for record in store.records(collection, namespace)]
     return await apart(_weight(changes), _difference, changes)
 
 
 @dataclass(eq=False)
 class _Namespace:
-    """What is counted of a namespace, and what is still to be counted: records with 1, or -1 for those that went."""
+    """Usage of one namespace, and records still to be counted: with 1, or with -1 for deleted ones."""
 
     used: Counter[str] = field(default_factory=Counter)
     waiting: deque[tuple[StoredObject, int]] = field(default_factory=deque)
@@ -174,9 +174,10 @@ class _Namespace:
 
 
 class QuotaLedger:
-    """What every namespace that has a quota uses. Costs nothing for those that have none.
+    """Usage of every namespace that has a ResourceQuota. No cost for namespaces without one.
 
-    A change of small objects is counted at once. Large ones, and the many of a namespace that gets a quota, are counted
+    A change of small objects is counted at once. Large ones, and all objects of a namespace that gets a quota, are
+    counted
     in slices, outside the event loop; settle() waits for that.
     """
 
@@ -196,11 +197,11 @@ class QuotaLedger:
             self._begin(namespace)
 
     async def close(self) -> None:
-        """End the counting. May be repeated."""
+        """Stop counting. Idempotent."""
         await self._tasks.close()
 
     def used(self, namespace: str) -> Usage:
-        """What the objects of a namespace use, as far as they are counted."""
+        """Usage of a namespace, as far as it is counted."""
         if namespace not in self._used:
             self._begin(namespace)
         return self._used[namespace].used

@@ -1,4 +1,4 @@
-"""Keeps status.hard and status.used of every ResourceQuota true, a moment after what it counts has changed."""
+"""ResourceQuota controller: updates status.hard and status.used after changes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _RETRY_SECONDS = 5.0
 
 
 class QuotaKeeper:
-    """start() after the store has been loaded. Sleeps while nothing that a quota counts changes.
+    """Writes the status of quotas; call start() after the store is loaded.
 
-    Many changes that come together cause one write for each quota. Nothing is lost by a crash: the ledger is counted
-    anew at every start.
+    Sleeps while no counted object changes. Many changes at once cause one write for each quota. A crash loses nothing:
+    every start counts the ledger anew.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -32,7 +32,7 @@ class QuotaKeeper:
         self.ledger = quota.QuotaLedger(store, quota.COUNTED, self._changed)
 
     async def used(self, namespace: str) -> Mapping[str, int]:
-        """What the objects of a namespace use now."""
+        """Current usage of a namespace."""
         await self.ledger.settle(namespace)
         return self.ledger.used(namespace)
 
@@ -42,7 +42,7 @@ class QuotaKeeper:
         self._tasks.start(supervise("quota status", self._run))
 
     async def stop(self) -> None:
-        """End the writing. May be repeated."""
+        """Stop writing. Idempotent."""
         await self._tasks.close()
         await self.ledger.close()
 

@@ -1,4 +1,4 @@
-"""What a client asks before it asks for objects: discovery and OpenAPI, made when first wanted, kept encoded."""
+"""Discovery and OpenAPI documents, built on first request and cached as bytes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Catalogue:
-    """Answers /api, /apis, /api/v1, /apis/G[/V], /openapi/v2 and /openapi/v3[/...]; may be asked any number of times.
+    """Answers /api, /apis, /api/v1, /apis/G[/V], /openapi/v2 and /openapi/v3[/...]. Idempotent.
 
-    Documents are kept compressed: all of them together are some 100 KB.
+    Documents are cached compressed: about 100 KB for all.
     """
 
     def __init__(self, resources: Iterable[Resource]) -> None:
@@ -91,7 +91,7 @@ class Catalogue:
         return {"paths": shown}
 
     def _openapi2_protobuf(self) -> Response:
-        """What kubectl wants for files of `kind: List`, and takes in no other form."""
+        """The document that kubectl reads for files of `kind: List`, in the only encoding that it accepts."""
         answer = self._document("openapi/v2 protobuf", lambda: openapi.v2(self._resources), openapi_protobuf.encode)
         return _typed(answer, openapi_protobuf.MEDIA_TYPE)
 

@@ -1,4 +1,4 @@
-"""Which groups, versions and kinds there are: /api, /apis and below, in the old form and in the aggregated v2 one."""
+"""API discovery: groups, versions and resources at /api and /apis, plain and aggregated (v2)."""
 
 from __future__ import annotations
 

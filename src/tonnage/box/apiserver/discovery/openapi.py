@@ -1,7 +1,7 @@
-"""OpenAPI documents of the served kinds: v3 (an index, and a document for each group and version) and v2.
+"""OpenAPI documents of the served kinds: v3 (an index and one document per group version) and v2.
 
-kubectl asks v3 for what `explain` prints, for which paths take fieldValidation (`--validate=strict`), and for how
-lists merge (`apply`). Documents are made from schemas.py when somebody asks, and kept as bytes only.
+kubectl reads v3 for `explain`, for paths that take fieldValidation (`--validate=strict`), and for how lists merge
+(`apply`). Documents are built from the schemas on request and cached as bytes only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WRITES = ("post", "put", "patch")
 
 
 class OpenApiVersion:
-    """The two versions of OpenAPI differ in where definitions are and in how a $ref takes a description."""
+    """OpenAPI v2 or v3: where definitions are, and how a $ref takes a description."""
 
     def __init__(self, *, version: int) -> None:
         self.version = version
@@ -52,7 +52,7 @@ class OpenApiVersion:
         return {"$ref": self._prefix + definition}
 
     def described(self, schema: Obj, text: str) -> Obj:
-        """The schema with a description; beside a $ref, v3 allows none but in an allOf."""
+        """The schema with a description; v3 allows a description next to a $ref only in an allOf."""
         if not text:
             return schema
         if "$ref" in schema and self.version == 3:

@@ -1,7 +1,7 @@
-"""The OpenAPI v2 document as protobuf (gnostic's openapi.v2.Document), as far as kubectl reads it: the definitions.
+"""OpenAPI v2 document as protobuf (gnostic's openapi.v2.Document): the definitions that kubectl reads.
 
-kubectl takes no other form where it validates by itself: files of `kind: List`, as `kubectl get -o yaml` writes them.
-The few messages are written by hand: field numbers are gnostic's, what a Schema cannot say goes as vendor_extension.
+kubectl accepts no other encoding where it validates on the client: for `kind: List`, as `kubectl get -o yaml` writes.
+The few messages are written by hand with gnostic's field numbers. Extensions of a Schema become vendor_extension.
 """
 
 from __future__ import annotations

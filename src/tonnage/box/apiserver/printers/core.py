@@ -1,4 +1,4 @@
-"""What each kind shows in `kubectl get`: names, order and texts of Kubernetes 1.34 (pkg/printers/internalversion)."""
+"""Columns of `kubectl get` for core and storage kinds, as in Kubernetes 1.34 (pkg/printers/internalversion)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The READY, STATUS and RESTARTS of a pod as `kubectl get pods` shows them (pkg/printers, printPod)."""
+"""READY, STATUS and RESTARTS of a pod for `kubectl get pods` (pkg/printers, printPod)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _ended(state: Obj, prefix: str) -> str:
 
 
 class _Reading:
-    """One pass over the statuses: init containers in order, then containers from the last to the first."""
+    """One pass over the container statuses: init containers in order, then containers from last to first."""
 
     def __init__(self, pod: Obj) -> None:
         status = _status(pod)

@@ -1,6 +1,6 @@
-"""What `kubectl get` prints: objects as meta.k8s.io/v1 Table, with the columns of Kubernetes (pkg/printers).
+"""meta.k8s.io/v1 Table: encoding of objects, times and ages for `kubectl get` (pkg/printers).
 
-columns.py says what each kind shows; here is the shape of the answer and how times and ages are written.
+The columns of each kind are defined by the printers of that kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
 
 @dataclass(frozen=True)
 class Column:
-    """One column. priority 1 is shown by -o wide only; type and format are OpenAPI's words."""
+    """One column. priority: 1 is shown by -o wide only. type, format: as in OpenAPI."""
 
     name: str
     cell: Cell
@@ -40,7 +40,7 @@ class Column:
 
 
 def age(text: str | None, now: datetime) -> str:
-    """How long ago an RFC 3339 time is, in words such as "5m30s"; "<unknown>" without one."""
+    """Time since an RFC 3339 time, such as "5m30s"; "<unknown>" without one."""
     if not text:
         return "<unknown>"
     return duration((now - moment(text)).total_seconds())

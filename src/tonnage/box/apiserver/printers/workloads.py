@@ -1,4 +1,4 @@
-"""What `kubectl get deploy,rs,sts,ds,job` shows (pkg/printers/internalversion)."""
+"""Columns of `kubectl get deploy,rs,sts,ds,job` (pkg/printers/internalversion)."""
 
 from __future__ import annotations
 

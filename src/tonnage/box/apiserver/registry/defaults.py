@@ -1,4 +1,4 @@
-"""What a client may leave out and finds filled in (pkg/apis/*/v1/defaults.go). Pure functions on normalised dicts."""
+"""Defaulting of core and storage kinds (pkg/apis/*/v1/defaults.go). Pure functions of normalized dicts."""
 
 from __future__ import annotations
 
@@ -144,14 +144,14 @@ def namespace(obj: Obj) -> None:
 
 
 def node(obj: Obj) -> None:
-    """Node: allocatable is capacity where nobody said."""
+    """Node: allocatable defaults to capacity."""
     status = obj.get("status") or {}
     if "capacity" in status and "allocatable" not in status:
         status["allocatable"] = dict(status["capacity"])
 
 
 def secret(obj: Obj) -> None:
-    """Secret: stringData becomes data happens in strategy.py; here the type."""
+    """Secret: default type. Preparation merges stringData into data."""
     obj.setdefault("type", "Opaque")
 
 
@@ -182,7 +182,7 @@ def csi_driver(obj: Obj) -> None:
 
 
 def attachment(obj: Obj) -> None:
-    """VolumeAttachment: not attached until somebody says so."""
+    """VolumeAttachment: not attached by default."""
     obj.setdefault("status", {}).setdefault("attached", False)
 
 

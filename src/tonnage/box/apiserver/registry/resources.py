@@ -1,4 +1,4 @@
-"""The registry: one row for each kind that is served. A new kind is a row here and its fields in schema_text/."""
+"""Resource table: one row for each served kind. A new kind needs a row here and its fields in the schema text."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ _NEW_EVENT_NAMES = frozenset({n.replace("involvedObject", "regarding") for n in 
 
 
 def schema_name(kind: Kind[Any]) -> str:
-    """The kind's struct in schemas.py."""
+    """The kind's struct in the schemas."""
     return f"{kind.group.split('.')[0] or 'core'}.{kind.version}.{kind.kind}"
 
 

@@ -1,5 +1,6 @@
-"""What a client may not set when it creates an object, and what a write to the object proper leaves alone
-(pkg/registry/*/strategy.go). Hooks prepare_create and prepare_update of the registry's rows.
+"""Create and update strategies: drop fields that clients may not set (pkg/registry/*/strategy.go).
+
+These are the hooks prepare_create and prepare_update of the resource table's rows.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _compute(amounts: Any) -> dict[str, int]:
 
 
 def claim(new: Obj, old: Obj | None) -> None:
-    """A claim starts Pending. dataSource and dataSourceRef are kept alike (pkg/api/persistentvolumeclaim, KEP-1495).
+    """A claim starts Pending. dataSource and dataSourceRef are made equal (pkg/api/persistentvolumeclaim, KEP-1495).
 
     dataSource alone may name a claim or a snapshot. Any other kind is dropped, as before dataSourceRef existed. A
     reference into another namespace is not copied.

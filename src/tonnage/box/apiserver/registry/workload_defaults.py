@@ -1,4 +1,4 @@
-"""What may be left out of Deployments, StatefulSets and their like (pkg/apis/{apps,batch}/v1/defaults.go)."""
+"""Defaulting of Deployments, StatefulSets, DaemonSets and Jobs (pkg/apis/{apps,batch}/v1/defaults.go)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def replica_set(obj: Obj) -> None:
 
 
 def deployment(obj: Obj) -> None:
-    """Deployment: one pod, rolled out by quarters within ten minutes, ten old templates kept."""
+    """Deployment: one replica, 25 % surge and unavailable, 10 minutes' progress deadline, 10 old ReplicaSets."""
     spec = _template(obj)
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", _HISTORY)
@@ -32,7 +32,7 @@ def deployment(obj: Obj) -> None:
 
 
 def stateful_set(obj: Obj) -> None:
-    """StatefulSet: one pod, in order, rolled out one by one; claims are kept."""
+    """StatefulSet: one replica, OrderedReady, RollingUpdate; claims are retained."""
     spec = _template(obj)
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", _HISTORY)
@@ -62,7 +62,7 @@ def _rolling(strategy: Obj, **bounds: Any) -> None:
 
 
 def cron_job(obj: Obj) -> None:
-    """CronJob: runs may overlap; three successful Jobs and a failed one are kept."""
+    """CronJob: runs may overlap; history of three successful Jobs and one failed Job."""
     spec = obj.setdefault("spec", {})
     spec["concurrencyPolicy"] = spec.get("concurrencyPolicy") or "Allow"
     spec.setdefault("suspend", False)

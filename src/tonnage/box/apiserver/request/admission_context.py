@@ -1,4 +1,4 @@
-"""What admission hooks are given (resource.Context), over the store."""
+"""Context of admission hooks, backed by the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def collection_of(kind: Kind[Any]) -> str:
 
 
 class RequestContext:
-    """One write request; close() lets its locks go."""
+    """One write request; close() releases its locks."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class RequestContext:
         self.warnings.append(message)
 
     async def close(self) -> None:
-        """Let go of the locks. May be repeated."""
+        """Release the locks. Idempotent."""
         if self._stack is not None:
             await self._stack.aclose()
             self._stack = None

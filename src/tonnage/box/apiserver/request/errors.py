@@ -1,4 +1,4 @@
-"""Our errors as the Status objects of Kubernetes: the one table."""
+"""Errors as Kubernetes Status objects: the one table of codes and reasons."""
 
 from __future__ import annotations
 

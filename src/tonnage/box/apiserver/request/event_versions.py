@@ -1,4 +1,4 @@
-"""One Event, two faces: stored as core/v1, also shown and taken as events.k8s.io/v1."""
+"""Event conversion: stored as core/v1, also served as events.k8s.io/v1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Content types in and out, and reading bodies."""
+"""Content negotiation of requests and answers, and decoding of bodies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Accepted:
-    """What the client wants objects as: whole, as a Table, or just their metadata."""
+    """The format that the client accepts: whole objects, a Table, or metadata only."""
 
     shape: Literal["object", "table", "metadata"] = "object"
     version: str = "v1"
@@ -99,7 +99,7 @@ def check_size(size: int) -> None:
 
 
 class Bodies:
-    """Reads the bodies of requests; large ones outside the event loop, in a thread (JSON) or a program (YAML)."""
+    """Decodes request bodies; large ones outside the event loop, in a thread (JSON) or a process (YAML)."""
 
     def __init__(self) -> None:
         self._programs = asyncio.Semaphore(_PROGRAMS)

@@ -1,4 +1,4 @@
-"""The options of requests, read from query and body."""
+"""Request options, from query and body."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def _wrong(name: str, message: str) -> ApiError:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Of create, update and patch. field_validation is "" (as Warn), Ignore, Warn or Strict.
+    """Options of create, update and patch. field_validation is "" (as Warn), Ignore, Warn or Strict.
 
-    repeated: the complaints about keys that the body repeats, where reading it has found them (YAML).
+    repeated: complaints about duplicate keys of a YAML body.
     """
 
     dry_run: bool = False
@@ -77,7 +77,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """Of delete and eviction; None where nothing was said."""
+    """Options of delete and eviction; None where the client set nothing."""
 
     grace: int | None = None
     propagation: str | None = None
@@ -109,7 +109,7 @@ class DeleteOptions:
 
 @dataclass(frozen=True)
 class ListOptions:
-    """Of list, watch and deletecollection."""
+    """Options of list, watch and deletecollection."""
 
     labels: Selector = EVERYTHING
     fields: Selector = EVERYTHING

@@ -1,8 +1,8 @@
-"""What the generic machinery needs to know about one kind: the seam between the registry's rows and the verbs.
+"""Resource: what the generic verbs need to know about one kind.
 
-The registry delivers `RESOURCES: Mapping[str, Resource]`, keyed by Resource.key; the verbs (verbs.py) run, for each
-write, in this order: prepare_* -> default -> strict fields (schema) -> validate -> admit -> store. All hooks work on
-plain dicts as JSON decodes them; what they are given as `new` is theirs to change, `old` is not.
+The registry provides `RESOURCES: Mapping[str, Resource]`, by Resource.key. For each write the verbs run, in this
+order: prepare_* -> default -> strict fields (schema) -> validate -> admit -> store. All hooks work on plain dicts as
+decoded from JSON; they may change `new`, but not `old`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 
 
 class Context(Protocol):
-    """What an admission hook may know and ask. Reads see every write that has been answered."""
+    """What an admission hook may read. Reads see every write that has been answered."""
 
     @property
     def operation(self) -> Operation:
@@ -41,7 +41,7 @@ class Context(Protocol):
 
     @property
     def user(self) -> str:
-        """Who asks."""
+        """The authenticated user."""
 
     @property
     def now(self) -> str:
@@ -59,7 +59,7 @@ class Context(Protocol):
     async def hold(self, key: str) -> None:
         """Take the lock of key and keep it until the write has been answered (quota: check and write as one).
 
-        Several holds of one request must come in sorted order of their keys. May be repeated.
+        Several holds of one request must come in sorted order of their keys. Idempotent.
         """
 
     def warn(self, message: str) -> None:
@@ -67,28 +67,30 @@ class Context(Protocol):
 
 
 class Default(Protocol):
-    """Fills what the client left out, in place."""
+    """Sets fields that the client left out, in place."""
 
     def __call__(self, obj: Obj) -> None: ...
 
 
 class Validate(Protocol):
-    """Names the faults of new; old is None on create. subresource is "" or status, ..."""
+    """Returns the field errors of new; old is None on create. subresource is "" or status, ..."""
 
     def __call__(self, new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]: ...
 
 
 class Admit(Protocol):
-    """Last word before the store: may change new (default class, quota ...) or raise an ApiError.
+    """Admission before the store: may change new (default class, quota ...) or raise an ApiError.
 
-    On DELETE new is the object to go (changing it has no effect) and old is the same.
+    On DELETE new is the object to delete (changing it has no effect) and old is the same.
     """
 
     def __call__(self, context: Context, new: Obj, old: Obj | None, operation: Operation) -> Awaitable[None]: ...
 
 
 class Prepare(Protocol):
-    """Before defaulting: on create (old None) drop what clients may not set, on update keep what may not change."""
+    """Runs before defaulting: on create (old None) drops fields that clients may not set, on update restores fixed
+    fields.
+    """
 
     def __call__(self, new: Obj, old: Obj | None) -> None: ...
 
@@ -120,8 +122,8 @@ class Resource:
     subresources: names served below the object ("status", "binding", "eviction", "log", "finalize").
     fields: values for field selectors besides metadata.name and metadata.namespace, which are always there; it must
         return the same keys for every object of the kind, and field_names lists them.
-    columns: whatever table.py wants to print.
-    schema: JSON schema (OpenAPI v3 dialect, "$ref"s resolved by openapi.py) for strict fields and `explain`; unknown
+    columns: the Table's columns of this kind.
+    schema: JSON schema (OpenAPI v3 dialect, with "$ref"s) for strict fields and `explain`; unknown
         names the dotted paths of fields an object has and the schema has not.
     stored_as: the store's name of the collection when two kinds show the same objects; inward turns the served shape
         into the stored one, outward back (both may return their argument).

@@ -1,4 +1,4 @@
-"""From a path to a place: which resource, namespace, name and subresource is meant. The edge where ids are checked."""
+"""Routes: from a URL path to resource, namespace, name and subresource. Names are checked here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_PATH = 8 << 10
 
 @dataclass(frozen=True, slots=True)
 class RequestPath:
-    """What a path names. namespace is None for "all namespaces" and for kinds without."""
+    """The parts of a path. namespace is None for "all namespaces" and for cluster-scoped kinds."""
 
     resource: Resource
     namespace: str | None = None
@@ -26,7 +26,7 @@ class RequestPath:
 
 
 class Routes:
-    """The paths of the resources served."""
+    """Paths of the served resources."""
 
     def __init__(self, resources: Mapping[str, Resource]) -> None:
         self._by_prefix: dict[tuple[str, str, str], Resource] = {

@@ -1,7 +1,8 @@
-"""Bodies in YAML, which clients rarely send. The parser takes a MiB of memory, so this is imported late.
+"""YAML request bodies, parsed with limits. Imported on first use: the parser takes 1 MiB of memory.
 
-Small bodies are parsed here, larger ones by this file run as a program: PyYAML takes some 10 us an event. Events are
-read one by one, without recursion, so neither depth nor size reaches the interpreter's or libyaml's stack.
+Small bodies are parsed in process, larger ones by this module run as a program: PyYAML takes about 10 us per event.
+Events are read one by one, without recursion, so neither depth nor size can overflow the interpreter's or libyaml's
+stack.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _STARTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: what looks like a time stays text."""
+    """YAML as Kubernetes reads it: timestamps stay strings."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -40,9 +41,9 @@ _Loader.yaml_implicit_resolvers = {
 
 
 class Parsed(NamedTuple):
-    """The value of a document, and what a strict decoder complains of: keys that occur twice in a map, the last holds.
+    """The value of a document and its duplicate keys, of which the last one wins.
 
-    Of many complaints the first MAX_REPEATED are there.
+    At most MAX_REPEATED duplicate keys are reported.
     """
 
     value: Any
@@ -84,7 +85,7 @@ def parse(body: bytes) -> Parsed:
 
 
 class _Builder:
-    """Builds a value from the events of a document. events: how many were read. repeated: see Parsed."""
+    """Builds a value from a document's events. events: how many were read. repeated: see Parsed."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

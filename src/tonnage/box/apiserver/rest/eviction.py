@@ -1,4 +1,4 @@
-"""pods/eviction: a deletion that asks the pod's disruption budget first (pkg/registry/core/pod/storage/eviction.go)."""
+"""pods/eviction: delete a pod if its disruption budget allows (pkg/registry/core/pod/storage/eviction.go)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,13 @@ _MOST_DISRUPTED = 2000
 
 
 class EvictionHandler:
-    """Evicts pods. resources: the registry's rows."""
+    """Evicts pods. resources: the resource table."""
 
     def __init__(self, writes: Writes, store: Store, resources: Mapping[str, Resource], stamps: Stamps) -> None:
         self._writes, self._store, self._resources, self._stamps = writes, store, resources, stamps
 
     async def evict(self, namespace: str, name: str, eviction: Obj, options: WriteOptions) -> None:
-        """POST pods/eviction: take one off the budget, tell the pod why, delete it with the options given.
-
-        Raises 404, 409, 429 (the budget is spent, or not counted yet), 500 (more than one budget).
-        """
+        """POST pods/eviction: decrement the budget, set the pod's condition, delete it with the given options."""
         meta = object_meta.metadata(eviction)
         if meta.setdefault("name", name) != name:
             raise errors.bad_request("the name in the Eviction does not match the name on the URL")
@@ -108,7 +105,7 @@ def _selects(budget: Obj, pod: Obj) -> bool:
 
 
 def _may_go_unready(budget: Obj, pod: Obj) -> bool:
-    """Whether a pod that is not ready may go without being counted."""
+    """Whether a pod that is not ready may be evicted without counting."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     if any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
         return False

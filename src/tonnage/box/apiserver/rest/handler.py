@@ -1,4 +1,4 @@
-"""Requests in, answers out: the whole API server without HTTP. server.py and inprocess.py are thin shells around it."""
+"""Request handler: the whole API server without HTTP. The HTTPS and in-process transports wrap it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Document = Callable[[Request], Awaitable[Response | None]]
 
 @dataclass(frozen=True)
 class Stream:
-    """An answer without an end known before: chunks of a log."""
+    """A streamed answer of unknown length: chunks of a log."""
 
     chunks: AsyncIterator[bytes]
     content_type: str = "text/plain"
@@ -51,7 +51,7 @@ Answer = Response | Watcher | Stream
 
 
 class Handler:
-    """Answers every request with what Kubernetes would; errors are answers too (Status objects)."""
+    """Answers every request as Kubernetes does; errors are answers too (Status objects)."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Handler:
         self._counters: dict[tuple[str, str, int], Any] = {}
 
     async def handle(self, request: Request, user: str) -> Answer:
-        """Answer one request. A Watcher that is answered must be given back to Hub.close."""
+        """Answer one request. The caller closes a Watcher in the answer with Hub.close."""
         plural = ""
         answer: Answer
         try:

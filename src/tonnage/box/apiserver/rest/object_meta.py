@@ -1,4 +1,4 @@
-"""What happens to the metadata of any object in its life: plain functions on dicts, no store, no I/O."""
+"""ObjectMeta through an object's life: pure functions on dicts, no store, no I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LAST_SECOND = 253402300799
 
 @dataclass(frozen=True)
 class Stamps:
-    """Where times, uids and generated names come from."""
+    """Source of timestamps, uids and generated names."""
 
     clock: Clock
     random: random.Random = field(default_factory=random.Random)
@@ -190,7 +190,7 @@ def _check_finalizers(meta: Mapping[str, Any], was: Mapping[str, Any], resource:
 
 
 def count_generation(new: Obj, old: Obj) -> None:
-    """metadata.generation goes up when anything besides metadata and status changes."""
+    """Increment metadata.generation when anything besides metadata and status changes."""
     generation = old["metadata"].get("generation")
     if generation is None:
         return
@@ -215,7 +215,7 @@ Fate = Literal["remove", "mark", "wait"]
 
 
 def delete(obj: Obj, options: DeleteOptions, resource: Resource, stamps: Stamps) -> Fate:
-    """Take the next step of a deletion on obj, in place: it goes now, it is marked, or it waits as before."""
+    """Take the next step of a deletion on obj, in place: delete now, mark, or wait as before."""
     meta = obj["metadata"]
     already = "deletionTimestamp" in meta
     before = (meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds"), list(meta.get("finalizers", [])))

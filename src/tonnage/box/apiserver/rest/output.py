@@ -1,4 +1,4 @@
-"""How objects go out: whole, as metadata alone, or as rows of a Table; one at a time and as lists."""
+"""Encoding of objects in answers: whole, metadata only, or Table rows; single objects and lists."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def include(query_value: str) -> str:
 
 
 def is_as_stored(resource: Resource, accepted: Accepted) -> bool:
-    """Whether objects go out as the bytes that are stored."""
+    """Whether answers have the stored bytes of objects."""
     return accepted.shape == "object" and resource.outward is None
 
 
 def shape(resource: Resource, accepted: Accepted, included: str, now: Now) -> Shape:
-    """How one object of the resource goes out to a client that accepts this."""
+    """Encoding of an object of the resource for a client that accepts this."""
     if accepted.shape == "table":
         return Shape(("table", resource.key, included, accepted.version), _table(resource, accepted, included, now))
     if accepted.shape == "metadata":
@@ -127,7 +127,7 @@ def prettied(body: bytes) -> bytes:
 
 
 def _one(resource: Resource, accepted: Accepted, included: str, now: datetime) -> Callable[[StoredObject], bytes]:
-    """How an object of a list goes out."""
+    """Encoding of an object of a list."""
     if accepted.shape != "table":
         render = shape(resource, accepted, included, lambda: now).render
         return lambda record: render(record, record.revision)

@@ -1,4 +1,4 @@
-"""get, list and watch."""
+"""REST verbs get, list and watch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _Place = tuple[str, str | None, int]
 
 
 class _Token(msgspec.Struct, array_like=True):
-    """What a continue token says: the list's revision, and the last object that was sent."""
+    """Content of a continue token: the list's revision and the last object sent."""
 
     revision: int
     namespace: str
@@ -48,7 +48,7 @@ class _Token(msgspec.Struct, array_like=True):
 
 @dataclass
 class _Snapshot:
-    """A list as it was, for pages that are still to come."""
+    """A list at one revision, for its remaining pages."""
 
     revision: int
     records: list[StoredObject]
@@ -57,7 +57,7 @@ class _Snapshot:
 
 
 class Reads:
-    """Answers from the store; nothing here changes anything."""
+    """Answers reads from the store; changes nothing."""
 
     def __init__(self, store: Store, hub: Hub, clock: Clock) -> None:
         self._store = store
@@ -178,7 +178,7 @@ class Reads:
         return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
 
     def _evict(self) -> None:
-        """The oldest go first: many small lists are kept, or few large ones."""
+        """Drop the oldest snapshots: the limit allows many small lists or few large ones."""
         kept = self._snapshots
         total = sum(len(snapshot.records) for snapshot in kept.values())
         while len(kept) > _SNAPSHOTS_SURE and (len(kept) > _SNAPSHOTS or total > _SNAPSHOT_RECORDS):
@@ -187,7 +187,7 @@ class Reads:
             self._forget(place)
 
     def _read_to_the_end(self, place: _Place, snapshot: _Snapshot) -> None:
-        """What has changed since need not be kept any longer, when nobody else reads it."""
+        """Drop the snapshot's history of changes when its last reader has finished."""
         snapshot.readers -= 1
         if snapshot.readers <= 0 and self._snapshots.get(place) is snapshot:
             self._forget(place)
@@ -222,7 +222,7 @@ class Reads:
     def watch(
         self, resource: Resource, namespace: str | None, options: ListOptions, accepted: Accepted, included: str
     ) -> Watcher:
-        """Open a watch; end it with Hub.close. Raises ApiGone for revisions that are no longer kept."""
+        """Open a watch; end it with Hub.close. Raises ApiGone for compacted revisions."""
         wanted = Filter(resource.collection, namespace, options.labels, options.fields)
         revision = self._store.revision
         watcher = Watcher(wanted, output.shape(resource, accepted, included, self.now), revision, bookmark=None)

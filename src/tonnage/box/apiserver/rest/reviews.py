@@ -1,4 +1,4 @@
-"""Review kinds: created, answered, never stored. Everybody who got in may do everything (one user, one token)."""
+"""Review kinds: answered at create, never stored. Every authenticated user may do everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scale subresource: how many pods something has, in one form for all kinds (autoscaling/v1 Scale)."""
+"""Scale subresource: replicas of any workload kind (autoscaling/v1 Scale)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about pods and namespaces: binding, finalize."""
+"""Subresources of pods and namespaces: binding, finalize."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _check_bindable(obj: Obj, wanted: dict[str, Any], node: str) -> None:
 
 
 async def finalize(writes: Writes, resource: Resource, name: str, body: Obj, options: WriteOptions) -> Written:
-    """PUT namespaces/finalize: only spec.finalizers changes; without any a deleted namespace goes."""
+    """PUT namespaces/finalize: changes only spec.finalizers; a deleted namespace without finalizers is removed."""
     object_meta.check_name(name, body, resource, "")
     check_fields(resource, body, options, b"")
     wanted = (body.get("spec") or {}).get("finalizers") or []

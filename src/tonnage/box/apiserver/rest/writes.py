@@ -1,4 +1,4 @@
-"""create, update, patch, delete, deletecollection: the life of any object, over the hooks of its row."""
+"""REST verbs create, update, patch, delete and deletecollection, over the hooks of a resource's row."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Change = Callable[[Obj], Obj]
 
 @dataclass
 class Written:
-    """What a write answers: the object as stored (inward shape) and encoded, or a Status."""
+    """Result of a write: the object as stored and encoded, or a Status."""
 
     data: bytes
     obj: Obj | None = None
@@ -60,7 +60,7 @@ class Written:
 
 
 class Writes:
-    """The verbs that change something. Each may be repeated after an error that says so (409, 503, 507)."""
+    """The writing verbs. A client may retry each after an error that says so (409, 503, 507)."""
 
     def __init__(
         self, store: Store, stamps: Stamps, used: Callable[[str], Awaitable[Mapping[str, int]]] | None = None
@@ -136,7 +136,7 @@ class Writes:
         subresource: str = "",
         body: bytes = b"",
     ) -> Written:
-        """Replace an object (PUT). Without a resourceVersion it replaces whatever is there. Raises 404, 409, 422."""
+        """Replace an object (PUT). Without a resourceVersion it replaces any version. Raises 404, 409, 422."""
 
         def check() -> tuple[list[str], bytes]:
             object_meta.check_name(name, obj, resource, namespace)
@@ -193,7 +193,7 @@ class Writes:
         warnings: list[str],
         size: int = 0,
     ) -> Written:
-        """Read, change, write; again from the start if somebody else has written in between."""
+        """Read, change, write; repeat if another request has written in between."""
         key = ObjectKey(resource.collection, namespace, name)
         for _ in range(_ATTEMPTS):
             record = self._existing(resource, key)
@@ -307,7 +307,7 @@ class Writes:
     async def delete_collection(
         self, resource: Resource, records: Iterable[StoredObject], options: DeleteOptions
     ) -> list[StoredObject]:
-        """Delete each of the objects, those that vanish meanwhile excepted; answers what was there."""
+        """Delete each of the objects; ignores those that are deleted meanwhile. Returns the objects."""
         done = []
 
         async def one(record: StoredObject) -> None:
@@ -371,7 +371,7 @@ def _check_size(new: Obj, values: int, size: int, subresource: str = "") -> None
     """An object has no more than MAX_VALUES and MAX_BODY bytes; one that had more does not grow. Raises a 413.
 
     values, size: of what there was. Admission may add to a new object, and then its finalizers must still come off. Its
-    controllers may add as much: nobody could end what has no place for its status.
+    controllers may add as much: without space for its status, no controller could finish it.
     """
     times = 2 if subresource else 1
     if count_values(new) > max(MAX_VALUES * times, values):

@@ -1,8 +1,8 @@
-"""From what a client sent to an object in normal form: types checked, nulls and unknown fields dropped, quantities
-and times in canonical form, empty values that Go would not write left out.
+"""Decoding of a client's object into normal form.
 
-The verbs run it before anything else looks at an object, so that defaults, validation and admission may trust the
-types, and equality of two objects means what it means in Kubernetes.
+Types are checked. Nulls, unknown fields and empty values that Go would not write are dropped. Quantities and times
+become canonical. The verbs run this first, so defaults, validation and admission may trust the types, and equality of
+two objects means what it means in Kubernetes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _INT = {"int": 2**31, "long": 2**63}
 
 
 class Wrong(Exception):
-    """A value that does not fit its field; the text is what Go's decoder would say."""
+    """A value that does not fit its field; worded as Go's decoder words it."""
 
 
 def normalise(name: str, obj: dict[str, Any]) -> list[str]:
     """Bring obj into the normal form of the struct `name` (such as "core.v1.Pod"), in place.
 
     Returns the complaints of strict decoding (`unknown field "spec.foo"`); those fields are dropped.
-    Raises ApiError 400 where a value has the wrong type. May be repeated.
+    Raises ApiError 400 where a value has the wrong type. Idempotent.
     """
     if fast_path.is_normal(name, obj):
         return []
@@ -100,7 +100,7 @@ def _duplicate_paths(data: bytes) -> list[str]:
 
 
 class _Walk:
-    """One object's way through its schema."""
+    """Walk of one object along its schema."""
 
     def __init__(self) -> None:
         self.unknown: list[str] = []

@@ -1,7 +1,7 @@
-"""A quick test of whether an object is in normal form already, compiled from schemas.py to msgspec's own types.
+"""Fast check that an object is in normal form already, compiled from the schemas to msgspec types.
 
-Nearly every write of a controller is: it has read the object from here, or made it as it should be. Only what fails
-this test takes the long way through decoding.py, which knows what to say and what to change.
+Nearly every object that a controller writes is. Only objects that fail this check take the slow path through the
+decoder, which changes them or reports what is wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta
 from tonnage.box.apiserver.schema import schemas
 
 _SOME = Meta(min_length=1)
-# A type that no JSON value has: fields that are left out when false are never there in normal form, or need a look.
+# A type that no JSON value has: fields omitted when false are absent in normal form, or need the slow path.
 _NEVER = Annotated[str, Meta(max_length=0, min_length=1)]
 # Amounts whose canonical form can be told by looking: small numbers, and large ones that the next suffix does not
 # divide (last three digits that 8 does not divide, so neither does 1024; for decimal suffixes, other than 000).

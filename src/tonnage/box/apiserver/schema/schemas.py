@@ -1,4 +1,4 @@
-"""The field structure of every served kind: written once (schema_text/), used for OpenAPI, strict fields and types.
+"""Schemas of the served kinds: one text for OpenAPI, strict field validation and types.
 
 A text begins a group with `@core.v1`; a line at the margin names a struct, an indented line one of its fields:
 
@@ -32,7 +32,7 @@ _PREFIX = {"meta.v1": "io.k8s.apimachinery.pkg.apis."}
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """word is a scalar's word, "[]", "{}" or "struct"; item is the element of a list or map, struct the full name."""
+    """A field's type. word: a scalar's name, "[]", "{}" or "struct"; item: element type; struct: full name."""
 
     word: str
     item: Type | None = None
@@ -50,7 +50,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. pointer: its empty value is kept; merge_key: None (replaced), "" (a set) or the key."""
+    """One field. pointer: its empty value is preserved; merge_key: None (replaced), "" (a set) or the key."""
 
     name: str
     type: Type
@@ -63,7 +63,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """One struct, by its short name as `core.v1.Pod`."""
+    """One struct, with a short name such as `core.v1.Pod`."""
 
     name: str
     fields: dict[str, Field]

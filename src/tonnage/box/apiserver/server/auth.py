@@ -1,6 +1,6 @@
-"""Who may talk to the server: its certificate, made at first start, and one bearer token, handed out in a kubeconfig.
+"""Server credentials: a self-signed certificate, made at first start, and one bearer token in a kubeconfig.
 
-Everything is kept in one folder, in files of mode 0600 that are written beside and renamed.
+All files are in one folder, with mode 0600, and replaced by rename.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a server needs to be believed, and to believe."""
+    """The server's certificate, key and token."""
 
     certificate: Path
     key: Path
@@ -81,7 +81,7 @@ class Credentials:
 def ensure(folder: Path, clock: Clock, hosts: Sequence[str] = ()) -> Credentials:
     """Read the credentials in a folder, making what is missing, about to expire, or without one of the hosts.
 
-    May be repeated. Raises HostError when the folder cannot be read or written.
+    Idempotent. Raises HostError when the folder cannot be read or written.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def ensure(folder: Path, clock: Clock, hosts: Sequence[str] = ()) -> Credentials
 
 
 class _Note(msgspec.Struct):
-    """Kept beside the certificate: what it is good for, and a digest that ties both files to it."""
+    """Note stored with the certificate: its names and lifetime, and a digest that ties certificate and key to it."""
 
     until: float
     names: list[str]
@@ -110,7 +110,7 @@ def _digest(certificate: bytes, key: bytes) -> str:
 
 
 def _serves(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> bool:
-    """Whether both files are those that were made, for all names, and not about to expire."""
+    """Whether both files are unchanged, valid for all names, and do not expire soon."""
     try:
         note = msgspec.json.decode(certificate.with_suffix(".json").read_bytes(), type=_Note)
         same = note.digest == _digest(certificate.read_bytes(), key.read_bytes())
@@ -134,7 +134,7 @@ def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: d
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, at once or not at all. May be repeated. Raises OSError."""
+    """Write a file of mode 0600 atomically. Idempotent. Raises OSError."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -149,7 +149,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def write_kubeconfig(path: Path, url: str, credentials: Credentials, *, name: str = "tonnage") -> None:
-    """Write a kubeconfig (mode 0600) whose current context is this server. May be repeated. Raises HostError."""
+    """Write a kubeconfig (mode 0600) whose current context is this server. Idempotent. Raises HostError."""
     authority = base64.b64encode(credentials.certificate.read_bytes()).decode()
     config = _KUBECONFIG.format(name=name, server=url, authority=authority, token=credentials.token)
     try:

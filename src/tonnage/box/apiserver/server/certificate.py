@@ -1,6 +1,6 @@
-"""A certificate for the server, self-signed, so that clients take it as its own authority.
+"""Self-signed server certificate, which is its own certificate authority.
 
-Run as a program of its own, because the cryptography it needs would take 8 MiB for the life of the server:
+Run as a program, because the cryptography library would take 8 MiB for the life of the server:
 `python -m tonnage.box.apiserver.server.certificate NOT-BEFORE NOT-AFTER NAME...` (seconds since the epoch) prints
 certificate and key.
 """

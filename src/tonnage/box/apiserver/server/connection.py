@@ -1,8 +1,8 @@
-"""One connection of a client, as aiohttp serves it: what is not HTTP is answered like all else, and waited for briefly.
+"""Client connections of the HTTPS server: limits for connections without valid credentials.
 
-aiohttp alone logs a traceback for every line that is no HTTP, and keeps a connection that never asks anything for
-ever; both are open to anybody who reaches the port, with a token or without. Connections are counted from accept(2)
-on, before their TLS handshake, until their first request with valid credentials.
+aiohttp alone logs a traceback for every line that is not HTTP, and never closes a connection without a request. Any
+client that reaches the port could use both. Connections are counted from accept(2) on, before their TLS handshake,
+until their first request with valid credentials. Malformed requests are answered like any other.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Unauthenticated:
         self._connections[connection] = (transport, asyncio.get_running_loop().time())
 
     def discard(self, connection: HttpConnection) -> None:
-        """It has shown valid credentials, or is gone. Idempotent."""
+        """Remove a connection that has shown valid credentials or is closed. Idempotent."""
         if self._connections.pop(connection, None) is not None:
             self._left.set()
 
     def abort_oldest(self) -> None:
-        """Make room for another one."""
+        """Abort the oldest connection, so that a new one fits under the limit."""
         if self._connections:
             oldest = next(iter(self._connections))
             transport, _ = self._connections.pop(oldest)
@@ -80,9 +80,9 @@ class Unauthenticated:
 
 
 class Tls(asyncio.sslproto.SSLProtocol):
-    """TLS of one connection. Its writer waits until the kernel has all, so that no buffer grows beside a slow reader.
+    """TLS of one connection. The writer waits until the kernel has all data, so a slow reader fills no buffer.
 
-    asyncio's own server counts a connection only after its handshake, and keeps up to 1 MiB for its reader.
+    asyncio's own server counts a connection only after its handshake, and buffers up to 1 MiB for its reader.
     """
 
     max_size = 32 << 10  # asyncio allots 256 KiB a connection: a thousand watches would take 280 MiB
@@ -135,7 +135,7 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def begun(self) -> None:
-        """A request has come. May be repeated."""
+        """Record that a request has begun. Idempotent."""
         if self._late is not None:
             self._late.cancel()
             self._late = None
@@ -163,7 +163,7 @@ class HttpConnection(web.RequestHandler):
 
 
 class Server(web.Server):
-    """aiohttp's, with connections of ours."""
+    """aiohttp's server with our connections."""
 
     def __init__(self, handler: Any, *, patience: float, request_factory: Any) -> None:
         super().__init__(handler, request_factory=request_factory, handler_cancellation=True)
@@ -187,6 +187,6 @@ class Server(web.Server):
 
 
 def _told(error: HttpProcessingError) -> str:
-    """What is wrong, without the bytes that were sent: they may hold a token."""
+    """The error, without the received bytes: they may contain a token."""
     first = error.message.strip().partition("\n")[0].partition(": b")[0].partition(": bytearray")[0]
     return f"the request cannot be read as HTTP: {type(error).__name__}: {first.rstrip(':')[:120]}"

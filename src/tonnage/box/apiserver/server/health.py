@@ -1,4 +1,4 @@
-"""Paths that name no resource: version, health, metrics. What there is to ask for is in catalogue.py."""
+"""Paths without a resource: /version, /healthz and its like, /metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 def version() -> dict[str, str]:
-    """What /version says: the Kubernetes whose API this is, as a semantic version."""
+    """Content of /version: the Kubernetes version whose API this is."""
     major, minor = KUBERNETES
     return {
         "major": str(major),

@@ -1,4 +1,4 @@
-"""The HTTPS door: aiohttp around the handler, nothing more."""
+"""HTTPS server: aiohttp around the request handler."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _UNAUTHORIZED = ApiError("Unauthorized", code=401, reason="Unauthorized")
 
 @dataclass(eq=False)
 class Sending:
-    """One answer on its way to its client."""
+    """One answer that is being sent to its client."""
 
     size: int
     transport: asyncio.Transport | None
@@ -55,7 +55,7 @@ class Sending:
 
 
 class Answers:
-    """The answers that are being sent: memory holds each until its client has read it."""
+    """Limit on answers that are being sent: memory holds each until its client has read it."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -80,7 +80,7 @@ class Answers:
         return sending
 
     def end(self, sending: Sending) -> None:
-        """It has been read, or its client is gone. Idempotent."""
+        """Release an answer that was read or whose client is gone. Idempotent."""
         if sending in self._sending:
             del self._sending[sending]
             self.total -= sending.size
@@ -134,7 +134,7 @@ class HttpShell:
             await server.unauthenticated.room()
             try:
                 accepted, _ = await loop.sock_accept(listening)
-            except OSError as error:  # the client has gone already, or there are no descriptors left
+            except OSError as error:  # the client has disconnected, or there are no descriptors left
                 if error.errno in _EXHAUSTED:
                     log.warning("cannot accept a connection: %s", error.strerror)
                     server.unauthenticated.abort_oldest()
@@ -149,7 +149,7 @@ class HttpShell:
                 accepted.close()
 
     async def stop(self) -> None:
-        """Close the socket and what is still open. May be repeated."""
+        """Close the socket and open connections. Idempotent."""
         await self._tasks.close()
         while self._sockets:
             self._sockets.pop().close()
@@ -202,7 +202,7 @@ class HttpShell:
             if request.transport is not None:
                 request.transport.abort()
         except ConnectionError:
-            log.debug("the client of an answer has gone")
+            log.debug("client disconnected during an answer")
         finally:
             self.answers.end(sending)
         return response
@@ -224,7 +224,7 @@ class HttpShell:
             with suppress(ConnectionError):
                 await response.write_eof()
         except ConnectionError:
-            log.debug("watcher has gone")
+            log.debug("watch client disconnected")
         finally:
             self._hub.close(watcher)
         return response

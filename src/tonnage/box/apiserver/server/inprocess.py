@@ -1,4 +1,4 @@
-"""The transport of clients in the same process: requests go to the handler as they are, no HTTP, no sockets."""
+"""In-process transport: requests reach the handler without HTTP and sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tonnage.kube.transport import Request, Response
 
 
 class InProcess:
-    """A kube.transport.Transport. `user` is who asks, as if it had come with a certificate."""
+    """A kube.transport.Transport. `user` is the authenticated user of its requests."""
 
     def __init__(self, handler: Handler, hub: Hub, user: str) -> None:
         self._handler = handler

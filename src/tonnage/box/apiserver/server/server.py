@@ -1,4 +1,4 @@
-"""The embedded API server as one thing: a store, the kinds, and doors for HTTPS and for the same process."""
+"""The embedded API server: store, resources, HTTPS and in-process transports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease"
 
 
 def extractor(resources: Mapping[str, Resource] = registry_resources.RESOURCES) -> Extract:
-    """What a store reads out of objects for field selectors: of every row that shows the collection."""
+    """Function with which a store extracts fields for field selectors, of every row of the collection."""
     rows: dict[str, list[Resource]] = {}
     for resource in resources.values():
         rows.setdefault(resource.collection, []).append(resource)
@@ -55,7 +55,7 @@ def extractor(resources: Mapping[str, Resource] = registry_resources.RESOURCES) 
 
 
 class ApiServer:
-    """start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
+    """Call start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
 
     The store must have been made with extractor(resources). pod_logs answers pods/log.
     """
@@ -148,7 +148,7 @@ class ApiServer:
         return str(meta["uid"])
 
     async def stop(self) -> None:
-        """End all watches and requests within a second, then the store. May be repeated."""
+        """End all watches and requests within a second, then the store. Idempotent."""
         self.hub.close_all()
         await self._quota.stop()
         if self._shell is not None:

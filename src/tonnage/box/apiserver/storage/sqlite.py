@@ -1,12 +1,12 @@
-"""The store that survives: everything is served from memory, every write is in SQLite before it is answered.
+"""SQLite store: reads come from memory, every write is durable in SQLite before it is answered.
 
-One thread writes. What gathers while it is busy goes into the next commit together (WAL, synchronous=FULL), as one
+One thread writes. Writes that arrive while it is busy share the next commit (WAL, synchronous=FULL), as one
 statement, so that the thread and the event loop rarely wait for each other. A write becomes visible, to readers and
 watchers alike, when it is durable. Deletions leave a row without data until later, which keeps the revision counter.
-The history of watches is not kept: after a start older revisions are gone (410) and clients list again. Each row has a
-checksum: a start that reads anything else than was written changes nothing and reports what to do.
+Watch history is not stored: after a start older revisions are gone (410) and clients list again. Each row has a
+checksum: a start that reads anything else than what was written changes nothing and reports what to do.
 
-A full disk does not stop deletions, updates of status and Events. Their space lies inside the files, where no other
+A full disk does not stop deletions, updates of status and Events. Their space is inside the files, where no other
 program can take it: the log is allocated before it is written, the database never has more pages than are allocated,
 and a table of zeros is deleted bit by bit when no more can be. It is filled again when the disk has space.
 """
@@ -46,7 +46,7 @@ _PIECE = 256 << 10
 _PIECES = 32
 """Rows of a full reserve."""
 _FOR_REMOVALS = _PIECES // 4
-"""Rows of the reserve that are kept for what makes no object larger."""
+"""Rows of the reserve that only writes without growth of an object may use."""
 _STEP = 1 << 20
 """Bytes by which the database grows."""
 _SLIGHTLY, _MUCH = 1 << 10, 16 << 10
@@ -80,15 +80,15 @@ _Loaded = tuple[list[tuple[str, str, str, int, bytes]], int]
 
 
 class _Damaged(Unavailable):
-    """The database is not what was written: missing, empty, cut short or changed."""
+    """The database is not what was written: missing, empty, truncated or changed."""
 
 
 class _Need(IntEnum):
-    """What of the reserve a write may take when the disk is full."""
+    """How much of the reserve a write may take when the disk is full."""
 
     NONE = 0
     SOME = 1
-    """All but what is kept for removals."""
+    """All but what only removals may use."""
     ALL = 2
 
 
@@ -176,10 +176,10 @@ class SqliteStore(MemoryStore):
         self._waiting.append(write)
         if not self._writing:
             self._writing = True
-            loop.call_soon(self._commit)  # whoever else writes in this turn of the loop joins
+            loop.call_soon(self._commit)  # other writes of this turn of the loop join
         try:
             await asyncio.shield(write.done)
-        except asyncio.CancelledError:  # the write goes on: who holds locks over it must not let them go before
+        except asyncio.CancelledError:  # the write continues: the caller must not release its locks before it ends
             await asyncio.wait((write.done,))
             raise
         except Exhausted:
@@ -215,7 +215,7 @@ class SqliteStore(MemoryStore):
         job.add_done_callback(functools.partial(self._committed, batch))
 
     def _committed(self, batch: list[_Write], job: asyncio.Future[list[BaseException | None]]) -> None:
-        """Show and answer a batch, or answer its errors; then go on."""
+        """Make a batch visible and answer it, or answer its errors; then continue."""
         failure = asyncio.CancelledError() if job.cancelled() else job.exception()
         errors: Sequence[BaseException | None] = job.result() if failure is None else [failure] * len(batch)
         for write, error in zip(batch, errors, strict=True):
@@ -225,7 +225,7 @@ class SqliteStore(MemoryStore):
                 write.done.set_result(None)
             else:
                 write.done.set_exception(_clear(error, self._path))
-                write.done.exception()  # nobody may be waiting any more: that is no reason to complain
+                write.done.exception()  # the waiter may be cancelled: prevents asyncio's warning
         if self._waiting:
             self._commit()
         else:
@@ -292,10 +292,7 @@ class _File:
         return [], 0
 
     def _read(self) -> _Loaded:
-        """Look whether the file is whole before anything is written to it: a damaged one stays as it is.
-
-        Opened to be read only, for the end of a connection that may write folds the log into the file.
-        """
+        """Check the file before anything is written to it: a damaged one is not changed."""
         address = f"{self._path.absolute().as_uri()}?mode=ro"
         # SQLite makes both to read, and leaves them.
         made = [file for file in (self._beside("-wal"), self._beside("-shm")) if not file.exists()]
@@ -419,7 +416,7 @@ class _File:
         """Allocate bytes for the database; whether the disk had them."""
         try:
             os.posix_fallocate(self._descriptor, self._allocated, -(-more // _STEP) * _STEP)
-        except OSError:  # no space, or a disk that fails: the write says which
+        except OSError:  # no space, or a failing disk: the write reports which
             return False
         self._bound()
         return True
@@ -506,7 +503,7 @@ class _File:
             self._connection.execute(_PURGE)
 
     def close(self) -> None:
-        """Close the file, then let the lock go. May be repeated."""
+        """Close the file, then release the lock. Idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -527,7 +524,7 @@ def _upsert(rows: int) -> str:
 
 
 def _need(record: StoredObject, before: StoredObject | None, *, removed: bool) -> _Need:
-    """What a write may take of the reserve: a deletion and its finalizers all, a status or Event most of it."""
+    """How much of the reserve a write may use: a deletion and its finalizers all, a status or Event most of it."""
     if removed:
         return _Need.ALL
     more = len(record.data) - (len(before.data) if before is not None else 0)
@@ -558,7 +555,7 @@ def _fault_of_log(wal: Path, index: Path) -> str:
     """Damage inside the write-ahead log, "" for none.
 
     SQLite reads the log up to the first frame that is not what was written, and drops the rest: a power cut may cut
-    the last transaction short, which nobody was answered. More than one after the end of what it reads is damage.
+    the last transaction short, which was not answered. More than one after the end of what it reads is damage.
     index: SQLite's index of the log while a connection reads it.
     """
     if not wal.exists() or wal.stat().st_size <= _HEADER or not index.exists():

@@ -1,8 +1,7 @@
-"""Where the objects are: the contract of stores, and the one that keeps everything in memory.
+"""Object store: the interface of stores, and the one in memory.
 
-Objects are kept as encoded JSON bytes; what list and watch select by (labels, fields) is read out once. There is one
-revision counter for everything. What readers see is what has been answered: a store that writes to disk shows a
-write only when it is durable.
+Objects are stored as encoded JSON bytes; labels and fields for list and watch are extracted once. One revision counter
+serves all collections. Readers see exactly the answered writes: a store on disk shows a write only when it is durable.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _NONE: Mapping[str, str] = {}
 
 
 class ObjectKey(NamedTuple):
-    """Where an object is: collection (Resource.collection), namespace ("" for none), name."""
+    """Key of an object: collection (Resource.collection), namespace ("" for none), name."""
 
     collection: str
     namespace: str
@@ -37,7 +36,7 @@ class ObjectKey(NamedTuple):
 
 
 class Stale(Exception):
-    """The object is no longer at the revision that the write was made from; `current` is what is there now."""
+    """Conflict: the object changed after the revision that the write is based on. current: the object now."""
 
     def __init__(self, key: ObjectKey, current: StoredObject | None) -> None:
         super().__init__(f"{'/'.join(filter(None, key))} has changed meanwhile")
@@ -45,7 +44,7 @@ class Stale(Exception):
 
 
 class StoredObject:
-    """One object at one revision; never changes."""
+    """One object at one revision. Immutable."""
 
     __slots__ = ("_extract", "_fields", "_labels", "data", "key", "revision")
 
@@ -86,7 +85,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class StoreEvent:
-    """One change. record of a DELETED is the last state with the revision of the deletion."""
+    """One change. record: of a DELETED the last state, with the revision of the deletion."""
 
     type: EventType
     record: StoredObject
@@ -94,13 +93,13 @@ class StoreEvent:
 
 
 class Listener(Protocol):
-    """Told of each change, in order of revisions, when it is visible."""
+    """Called with each change, in order of revisions, when the change is visible."""
 
     def __call__(self, event: StoreEvent, /) -> None: ...
 
 
 class Store(Protocol):
-    """The contract. All methods belong to one event loop; reads never wait."""
+    """Interface of stores. All methods belong to one event loop; reads never wait."""
 
     @property
     def revision(self) -> int:
@@ -113,7 +112,7 @@ class Store(Protocol):
         """Visible objects of a collection (or of one namespace of it), by namespace and name."""
 
     def count(self, collection: str) -> int:
-        """How many objects a collection holds."""
+        """Number of objects in a collection."""
 
     def collections(self) -> Iterable[str]:
         """Names of the collections that ever held an object."""
@@ -122,7 +121,7 @@ class Store(Protocol):
         """Revision of the newest change of a collection (since the start)."""
 
     def since(self, collection: str, revision: int) -> list[StoreEvent]:
-        """Changes newer than revision, oldest first. Raises ApiGone when they are no longer kept."""
+        """Changes newer than revision, oldest first. Raises ApiGone when some of them are compacted."""
 
     async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
         """Create (expected 0) or replace obj, which is at revision expected; sets its metadata.resourceVersion.
@@ -135,17 +134,17 @@ class Store(Protocol):
         """Delete the object at revision expected; last is the state that watchers are shown. Raises as put."""
 
     def listen(self, listener: Listener) -> None:
-        """Tell listener of every change from now on."""
+        """Call listener for every change from now on."""
 
     async def start(self) -> None:
         """Load what is there. Raises Busy, Precondition, Unavailable."""
 
     async def stop(self) -> None:
-        """Finish what has begun and let go of everything. May be repeated."""
+        """Finish running writes and release all resources. Idempotent."""
 
 
 class History:
-    """The last changes of one collection, bounded by bytes."""
+    """The latest changes of one collection, limited in bytes."""
 
     def __init__(self, floor: int, limit: int = HISTORY_BYTES) -> None:
         self.floor = floor
@@ -178,7 +177,7 @@ class History:
 
 
 class MemoryStore:
-    """Everything in memory, nothing survives. Also the part of every other store that is served from."""
+    """Store in memory, without persistence. Other stores serve their reads from it."""
 
     def __init__(self, fields: Extract, *, history_bytes: int = HISTORY_BYTES) -> None:
         self._extract = fields
@@ -268,7 +267,7 @@ class MemoryStore:
         return StoredObject(key, self._assigned, _encode(obj), self._extract, obj)
 
     def _apply(self, record: StoredObject, *, removed: bool) -> None:
-        """Make a write visible and tell of it."""
+        """Make a write visible and notify listeners."""
         collection, namespace, name = record.key
         space = self._objects.setdefault(collection, {}).setdefault(namespace, {})
         before = space.get(name)
@@ -288,7 +287,7 @@ class MemoryStore:
                 log.exception("listener failed key=%s revision=%d", "/".join(record.key), record.revision)
 
     def _load(self, records: Iterable[StoredObject], revision: int) -> None:
-        """Begin with these records; older revisions than this are gone."""
+        """Start with these records; older revisions are compacted."""
         for record in records:
             collection, namespace, name = record.key
             self._objects.setdefault(collection, {}).setdefault(namespace, {})[name] = record

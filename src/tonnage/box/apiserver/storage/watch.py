@@ -1,9 +1,9 @@
-"""Watches: who gets which change, and the fan-out.
+"""Watches: selection of watchers for each change, and fan-out.
 
-A change costs only those watchers that may want it: each is filed under the most telling equality it asks for (name,
-field, label, namespace) and looked up by what the object says of itself. The line of an event is encoded once for all
-watchers of one shape. Large fan-outs go in slices, so that the loop turns in between. A watcher that does not read
-what it is sent is dropped, and those that lag most when all together hold too much; their clients list again.
+A change costs only those watchers that may want it. Each watcher is indexed by the most selective equality that it
+asks for (name, field, label, namespace), and looked up by the object's values. An event is encoded once for all
+watchers of one shape. Large fan-outs run in slices, so that the event loop stays responsive. A watcher that does not
+read is dropped; the slowest are dropped when all together buffer too much. Their clients list again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def render_json(record: StoredObject, revision: int) -> bytes:
 
 @dataclass(frozen=True)
 class Shape:
-    """How objects go out: name tells shapes apart, render makes the bytes of one object."""
+    """Encoding of objects. name: identifies the shape; render: makes the bytes of one object."""
 
     name: Hashable = "json"
     render: Render = render_json
@@ -66,7 +66,7 @@ class Filter:
 
     @functools.cached_property
     def cost(self) -> int:
-        """What it costs to hold an object against this: 1 for fewer than 16 requirements, 2 for fewer than 32 ..."""
+        """Cost of matching an object: 1 for fewer than 16 requirements, 2 for fewer than 32 ..."""
         return 1 + (len(self.labels.requirements) + len(self.fields.requirements)) // 16
 
     def selects(self, record: StoredObject) -> bool:
@@ -78,7 +78,7 @@ class Filter:
         return not self.fields or self.fields.matches(_Fields(record))
 
     def change(self, event: StoreEvent) -> tuple[EventType, StoredObject] | None:
-        """What the event is to somebody who sees only these objects, with the object to show."""
+        """The event type for a watcher of this filter, with the object to show."""
         if not self.labels and not self.fields:
             wanted = self.namespace is None or event.record.key.namespace == self.namespace
             return (event.type, event.record) if wanted else None
@@ -90,7 +90,7 @@ class Filter:
         return ("DELETED", event.before) if before and event.before is not None else None
 
     def file(self) -> tuple[str, ...]:
-        """The most telling equality: where the watcher is filed."""
+        """The most selective equality, by which the watcher is indexed."""
         for requirement in self.fields.requirements:
             if requirement.operator == "In" and len(requirement.values) == 1:
                 return ("field", requirement.key, requirement.values[0])
@@ -128,7 +128,7 @@ def line(kind: str, body: bytes) -> bytes:
 
 
 class Buffers:
-    """The bytes that wait in all watchers: a line that many wait for is in memory, and counts, once."""
+    """Bytes that wait in all watchers: a line that many wait for is in memory, and counts, once."""
 
     ENTRY = 128
     """Bytes of a place in a watcher's queue."""
@@ -137,7 +137,7 @@ class Buffers:
         """full is called when there are more than BUFFERS_BYTES."""
         self.total = 0
         self._full = full
-        self._waiting: dict[int, int] = {}  # by id(): who counts a line keeps a reference to it
+        self._waiting: dict[int, int] = {}  # by id(): each counting watcher holds a reference to the line
 
     def add(self, data: bytes) -> None:
         """One more watcher holds data."""
@@ -200,7 +200,7 @@ class Watcher:
         self._wake()
 
     def begin(self, lines: Iterator[bytes]) -> None:
-        """What the watch starts with, however much it is; it is made as the reader takes it."""
+        """Set the initial events of the watch, of any size; they are encoded as the reader takes them."""
         self._beginning = lines
 
     def close_after(self, seconds: float) -> None:
@@ -208,14 +208,14 @@ class Watcher:
         self._timer = asyncio.get_running_loop().call_later(seconds, self.close)
 
     def close(self) -> None:
-        """End the watch: the reader gets what is buffered, then the end. May be repeated."""
+        """End the watch: the reader gets what is buffered, then the end. Idempotent."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._wake()
 
     def release(self) -> None:
-        """Forget all that waits: its reader has gone. Idempotent."""
+        """Drop all that waits: its reader is gone. Idempotent."""
         self._beginning = iter(())
         self._return()
         while self._lines:
@@ -291,7 +291,7 @@ class Watcher:
 
 @dataclass
 class _Shelf:
-    """The watchers of one collection, filed."""
+    """Index of the watchers of one collection."""
 
     files: dict[tuple[str, ...], dict[Watcher, None]] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
@@ -319,7 +319,7 @@ class _Shelf:
                 del counts[place[1]]
 
     def candidates(self, event: StoreEvent) -> list[Watcher]:
-        """Those that may want the event, each once."""
+        """Watchers that may want the event, each once."""
         places: dict[tuple[str, ...], None] = {("all",): None, ("namespace", event.record.key.namespace): None}
         for record in (event.record, event.before):
             if record is None:
@@ -334,7 +334,7 @@ class _Shelf:
 
 
 class Hub:
-    """All open watches of a store. `examined` counts how many watchers events were held against."""
+    """All open watches of a store. examined: how many watchers events were compared with."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -366,7 +366,7 @@ class Hub:
             self._arm()
 
     def close(self, watcher: Watcher) -> None:
-        """End it; its reader has gone. Idempotent."""
+        """Close a watch whose reader is gone. Idempotent."""
         watcher.close()
         watcher.release()
         self._remove(watcher)
@@ -378,7 +378,7 @@ class Hub:
         metrics.API_WATCHERS.set(len(self._watchers))
 
     def close_all(self) -> None:
-        """End all watches, and those still to come (the server stops)."""
+        """End all watches and refuse new ones (the server stops)."""
         self._stopped = True
         for watcher in list(self._watchers):
             watcher.close()
@@ -416,7 +416,7 @@ class Hub:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Another turn of the loop: go on with what the last one had no time for."""
+        """Continue with the work that the last turn of the loop had no time for."""
         self._turning, self._budget = False, SLICE
         if self._backlog:
             self._pump()
@@ -427,7 +427,7 @@ class Hub:
             return
         try:
             data = encode_change(watcher, event, lines)
-        except Exception:  # an object that cannot be shown in this shape: the client must look for itself
+        except Exception:  # the object cannot be encoded in this shape: the client must read again
             log.exception("watch failed collection=%s shape=%s", watcher.filter.collection, watcher.shape.name)
             watcher.close()
             self._remove(watcher)
@@ -437,7 +437,7 @@ class Hub:
             metrics.API_WATCH_EVENTS.inc()
 
     def _drop_slowest(self) -> None:
-        """Drop those that lag most, until a quarter of the room is free: this is not done for each event."""
+        """Drop the slowest watchers until a quarter of the limit is free, so that this does not run for each event."""
         lagging = [(since, n, w) for n, w in enumerate(self._watchers) if (since := w.waits_from) is not None]
         for _, _, watcher in sorted(lagging):
             if self.buffers.total <= BUFFERS_BYTES * 3 // 4:
@@ -448,7 +448,7 @@ class Hub:
         self._bookmarks = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._send_bookmarks)
 
     def _send_bookmarks(self) -> None:
-        """Tell quiet watchers how far they are, a slice in each turn of the loop."""
+        """Send bookmarks to quiet watchers, a slice in each turn of the loop."""
         self._bookmarks = None
         wanting = [w for w in self._watchers if w.bookmark is not None]
         if wanting:

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaim, and the template of one inside a pod."""
+"""Validation of PersistentVolumeClaims and claim templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Namespace, Node, Event, ResourceQuota, LimitRange, Lease."""
+"""Validation of Namespace, Node, Event, ResourceQuota, LimitRange and Lease."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _taints(faults: Faults, taints: list[Obj]) -> None:
 
 
 def event(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
-    """Event in its core form: it lies in the namespace of what it is about (cluster things: in default)."""
+    """Event in its core form: its namespace is that of its object (`default` for cluster-scoped objects)."""
     faults = Faults()
     metadata(faults, new, path_segment, old=old)
     if new.get("eventTime"):

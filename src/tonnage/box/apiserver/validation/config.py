@@ -1,4 +1,4 @@
-"""ConfigMap, Secret, ServiceAccount."""
+"""Validation of ConfigMap, Secret and ServiceAccount."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEY = re.compile(_KEY_FORM)
 
 
 def config_key(key: str) -> list[str]:
-    """What is wrong with a key of a ConfigMap or Secret."""
+    """Fault of a key of a ConfigMap or Secret."""
     faults = [too_long(253)] if len(key.encode()) > 253 else []
     if not _KEY.fullmatch(key):
         faults.append(

@@ -1,4 +1,4 @@
-"""The containers of a pod, apart from their mounts (volumes.py)."""
+"""Validation of a pod's containers, without their volume mounts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _ports(faults: Faults, ports: list[Obj], path: str) -> None:
 
 
 def port_name(name: str) -> list[str]:
-    """What is wrong with the name of a port."""
+    """Fault of a port's name."""
     rules = (
         (len(name) <= 15, "must be no more than 15 characters"),
         (_PORT_LETTERS.fullmatch(name), "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"),

@@ -1,4 +1,4 @@
-"""Faults of fields, worded as apimachinery's field.Error, which users and scripts compare."""
+"""Field errors, worded as apimachinery's field.Error, which users and scripts compare."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tonnage.errors import FieldCause
 
 
 class Faults(list[FieldCause]):
-    """A list of Causes with a method for each sort of fault; path is the field's dotted path."""
+    """A list of Causes with a method for each kind of field error; path is the field's dotted path."""
 
     def required(self, path: str, detail: str = "") -> None:
         """It must be given."""

@@ -1,4 +1,4 @@
-"""Job and CronJob (pkg/apis/batch/validation)."""
+"""Validation of Job and CronJob (pkg/apis/batch/validation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, labels, annotations, finalizers, owners and selectors: the rules that all kinds share."""
+"""Validation of names, labels, annotations, finalizers, owner references and selectors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _form(message: str, form: str, *examples: str) -> str:
 
 
 def dns_subdomain(name: str) -> list[str]:
-    """What is wrong with an RFC 1123 subdomain."""
+    """Fault of an RFC 1123 subdomain."""
     faults = [too_long(253)] if len(name.encode()) > 253 else []
     if not _SUBDOMAIN.fullmatch(name):
         message = (
@@ -47,7 +47,7 @@ def dns_subdomain(name: str) -> list[str]:
 
 
 def dns_label(name: str) -> list[str]:
-    """What is wrong with an RFC 1123 label."""
+    """Fault of an RFC 1123 label."""
     faults = [too_long(63)] if len(name.encode()) > 63 else []
     if not _LABEL.fullmatch(name):
         message = (
@@ -59,7 +59,7 @@ def dns_label(name: str) -> list[str]:
 
 
 def qualified_name(name: str) -> list[str]:
-    """What is wrong with `[prefix/]name`, as label keys are."""
+    """Fault of `[prefix/]name`, as label keys are."""
     prefix, slash, tail = name.rpartition("/")
     if "/" in prefix:
         message = (
@@ -82,7 +82,7 @@ def qualified_name(name: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """What is wrong with a label's value."""
+    """Fault of a label's value."""
     faults = [too_long(63)] if len(value.encode()) > 63 else []
     if not _VALUE.fullmatch(value):
         message = f"a valid label must be an empty string or {_TRIMMED.removeprefix('must ')}"
@@ -91,7 +91,7 @@ def label_value(value: str) -> list[str]:
 
 
 def path_segment(name: str) -> list[str]:
-    """What is wrong with a name that only has to fit into a URL."""
+    """Fault of a name that must fit into a URL."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{c}'" for c in "/%" if c in name]

@@ -1,4 +1,4 @@
-"""PersistentVolume: capacity, modes, exactly one source, and what of it may change."""
+"""Validation of PersistentVolumes: capacity, modes, exactly one source, immutable fields."""
 
 from __future__ import annotations
 

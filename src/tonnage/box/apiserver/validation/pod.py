@@ -1,4 +1,4 @@
-"""Pod: what may be created, and the little that may change afterwards."""
+"""Validation of pods: at creation, and the few fields that may change later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UPDATABLE = (
 
 
 def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
-    """Pod. Writes of a subresource (status, binding ...) have kept the spec, so only metadata is looked at."""
+    """Validate a pod. Writes of a subresource (status, binding ...) preserve the spec, so only metadata is checked."""
     faults = Faults()
     metadata(faults, new, old=old)
     if subresource:
@@ -53,7 +53,7 @@ def template(template: Obj, path: str) -> Faults:
 
 def _spec(faults: Faults, pod: Obj) -> None:
     spec = pod["spec"]
-    if b"\\u0000" in msgspec.json.encode(spec):  # hardly ever, and much faster than to look at each text
+    if b"\\u0000" in msgspec.json.encode(spec):  # rare, and much faster than a check of each string
         _no_nul(faults, spec, "spec")
     known = volumes(faults, pod["metadata"].get("name", ""), spec.get("volumes") or [], "spec.volumes")
     containers(faults, spec, known)

@@ -1,4 +1,4 @@
-"""PriorityClass and PodDisruptionBudget (pkg/apis/scheduling/validation, pkg/apis/policy/validation)."""
+"""Validation of PriorityClass and PodDisruptionBudget (pkg/apis/scheduling, pkg/apis/policy)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod's spec tells the scheduler: tolerations, affinity, spread, gates."""
+"""Validation of a pod's scheduling fields: tolerations, affinity, topology spread, gates."""
 
 from __future__ import annotations
 

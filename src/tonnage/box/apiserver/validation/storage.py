@@ -1,4 +1,4 @@
-"""StorageClass, CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment (pkg/apis/storage/validation)."""
+"""Validation of storage kinds: StorageClass, CSIDriver, CSINode and others (pkg/apis/storage/validation)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _topologies(faults: Faults, terms: list[Obj]) -> None:
 
 
 def csi_driver(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
-    """CSIDriver. The path of attachRequired is Kubernetes' own slip; people look for it."""
+    """CSIDriver. The path of attachRequired is wrong in Kubernetes too; tools search for it."""
     faults = Faults()
     metadata(faults, new, old=old)
     spec = new["spec"]
@@ -156,7 +156,7 @@ def _node_driver(faults: Faults, driver: Obj, path: str) -> None:
 
 
 def capacity(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
-    """CSIStorageCapacity. Kubernetes does not look at maximumVolumeSize, so neither is it looked at here."""
+    """CSIStorageCapacity. Like Kubernetes, this does not check maximumVolumeSize."""
     faults = Faults()
     metadata(faults, new, old=old)
     if old is not None:

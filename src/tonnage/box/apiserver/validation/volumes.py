@@ -1,7 +1,7 @@
-"""The volumes of a pod, and how its containers mount them (pkg/apis/core/validation).
+"""Validation of a pod's volumes and volume mounts (pkg/apis/core/validation).
 
-Every source that Kubernetes has is accepted. Those that the kubelet here does not mount (legacy_volumes.py of the
-schema: NFS, iSCSI ...) it refuses by name when the pod starts, as a kubelet without their plugin does.
+Every volume source of Kubernetes is accepted. The box's kubelet rejects sources that it does not mount (NFS, iSCSI
+...) by name when the pod starts, as a kubelet without their plugin does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tonnage.box.apiserver.validation.persistent_volume import driver_name, host
 Obj = dict[str, Any]
 _ANOTHER = "may not specify more than 1 volume type"
 _FILE_MODES = "must be a number between 0 and 0777 (octal), both inclusive"
-# Of several sources the first in Kubernetes' order stands, the others are the faults.
+# Of several sources the first in Kubernetes' order is accepted, the others are the faults.
 _ORDER = {"emptyDir": 0, "hostPath": 1, "csi": 3, "ephemeral": 4, "image": 5}
 _BLOCK = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
 

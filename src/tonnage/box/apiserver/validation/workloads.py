@@ -1,4 +1,4 @@
-"""Deployment, ReplicaSet, StatefulSet, DaemonSet, ControllerRevision (pkg/apis/apps/validation)."""
+"""Validation of Deployment, ReplicaSet, StatefulSet, DaemonSet and ControllerRevision (pkg/apis/apps/validation)."""
 
 from __future__ import annotations
 

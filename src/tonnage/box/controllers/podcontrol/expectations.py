@@ -1,8 +1,8 @@
-"""What a controller has made, by who controls it: the cache, and on top of it what the watch has yet to tell.
+"""Expectations: dependents by owner, from the cache plus own writes that the watch has not shown yet.
 
-A controller that makes pods must know of those it has just made, or it makes them twice. It need not wait for the
-watch: what it wrote it remembers here, until the cache has seen as much (resourceVersions of one server are numbers
-that grow). So a slow watch delays nothing and doubles nothing.
+A controller that creates pods must know of those that it has just created, or it creates them twice. It need not wait
+for the watch: own writes are remembered here until the cache has caught up (resourceVersions of one server are numbers
+that grow). So a slow watch neither delays nor doubles anything.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def _controller(obj: KubeObject) -> Iterable[str]:
 
 
 def controller_of(obj: KubeObject) -> OwnerReference | None:
-    """Who controls the object."""
+    """The controller reference of the object."""
     return next((ref for ref in obj.metadata.owner_references if ref.controller), None)
 
 
 class Dependents(Generic[T]):
-    """Objects of one kind by their controller. wrote() and deleted() are told what this process did."""
+    """Objects of one kind by their controller. Call wrote() and deleted() after each own write."""
 
     def __init__(self, informer: Informer[T]) -> None:
         informer.cache.add_index(BY_CONTROLLER, _controller)
@@ -50,11 +50,11 @@ class Dependents(Generic[T]):
         self._deleted[obj.metadata.uid] = obj.key
 
     def owned(self, uid: str) -> list[T]:
-        """What is controlled by the object with that uid, oldest first. What is being deleted says so."""
+        """Objects controlled by the object with that uid, oldest first, also those that are being deleted."""
         return self._seen(uid)
 
     def orphans(self, namespace: str) -> list[T]:
-        """What nobody controls in a namespace."""
+        """Objects in a namespace that have no controller."""
         return self._seen(f"orphans of {namespace}")
 
     def get(self, key: str) -> T | None:

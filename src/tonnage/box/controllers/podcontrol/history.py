@@ -1,4 +1,4 @@
-"""ControllerRevisions: the templates that a StatefulSet or DaemonSet has had (pkg/controller/history).
+"""ControllerRevisions: template history of StatefulSets and DaemonSets (pkg/controller/history).
 
 A revision's data is a strategic merge patch of its owner that replaces the template, so that `kubectl rollout undo`
 needs nothing else. The same template again is the same revision with a higher number.
@@ -21,7 +21,7 @@ from tonnage.kube.client import Client
 
 
 def data_of(template: Template) -> dict[str, Any]:
-    """What a revision of that template holds."""
+    """Data of a revision with that template."""
     return {"spec": {"template": {**template, "$patch": "replace"}}}
 
 
@@ -104,7 +104,7 @@ class RevisionHistory:
                 collisions = (collisions or 0) + 1
 
     async def forget(self, revisions: Iterable[ControllerRevision]) -> None:
-        """Delete revisions. May be repeated."""
+        """Delete revisions. Idempotent."""
         for revision in revisions:
             meta = revision.metadata
             with suppress(ApiNotFound):

@@ -1,4 +1,4 @@
-"""What the controllers of workloads share: which key a pod's change is about."""
+"""Queue keys of the workload controllers: the owner that a pod's change concerns."""
 
 from __future__ import annotations
 

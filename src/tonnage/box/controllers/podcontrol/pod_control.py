@@ -1,4 +1,4 @@
-"""Making and deleting the pods of a workload, with Events, carefully when it fails (RealPodControl, slowStartBatch)."""
+"""Pod control: creates and deletes a workload's pods, with Events and slow start (RealPodControl, slowStartBatch)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _FORBIDDEN = 403
 
 
 class PodControl:
-    """Pods of workloads of one kind."""
+    """Creates and deletes pods of workloads of one kind."""
 
     def __init__(self, client: Client, pods: Dependents[Pod], events: EventRecorder, kind: Kind[Any]) -> None:
         self._client, self._pods, self._events, self._kind = client, pods, events, kind
 
     async def create(self, owner: KubeObject, body: dict[str, Any]) -> Pod:
-        """Make one pod, and tell. Raises ApiError; an AlreadyExists is not told."""
+        """Create one pod and emit an Event. Raises ApiError; an AlreadyExists emits no Event."""
         about = refer(self._kind, owner)
         try:
             pod = self._pods.wrote(await self._client.create(PODS, body, owner.metadata.namespace))
@@ -43,7 +43,7 @@ class PodControl:
         return await slow_start(bodies[:BURST], lambda body: self.create(owner, body))
 
     async def delete(self, owner: KubeObject, pod: Pod) -> None:
-        """Delete one pod, and tell. One that is gone or going is left alone. Raises ApiError."""
+        """Delete one pod and emit an Event. A deleted pod is ignored. Raises ApiError."""
         if pod.metadata.deleting:
             return
         about, meta = refer(self._kind, owner), pod.metadata
@@ -87,7 +87,7 @@ async def slow_start(
 
 
 def in_dying_namespace(failure: TonnageError) -> bool:
-    """Whether something was refused because its namespace is being deleted: nobody need hear of that."""
+    """Whether the API server refused the write because the namespace is being deleted; no Event is needed then."""
     if not isinstance(failure, ApiError) or failure.code != _FORBIDDEN:
         return False
     return any(cause.reason == "NamespaceTerminating" for cause in failure.causes)
@@ -96,10 +96,7 @@ def in_dying_namespace(failure: TonnageError) -> bool:
 async def patch_status(
     client: Client, kind: Kind[Any], obj: KubeObject, status: dict[str, Any], *, guarded: bool = True
 ) -> Any:
-    """Write the status fields given, if the object has not changed. One that is gone is left alone.
-
-    Raises ApiConflict: look again.
-    """
+    """Write the given status fields if the object has not changed. A deleted object is ignored."""
     meta = obj.metadata
     version = meta.resource_version if guarded else ""
     with suppress(ApiNotFound):

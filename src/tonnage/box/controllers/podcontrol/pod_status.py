@@ -1,4 +1,4 @@
-"""What a pod is to those that keep numbers of pods: active, ready, available (pkg/controller/controller_utils.go)."""
+"""Pod predicates for workload controllers: active, ready, available (pkg/controller/controller_utils.go)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a template to pods, and how templates are told apart: by a hash in names and labels."""
+"""Pods from a template, and the template hash in names and labels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def hashed_name(owner_name: str, hashed: str) -> str:
 
 
 def without_hash(template: Template) -> Template:
-    """A template as its author wrote it: without the label that tells ReplicaSets apart."""
+    """A template without the label pod-template-hash, as its author wrote it."""
     labels = (template.get("metadata") or {}).get("labels") or {}
     if names.POD_TEMPLATE_HASH not in labels:
         return template

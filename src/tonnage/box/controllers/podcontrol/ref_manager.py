@@ -1,5 +1,6 @@
-"""Who belongs to whom by selector: orphans that match are adopted, own ones that match no longer are let go
-(pkg/controller/controller_ref_manager.go).
+"""Controller references: adopt matching orphans, release own objects that no longer match.
+
+Source: pkg/controller/controller_ref_manager.go.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ T = TypeVar("T", bound=KubeObject)
 
 @dataclass(frozen=True)
 class Belonging(Generic[T]):
-    """mine stay mine; adopt and release are to be written."""
+    """mine: objects that stay with the owner. adopt, release: owner references to write."""
 
     mine: Sequence[T]
     adopt: Sequence[T]
@@ -30,8 +31,9 @@ class Belonging(Generic[T]):
 
 
 def sort_out(owner: KubeObject, selector: Selector, owned: Sequence[T], orphans: Sequence[T]) -> Belonging[T]:
-    """What becomes of the objects that owner controls, and of those that nobody does. An owner on its way out leaves
-    everything as it is, and what is on its way out itself is left alone.
+    """Decide which objects an owner keeps, adopts and releases.
+
+    An owner that is being deleted changes nothing, and objects that are being deleted are ignored.
     """
     keeps = [obj for obj in owned if selector.matches(obj.metadata.labels)]
     if owner.metadata.deleting:
@@ -42,9 +44,9 @@ def sort_out(owner: KubeObject, selector: Selector, owned: Sequence[T], orphans:
 
 
 class Adopter(Generic[T]):
-    """Claims objects of one kind for owners of another.
+    """Adopts and releases objects of one kind for owners of another.
 
-    finalizer: what an adopted object gets as well. fits: whether an orphan that matches may be adopted at all.
+    finalizer: added to an adopted object as well. fits: whether a matching orphan may be adopted at all.
     """
 
     def __init__(

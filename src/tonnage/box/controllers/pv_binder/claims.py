@@ -1,4 +1,4 @@
-"""The binder's half for claims: unbound, naming a volume, bound (pkg/controller/volume/persistentvolume)."""
+"""PV binder, claims: unbound, pre-bound to a PV, bound (pkg/controller/volume/persistentvolume)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NO_CONSUMER = "waiting for first consumer to be created before binding"
 
 
 class ClaimSync:
-    """Brings one claim a step further."""
+    """Reconciles one claim."""
 
     def __init__(self, view: BinderView) -> None:
         self._view = view
 
     async def sync(self, claim: PersistentVolumeClaim) -> float | None:
-        """One step for the claim; returns the seconds after which to look again. Raises ApiError, Unavailable."""
+        """Reconcile the claim by one step; returns the seconds until the next. Raises ApiError, Unavailable."""
         if names.BIND_COMPLETED in claim.metadata.annotations:
             return await self._bound(claim)
         if claim.metadata.deleting:
@@ -88,7 +88,7 @@ class ClaimSync:
             return None
         left = view.waits.left(claim.metadata.uid, view.quiet)
         if left and self._placed_by_capacity(claim, storage_class):
-            return left  # who picks the node writes these annotations too, in the same patch
+            return left  # the scheduler writes these annotations in the same patch as the node
         marks = {names.STORAGE_PROVISIONER: provisioner, names.BETA_STORAGE_PROVISIONER: provisioner}
         await change(view.client, CLAIMS, claim, lambda now: _annotate(now, marks))
         if left:

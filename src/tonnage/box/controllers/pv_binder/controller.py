@@ -1,10 +1,10 @@
-"""The PV controller: finds volumes for claims, keeps phases true, frees volumes (pkg/controller/volume).
+"""PV controller: binds claims to PVs, maintains phases, reclaims PVs (pkg/controller/volume).
 
-It works from caches and by levels: what is done already costs no write. A volume made by a node's agent is usually
-bound by that agent, which is given `grace` seconds for it; what is said in Events about waiting is said only after
-`quiet` seconds, so that a claim served at once has no Event.
+It is level-based and works from caches: a finished step costs no write. A node's agent usually binds the PV that it
+made, and has `grace` seconds for that. Events about waiting come only after `quiet` seconds, so that a claim that is
+served at once has none.
 
-Watched: claims, volumes, classes. Pods are read for what they wait for; a new pod changes only what an Event says.
+Watched: claims, PVs, classes. Pods are read for the Events only; a new pod changes nothing else.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ CLAIM, VOLUME, CLASS = "claim", "volume", "class"
 
 
 class BinderKey(NamedTuple):
-    """What to look at: a claim, a volume, or all unbound claims of a class."""
+    """Key of one reconcile: a claim, a PV, or all unbound claims of a class."""
 
     what: str
     key: str
 
 
 class Binder:
-    """Claims to Pending, Bound or Lost; volumes to Available, Bound, Released or Failed. Times in seconds."""
+    """Moves claims to Pending, Bound or Lost and PVs to Available, Bound, Released or Failed. Times in seconds."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Binder:
         await self._controller.run()
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """Bring a claim, a volume, or a class's unbound claims forward by one step. May be repeated."""
+        """Reconcile a claim, a PV, or a class's unbound claims by one step. Idempotent."""
         what, name = key
         if what == CLASS:
             for waiting in self._claims.by(CLAIMS_UNBOUND, name):

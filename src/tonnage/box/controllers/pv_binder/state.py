@@ -1,4 +1,4 @@
-"""What the two halves of the binder see and share."""
+"""State that the binder's two halves, claims and volumes, share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STALE_SECONDS = 0.05
 
 @dataclass
 class BinderView:
-    """Caches, the waits that are granted, and what was just written but is not yet in the caches."""
+    """Caches, granted waits, and own writes that the caches do not show yet."""
 
     client: Client
     events: EventRecorder
@@ -42,15 +42,15 @@ class BinderView:
     taken: dict[str, int] = field(default_factory=dict)
     """Volumes that we gave away -> the resourceVersion from which the cache knows it."""
     gone: Absent = field(default_factory=Absent)
-    """uids of claims whose deletion the watch has told."""
+    """uids of claims whose deletion the watch has reported."""
 
     def tell(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
-        """Record an Event on the claim, unless it was the last thing said of it."""
+        """Emit an Event on the claim, unless it repeats the last one."""
         if self.waits.news(claim.metadata.uid, f"{reason}: {message}"):
             self.events.record(refer(CLAIMS, claim), type_, reason, message)
 
     def candidates(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
-        """Volumes that may serve the claim, without those of which the cache does not know that they are taken."""
+        """PVs that may serve the claim, without those that are bound, as far as the cache shows."""
         found = candidates(self.volumes, claim)
         if not self.taken:
             return found
@@ -66,7 +66,7 @@ class BinderView:
         return self.waits.left(volume.metadata.uid, self.grace)
 
     def left_to_agent(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float:
-        """Seconds for which the pair is the business of the agent that made the volume; 0: look at it now."""
+        """Seconds during which the agent that made the volume may bind the pair; 0: reconcile it now."""
         if volume.spec.claim_ref is None or volume.spec.claim_ref.uid != claim.metadata.uid:
             return 0.0
         if claim.spec.volume_name not in ("", volume.metadata.name) or volume.status.phase in ("Released", "Failed"):
@@ -74,7 +74,7 @@ class BinderView:
         return self.patience(claim, volume)
 
     def only_waits(self, claim: PersistentVolumeClaim) -> float:
-        """Seconds until an Event is due on a claim for which nothing else can be done; 0: look at it now."""
+        """Seconds until an Event is due on a claim that can only wait; 0: reconcile it now."""
         notes, storage_class = claim.metadata.annotations, self.classes.get(class_name(claim))
         if storage_class is None or not is_delayed(claim, storage_class) or claim.status.phase != "Pending":
             return 0.0
@@ -86,7 +86,9 @@ class BinderView:
         return self.waits.left(claim.metadata.uid, self.quiet)
 
     async def bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float | None:
-        """Bind the two unless they are; returns when to look again. Raises ApiError, Unavailable."""
+        """Bind claim and PV unless they are bound; returns the seconds until the next step. Raises ApiError,
+        Unavailable.
+        """
         if is_complete(claim, volume):
             self.settled(claim, volume)
             return None
@@ -96,7 +98,7 @@ class BinderView:
         self.taken[name] = sys.maxsize
         try:
             _, bound = await bind(self.client, claim, volume, clock=self.clock)
-        except Precondition:  # somebody was faster and the cache will say so: choose anew
+        except Precondition:  # another writer was faster, and the cache will show it: choose again
             self.taken.pop(name, None)
             return _STALE_SECONDS
         except BaseException:
@@ -107,7 +109,7 @@ class BinderView:
         return None
 
     def settled(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-        """Forget the waits of a pair that is bound. May be repeated."""
+        """Forget the waits of a bound pair. Idempotent."""
         self.waits.over(claim.metadata.uid)
         self.waits.over(volume.metadata.uid)
 

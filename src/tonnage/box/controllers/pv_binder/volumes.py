@@ -1,4 +1,4 @@
-"""The binder's half for volumes: available, bound, released, failed (pkg/controller/volume/persistentvolume)."""
+"""PV binder, volumes: available, bound, released, failed (pkg/controller/volume/persistentvolume)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _OVER = ("Released", "Failed")
 
 
 class VolumeSync:
-    """Brings one volume a step further."""
+    """Reconciles one PV."""
 
     def __init__(self, view: BinderView) -> None:
         self._view = view
 
     async def sync(self, volume: PersistentVolume) -> float | None:
-        """One step for the volume; returns the seconds after which to look again. Raises ApiError, Unavailable."""
+        """Reconcile the PV by one step; returns the seconds until the next. Raises ApiError, Unavailable."""
         ref = volume.spec.claim_ref
         if ref is None or not ref.uid:
             if not volume.metadata.deleting:
@@ -34,7 +34,7 @@ class VolumeSync:
             await self._release(volume)
             return None
         if not claim.spec.volume_name:
-            return None  # binding it is the claim's step, and the claim was told of when the volume was
+            return None  # binding is the claim's step, and the volume's event queued the claim
         if claim.spec.volume_name != volume.metadata.name:
             await self._unneeded(volume)
             return None
@@ -79,7 +79,7 @@ class VolumeSync:
                 await self._fail(volume, "VolumeUnknownReclaimPolicy", "Volume has an unrecognized reclaim policy")
 
     async def _unneeded(self, volume: PersistentVolume) -> None:
-        """Its claim has another volume: one made for it goes, one chosen for it is free again."""
+        """The claim has another PV: delete a PV that was provisioned for it, free one that was chosen for it."""
         if _deleted_by_its_driver(volume) and volume.spec.persistent_volume_reclaim_policy == "Delete":
             await self._release(volume)
             return

@@ -1,6 +1,6 @@
-"""CronJobs: a Job whenever it is time (pkg/controller/cronjob).
+"""CronJob controller: creates Jobs on schedule (pkg/controller/cronjob).
 
-Watched: CronJobs and their Jobs. Between two times of a schedule there is one timer and nothing else.
+Watched: CronJobs and their Jobs. Between two times of a schedule only one timer runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST_WAIT = 600.0
 
 @dataclass(frozen=True)
 class CronJobPlan:
-    """due: the time for which a Job is to be made; replace: Jobs to end before; wait: seconds to the next time."""
+    """due: the time for which to create a Job; replace: Jobs to end before; wait: seconds to the next time."""
 
     due: datetime | None = None
     replace: Sequence[Job] = ()
@@ -44,7 +44,7 @@ class CronJobPlan:
 
 
 def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> CronJobPlan:
-    """What the time asks for. Of several times that were missed only the last counts. Raises Invalid."""
+    """Plan for the present time. Of several missed times only the last counts. Raises Invalid."""
     spec, moment = cron_job.spec, datetime.fromtimestamp(now, UTC)
     if spec.suspend:
         return CronJobPlan()
@@ -65,7 +65,7 @@ def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> CronJobPlan:
 
 
 def superfluous(cron_job: CronJob, jobs: Sequence[Job]) -> list[Job]:
-    """Finished Jobs beyond the history that is kept, the oldest first."""
+    """Finished Jobs beyond the history limits, the oldest first."""
     spec = cron_job.spec
     limits = {COMPLETE: spec.successful_jobs_history_limit, FAILED: spec.failed_jobs_history_limit}
     found: list[Job] = []
@@ -90,7 +90,7 @@ def job_of(cron_job: CronJob, due: datetime) -> dict[str, Any]:
 
 
 def status(cron_job: CronJob, jobs: Sequence[Job], due: datetime | None) -> dict[str, Any]:
-    """What is to be written as its status."""
+    """The status to write."""
     running = [job for job in jobs if finished(job) is None]
     ended = [job.status.completion_time for job in jobs if job.status.completion_time]
     last = max([*ended, cron_job.status.last_successful_time or ""])
@@ -107,7 +107,7 @@ def _present(cron_job: CronJob) -> dict[str, Any]:
 
 
 class CronJobController:
-    """Makes the Jobs of CronJobs. Keys are `namespace/name`."""
+    """Creates the Jobs of CronJobs. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
@@ -124,7 +124,7 @@ class CronJobController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Make the Job that is due, forget old ones, write the status. May be repeated. Raises TonnageError."""
+        """Create the due Job, delete old ones, write the status. Idempotent. Raises TonnageError."""
         cron_job = self._crons.get(key)
         if cron_job is None or cron_job.metadata.deleting:
             return None

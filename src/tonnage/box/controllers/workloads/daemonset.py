@@ -1,7 +1,7 @@
-"""DaemonSets: a pod on every node that suits (pkg/controller/daemon).
+"""DaemonSet controller: one pod on every matching node (pkg/controller/daemon).
 
-Watched: DaemonSets, their pods, and nodes: one that comes, goes, or changes its labels or taints concerns all of them
-(what a kubelet reports of its node does not). What is next is computed in daemon_plan.py.
+Watched: DaemonSets, their pods, and nodes. A node that is added, deleted, or changes its labels or taints concerns all
+DaemonSets; other changes of its status do not. The next step is computed as a plan without I/O.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAME = "daemonset"
 
 
 class DaemonSetController:
-    """Keeps a pod on each node. Keys are `namespace/name`."""
+    """Maintains a pod on each matching node. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
@@ -60,7 +60,7 @@ class DaemonSetController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Do what may be done now, then write the status. May be repeated. Raises TonnageError."""
+        """Do the next step, then write the status. Idempotent. Raises TonnageError."""
         daemon = self._sets.get(key)
         if daemon is None:
             return None

@@ -1,4 +1,4 @@
-"""DaemonSets: on which nodes a pod is to be made or deleted (pkg/controller/daemon). Computes only."""
+"""DaemonSet plan: nodes that need a pod, and pods to delete (pkg/controller/daemon). Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def revision_of(pod: Pod) -> str:
 
 @dataclass(frozen=True)
 class DaemonSetPlan:
-    """Nodes that get a pod, and pods to delete. failed: those of them that have failed (not too fast)."""
+    """create: nodes that get a pod. delete: pods to delete. failed: those of them that failed (with back-off)."""
 
     create: Sequence[str] = ()
     delete: Sequence[Pod] = ()
@@ -76,7 +76,7 @@ class _Place:
 
 
 class DaemonNodeView:
-    """A DaemonSet, its pods and the nodes at one moment; hashed is the revision that pods are to have."""
+    """A DaemonSet, its pods and the nodes at one moment. hashed: the revision that pods should have."""
 
     def __init__(self, daemon: DaemonSet, pods: Sequence[Pod], nodes: Iterable[Node], hashed: str, now: float) -> None:
         self._daemon, self._hashed, self._now = daemon, hashed, now
@@ -96,7 +96,7 @@ class DaemonNodeView:
         self._unavailable = scaled(rolling.max_unavailable, wanted, up=True)
 
     def plan(self) -> DaemonSetPlan:
-        """What is to be done now: what is missing or too much, then one step of an update."""
+        """Next step: missing and surplus pods, then one step of an update."""
         create: list[str] = []
         delete = [pod for pod in self._lost if not pod.metadata.deleting]
         failed: list[Pod] = []
@@ -124,8 +124,9 @@ class DaemonNodeView:
         return ready and not pod.metadata.deleting and not pod.terminated
 
     def _surplus(self, pods: Sequence[Pod]) -> list[Pod]:
-        """Of several pods on a node one stays: the oldest; while surging an old one beside a new one that is not
-        yet available.
+        """Pods of a node beyond the one to retain: the oldest.
+
+        While surging, an old pod stays until the new one is available.
         """
         if len(pods) < 2:
             return []
@@ -136,7 +137,7 @@ class DaemonNodeView:
         return gone + olds[:1] if self._is_well(news[0]) or not self._is_well(olds[0]) else gone
 
     def _replacing(self) -> list[Pod]:
-        """Old pods that may go so that new ones take their place."""
+        """Old pods to delete so that new ones replace them."""
         room = self._unavailable
         sick, well = list[Pod](), list[Pod]()
         for place in self._places:
@@ -151,7 +152,10 @@ class DaemonNodeView:
         return sick + well[: max(0, room)]
 
     def _surging(self) -> list[str]:
-        """Nodes that may have a new pod beside their old one. An old one that is not available waits for no room."""
+        """Nodes that may have a new pod in addition to their old one, within maxSurge.
+
+        The replacement of an unavailable old pod is not limited.
+        """
         room, free, candidates = self._surge, [], []
         for place in self._places:
             alive = [pod for pod in place.pods if not pod.terminated]
@@ -168,7 +172,7 @@ class DaemonNodeView:
         return free + candidates[: max(0, room)]
 
     def status(self, collisions: int | None) -> dict[str, Any]:
-        """What is to be written as its status."""
+        """The status to write."""
         wanted = [place for place in self._places if place.wanted]
         alive = {place.node: [pod for pod in place.pods if not pod.terminated] for place in self._places}
         available = sum(any(map(self._is_well, alive[place.node])) for place in wanted)
@@ -190,7 +194,7 @@ def _staying(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def present(daemon: DaemonSet) -> dict[str, Any]:
-    """The status that it has, in the form of Look.status()."""
+    """The current status, in the form of status()."""
     found = daemon.status
     shown = {
         "observedGeneration": found.observed_generation,

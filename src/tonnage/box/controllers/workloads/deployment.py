@@ -1,7 +1,7 @@
-"""Deployments: ReplicaSets that are exchanged step by step (pkg/controller/deployment).
+"""Deployment controller: replaces ReplicaSets step by step (pkg/controller/deployment).
 
-Watched: Deployments and ReplicaSets; pods only for Recreate, which waits for the last old one. Each look does one
-step, and what it has done brings the next look. The numbers are in rolling.py, the words in deployment_status.py.
+Watched: Deployments and ReplicaSets; pods only for Recreate, which waits for the last old pod. Each reconcile does one
+step, whose writes cause the next reconcile. Sizes and status are computed without I/O.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DeploymentController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Do the next step of a Deployment, then write its status. May be repeated. Raises TonnageError."""
+        """Do the next step of a Deployment, then write its status. Idempotent. Raises TonnageError."""
         deployment = self._deployments.get(key)
         if deployment is None:
             return None
@@ -102,7 +102,7 @@ class DeploymentController:
     async def _recreate(
         self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: list[Any]
     ) -> ReplicaSet | None:
-        """All old pods go, and only when the last has gone come new ones."""
+        """Delete all old pods; create new ones only when the last is gone."""
         olds = _without(sets, new)
         shrinking = [one for one in olds if one.spec.replicas]
         for one in shrinking:
@@ -275,7 +275,7 @@ class DeploymentController:
             self._sets.deleted(one)
 
     def _pod_gone(self, old: Pod | None, new: Pod | None) -> list[str]:
-        """A Deployment that recreates goes on when its last old pod is gone or has ended."""
+        """Queue a Recreate Deployment when its last old pod is gone or has ended."""
         if old is None or (new is not None and (old.terminated or not new.terminated)):
             return []
         ref = controller_of(old)

@@ -1,5 +1,6 @@
-"""The ReplicaSets of a Deployment: which is the new one, what it is called, what its annotations say
-(pkg/controller/deployment/util). Computes only.
+"""Deployment plan: the new ReplicaSet, its name and annotations, and sizes during a rollout. Pure.
+
+Source: pkg/controller/deployment/util.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ RECREATE = "Recreate"
 
 
 def bounds_of(deployment: Deployment) -> RollingLimits:
-    """How many pods there may be and must be. Recreate: none above the number."""
+    """Limits of the number of pods during a rollout. Recreate: no surge."""
     spec = deployment.spec
     if spec.strategy.type == RECREATE:
         return RollingLimits(spec.replicas, 0, 0)
@@ -65,7 +66,7 @@ def last_revision(sets: Sequence[ReplicaSet]) -> int:
 def set_annotations(
     deployment: Deployment, one: ReplicaSet | None, revision: int, *, existing: bool
 ) -> Mapping[str, str]:
-    """What annotations the new ReplicaSet is to have: the Deployment's, its revision, and revisions it had before."""
+    """Annotations of the new ReplicaSet: the Deployment's, its revision, and its earlier revisions."""
     found = dict(one.metadata.annotations) if one is not None else {}
     before = found.get(names.REVISION, "")
     if number_text(before) < revision:
@@ -85,7 +86,7 @@ def number_text(text: str) -> int:
 
 
 def size_annotations(deployment: Deployment) -> Mapping[str, str]:
-    """How large the Deployment was when a ReplicaSet was scaled, for the next time it is."""
+    """Annotations that record the Deployment's size when a ReplicaSet is scaled."""
     bounds = bounds_of(deployment)
     return {
         names.DESIRED_REPLICAS: str(bounds.desired),
@@ -119,7 +120,7 @@ def new_set(deployment: Deployment, revision: int, replicas: int) -> dict[str, A
 
 
 def superfluous(deployment: Deployment, olds: Sequence[ReplicaSet]) -> list[ReplicaSet]:
-    """Old ReplicaSets beyond the history that is kept; those with pods stay."""
+    """Old ReplicaSets beyond the history limit; those with pods stay."""
     limit = deployment.spec.revision_history_limit
     empty = [one for one in olds if not one.metadata.deleting and _is_empty(one)]
     if limit is None or len(empty) <= limit:
@@ -135,8 +136,9 @@ def _is_empty(one: ReplicaSet) -> bool:
 
 @dataclass(frozen=True)
 class Size:
-    """One ReplicaSet: pods it is to have, has, and that are available. annotated: max-replicas when it was scaled
-    last, 0 if it does not say.
+    """One ReplicaSet: desired, current and available pods.
+
+    annotated: the annotation max-replicas of the last scaling, 0 without one.
     """
 
     name: str
@@ -147,7 +149,7 @@ class Size:
 
 @dataclass(frozen=True)
 class RollingLimits:
-    """How many pods are wanted, how many more there may be, and how many may be missing."""
+    """Desired pods, how many more there may be (surge), and how many may be missing (unavailable)."""
 
     desired: int
     surge: int
@@ -164,7 +166,7 @@ class RollingLimits:
 
 
 def new_size(bounds: RollingLimits, new: Size, olds: Sequence[Size]) -> int:
-    """How many pods the new ReplicaSet may ask for now."""
+    """Replicas that the new ReplicaSet may have now."""
     if new.wanted >= bounds.desired:
         return bounds.desired
     total = new.wanted + sum(old.wanted for old in olds)
@@ -192,7 +194,7 @@ def old_sizes(bounds: RollingLimits, new: Size, olds: Sequence[Size]) -> dict[st
 
 
 def _without_sick(olds: Sequence[Size], room: int) -> dict[str, int]:
-    """Old pods that are not available go first: they are missed by nobody."""
+    """Scale down unavailable old pods first: no service depends on them."""
     sizes = {}
     for old in olds:
         less = min(room, max(0, old.wanted - old.available))

@@ -1,5 +1,6 @@
-"""What a Deployment says of itself: numbers, and whether it is available and goes forward
-(pkg/controller/deployment/{sync,progress}.go). Computes only.
+"""Deployment status: replica counts, conditions Available and Progressing. Pure.
+
+Source: pkg/controller/deployment/{sync,progress}.go.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def status(
     *,
     notes: Sequence[DeploymentCondition] = (),
 ) -> Status:
-    """What is to be written as its status. notes: conditions that this look has brought (a set was made ...)."""
+    """The status to write. notes: conditions from this reconcile (a ReplicaSet was created ...)."""
     available = sum(one.status.available_replicas for one in sets)
     total = sum(one.status.replicas for one in sets)
     wanted: Status = {
@@ -54,7 +55,7 @@ def status(
 
 
 def present(deployment: Deployment) -> Status:
-    """The status that it has, in the form of status()."""
+    """The current status, in the form of status()."""
     found = deployment.status
     return {
         "observedGeneration": found.observed_generation,
@@ -146,7 +147,7 @@ def _progress(
 
 
 def _moves(deployment: Deployment, wanted: Status) -> bool:
-    """Whether there is more of the new, or less of the old, than at the last look."""
+    """Whether there are more new or fewer old pods than at the last reconcile."""
     before = present(deployment)
     old = before["replicas"] - before["updatedReplicas"]
     return any(wanted[word] > before[word] for word in _COUNTS) or wanted["replicas"] - wanted["updatedReplicas"] < old

@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets: how many pods may be evicted now (pkg/controller/disruption).
+"""Disruption controller: how many pods each PodDisruptionBudget lets be evicted now (pkg/controller/disruption).
 
-Watched: budgets, pods, and what says how many pods there should be. The status is what counts: the API server takes one
-off it with each eviction and writes the pod down, until this controller has seen the pod go. A budget whose number
-cannot be told allows nothing.
+Watched: budgets, pods, and the workloads that define how many pods there should be. The status is authoritative: the
+API server decrements it with each eviction and records the pod, until this controller sees the pod's deletion. A budget
+whose number is unknown allows no eviction.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Wanted = Callable[[Sequence[Pod]], int]
 
 @dataclass(frozen=True, slots=True)
 class BudgetCount:
-    """What a budget comes to. disrupted: pods evicted and not seen to go, with the time."""
+    """Counts of a budget. disrupted: pods that were evicted and not seen deleted, with the time."""
 
     expected: int
     desired: int
@@ -50,12 +50,15 @@ class BudgetCount:
 
     @property
     def allowed(self) -> int:
-        """How many more may go."""
+        """Number of pods that may still be evicted."""
         return max(0, self.healthy - self.desired) if self.expected else 0
 
 
 def count(budget: PodDisruptionBudget, pods: Sequence[Pod], wanted: Wanted, now: float) -> BudgetCount:
-    """Count a budget's pods. now: seconds since the epoch. Raises Invalid when nobody says how many there should be."""
+    """Count a budget's pods. now: seconds since the epoch.
+
+    Raises Invalid when the number of desired pods is unknown.
+    """
     spec = budget.spec
     if spec.max_unavailable is not None:
         expected = wanted(pods)
@@ -83,7 +86,7 @@ def _since(text: str) -> float:
 
 
 def status(budget: PodDisruptionBudget, found: BudgetCount, now: float, failure: str = "") -> dict[str, Any]:
-    """What is to be written as its status. failure: why nothing could be counted, "" when it could."""
+    """The status to write. failure: why counting failed, "" if it did not."""
     allowed = 0 if failure else found.allowed
     reason = FAILED if failure else SUFFICIENT if allowed else INSUFFICIENT
     return {
@@ -111,7 +114,7 @@ def _condition(budget: PodDisruptionBudget, value: str, reason: str, message: st
 
 
 class DisruptionController:
-    """Keeps the status of each budget. Keys are `namespace/name`."""
+    """Maintains the status of each budget. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
@@ -145,7 +148,7 @@ class DisruptionController:
         return [b.key for b in self._budgets if b.metadata.namespace == namespace]
 
     async def reconcile(self, key: str) -> float | None:
-        """Count, and write what changed. May be repeated. Raises TonnageError."""
+        """Count, and write changes. Idempotent. Raises TonnageError."""
         budget, now = self._budgets.get(key), self._clock.time()
         if budget is None or budget.metadata.deleting:
             return None

@@ -1,6 +1,6 @@
-"""Jobs: pods that are to end well, a number of times (pkg/controller/job, ttlafterfinished).
+"""Job controller: pods that run to completion, and TTL after finish (pkg/controller/job, ttlafterfinished).
 
-Watched: Jobs and their pods. How pods are counted is in job_count.py, what follows in job_plan.py.
+Watched: Jobs and their pods. Pods are counted and the next step is planned without I/O.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST_BASE = 58
 
 
 class JobController:
-    """Runs Jobs to their end and deletes those whose time after it is over. Keys are `namespace/name`."""
+    """Runs Jobs to their end and deletes those whose TTL has passed. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
@@ -54,7 +54,7 @@ class JobController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Count, decide, write the status, then let the pods follow. May be repeated. Raises TonnageError."""
+        """Count, plan, write the status, then create and delete pods. Idempotent. Raises TonnageError."""
         job = self._jobs.get(key)
         if job is None or job.metadata.deleting:
             await self._let_go(key)
@@ -105,7 +105,7 @@ class JobController:
             )
 
     async def _let_go(self, key: str) -> None:
-        """Of a Job that is gone or going nothing is counted any more: its pods must not be held."""
+        """Remove the finalizers of pods of a deleted Job, which are not counted any more."""
         for pod in list(self._pod_cache):
             if is_tracked(pod) and key in (*_owners(pod), *_left_behind(pod)):
                 await self._release(pod)

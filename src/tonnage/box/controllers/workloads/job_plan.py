@@ -1,4 +1,4 @@
-"""What a Job does next: pods to make or delete, or its end (pkg/controller/job). Computes only."""
+"""Job plan: pods to create or delete, or the Job's end (pkg/controller/job). Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ _SOON = {COMPLETE: "SuccessCriteriaMet", FAILED: "FailureTarget"}
 
 @dataclass(frozen=True)
 class JobPlan:
-    """create: pods to make, by completion index (None without). drop: pods to delete that shall not count. end: pods
-    to delete because the Job is over. outcome: how it ends, with reason and message. wait: seconds until the next
-    look, if nothing happens before.
+    """Next step of a Job.
+
+    create: completion indexes of pods to create (None without index). drop: pods to delete that do not count. end: pods
+    to
+    delete because the Job is over. outcome: condition, reason and message of the end. wait: seconds until the next
+    reconcile, if no event comes before.
     """
 
     create: Sequence[int | None] = ()
@@ -45,7 +48,7 @@ def _true(job: Job, kind: str) -> Condition | None:
 
 
 def plan(job: Job, pods: Sequence[Pod], count: JobCount, now: float) -> JobPlan:
-    """What is to be done now."""
+    """The next step."""
     active = [pod for pod in pods if is_active(pod)]
     outcome = _decided(job) or _outcome(job, active, count, now)
     if outcome is not None:
@@ -134,7 +137,7 @@ def _surplus(job: Job, active: Sequence[Pod], number: int) -> list[Pod]:
 
 
 def _pause(pods: Sequence[Pod], now: float) -> float:
-    """Seconds to wait after pods that failed, more after each; a pod that ended well begins anew."""
+    """Back-off in seconds after failed pods; a succeeded pod resets it."""
     last_good = max((_ended_at(p) for p in pods if p.status.phase == "Succeeded"), default=0.0)
     failures = [at for p in pods if p.status.phase == "Failed" and (at := _ended_at(p)) > last_good]
     if not failures:
@@ -154,7 +157,7 @@ def _ended_at(pod: Pod) -> float:
 
 
 def status(job: Job, todo: JobPlan, pods: Sequence[Pod], count: JobCount, now: float) -> dict[str, Any]:
-    """What is to be written as its status; a null takes a field away."""
+    """The status to write; a null removes a field."""
     terminating = [pod for pod in pods if pod.metadata.deleting and not pod.terminated]
     start = job.status.start_time
     if start is None and not job.spec.suspend:
@@ -210,7 +213,7 @@ def _conditions(job: Job, outcome: tuple[str, str, str] | None, now: float, *, o
 
 
 def present(job: Job) -> dict[str, Any]:
-    """The status that it has, in the form of status()."""
+    """The current status, in the form of status()."""
     found = job.status
     uncounted = found.uncounted_terminated_pods
     shown: dict[str, Any] = {

@@ -1,7 +1,8 @@
-"""Counting a Job's pods, each exactly once, whatever is killed in between (KEP-2307). Computes only.
+"""Job tracking: counts each of a Job's pods exactly once, across crashes (KEP-2307). Pure.
 
-A Job's pod has a finalizer until it is counted. Ended pods go into status.uncountedTerminatedPods (one write), then
-lose their finalizer (a write each), then are added to the numbers (the next write). Indexed Jobs keep the numbers of
+A Job's pod has a finalizer until it is counted. Ended pods are added to status.uncountedTerminatedPods (one write),
+then
+lose their finalizer (a write each), then are added to the counters (the next write). Indexed Jobs store the indexes of
 their completed pods instead.
 """
 
@@ -67,7 +68,7 @@ def has_failed(pod: Pod, *, only_ended: bool) -> bool:
 
 @dataclass(frozen=True)
 class JobCount:
-    """How many have ended so far. uncounted: pods whose finalizers may be taken off once this is written."""
+    """Ended pods so far. uncounted: pods whose finalizers may be removed once this is written."""
 
     succeeded: int
     failed: int
@@ -77,12 +78,12 @@ class JobCount:
 
     @property
     def all_succeeded(self) -> int:
-        """Those that ended well, counted or not."""
+        """Succeeded pods, counted or not."""
         return self.succeeded + len(self.uncounted.succeeded)
 
     @property
     def all_failed(self) -> int:
-        """Those that failed, counted or not."""
+        """Failed pods, counted or not."""
         return self.failed + len(self.uncounted.failed)
 
 

@@ -1,7 +1,6 @@
-"""The controllers of workloads and of their disruption budgets, each begun when the first object of its kind is there:
-most boxes have none.
+"""Workload controllers, each started when the first object of its kind exists: most boxes have none.
 
-A kind is a row in _WORKLOADS; its module is not even read before.
+A kind is a row in _WORKLOADS; its module is imported on first use.
 """
 
 from __future__ import annotations

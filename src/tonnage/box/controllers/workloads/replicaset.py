@@ -1,7 +1,7 @@
-"""ReplicaSets: a number of pods that are all alike (pkg/controller/replicaset).
+"""ReplicaSet controller: maintains a number of equal pods (pkg/controller/replicaset).
 
-Watched: ReplicaSets, and pods: a change concerns the ReplicaSet that controls the pod, or those that would take it.
-What is to be done is computed (plan, status) and then written.
+Watched: ReplicaSets, and pods: a change concerns the ReplicaSet that controls the pod, or those that match it. Plan
+and status are computed first and then written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAME = "replicaset"
 
 @dataclass(frozen=True)
 class ReplicaSetPlan:
-    """Pods to make, and those to delete; one of the two is nothing."""
+    """Number of pods to create, and pods to delete; one of the two is empty."""
 
     create: int = 0
     delete: Sequence[Pod] = ()
@@ -56,7 +56,7 @@ def plan(wanted: int, pods: Sequence[Pod], crowd: Counter[str] | None = None) ->
 
 
 def status(replica_set: ReplicaSet, pods: Sequence[Pod], now: float, failure: TonnageError | None) -> dict[str, Any]:
-    """What is to be written as its status."""
+    """The status to write."""
     active = [pod for pod in pods if is_active(pod)]
     labels = template_meta(replica_set.spec.template).labels.items()
     min_ready = replica_set.spec.min_ready_seconds
@@ -92,7 +92,7 @@ def _conditions(replica_set: ReplicaSet, active: int, now: float, failure: Tonna
 
 
 class ReplicaSetController:
-    """Keeps the number of pods of each ReplicaSet. Keys are `namespace/name`."""
+    """Maintains the number of pods of each ReplicaSet. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
@@ -113,7 +113,7 @@ class ReplicaSetController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Make or delete what is missing or too much, then write the status. May be repeated. Raises TonnageError."""
+        """Create missing or delete surplus pods, then write the status. Idempotent. Raises TonnageError."""
         replica_set = self._sets.get(key)
         if replica_set is None:
             return None

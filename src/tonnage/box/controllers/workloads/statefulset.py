@@ -1,7 +1,7 @@
-"""StatefulSets: pods with numbers, each with claims of its own (pkg/controller/statefulset).
+"""StatefulSet controller: numbered pods, each with its own claims (pkg/controller/statefulset).
 
-Watched: StatefulSets, their pods, and claims that go (a new pod may wait for that). What is next is computed in
-stateful_plan.py; claims are in stateful_claims.py.
+Watched: StatefulSets, their pods, and deleted claims (a new pod may wait for that). The next step is computed as a plan
+without I/O.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAME = "statefulset"
 
 
 class StatefulSetController:
-    """Brings up, rolls and takes down the pods of each StatefulSet. Keys are `namespace/name`."""
+    """Creates, updates and deletes the pods of each StatefulSet. Keys are `namespace/name`."""
 
     def __init__(
         self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
@@ -62,7 +62,7 @@ class StatefulSetController:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Do what may be done now, then write the status. May be repeated. Raises TonnageError."""
+        """Do the next step, then write the status. Idempotent. Raises TonnageError."""
         stateful = self._sets.get(key)
         if stateful is None:
             return None

@@ -1,7 +1,8 @@
-"""The claims of a StatefulSet's pods: `<template>-<pod>`, kept or not by the retention policy (KEP-1847).
+"""Claims of a StatefulSet's pods: `<template>-<pod>`, and their retention policy (KEP-1847).
 
-What becomes of a claim is said by its owners, and done by the garbage collector: owned by the set it goes with the
-set, owned by a pod that is no longer wanted it goes with that pod, owned by neither it stays.
+A claim's owner references say when the garbage collector deletes it. Owned by the set, it is deleted with the set;
+owned
+by a pod that is no longer needed, with that pod; without owner it stays.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def owners(
 
 
 def is_stale(claim: PersistentVolumeClaim, pod_name: str) -> bool:
-    """Whether the claim goes with an earlier pod of that name, which is gone: nothing new may use it."""
+    """Whether the claim belongs to a deleted earlier pod of that name; a new pod must not use it."""
     return claim.metadata.deleting or any(_is_pod(ref, pod_name) for ref in claim.metadata.owner_references)
 
 
@@ -87,7 +88,7 @@ class Claims:
     async def ensure(self, stateful: StatefulSet, pod_name: str) -> None:
         """Make the claims that a pod lacks, before it is made.
 
-        Raises Precondition (one is still on its way out: its going brings the next look) and ApiError.
+        Raises Precondition (a claim is still being deleted; that causes the next reconcile) and ApiError.
         """
         namespace = stateful.metadata.namespace
         for template in stateful.spec.volume_claim_templates:
@@ -108,7 +109,7 @@ class Claims:
         self._events.normal(about, "SuccessfulCreate", f"Created claim: {name}")
 
     async def set_owners(self, stateful: StatefulSet, pod: Pod, *, wanted: bool) -> None:
-        """Give the claims of a pod the owners that the retention policy asks for. May be repeated. Raises ApiError."""
+        """Set owners of a pod's claims by the retention policy. Idempotent. Raises ApiError."""
         for name in claim_names(stateful, pod.metadata.name).values():
             claim = self._claims.get(f"{stateful.metadata.namespace}/{name}")
             if claim is None or claim.metadata.deleting:

@@ -1,7 +1,7 @@
-"""StatefulSets: which pod is to be made or deleted next (pkg/controller/statefulset/stateful_set_control.go).
+"""StatefulSet plan: pods to create or delete next (pkg/controller/statefulset/stateful_set_control.go).
 
-Computes only. In order (OrderedReady): a pod is made when all before it are available, and one goes when all after it
-have gone. Parallel: all at once. Updates go from the highest number down to the partition.
+Pure. OrderedReady: a pod is created when all before it are available, and deleted when all after it are gone. Parallel:
+all at once. Updates run from the highest number down to the partition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PARALLEL, ON_DELETE = "Parallel", "OnDelete"
 
 @dataclass(frozen=True)
 class StatefulSetPlan:
-    """Numbers of pods to make, each with the revision it gets, and pods to delete."""
+    """Ordinals of pods to create, each with its revision, and pods to delete."""
 
     create: Sequence[tuple[int, str]] = ()
     delete: Sequence[Pod] = ()
@@ -30,7 +30,7 @@ class StatefulSetPlan:
 
 @dataclass(frozen=True)
 class SetRevisions:
-    """Names of the revision that pods have had, and of the one that they are to get."""
+    """Names of the current and the update revision."""
 
     current: str
     update: str
@@ -67,7 +67,7 @@ def revision_of(pod: Pod) -> str:
 
 
 def plan(stateful: StatefulSet, pods: Sequence[Pod], revisions: SetRevisions, now: float) -> StatefulSetPlan:
-    """What is to be done now. Nothing: what there is must change by itself, or all is well."""
+    """The next step. Empty: the pods must change by themselves, or all is done."""
     if stateful.metadata.deleting:
         return StatefulSetPlan()
     there = numbered(stateful, pods)
@@ -91,7 +91,7 @@ class _Look:
                 continue
             if pod is None:
                 create.append((number, self.revision_for(number)))
-            elif pod.terminated and not pod.metadata.deleting:  # it is made anew when it is gone
+            elif pod.terminated and not pod.metadata.deleting:  # recreated after its deletion
                 delete.append(pod)
             if in_order:
                 return StatefulSetPlan(create, delete)
@@ -108,7 +108,7 @@ class _Look:
         return is_available(pod, self.stateful.spec.min_ready_seconds, self.now)
 
     def revision_for(self, number: int) -> str:
-        """Pods below the partition stay with the old template, also when they are made anew."""
+        """The revision of a pod: below the partition the old one, also for recreated pods."""
         strategy = self.stateful.spec.update_strategy
         held = strategy.type != ON_DELETE and number < self.first_updated()
         return self.revisions.current if held else self.revisions.update
@@ -118,7 +118,7 @@ class _Look:
         return self.stateful.spec.ordinals.start + rolling.partition
 
     def shrink(self, *, in_order: bool) -> tuple[list[Pod], bool]:
-        """Condemned pods to delete now, and whether updates may go on beside."""
+        """Condemned pods to delete now, and whether updates may continue at the same time."""
         if not in_order:
             return [pod for pod in self.condemned if not pod.metadata.deleting], True
         if not self.condemned:
@@ -161,7 +161,7 @@ class _Look:
 def status(
     stateful: StatefulSet, pods: Sequence[Pod], revisions: SetRevisions, now: float, collisions: int | None
 ) -> dict[str, Any]:
-    """What is to be written as its status."""
+    """The status to write."""
     every = list(numbered(stateful, pods).values())
     ready = [pod for pod in every if pod.status.phase == "Running" and is_ready(pod) and not pod.metadata.deleting]
     staying = [pod for pod in every if not pod.metadata.deleting]
@@ -184,7 +184,7 @@ def status(
 
 
 def present(stateful: StatefulSet) -> dict[str, Any]:
-    """The status that it has, in the form of status()."""
+    """The current status, in the form of status()."""
     found = stateful.status
     shown = {
         "observedGeneration": found.observed_generation,

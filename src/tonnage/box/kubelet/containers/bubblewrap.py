@@ -1,7 +1,7 @@
-"""The runtime that runs containers as processes of this machine, each in a private root made by bubblewrap.
+"""Bubblewrap runtime: containers as processes of this machine, each in a private root.
 
-Crash-only: a container's folder (`pods/<uid>/containers/<name>/<attempt>`) is made first, state.json is written after
-the process was started. A folder without state.json was left by a kubelet that died in between: if its process is
+Crash-only: a container's folder (`pods/<uid>/containers/<name>/<attempt>`) is made first; state.json is written after
+the process was started. A folder without state.json was left by a kubelet that was killed in between: if its process is
 found, it is killed, and the container counts as never started.
 """
 
@@ -49,11 +49,11 @@ log = logging.getLogger(__name__)
 _PIPES = {"stdout": "out", "stderr": "err"}
 _PAUSES = (0.01, 0.05, 0.2)  # seconds
 _KEPT = 2
-"""Attempts of which folder and log are kept: this one and the one before."""
+"""Attempts whose folder and log stay: the current one and the one before."""
 
 
 class BubblewrapRuntime:
-    """Runs containers below root, the kubelet's folder. program: the bwrap to use. address: the node's IP."""
+    """Runs containers below root, the kubelet's folder. program: path of bwrap. address: the node's IP."""
 
     name = "bwrap"
     note = "Images are not pulled here: the command runs from this machine's /usr, whatever the image is named"
@@ -69,7 +69,7 @@ class BubblewrapRuntime:
 
     @staticmethod
     def missing(program: str = "bwrap") -> list[str]:
-        """What this machine lacks to run containers; empty when all is there."""
+        """What this machine lacks to run containers; empty if nothing."""
         lacks = [] if os.geteuid() == 0 else ["root"]
         if shutil.which(program) is None:
             lacks.append(f"{program} (package bubblewrap)")
@@ -188,7 +188,7 @@ class BubblewrapRuntime:
         self._processes.clear()
 
     def mounts(self, spec: ContainerSpec) -> list[Bind]:
-        """Where the container sees its volumes. Makes the bind mounts of subPaths. Raises Invalid, Unsupported."""
+        """Volume mounts of the container. Makes the bind mounts of subPaths. Raises Invalid, Unsupported."""
         binds = []
         for index, mount in enumerate(spec.container.volume_mounts):
             binds.append(self._mount(spec, mount, index))
@@ -215,7 +215,7 @@ class BubblewrapRuntime:
 
 
 class _Plan:
-    """One start, in a thread."""
+    """One start of a container. Runs in a thread."""
 
     def __init__(self, runtime: BubblewrapRuntime, spec: ContainerSpec) -> None:
         meta, name = spec.pod.metadata, spec.container.name
@@ -262,7 +262,7 @@ class _Plan:
         return binds, options, rootfs.command(self._who, variables, argv, working_dir=working_dir)
 
     def _make(self) -> None:
-        """The container's folder, fresh; those of older attempts go."""
+        """Create the container's folder; removes those of older attempts."""
         attempt = self._spec.attempt
         if os.path.isdir(self._folder):
             _discard(self._folder)
@@ -397,7 +397,7 @@ def _discard(folder: str) -> None:
 def _kill_unknown(root: str) -> None:
     """Kill processes of a container that was started by a kubelet which died before it could note it."""
     for pid in list(_running_with(os.fsencode(root))):
-        log.warning("killing a container that nobody noted pid=%d root=%s", pid, root)
+        log.warning("killing a container without a record pid=%d root=%s", pid, root)
         with suppress(ProcessLookupError):
             os.kill(pid, 9)
 

@@ -1,8 +1,8 @@
-"""The containers of one pod: which one starts when, and what comes after its end (Kubernetes' kuberuntime).
+"""Containers of one pod: start order, restarts and back-off (Kubernetes' kuberuntime).
 
 Init containers run one after the other; those with restartPolicy Always (sidecars) stay. The first restart is at once,
-then after 10 s, 20 s ... 5 min; 10 minutes without a crash begin it anew. Level-based: sync() looks at what runs and
-does what is missing.
+then after 10 s, 20 s ... 5 min; 10 minutes without a crash reset the back-off. Level-based: sync() compares what runs
+with what should run and does the missing steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tell = Callable[[str, str, str], None]
 
 @dataclass
 class Run:
-    """One container and its starts. waiting: reason and message while it is not running though it should."""
+    """One container and its starts. waiting: reason and message while it should run and does not."""
 
     container: Container
     init: bool = False
@@ -75,7 +75,7 @@ class Run:
 
 @dataclass
 class Containers:
-    """All containers of one pod. tell(type, reason, message) makes an Event; woken is called when one ends."""
+    """All containers of one pod. tell(type, reason, message) emits an Event; woken is called when a container ends."""
 
     pod: Pod
     runtime: Runtime
@@ -132,7 +132,7 @@ class Containers:
                 self._remember(run, status)
 
     def orphans(self, found: list[FoundProcess]) -> None:
-        """Take over containers of a pod whose object is gone: only their end matters."""
+        """Take over containers of a pod whose object is deleted, to watch their end."""
         self.inits, self.mains = [], [Run(Container(name=one.name), process=one.process) for one in found]
 
     def exited(self) -> None:
@@ -159,7 +159,7 @@ class Containers:
         run.attempt = status.restart_count
 
     async def sync(self, volumes: Mapping[str, Mounted]) -> float | None:
-        """Start what is to be started; returns the seconds after which to look again, None when an end will wake us."""
+        """Start what should run; returns the seconds until the next sync, None to wait for a container's end."""
         for run in self.inits:
             if run.sidecar:
                 await self._ensure(run, volumes)
@@ -257,7 +257,7 @@ class Containers:
         self.tell("Warning", "Failed", f"Error: {failure}")
 
     def stop(self, grace: float) -> bool:
-        """Stop all, sidecars after the others; whether all have ended. Returns at once, may be repeated."""
+        """Stop all, sidecars last; returns at once whether all have ended. Idempotent."""
         self.finishing = True
         if running := [run for run in self.all if run.running and not run.sidecar]:
             for run in running:

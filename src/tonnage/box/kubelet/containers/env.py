@@ -1,4 +1,4 @@
-"""A container's environment, command and arguments, with $(VAR) as Kubernetes expands it."""
+"""Environment, command and arguments of a container, with $(VAR) expanded as Kubernetes does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def expand_all(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
 
 
 class Environment:
-    """Works out environments of one node's containers."""
+    """Computes environments of one node's containers."""
 
     def __init__(self, sources: ObjectSources, *, node_name: str, address: str, allocatable: dict[str, str]) -> None:
         self._sources = sources

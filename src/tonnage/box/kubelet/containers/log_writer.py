@@ -1,9 +1,9 @@
-"""From a container's stdout and stderr to its log file, in the CRI format, rotated.
+"""Log writer: a container's stdout and stderr in a rotated log file in CRI format.
 
     2026-01-02T03:04:05.678901234Z stdout F a whole line
     2026-01-02T03:04:05.678901234Z stderr P the first part of a longer one
 
-The container holds its end of each pipe open for reading too, so nothing breaks while no kubelet reads: it goes on
+The container has each pipe open for reading too, so nothing breaks while no kubelet reads: it runs on
 until the pipe is full, and waits for the next kubelet then.
 """
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 ROTATE = 10 << 20
 """Bytes of a log file after which it becomes `<file>.1` in place of the last one."""
 LONGEST = 16 << 10
-"""Bytes of a line that are kept together."""
+"""Maximum bytes of a line in one entry."""
 _CHUNK = 64 << 10
 
 
@@ -94,7 +94,7 @@ class LogFile:
 
 
 class LogPump:
-    """Moves the output of one container while the loop runs. pipes: stream name -> path of its FIFO."""
+    """Copies the output of one container while the loop runs. pipes: stream name -> path of its FIFO."""
 
     def __init__(self, pipes: dict[str, str], file: LogFile, *, now: Callable[[], int] = time.time_ns) -> None:
         self._file = file
@@ -117,7 +117,7 @@ class LogPump:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
             return False
-        if not data:  # all ends are closed: nobody will write any more
+        if not data:  # all writing ends are closed
             self._unwatch(fd)
             return False
         if lines := self._streams[fd].feed(data, stamp(self._now())):
@@ -125,7 +125,7 @@ class LogPump:
         return True
 
     def finish(self) -> None:
-        """The container has ended: move the rest and close. May be repeated."""
+        """The container has ended: move the rest and close. Idempotent."""
         for fd, lines in self._streams.items():
             while self._read(fd):
                 continue
@@ -134,7 +134,7 @@ class LogPump:
         self.close()
 
     def close(self) -> None:
-        """Stop reading; what is in the pipes stays there. May be repeated."""
+        """Stop reading; what is in the pipes stays there. Idempotent."""
         if not self._streams:
             return
         for fd in self._streams:

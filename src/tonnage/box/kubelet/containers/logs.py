@@ -1,4 +1,4 @@
-"""`kubectl logs`: what containers wrote, read from the files that logpump.py writes. Follows by inotify."""
+"""Container logs for `kubectl logs`: reads the CRI log files and follows them by inotify."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True)
 class Options:
-    """PodLogOptions. tail, limit: None for all; since: nothing older than this stamp, b"" for all."""
+    """PodLogOptions. tail, limit: None for all; since: only lines since this timestamp, b"" for all."""
 
     container: str = ""
     follow: bool = False
@@ -237,7 +237,7 @@ def _from_end(path: str, lines: int) -> tuple[int, int]:
 
 
 class _Reader:
-    """Reads whole lines as they come, over a rotation."""
+    """Reads whole lines as they are written, across rotations."""
 
     def __init__(self, path: str, start: tuple[int, int]) -> None:
         self._path = path
@@ -303,7 +303,7 @@ def _names(folder: str) -> list[str]:
 
 
 class LogRouter:
-    """Logs of all pods of a box: asks the node on which the pod runs."""
+    """Logs of all pods of a box: asks the node of the pod."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -1,6 +1,6 @@
-"""Where a kubelet keeps things below its root (docs/reference/kubernetes/kubelet.md): the same places as Kubernetes'.
+"""Paths below a kubelet's root, the same as Kubernetes' (docs/reference/kubernetes/kubelet.md).
 
-Names that come from outside become single path components here; what could leave its folder is refused.
+Names from outside become single path components; names that could leave their folder are rejected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def component(text: str) -> str:
 
 
 class Paths:
-    """All places of one kubelet, as text; nothing is made here."""
+    """All paths of one kubelet, as text. Creates nothing."""
 
     def __init__(self, root: Path, *, registry: Path | None = None) -> None:
         self.root = str(root)

@@ -1,8 +1,8 @@
-"""One container's process: a `bwrap` that outlives the kubelet, watched by its pidfd, found again after a restart.
+"""Process of one container: a `bwrap` that outlives the kubelet, watched by its pidfd, found after a restart.
 
-bwrap writes two things into a file of the container's folder: the pid of the first process in its namespace, and its
-exit code. So a kubelet that comes later needs no parenthood to learn how a container ended. A pid means this container
-only together with the time its process was started at (pids are used again).
+bwrap writes two values into a file of the container's folder: the pid of the first process in its namespace, and its
+exit code. So a later kubelet, which is not the parent, learns how a container ended. A pid identifies this container
+only together with the process's start time, because pids are reused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _statuses = msgspec.json.Decoder(_Status)
 
 
 def read_status(folder: str) -> tuple[int | None, int | None]:
-    """Pid of the namespace's first process, and exit code, as far as bwrap has told them."""
+    """Pid of the namespace's first process, and exit code, as far as bwrap has written them."""
     child = code = None
     try:
         with open(f"{folder}/{STATUS}", "rb") as file:
@@ -80,7 +80,7 @@ def boot_id() -> str:
 
 
 class ContainerProcess:
-    """See runtime.Process. Made by start (with its Popen) or by adoption (without)."""
+    """Implements runtime.Process. Made by start (with its Popen) or by adoption (without)."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ContainerProcess:
         self._code: int | None = None
 
     def watch(self, pidfd: int) -> None:
-        """Be told by the kernel of its end."""
+        """Ask the kernel for a notification of its end."""
         self._pidfd = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._gone)
         if self._pump is not None:
@@ -153,7 +153,7 @@ class ContainerProcess:
         self._on_exit()
 
     def read_end(self, code: int | None) -> Ended:
-        """How it ended: by bwrap's word, or by its own exit code when it could not say."""
+        """How it ended: from bwrap, else from its own exit code."""
         _, told = read_status(self.folder)
         at = self._clock.time()
         with suppress(OSError):
@@ -224,7 +224,7 @@ class ContainerProcess:
         return int(children[0]) if children else None
 
     def unwatch(self) -> None:
-        """Let go of it; it goes on. May be repeated."""
+        """Stop watching; the process runs on. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
         if self._pidfd >= 0:
@@ -238,4 +238,4 @@ class ContainerProcess:
         if self._pump is not None:
             self._pump.close()
         if self._child is not None:
-            self._child.returncode = 0  # it goes on without a parent that waits: no warning about that
+            self._child.returncode = 0  # it runs on without a waiting parent: prevents Popen's warning

@@ -1,9 +1,9 @@
-"""What a container sees: the arguments of bwrap for a private root over the machine's /usr.
+"""Root file system of a container: bwrap's arguments for a private root over the machine's /usr.
 
-The root is a fresh folder on the node's disk, gone with the container. From the machine come /usr and a few files of
-/etc, read-only; /proc and /dev are new and minimal. The network is the machine's. Capabilities are those of usual
-containers without CAP_MKNOD and CAP_NET_RAW; no program gains any (no_new_privs), device files in volumes do not work
-(nodev).
+The root is a fresh folder on the node's disk, deleted with the container. /usr and a few files of /etc come read-only
+from the machine; /proc and /dev are new and minimal. The network is the machine's. Capabilities are those of usual
+containers without CAP_MKNOD and CAP_NET_RAW; no program gains any (no_new_privs), and device files in volumes do not
+work (nodev).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _LONGEST_HOSTNAME = 63
 
 @dataclass(frozen=True)
 class User:
-    """Who the container's processes are."""
+    """User and groups of the container's processes."""
 
     uid: int = 0
     gid: int = 0
@@ -93,7 +93,7 @@ class User:
 
 @dataclass(frozen=True)
 class Bind:
-    """Something of the machine at a place in the container. target is absolute and normal."""
+    """A bind mount from the machine into the container. target is absolute and normalized."""
 
     source: str
     target: str

@@ -1,7 +1,7 @@
-"""What runs containers: the contract, and the runtime that runs none.
+"""Container runtime: the interface, and the runtime that runs no processes.
 
-bubblewrap.py is the other one. A runtime knows single containers; their order, restarts and statuses are the business
-of containers.py.
+The other implementation uses bubblewrap. A runtime knows single containers; their order, restarts and statuses are
+decided by the pod's Containers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OnExit = Callable[[], None]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a container ended. code as a shell tells it (128 + signal); at: seconds since the epoch."""
+    """How a container ended. code: as a shell reports it (128 + signal); at: seconds since the epoch."""
 
     code: int
     at: float
@@ -34,7 +34,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """A container to be started: attempt counts its starts from 0; environment is complete and expanded."""
+    """A container to start. attempt: counts its starts from 0; environment: complete and expanded."""
 
     pod: Pod
     container: Container
@@ -64,7 +64,7 @@ class Process(Protocol):
 
 @dataclass(frozen=True)
 class FoundProcess:
-    """A container of an earlier life of the kubelet: running still, or ended."""
+    """A container that an earlier kubelet started: still running, or ended."""
 
     name: str
     attempt: int
@@ -80,7 +80,7 @@ class Runtime(Protocol):
 
     @property
     def note(self) -> str:
-        """What a user should know of images under this runtime; "" for nothing. Told once a pod, as an Event."""
+        """What a user should know of images under this runtime; "" for nothing. Emitted once a pod, as an Event."""
 
     async def prepare(self, uid: str) -> None:
         """Make what a pod's volumes may need before its containers: its cgroup, in which their IO is limited. May be
@@ -93,18 +93,18 @@ class Runtime(Protocol):
         """Find the containers of a pod after a start of the kubelet; the last attempt of each comes last."""
 
     async def clean(self, uid: str) -> None:
-        """Take away what keeps volumes of a pod busy after its containers have ended. May be repeated."""
+        """Remove what keeps volumes of a pod busy after its containers have ended. Idempotent."""
 
     async def forget(self, pod: Pod | None, uid: str) -> None:
-        """Remove all that is left of a pod, logs too. May be repeated."""
+        """Remove all files of a pod, logs too. Idempotent."""
 
     async def close(self) -> None:
-        """Let go of what is watched; containers go on."""
+        """Stop watching; containers run on."""
 
 
 @dataclass
 class Pretended:
-    """A container that only exists in the books."""
+    """A container without a process."""
 
     id: str
     started: float
@@ -120,7 +120,7 @@ class Pretended:
 
 
 class NoneRuntime:
-    """Only says that containers run. Pods with init containers see those end at once."""
+    """Reports containers as running without starting processes. Init containers end at once."""
 
     name = "none"
     note = ""
@@ -142,7 +142,7 @@ class NoneRuntime:
         return process
 
     async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
-        """What the API server says is so."""
+        """Trust the API server's status."""
         if pod is None:
             return []
         found = []

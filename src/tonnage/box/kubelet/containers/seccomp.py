@@ -1,13 +1,13 @@
-"""A filter of system calls for containers: they use their volumes, they do not rule what these are made of.
+"""Seccomp filter of containers: denies calls that would change the devices below their volumes.
 
-A raw block volume is a loop device, and who has one open may detach it from its file, whatever his capabilities. The
-kernel then gives the same number to the next volume of the machine, perhaps another pod's, and the container still
-holds the node. So ioctls of the loop driver are refused (EPERM).
+A raw block volume is a loop device, and a process that has one open may detach it from its file without any capability.
+The kernel then gives the same number to the next volume of the machine, perhaps another pod's, and the container still
+has the node open. So ioctls of the loop driver fail (EPERM).
 
-A volume of a btrfs pool is a subvolume with a limit, and who may write in it may make more subvolumes inside, which
-have no limit. So making subvolumes and snapshots is refused (EPERM).
+A volume of a btrfs pool is a subvolume with a limit, and a process that may write in it may create nested subvolumes,
+which have no limit. So creating subvolumes and snapshots fails (EPERM).
 
-System calls of another architecture's table, which would need a filter of their own, are refused as well (ENOSYS).
+System calls of another architecture's table, which would need a filter of their own, fail as well (ENOSYS).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOP = 5  # BTRFS_FS_TREE_OBJECTID: a btrfs of the volume's own
 
 @dataclass(frozen=True)
 class _Machine:
-    """What linux/audit.h calls an architecture, and its number of ioctl. All are little endian."""
+    """An architecture as in linux/audit.h, and its number of ioctl. All are little endian."""
 
     audit: int
     ioctl: int
@@ -52,8 +52,8 @@ def program(machine: str) -> bytes:
     """The filter's program for a machine as os.uname() names it. Raises Unsupported for one that we do not know."""
     if (known := _MACHINES.get(machine)) is None:
         raise Unsupported(
-            f"raw block volumes and btrfs subvolumes are not given to containers on {machine}: they could not be kept "
-            "from reaching beyond them"
+            f"raw block volumes and btrfs subvolumes: not supported on {machine}: it has no system call filter; "
+            "use volumes of another kind"
         )
     numbers = len(_SUBVOLUMES)
     allow = 9 + numbers

@@ -1,4 +1,4 @@
-"""Starting bwrap, in the pod's cgroup from its first process on."""
+"""Start of bwrap in the pod's cgroup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def spawn(
     program: bytes,
     group: Cgroup | None,
 ) -> subprocess.Popen[bytes]:
-    """Start `command` (bwrap and what it must be told first) with more options, to run argv. Blocking.
+    """Start `command` (bwrap and its first options) with more options, to run argv. Blocking.
 
     outputs: its standard output and error. keep: a descriptor that it inherits. program: a seccomp filter, b"" for
     none. group: the cgroup it shall be in. Raises OSError, Invalid (an option or argument cannot be encoded); then
@@ -28,7 +28,7 @@ def spawn(
 
     bwrap reads its options before it makes any process, the last of them from a pipe in which there are none: it waits
     for the pipe's end, which comes when bwrap is in its cgroup. So nothing of the container has ever been outside. A
-    kubelet that is killed meanwhile lets it start, whole, and kills it when it comes back (bubblewrap.py).
+    kubelet that is killed meanwhile lets it start, whole, and kills it after its restart.
     """
     arguments = [encode(argument, "an argument of the command") for argument in argv]
     files = [_in_memory(join(options))]

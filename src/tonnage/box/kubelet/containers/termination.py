@@ -1,7 +1,7 @@
-"""A container's termination message: a file on a small file system in memory, so that it cannot fill the node's disk.
+"""Termination message of a container: a file on a small tmpfs, so that it cannot fill the node's disk.
 
-The file system belongs to one attempt of one container and survives the kubelet. end() keeps what counts of the message
-in the attempt's folder and gives the memory back. Blocking.
+The tmpfs belongs to one attempt of one container and survives the kubelet. end() saves the message in the attempt's
+folder and unmounts the tmpfs. Blocking.
 """
 
 from __future__ import annotations

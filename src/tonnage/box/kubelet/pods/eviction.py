@@ -1,7 +1,7 @@
-"""Holds running pods to emptyDir.sizeLimit and limits.ephemeral-storage, as the kubelet's eviction manager does.
+"""Eviction manager: enforces emptyDir.sizeLimit and limits.ephemeral-storage on running pods.
 
-Only pods that have such a limit are measured, each by a task of its own. A volume in memory needs no measuring: its
-file system has the limit. Pods without a limit are measured only under disk pressure, when the one that uses most is
+Only pods with such a limit are measured, each by a task of its own. A volume in memory needs no measuring: its file
+system has the limit. Pods without a limit are measured only under disk pressure, when the pod that uses most is
 evicted. Without pods nothing runs.
 """
 
@@ -77,7 +77,7 @@ def _pod_limit(pod: Pod) -> Quantity | None:
 
 
 def excess(pod: Pod, paths: Paths, measure: Measure) -> str:
-    """What a pod has too much of, in the kubelet's words; "" when it keeps to its limits. Blocking. Raises OSError."""
+    """The exceeded limit of a pod, in the kubelet's words; "" for none. Blocking. Raises OSError."""
     uid = pod.metadata.uid
     for name, size in _limited_volumes(pod):
         if measure(paths.volume(uid, EMPTY_DIR, name), size.value) > size.value:
@@ -107,7 +107,7 @@ def usage(pod: Pod, paths: Paths, measure: Measure, most: int) -> tuple[dict[str
 
 @dataclass(frozen=True)
 class DiskSpace:
-    """Bytes available on a disk, of how many, and below how many there is disk pressure."""
+    """Available bytes and total bytes of a disk, and the threshold of disk pressure."""
 
     available: int
     total: int
@@ -155,7 +155,7 @@ def _container(pod: Pod, container: Container, paths: Paths, measure: Measure, m
 
 @dataclass
 class EvictionManager:
-    """Measures pods while they run. evict(uid, message): called for a pod that has to go."""
+    """Measures pods while they run. evict(uid, message) is called for each pod to evict."""
 
     paths: Paths
     clock: Clock
@@ -168,7 +168,7 @@ class EvictionManager:
     _background: Background = field(default_factory=lambda: Background("evictions"))
 
     def hold(self, pod: Pod) -> None:
-        """Begin to measure a pod if it has a limit, and to guard the disk. May be repeated."""
+        """Begin to measure a pod if it has a limit, and to watch the disk. Idempotent."""
         uid = pod.metadata.uid
         if uid in self._pods or self._closing.is_set():
             return
@@ -184,7 +184,7 @@ class EvictionManager:
         self._tasks[uid] = self._background.start(self._watch(pod), f"measure {pod.key}")
 
     def release(self, uid: str) -> None:
-        """End measuring a pod. May be repeated."""
+        """End measuring a pod. Idempotent."""
         self._pods.pop(uid, None)
         if (task := self._tasks.pop(uid, None)) is not None:
             task.cancel()
@@ -193,7 +193,7 @@ class EvictionManager:
             self._guard = None
 
     async def close(self) -> None:
-        """End all. May be repeated."""
+        """End all. Idempotent."""
         self._closing.set()
         self._tasks.clear()
         self._pods.clear()
@@ -233,7 +233,7 @@ class EvictionManager:
                 self.evict(uid, low(*found, used[uid][0]))
 
     async def _measure(self, work: Callable[..., T], pod: Pod, paths: Paths, *more: int) -> T:
-        """Do work in a thread, with a way to measure folders that ends when nobody waits for it any more."""
+        """Do work in a thread; its measuring of folders ends when the caller is cancelled."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, "measure")
         ended = threading.Event()

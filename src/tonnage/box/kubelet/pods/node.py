@@ -1,5 +1,7 @@
-"""The Node object of this kubelet: made at the start, and written again only when something has changed, or every
-5 minutes as a sign of life. DiskPressure is reported while the disk below the kubelet's folder is nearly full."""
+"""Node object of a kubelet: created at start, updated on change and every 5 minutes as a heartbeat.
+
+DiskPressure is reported while the disk below the kubelet's folder is nearly full.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ _PRESSED = tuple(
 
 
 def machine(root: Path, *, pods: int = 110) -> dict[str, str]:
-    """What this machine has, as allocatable quantities; ephemeral-storage is the size of the disk below root."""
+    """Allocatable quantities of this machine; ephemeral-storage is the size of the disk below root."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": str(os.cpu_count() or 1),
@@ -63,7 +65,7 @@ def architecture() -> str:
 
 
 class NodeObject:
-    """Registers the node and keeps its status."""
+    """Registers the node and maintains its status."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class NodeObject:
         self._clock = clock
 
     async def register(self) -> Node:
-        """Make the Node or bring it up to date. May be repeated. Raises ApiError."""
+        """Create or update the Node. Idempotent. Raises ApiError."""
         try:
             node = await self._client.get(NODES, self._name)
         except ApiNotFound:

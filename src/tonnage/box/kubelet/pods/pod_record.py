@@ -1,4 +1,4 @@
-"""What a worker knows of one pod."""
+"""Record of one pod in the pod workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_GRACE = 30
 
 @dataclass
 class PodRecord:
-    """What we know of one pod. pod None: its object is gone."""
+    """State of one pod. pod None: its object is deleted."""
 
     uid: str
     pod: Pod | None
@@ -28,7 +28,7 @@ class PodRecord:
 
 
 def not_done(pod: Pod) -> list[str]:
-    """What a pod asks for and this kubelet leaves out, though the pod runs."""
+    """Fields of a pod that this kubelet ignores, though the pod runs."""
     found = []
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         parts = {

@@ -1,4 +1,4 @@
-"""The kubelet of one node: puts the parts together (plugins, volumes, containers, the Node object) and runs them."""
+"""Kubelet of one node: composes plugins, volumes, containers and the Node object, and runs them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ STOP_GRACE = 2.0
 class Kubelet:
     """One node's kubelet below the folder root.
 
-    informers: shared with others of the process or its own; labels: more labels for the Node; allocatable: quantities,
-    left out: what the machine has; max_pods: used when allocatable names no pods; address: the node's IP; registry:
-    folder of the registration sockets, when it cannot lie below root.
+    informers: shared with others of the process, or its own. labels: additional labels of the Node. allocatable:
+    quantities;
+    where missing, the machine's. max_pods: used when allocatable has no pods. address: the node's IP. registry: folder
+    of
+    the registration sockets, when it cannot be below root.
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class Kubelet:
         self.plugins.close()
 
     async def close(self) -> None:
-        """Let go without ending anything: containers and mounts stay for the next kubelet."""
+        """Stop without ending anything: containers and mounts stay for the next kubelet."""
         await self.workers.evictions.close()
         await self.runtime.close()
         self.plugins.close()

@@ -1,4 +1,4 @@
-"""A pod's status from what its containers do (Kubernetes' kubelet_pods and status/generate). Computes only."""
+"""Pod status, computed from its containers (Kubernetes' kubelet_pods and status/generate). Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def build(
     ready_volumes: bool = True,
     evicted: str = "",
 ) -> Status:
-    """The status to write: what the scheduler and others wrote into conditions is kept. evicted: why the pod is."""
+    """The status to write; preserves conditions of the scheduler and others. evicted: why the pod is evicted."""
     current = "Failed" if evicted and not containers.alive else phase(containers)
     over = current in ("Succeeded", "Failed")
     ready = current == "Running" and all(run.running for run in containers.mains)

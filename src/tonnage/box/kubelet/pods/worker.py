@@ -1,8 +1,8 @@
-"""The life of pods on this node: volumes, containers, status, and the way back (docs/reference/kubernetes/kubelet.md).
+"""Pod workers: volumes, containers and status of pods, and their tear-down (docs/reference/kubernetes/kubelet.md).
 
-Level-based: a pod's key is its uid; reconcile(uid) looks at what the API server wants and what runs here, and does the
-next step. A pod's object goes only after its containers have ended and its volumes are down. A pod whose object has
-vanished (forced deletion, or while this kubelet was away) is taken down all the same.
+Level-based: a pod's key is its uid; reconcile(uid) compares the API object with what runs here, and does the next step.
+A pod's object is deleted only after its containers have ended and its volumes are unmounted. A pod whose object is gone
+(forced deletion, or while this kubelet was down) is torn down all the same.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PodWorkers:
         self._records: dict[str, PodRecord] = {}
         self._waiting: dict[str, set[str]] = {}
         """uids of pods by what they wait for: `claim <ns>/<name>`, `driver <name>`."""
-        # Wakes that came while pods were being mounted: topic -> number, so that none is lost between look and wait.
+        # Wakes during mounts: topic -> number, so that none is lost between check and wait.
         self._heard: dict[str, int] = {}
         self._wakes = 0
         self._mounts = 0
@@ -103,7 +103,7 @@ class PodWorkers:
                 yield uid
 
     def recover(self) -> None:
-        """Before run(), with the informer synced or not: learn of pods from disk, also of those that are no more."""
+        """Learn of pods from disk, also of deleted ones. Call it before run(), with the informer synced or not."""
         found = _listdir(self._paths.pods)
         self._volumes.csi.recover(found)
         for uid in found:
@@ -156,7 +156,7 @@ class PodWorkers:
             return None
         if record.evicted:
             return await self._evict(record)
-        if record.containers.finishing:  # over, but the watch has not yet told us of our own status
+        if record.containers.finishing:  # over, but the watch has not shown our own status yet
             await self._write(record)
             return await self._rest(record, pod)
         if not record.started and (left_out := not_done(pod)):
@@ -177,7 +177,7 @@ class PodWorkers:
         after = await record.containers.sync(record.volumes)
         if self._runtime.name != "none":
             self.evictions.hold(pod)
-        over = record.containers.over  # what ends while the status is written brings another look, and another status
+        over = record.containers.over  # an end during the write causes another reconcile and another status
         await self._write(record)
         if over and record.containers.stop(grace_of(pod)):
             await self._down(record)
@@ -193,7 +193,7 @@ class PodWorkers:
         self.controller.enqueue(uid)
 
     async def _evict(self, record: PodRecord) -> float | None:
-        """End the containers, then the pod has failed; its object stays. A kubelet that is killed begins anew."""
+        """End the containers, then mark the pod Failed; its object stays. Resumed after a restart of the kubelet."""
         assert record.containers is not None
         if not record.containers.stop(_EVICTION_GRACE):
             return None
@@ -205,7 +205,7 @@ class PodWorkers:
         """Mount all; when that takes long, say meanwhile that the pod is being created.
 
         Few pods mount at once, so that in a rush the first ones are done before the last ones begin; one that takes
-        long no longer counts, so that a driver which hangs stops nobody else's.
+        long no longer counts, so that a driver that hangs does not block the others.
         """
         if not pod.spec.volumes:
             return {}
@@ -232,7 +232,10 @@ class PodWorkers:
             await _cancel(mounting)
 
     def _report(self, record: PodRecord, failure: VolumesFailed) -> bool:
-        """Events about what does not mount; False for what only waits for others, which is told after a while."""
+        """Emit Events about volumes that do not mount.
+
+        Returns False if the pod only waits for others, which is reported after a while.
+        """
         waited = self._clock.monotonic() - record.since
         if failure.waiting and waited < PATIENCE:
             return False
@@ -260,7 +263,7 @@ class PodWorkers:
                 del self._waiting[topic]
 
     def wake(self, topic: str) -> None:
-        """Look again, now, at the pods that wait for `claim <ns>/<name>` or `driver <name>`."""
+        """Reconcile the pods that wait for `claim <ns>/<name>` or `driver <name>`."""
         self._wakes += 1
         if not self._mounts:
             self._heard.clear()
@@ -295,7 +298,7 @@ class PodWorkers:
                 subresource="status",
                 uid=record.uid,
             )
-        except (ApiNotFound, ApiConflict) as failure:  # the pod is gone or another one: the watch will tell
+        except (ApiNotFound, ApiConflict) as failure:  # the pod was deleted or replaced: the watch will show it
             log.debug("status not written pod=%s error=%s", pod.key, failure)
             return
         record.written = status
@@ -325,7 +328,7 @@ class PodWorkers:
             return
 
     async def _vanish(self, record: PodRecord) -> float | None:
-        """The object is gone: end all at once and forget the pod."""
+        """The object is deleted: end everything at once and forget the pod."""
         assert record.containers is not None
         if not record.containers.stop(0.0):
             return None
@@ -338,7 +341,7 @@ class PodWorkers:
         return None
 
     async def _rest(self, record: PodRecord, pod: Pod) -> float | None:
-        """Succeeded or Failed: nothing runs, volumes are down, logs stay until the object goes."""
+        """Succeeded or Failed: nothing runs, volumes are unmounted, logs stay until the object is deleted."""
         assert record.containers is not None
         if record.containers.stop(grace_of(pod)):
             await self._down(record)
@@ -403,7 +406,7 @@ class PodWorkers:
             self._events.record(about, kind, reason, message)
 
     def find(self, namespace: str, name: str) -> PodRecord | None:
-        """The record of a pod by its name (logs.py)."""
+        """The record of a pod by its name, for logs."""
         key = f"{namespace}/{name}"
         return next((r for r in self._records.values() if r.pod is not None and r.pod.key == key), None)
 

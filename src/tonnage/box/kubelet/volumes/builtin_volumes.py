@@ -1,6 +1,7 @@
-"""Pod volumes that are no CSI volumes: emptyDir, configMap, secret, downwardAPI, projected, hostPath.
+"""Built-in pod volumes: emptyDir, configMap, secret, downwardAPI, projected, hostPath.
 
-Secrets (and what may hold them) lie on a tmpfs where the kubelet may mount one, so that they never reach a disk.
+Secrets (and volumes that may contain them) are on a tmpfs where the kubelet may mount one, so that they never reach a
+disk.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _HOST_PATH: dict[str, tuple[Callable[[int], bool], str]] = {
 
 
 class FileVolumes:
-    """Makes and removes such volumes of one node. address: the node's IP; allocatable: quantities as text."""
+    """Creates and removes such volumes of one node. address: the node's IP; allocatable: quantities as text."""
 
     def __init__(
         self, paths: Paths, sources: ObjectSources, *, node_name: str, address: str, allocatable: dict[str, str]
@@ -53,7 +54,7 @@ class FileVolumes:
         self._root = os.geteuid() == 0
 
     async def mount(self, pod: Pod, volume: Volume) -> str:
-        """Make the volume and return its path. May be repeated. Raises Invalid, NotFound, Unsupported, HostError."""
+        """Create the volume and return its path. Idempotent. Raises Invalid, NotFound, Unsupported, HostError."""
         if volume.host_path is not None:
             return host_path(volume.host_path.path, volume.host_path.type)
         if volume.empty_dir is not None:
@@ -145,7 +146,7 @@ class FileVolumes:
         return pick(keys, items, mode, optional=optional)
 
     def unmount(self, uid: str) -> None:
-        """Take away the tmpfs of a pod's volumes; what lies on disk stays. Blocking. Raises HostError, Precondition."""
+        """Unmount the tmpfs of a pod's volumes; files on disk stay. Blocking. Raises HostError, Precondition."""
         for plugin in PLUGINS:
             folder = self._paths.volumes(uid, plugin)
             for name in _names(folder):

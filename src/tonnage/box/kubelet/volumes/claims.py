@@ -1,5 +1,7 @@
-"""From a pod's volume to its PersistentVolume, by live reads and with the texts of Kubernetes
-(docs/reference/kubernetes/ephemeral-volumes.md)."""
+"""Lookup of a pod's claims and PVs, by live reads, with Kubernetes' messages.
+
+Described in docs/reference/kubernetes/ephemeral-volumes.md.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ BLOCK = "Block"
 
 @dataclass(frozen=True)
 class Bound:
-    """What a volume of a pod is bound to."""
+    """The PV that a volume of a pod is bound to."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
@@ -29,7 +31,7 @@ class Bound:
 
 
 class ClaimError(Precondition):
-    """A claim that the pod cannot use. waiting: others may be about to change that."""
+    """A claim that the pod cannot use. waiting: others may change that soon."""
 
     def __init__(self, message: str, *, waiting: bool) -> None:
         super().__init__(message)

@@ -1,5 +1,7 @@
-"""What a driver's registration leaves on the API server: CSINode entry, Node annotation and topology labels
-(pkg/volume/csi/nodeinfomanager)."""
+"""CSI node info of a registered driver: CSINode entry, Node annotation and topology labels.
+
+Source: pkg/volume/csi/nodeinfomanager.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ R = TypeVar("R")
 
 
 class NodeInfoWriter:
-    """Writes both objects of one node, one driver at a time. All methods may be repeated."""
+    """Writes both objects of one node, one driver at a time. All methods are idempotent."""
 
     def __init__(self, client: Client, node_name: str) -> None:
         self._client = client
@@ -55,7 +57,7 @@ class NodeInfoWriter:
                 await self._write_csinode(driver, None, None)
                 await _repeat(lambda: self._patch_node(driver, None))
             except ApiNotFound:
-                return  # the node is gone, and with it the entries
+                return  # the node is deleted, and its entries with it
 
     async def _write_node(self, driver: str, info: NodeInfo) -> Node:
         return await _repeat(lambda: self._patch_node(driver, info))

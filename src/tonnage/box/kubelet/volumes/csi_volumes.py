@@ -1,9 +1,9 @@
-"""CSI volumes of this node: stage, publish, unpublish, unstage, in Kubernetes' order and places
-(docs/reference/kubernetes/kubelet.md).
+"""CSI volumes of a node: stage, publish, unpublish, unstage, in Kubernetes' order and paths.
 
-What is on disk (vol_data.json) is written before the driver is called and removed after it has undone its part. So
-tear-down needs nothing else: whatever has a vol_data.json may be mounted ("uncertain") and is unpublished, also after
-a restart, also when mounting never succeeded.
+vol_data.json is written before the driver is called and removed after the driver has undone its part. So tear-down
+needs
+nothing else: any volume with a vol_data.json may be mounted ("uncertain") and is unpublished, also after a restart,
+also when mounting never succeeded. Described in docs/reference/kubernetes/kubelet.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class CsiVolume:
     """One CSI volume of one pod, ready to be mounted.
 
-    spec: name of the PV, or of an inline volume in the pod; pod_group: fsGroup, when the kubelet is to set it.
+    spec: name of the PV, or of an inline volume in the pod; pod_group: fsGroup, when the kubelet must set it.
     """
 
     spec: str
@@ -55,7 +55,7 @@ class CsiVolume:
 class MountFailed(TonnageError):
     """Mounting one volume failed; the text is that of Kubernetes' FailedMount event.
 
-    driver: the one that is not registered, when that was why.
+    driver: the driver, when it is not registered.
     """
 
     def __init__(self, message: str, *, driver: str = "") -> None:
@@ -69,7 +69,7 @@ class MountFailed(TonnageError):
 
 
 class CsiMounts:
-    """Mounts and unmounts. All methods may be repeated; two at once on the same volume wait for one another."""
+    """Mounts and unmounts CSI volumes. All methods are idempotent; calls on the same volume wait for one another."""
 
     def __init__(self, paths: Paths, drivers: RegisteredDrivers, node_name: str) -> None:
         self._paths = paths
@@ -175,7 +175,7 @@ class CsiMounts:
         mode = EPHEMERAL if volume.inline else PERSISTENT
         data = VolumeData(volume.driver, volume.handle, volume.spec, self._node, volume_lifecycle_mode=mode)
         if make_folder(folder) or _read(folder, anyway=True) != data:
-            # Nothing but this file tells of an inline volume once the pod is gone, so it must outlive a power cut.
+            # This file is the only record of an inline volume once the pod is deleted, so it must be durable.
             vol_data.save(folder, data, durable=volume.inline)
 
     def _link(self, uid: str, spec: str, target: str) -> None:
@@ -277,7 +277,7 @@ class CsiMounts:
         for uid in uids:
             try:
                 self._recover(uid)
-            except TonnageError as failure:  # told again as an Event when this pod, and only this, is taken down
+            except TonnageError as failure:  # reported again as an Event in the tear-down of this pod only
                 log.error("volumes of a pod cannot be read pod=%s error=%s", uid, failure)
 
     def _recover(self, uid: str) -> None:

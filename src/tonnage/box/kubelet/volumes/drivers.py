@@ -1,4 +1,4 @@
-"""The CSI drivers that this node's kubelet knows: filled by plugins.py, asked by the mounters."""
+"""Registered CSI drivers of a node: written by plugin registration, read by the mounters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RegisteredDrivers:
         return list(self._drivers)
 
     def on_change(self, told: Callable[[str], None]) -> None:
-        """Call told(name) after each registration and deregistration."""
+        """Call the function with a driver's name after each registration and deregistration."""
         self._told.append(told)
 
     def put(self, driver: RegisteredDriver) -> None:

@@ -1,4 +1,4 @@
-"""Gives a volume to a pod's group, as the kubelet does (KEP-695, KEP-1682). Blocking: call it in a thread.
+"""fsGroup: gives a volume to a pod's group, as the kubelet does (KEP-695, KEP-1682). Blocking.
 
 The volume belongs to pods, so nothing here follows a symlink: every step goes through the descriptor of its folder.
 """
@@ -27,10 +27,7 @@ def wanted(policy: str, *, fstype: str, access_modes: list[str], read_only: bool
 
 
 def apply(root: str, group: int, *, policy: str | None, read_only: bool = False) -> None:
-    """Give all below root to group, with the permissions that go with it. May be repeated. Raises HostError.
-
-    policy OnRootMismatch: nothing is done when root itself is right already.
-    """
+    """Give all files below root to group, with its permissions. Idempotent. Raises HostError."""
     try:
         if policy == ON_ROOT_MISMATCH and _matches(root, group, read_only=read_only):
             return

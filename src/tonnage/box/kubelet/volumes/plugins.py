@@ -1,8 +1,8 @@
-"""Plugin registration: watches `plugins_registry` for sockets and registers the CSI drivers behind them (6.1).
+"""Plugin registration: watches `plugins_registry` for sockets and registers the CSI drivers behind them.
 
-The side that appears there (node-driver-registrar, or tonnage's own agent) is the gRPC server. We ask who it is, ask
-the driver about the node, write CSINode and Node, and tell it the outcome. Level-based: whatever inotify says, the
-folders are read again, so a lost event costs nothing.
+The process that creates the socket (node-driver-registrar, or tonnage's own agent) is the gRPC server. The kubelet asks
+for its name, asks the driver about the node, writes CSINode and Node, and reports the outcome. Level-based: each
+inotify event causes the folders to be read again, so a lost event costs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Identity = tuple[int, int]
 
 
 class Plugins:
-    """The sockets below a folder, and what became of each. `drivers` is kept up to date."""
+    """The sockets below a folder and their registrations. Updates `drivers`."""
 
     def __init__(self, registry: str, drivers: RegisteredDrivers, writer: NodeInfoWriter) -> None:
         self._registry = registry
@@ -63,7 +63,7 @@ class Plugins:
                 await inotify.wait()
 
     def _look(self, inotify: Inotify) -> None:
-        """Compare the sockets that are there with those we know."""
+        """Compare the existing sockets with the known ones."""
         found: dict[str, Identity] = dict(_sockets(self._registry, inotify))
         for path in found.keys() | self._sockets.keys():
             if found.get(path) != self._sockets.get(path):
@@ -100,7 +100,7 @@ class Plugins:
             registrar.close()
 
     def _check_version(self, name: str, version: tuple[int, ...], path: str) -> None:
-        """Of two sockets with the same driver name the higher version wins."""
+        """Reject the lower version of two sockets with the same driver name."""
         other = self._drivers.find(name)
         taken = any(driver == name for at, (_, driver) in self._registered.items() if at != path)
         if other is not None and taken and other.version > version:

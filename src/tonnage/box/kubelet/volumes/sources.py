@@ -1,6 +1,6 @@
-"""What the files of configMap, secret, downwardAPI and projected volumes, and variables, hold: read live.
+"""Content of configMap, secret, downwardAPI and projected volumes and of variables, by live reads.
 
-Used for volumes (files.py) and for env and envFrom (env.py).
+Used for volumes and for env and envFrom.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""One part of a volume as a mount of its own (subPath), safe against symlinks that pods put there.
+"""subPath: one part of a volume as its own mount, safe against symlinks that pods create.
 
-The kernel resolves the path so that it cannot leave the volume (openat2 with RESOLVE_BENEATH); what was found is bound
-by its descriptor to a place that only the kubelet can change, and the container gets that place.
+The kernel resolves the path so that it cannot leave the volume (openat2 with RESOLVE_BENEATH). The result is bound by
+its
+descriptor to a path that only the kubelet can change, and the container gets that path.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _make(root: int, path: str) -> None:
 
 
 def bind(volume: str, path: str, target: str, *, read_only: bool) -> str:
-    """Show what path means inside volume at target, which is made; returns target. May be repeated."""
+    """Bind-mount path inside volume at target, which is created; returns target. Idempotent."""
     if mounts.is_mount(target):
         return target
     with opened(volume, path) as fd:

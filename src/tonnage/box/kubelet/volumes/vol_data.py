@@ -1,4 +1,4 @@
-"""vol_data.json: what tear-down must know of a CSI volume, also after a restart (pkg/volume/csi)."""
+"""vol_data.json: data of a CSI volume that tear-down needs, also after a restart (pkg/volume/csi)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPHEMERAL = "Ephemeral"
 
 
 class VolumeData(msgspec.Struct, frozen=True, rename="camel"):
-    """The file's content. spec_volume: the PV's name, of an inline volume the name in the pod."""
+    """Content of the file. spec_volume: the PV's name; of an inline volume its name in the pod."""
 
     driver_name: str
     volume_handle: str

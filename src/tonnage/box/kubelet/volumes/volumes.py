@@ -1,5 +1,7 @@
-"""All volumes of a pod: found, mounted, unmounted (pkg/volume/csi). pods.py asks, this file knows
-the order; csimounts.py talks to drivers, files.py makes the other kinds."""
+"""Volume manager: finds, mounts and unmounts all volumes of a pod, in order (pkg/volume/csi).
+
+Called by the pod workers. It calls drivers for CSI volumes and writes built-in volumes itself.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Mounted:
-    """A volume of a pod as containers get it. path: a folder of this machine, or a device when block."""
+    """A mounted volume of a pod. path: a folder of this machine, or a device when block."""
 
     path: str
     block: bool = False
@@ -43,10 +45,10 @@ class Mounted:
 
 
 class VolumesFailed(TonnageError):
-    """Not all volumes of a pod are there. failures: one for each volume that is not.
+    """Some volumes of a pod are not mounted. failures: one for each.
 
-    waiting: all that is missing is under way elsewhere (a claim to be bound, a driver to register).
-    waits: `claim <ns>/<name>` and `driver <name>`, changes of which are worth another try.
+    waiting: all of them wait for others (a claim to be bound, a driver to register).
+    waits: `claim <ns>/<name>` and `driver <name>`; a change of one of these is worth another try.
     """
 
     def __init__(self, pod: Pod, failures: Mapping[str, Exception]) -> None:
@@ -65,8 +67,8 @@ class VolumesFailed(TonnageError):
 class VolumeManager:
     """The volumes of all pods of this node.
 
-    csi_driver: the CSIDriver object of a name, or None; labels: the node's labels, for node affinity of PVs. prepare:
-    told the uid of a pod before its first CSI volume is mounted.
+    csi_driver: returns the CSIDriver object of a name, or None. labels: the node's labels, for node affinity of PVs.
+    prepare: called with the uid of a pod before its first CSI volume is mounted.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class VolumeManager:
         self._warned: set[str] = set()
 
     async def mount(self, pod: Pod) -> dict[str, Mounted]:
-        """Mount what is not yet mounted and return all volumes by name. May be repeated. Raises VolumesFailed."""
+        """Mount what is not yet mounted and return all volumes by name. Idempotent. Raises VolumesFailed."""
         uid = pod.metadata.uid
         done = self._mounted.get(uid)
         known = done is not None or os.path.isdir(self._paths.pod(uid))
@@ -277,7 +279,7 @@ class VolumeManager:
             raise MountFailed(f"{prefix}driver {driver} wants service account tokens (tokenRequests): not offered here")
         if spec.requires_republish and driver not in self._warned:
             self._warned.add(driver)
-            log.warning("volumes are published once only, whatever requiresRepublish says driver=%s", driver)
+            log.warning("volumes are published only once, requiresRepublish is ignored driver=%s", driver)
         return spec
 
     async def _secrets(
@@ -292,11 +294,7 @@ class VolumeManager:
         return {key: value.decode(errors="surrogateescape") for key, value in found.items()}
 
     async def unmount(self, uid: str, *, keep_files: bool = False) -> None:
-        """Take all away from a pod, by what is on disk; its containers have ended. May be repeated.
-
-        keep_files: what lies in emptyDirs and inline volumes stays (the kubelet stops, the pod goes on later); inline
-        volumes stay mounted, as their drivers know no other way. Raises TonnageError.
-        """
+        """Unmount all volumes of a pod, as recorded on disk; its containers have ended. Idempotent."""
         await self.csi.unmount(uid, keep_inline=keep_files)
         if keep_files:
             await asyncio.to_thread(self._files.unmount, uid)

@@ -26,13 +26,13 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import Key
+from tonnage.box.apiserver.storage.store import ObjectKey
 
 async def write(store, writer):
     n = 0
     while True:
         name = f"{writer}-{n}"
-        await store.put(Key("things", "a", name), {"metadata": {"name": name}}, 0)
+        await store.put(ObjectKey("things", "a", name), {"metadata": {"name": name}}, 0)
         sys.stdout.write(name + "\\n")
         sys.stdout.flush()
         n += 1

@@ -1,4 +1,4 @@
-"""Nodes, namespaces, Events, configuration, quota, leases."""
+"""Schema text: nodes, namespaces, Events, configuration, quota, leases."""
 
 TEXT = """\
 @coordination.v1
@@ -22,7 +22,7 @@ Namespace: A name space for objects; deleting it deletes them.
   metadata ObjectMeta: Name, labels, owners and times.
   spec NamespaceSpec: What is wanted.
   status NamespaceStatus: What is.
-NamespaceSpec: Who must let go of a namespace before it goes.
+NamespaceSpec: Finalizers that must be removed before the namespace is deleted.
   finalizers [str]: Who must act before it goes.
 NamespaceStatus: The state of the namespace.
   conditions [NamespaceCondition]+type: What holds at present.

@@ -1,4 +1,4 @@
-"""Containers: what they run, and their state."""
+"""Schema text: containers and their state."""
 
 TEXT = """\
 @core.v1

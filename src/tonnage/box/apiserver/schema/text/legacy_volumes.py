@@ -1,4 +1,4 @@
-"""Volume sources of other systems: known and accepted, but mounted by no kubelet here."""
+"""Schema text: volume sources that are accepted, but that the box's kubelet does not mount."""
 
 TEXT = """\
 @core.v1

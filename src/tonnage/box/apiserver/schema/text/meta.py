@@ -1,4 +1,4 @@
-"""What all kinds share: metadata, selectors, Status, options."""
+"""Schema text: metadata, selectors, Status, options."""
 
 TEXT = """\
 @meta.v1

@@ -1,4 +1,4 @@
-"""Persistent volumes and claims."""
+"""Schema text: PersistentVolumes and PersistentVolumeClaims."""
 
 TEXT = """\
 @core.v1
@@ -104,7 +104,7 @@ CSIPersistentVolumeSource: A volume of a CSI driver.
   nodePublishSecretRef SecretReference: Secret given to NodePublishVolume.
   nodeStageSecretRef SecretReference: Secret given to NodeStageVolume.
   readOnly bool: Mount it read-only.
-  volumeAttributes {str}: What the driver told about the volume, given back to it.
+  volumeAttributes {str}: Attributes that the driver returned for the volume; passed to its later calls.
   volumeHandle! str: The driver's id of the volume.
 VolumeNodeAffinity: Which nodes reach a volume.
   required NodeSelector: What must hold.

@@ -1,4 +1,4 @@
-"""Pods, apart from containers and volumes."""
+"""Schema text: pods, without containers and volumes."""
 
 TEXT = """\
 @core.v1
@@ -146,7 +146,7 @@ PodStatus: What has become of the pod; written by its kubelet.
   hostIPs [HostIP]+ip: Addresses of its node.
   initContainerStatuses [ContainerStatus]: State of its init containers.
   message str: Why, for people.
-  nominatedNodeName str: Node it may get when others have made room.
+  nominatedNodeName str: Node where preemption frees capacity for it.
   observedGeneration long: The generation that this was written for.
   phase str: Pending, Running, Succeeded, Failed or Unknown.
   podIP str: Its address.

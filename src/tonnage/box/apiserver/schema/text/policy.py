@@ -1,4 +1,4 @@
-"""scheduling.k8s.io/v1 and policy/v1: PriorityClasses, PodDisruptionBudgets, evictions."""
+"""Schema text: PriorityClasses, PodDisruptionBudgets, evictions (scheduling.k8s.io/v1, policy/v1)."""
 
 TEXT = """\
 @scheduling.v1

@@ -1,4 +1,4 @@
-"""Kinds that are asked and answered at once, and are never stored."""
+"""Schema text: review kinds, which are answered and never stored."""
 
 TEXT = """\
 @authentication.v1

@@ -1,4 +1,4 @@
-"""storage.k8s.io/v1."""
+"""Schema text: storage.k8s.io/v1."""
 
 TEXT = """\
 @storage.v1
@@ -9,7 +9,7 @@ StorageClass: A kind of storage that claims may ask for: who makes it, and how.
   kind str: Kind of the object.
   metadata ObjectMeta: Name, labels, owners and times.
   mountOptions [str]: Options of mount.
-  parameters {str}: What the driver is told.
+  parameters {str}: Parameters for the driver.
   provisioner! str: Name of the driver that makes volumes.
   reclaimPolicy str?: What happens to a volume when its claim goes: Delete or Retain.
   volumeBindingMode str?: Immediate, or WaitForFirstConsumer.
@@ -69,7 +69,7 @@ VolumeAttachmentSource: The volume to attach.
 VolumeAttachmentStatus: What came of it.
   attachError VolumeError: Last error of attaching.
   attached! bool: Whether it is attached.
-  attachmentMetadata {str}: What the driver told about the attachment.
+  attachmentMetadata {str}: Metadata that the driver returned for the attachment.
   detachError VolumeError: Last error of detaching.
 VolumeError: An error of attaching or detaching.
   errorCode int?: gRPC code of the error.

@@ -1,4 +1,4 @@
-"""Volumes of a pod."""
+"""Schema text: volumes of a pod."""
 
 TEXT = """\
 @core.v1
@@ -48,7 +48,7 @@ CSIVolumeSource: A volume that a CSI driver makes for this pod when it starts (i
   fsType str?: File system to mount; the driver's choice if empty.
   nodePublishSecretRef LocalObjectReference: Secret given to NodePublishVolume.
   readOnly bool?: Mount it read-only.
-  volumeAttributes {str}: What the driver told about the volume, given back to it.
+  volumeAttributes {str}: Attributes for the driver.
 DownwardAPIVolumeSource: Files that tell the pod about itself.
   defaultMode int?: Permissions of files that name none.
   items [DownwardAPIVolumeFile]: The items.

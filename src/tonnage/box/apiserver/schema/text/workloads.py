@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets, StatefulSets, DaemonSets, ControllerRevisions, Jobs."""
+"""Schema text: Deployments, ReplicaSets, StatefulSets, DaemonSets, ControllerRevisions, Jobs."""
 
 TEXT = """\
 @core.v1
@@ -29,7 +29,7 @@ DeploymentSpec: How many pods, of which template.
   paused bool: Roll nothing out for now.
   progressDeadlineSeconds int?: Seconds without progress after which a rollout counts as failed.
   replicas int?: How many pods.
-  revisionHistoryLimit int?: How many old ReplicaSets are kept for going back.
+  revisionHistoryLimit int?: How many old ReplicaSets to retain for rollback.
   selector! LabelSelector: Which objects, by labels.
   strategy DeploymentStrategy~: How old pods are replaced.
   template! PodTemplateSpec: What pods are made from.
@@ -93,7 +93,7 @@ StatefulSetSpec: How many pods, of which template, with which claims.
   persistentVolumeClaimRetentionPolicy StatefulSetPersistentVolumeClaimRetentionPolicy: What becomes of claims.
   podManagementPolicy str: OrderedReady (one after another) or Parallel.
   replicas int?: How many pods.
-  revisionHistoryLimit int?: How many old templates are kept for going back.
+  revisionHistoryLimit int?: How many old templates to retain for rollback.
   selector! LabelSelector: Which objects, by labels.
   serviceName str: The Service whose domain its pods have.
   template! PodTemplateSpec: What pods are made from.
@@ -135,7 +135,7 @@ DaemonSet: A pod on every node that suits.
   status DaemonSetStatus: What is.
 DaemonSetSpec: Which pod.
   minReadySeconds int: Seconds that a pod must be ready to count as available.
-  revisionHistoryLimit int?: How many old templates are kept for going back.
+  revisionHistoryLimit int?: How many old templates to retain for rollback.
   selector! LabelSelector: Which objects, by labels.
   template! PodTemplateSpec: What pods are made from.
   updateStrategy DaemonSetUpdateStrategy: How old pods are replaced.
@@ -219,11 +219,11 @@ CronJob: Jobs that are made again and again.
   status CronJobStatus: What is.
 CronJobSpec: When Jobs are made, and which.
   concurrencyPolicy str: While the last one runs: Allow, Forbid, Replace.
-  failedJobsHistoryLimit int?: How many failed Jobs are kept.
+  failedJobsHistoryLimit int?: How many failed Jobs to retain.
   jobTemplate! JobTemplateSpec: What Jobs are made from.
   schedule! str: When, as in crontab: minute hour day month weekday.
   startingDeadlineSeconds long?: Seconds after which a missed time is left out.
-  successfulJobsHistoryLimit int?: How many successful Jobs are kept.
+  successfulJobsHistoryLimit int?: How many successful Jobs to retain.
   suspend bool?: Make no Jobs for now.
   timeZone str?: Where schedule is meant; UTC without.
 JobTemplateSpec: What Jobs are made from.
