@@ -94,7 +94,7 @@ def test_claim_deleted_while_its_volume_is_made(nodes: Nodes, slow_driver: tuple
     assert made.files(uid) == []
     driver.thaw()
     until(
-        plane, "the volume was taken back", lambda: f"volume taken back volume=scratch/pvc-{uid}" in made.program.said()
+        plane, "the volume was taken back", lambda: f"unwanted volume deleted volume=scratch/pvc-{uid}" in made.program.said()
     )
     assert made.files(uid) == []
     assert plane.send("GET", volume_path(uid)).status == 404
@@ -137,7 +137,7 @@ def test_claim_deleted_and_its_driver_killed_while_its_volume_is_made(
 
 
 def _taken_back(made: Agent) -> str:
-    return "\n".join(line for line in made.program.said().splitlines() if "volume taken back" in line)
+    return "\n".join(line for line in made.program.said().splitlines() if "unwanted volume deleted" in line)
 
 
 # Sizes that nobody can have

@@ -1,9 +1,8 @@
-"""What a claim's volume is filled from: found by live reads, and whether this node has it.
+"""Data source of a claim: found by live reads, and checked for this node.
 
-Sources and claims are another's to change, and agents watch no claims but their node's, so nothing is remembered. A
-claim that was sent to a node without its source goes back with the reason (external-provisioner leaves that to
-chance); the controller, or our scheduler, sends it where the source is.
-"""
+Nothing is cached: sources change, and agents watch only their own node's claims. A claim on a node without its source
+is rescheduled with the reason; external-provisioner does not check this. The controller or our scheduler then selects
+the source's node."""
 
 from __future__ import annotations
 
@@ -22,17 +21,19 @@ from tonnage.kube.client import Client
 
 @dataclass(frozen=True)
 class Away:
-    """The content lies on another node. reason: for people."""
+    """The data source is on another node.
+
+    reason: a message for people."""
 
     reason: str
 
 
 async def content_of(client: Client, claim: PersistentVolumeClaim, driver: DriverInfo) -> ContentSource | Away | None:
-    """The source that CreateVolume gets, None for an empty volume. May be repeated.
+    """Return the content source, None for an empty volume. Idempotent.
 
-    That it is a claim, volume_request.plan has seen to. Raises Invalid for what can never be, Precondition while the
-    source is not ready, ApiError, Unavailable.
-    """
+    The data source is a claim: the plan of the request has checked that.
+
+    Raises: Invalid for what can never succeed, Precondition while the source is not ready, ApiError, Unavailable."""
     ref = reference(claim)
     if ref is None:
         return None
@@ -69,10 +70,11 @@ async def _volume(client: Client, source: PersistentVolumeClaim | None) -> Persi
 
 
 def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: str) -> str:
-    """Why the claim can be no copy of the volume by that driver, as external-provisioner asks of it; "" when it can.
+    """Return why the claim cannot clone the volume, or "".
 
-    Raises Invalid for sizes that cannot be read.
-    """
+    The checks are those of external-provisioner.
+
+    Raises: Invalid for sizes that cannot be read."""
     name = volume.metadata.name
     if volume.spec.csi is None or volume.spec.csi.driver != driver:
         return f"volume {name}, of which it is to be a copy, is not of driver {driver}"
