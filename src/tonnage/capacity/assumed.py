@@ -1,4 +1,4 @@
-"""Assumed claims: sizes that published capacity does not include yet. Sans-I/O.
+"""Assumed claims, not yet included in published capacity. Sans-I/O.
 
 Published capacity includes a claim when the object's observed claim version reaches the resourceVersion of the write
 that set selected-node. Objects without that annotation include it when the claim is bound. Each object of a node is
@@ -82,7 +82,7 @@ class Promises:
                 del self._by_node[promise.node]
 
     def open(self, node: str, room: str, counted: int | None) -> int:
-        """Return assumed bytes in a pool that its published number does not include.
+        """Return assumed bytes that a pool's published number does not include.
 
         room "": of any pool. counted: the observed claim version of the number."""
         total = 0

@@ -33,7 +33,7 @@ class Stage(Enum):
     MADE = "made"
     """The volume exists; stays until GetCapacity results include it."""
     KEPT = "kept"
-    """The starvation guard holds: free bytes, now and later, are reserved for this claim against all others."""
+    """The starvation guard reserves free bytes for it against all others."""
     REFUSED = "refused"
     """Rejected: to be rescheduled, or never served; not subtracted."""
 
@@ -55,7 +55,7 @@ class ClaimReservation:
 
 @dataclass(frozen=True)
 class Reading:
-    """GetCapacity result: free bytes at tick `begun`, and the maximum volume size.
+    """GetCapacity result: free bytes at tick `begun`, maximum volume size.
 
     The maximum is None if the driver reports none. kept: more bytes that are free for inline volumes only, None without
     inline capacity."""
@@ -102,7 +102,7 @@ class Ledger:
 
     changed: Callable[[], None] = _nothing
     counted: int = 0
-    """Highest resourceVersion of an observed claim: all numbers include its reservation."""
+    """Highest resourceVersion of an observed claim."""
     promised: int = 0
     """Highest resourceVersion of a claim with a new reservation.
 

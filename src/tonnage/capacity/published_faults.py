@@ -11,7 +11,7 @@ from tonnage.capacity.object import reason as reason_of
 
 
 def published_faults(capacities: Iterable[CSIStorageCapacity]) -> list[str]:
-    """Return a class's distinct errors if every node publishes one, else none.
+    """Return a class's distinct errors if every node publishes one.
 
     capacities: the class's objects. Those that select no existing node are ignored."""
     real = (obj for obj in capacities if obj.node_topology is not None and not is_template(obj))

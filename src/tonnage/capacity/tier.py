@@ -1,4 +1,4 @@
-"""Capacity tiers: arithmetic and labels, for agents and the controller. Pure.
+"""Capacity tiers: arithmetic and labels. Pure.
 
 kube-scheduler tests every capacity object for every node, so exact publishing costs it the square of the number of
 nodes. A node with much more capacity than the usual request has a label instead, `tier.tonnage.dev/<class>=64Gi`. One

@@ -102,7 +102,7 @@ async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, sub
 def find_best(
     claim: PersistentVolumeClaim, candidates: Iterable[PersistentVolume], *, delayed: bool
 ) -> PersistentVolume | None:
-    """Return the PV for a claim: a fitting one claimed for it, else the smallest.
+    """Return the PV for a claim: one claimed for it, else the smallest.
 
     A late-binding claim gets only a PV claimed for it; the scheduler chooses among free ones."""
     best: tuple[int, str] | None = None

@@ -1,4 +1,4 @@
-"""CreateVolume request of a claim and its class, as external-provisioner's.
+"""CreateVolume request of a claim, as external-provisioner's.
 
 Pure, except for secrets. What this agent does not support is rejected by name."""
 

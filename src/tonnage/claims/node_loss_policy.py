@@ -1,4 +1,4 @@
-"""Class parameter for volumes of lost nodes: `keep` or `release-after:<time>`."""
+"""Class parameter for lost nodes: `keep` or `release-after:<time>`."""
 
 from __future__ import annotations
 

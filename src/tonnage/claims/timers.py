@@ -1,4 +1,4 @@
-"""Waiting times by key, for controllers that delay an action or an Event. Sans-I/O."""
+"""Waiting times by key, to delay an action or an Event. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Waits:
         return len(self._since.keys() | self._said.keys())
 
     def left(self, key: Hashable, seconds: float) -> float:
-        """Return what is left of a wait in seconds, which begins with the first call.
+        """Return the rest of a wait in seconds; it begins with the first call.
 
         0 when it is over."""
         if seconds <= 0:

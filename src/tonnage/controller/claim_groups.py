@@ -1,4 +1,4 @@
-"""Claim groups of pods: writes the claim-group annotation on their claims.
+"""Claim groups: writes the claim-group annotation on a pod's claims.
 
 It holds the names of the other claims. For plain claims only: an ephemeral claim names its pod, and the agent reads
 that. With it, a node creates all of a pod's volumes or none. It is written on late-binding claims of our drivers that
@@ -100,7 +100,7 @@ class Together:
         waiting: set[str],
         ours: dict[str, PersistentVolumeClaim],
     ) -> bool:
-        """Return whether a bound claim was provisioned for this pod, together with those that wait.
+        """Return whether a bound claim was provisioned for this pod.
 
         No pod has used it then."""
         noted = waiting & set(claim.metadata.annotations.get(names.WITH, "").split(","))

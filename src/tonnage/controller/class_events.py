@@ -1,4 +1,4 @@
-"""Events for invalid StorageClasses, on claims and on pods that wait for them.
+"""Events for invalid StorageClasses, on claims and on waiting pods.
 
 kube-scheduler reports only insufficient storage for a class of capacity 0. Nodes publish the error of a class with its
 capacity; it is the class's error if every node publishes one. The immediate controller handles claims with immediate

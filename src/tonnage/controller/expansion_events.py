@@ -1,4 +1,4 @@
-"""Events for claims that request expansion, which tonnage does not support.
+"""Events for claims that request expansion, which is not supported.
 
 The API server accepts the request for a resizer. A claim requests expansion when it is bound and requests more than its
 status.capacity. Watched: claims, and PVs for their driver. The controller and the box use it; `tonnage doctor` lists

@@ -1,4 +1,4 @@
-"""Node selection for claims with immediate binding: the node with most capacity.
+"""Node selection for immediate binding: the node with most capacity.
 
 For CSI drivers that publish storage capacity; others have provisioners that select the node themselves. The capacity is
 what is published, less assumed claims. A claim that fits no node gets an Event, once a minute at most, and is tried
@@ -88,7 +88,7 @@ class ImmediateController:
         await self._controller.run()
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """Select a claim's node, or check all waiting claims of a class. Idempotent.
+        """Select a claim's node, or check all claims of a class. Idempotent.
 
         Raises: ApiError."""
         what, name = key
@@ -209,7 +209,7 @@ class ImmediateController:
         return (ImmediateKey(CLAIM, new.key),)
 
     def _remember(self, claim: PersistentVolumeClaim) -> None:
-        """Assume a claim that a scheduler sent to a node, or that has a node from before we started.
+        """Assume a claim whose node others selected, or we before a restart.
 
         If nothing is published for its class yet, its pool is not known, and it counts against all pools of the node.
         """

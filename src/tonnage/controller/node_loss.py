@@ -1,4 +1,4 @@
-"""Volumes of lost nodes: kept, the default, or released after a time.
+"""Volumes of lost nodes: they stay, or are released after a time.
 
 Their class decides. A node is lost when its Node object is deleted, or has the taint
 `node.kubernetes.io/out-of-service`. The time of the loss is an annotation of the PV, so a restart of this controller

@@ -1,4 +1,4 @@
-"""Capacity objects of template nodes, for autoscaling from published capacity.
+"""Capacity objects of template nodes, for autoscalers.
 
 The cluster autoscaler runs the scheduler's filters on a node that it imagines. That node has published nothing, so a
 pod with volumes would never fit. Since its pull request 9702 such a node has the label
@@ -131,7 +131,7 @@ class NodeTemplates:
         return found
 
     def _published(self, node: Node, label: str) -> dict[str, CSIStorageCapacity]:
-        """Return the node's own objects; for classes without one, its tier's object.
+        """Return the node's own objects by class, else its tier's object.
 
         The tier is a lower bound."""
         labels = node.metadata.labels

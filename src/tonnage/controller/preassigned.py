@@ -1,4 +1,4 @@
-"""Pods for which only one node is possible: sets selected-node on their claims.
+"""Pre-assigned pods and clones: sets selected-node on their claims.
 
 Pre-assigned pods: no scheduler sees such a pod (docs/reference/kubernetes/gaps.md has the gap, and why the agent must
 not close it). A scheduler sets a pod's node only after its claims are bound, so a pod with a node and an unbound claim
@@ -46,7 +46,7 @@ class _Place(NamedTuple):
 
 
 class HandPlaced:
-    """Sets selected-node on claims of pods with one possible node. Keys are pods.
+    """Sets selected-node where one node is possible. Keys are pods.
 
     provisioners: of the claims; empty: all. pod_fields: narrows the watch of pods (`status.phase=Pending`). seeing:
     schedulers that check sources of clones themselves; None: all do."""

@@ -1,4 +1,4 @@
-"""Capacity objects of tiers: one for each class and tier in use, and notices.
+"""Capacity objects of tiers in use, and tier notices of classes.
 
 A tier's object selects nodes by their tier label and publishes for each what the label says. It never changes: it is
 created with the first node of the tier and deleted some time after the last. The notice of a class publishes no

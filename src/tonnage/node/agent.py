@@ -72,9 +72,9 @@ class NodeDriver:
     ) -> None:
         self.pools = list(pools)
         self.on_inline: Callable[[], None] = lambda: None
-        """Set it to NodeAgent.refresh. Called when capacity changed and no controller caused it."""
+        """Set to NodeAgent.refresh; called when others changed the capacity."""
         self.on_unfit: Unfit = lambda context, why: None
-        """Set it to NodeAgent.tell_unfit. Called when a pod's inline volume does not fit."""
+        """Set to NodeAgent.tell_unfit; called when an inline volume does not fit."""
         for pool in pools:
             pool.on_room = lambda: self.on_inline()
         by_name = {pool.name: pool for pool in pools}

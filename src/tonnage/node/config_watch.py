@@ -20,7 +20,7 @@ from tonnage.node.config.node import NodeConfig
 
 log = logging.getLogger(__name__)
 SETTLE = 0.3
-"""Seconds after the first event of a change: by then it is complete, or another event follows."""
+"""Seconds from the first event of a change to its completion."""
 _CHANGES = inotify.CLOSE_WRITE | inotify.CREATE | inotify.MOVED_TO | inotify.ONLYDIR
 
 

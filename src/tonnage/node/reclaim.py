@@ -242,7 +242,7 @@ def _is_due(volume: PersistentVolume) -> bool:
 
 
 def _is_unwanted(volume: PersistentVolume) -> bool:
-    """Return whether the PV is pre-provisioned and was deleted before any claim bound it."""
+    """Return whether a pre-provisioned PV was deleted before it was bound."""
     ahead = names.DISK in volume.metadata.annotations and volume.spec.claim_ref is None
     return ahead and volume.metadata.deleting
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Registrar:
-    """endpoints: CSI sockets, at paths that the kubelet can reach. registry: its `plugins_registry`."""
+    """Registrations. endpoints: CSI sockets, at the kubelet's paths."""
 
     def __init__(self, endpoints: Sequence[Path], registry: Path, *, clock: Clock) -> None:
         self._endpoints, self._registry, self._clock = endpoints, registry, clock

@@ -1,4 +1,4 @@
-"""Explanation of a pod without a node: causes, shortfalls of each node, advice.
+"""Explanation of a pod without a node: causes, shortfalls, advice.
 
 Sans-I/O."""
 

@@ -1,4 +1,4 @@
-"""Scheduler loop: watches, decides one pod after another, binds many at once.
+"""Scheduler loop: decides pod by pod, binds many at once.
 
 A pod enters the queue; a cycle picks its node; the decision is assumed (counted at once). A task then sets
 selected-node on the claims, waits until all volumes are bound, and binds the pod. A failure is undone, and the pod is

@@ -1,4 +1,4 @@
-"""Shortfalls of one node for a pod: Kubernetes' texts, numbers, and advice.
+"""Shortfalls of a node for a pod: Kubernetes' texts, numbers, advice.
 
 Sans-I/O. All filters of the scheduler are asked; a decision needs only the first that rejects."""
 

@@ -30,7 +30,7 @@ from tonnage.kube.informer import Informers
 log = logging.getLogger(__name__)
 _FORBIDDEN = 403
 REFUSED_PAUSE = 300.0
-"""Seconds of exact publishing before an agent that may not label its node retries."""
+"""Seconds until an agent that may not label its node retries."""
 
 
 @dataclass(frozen=True)

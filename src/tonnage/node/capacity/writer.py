@@ -112,7 +112,7 @@ class OwnCapacity:
     # Comparing
 
     def is_urgent(self, wish: Wish, have: CSIStorageCapacity) -> bool:
-        """Return whether the object publishes more than there is, or lacks a required field."""
+        """Return whether the object publishes too much, or lacks a field."""
         told = counted(have) >= wish.promised and reason(have) == wish.reason
         return wish.is_lower(have) or not told or not self._is_labelled(have, wish)
 

@@ -29,7 +29,7 @@ _WORDS = {
     "binding": "bind",
     "endpoints": "csiEndpoints",
 }
-"""Names in the file of fields that are called otherwise, or that follow from another."""
+"""Names in the file of fields with another name there."""
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ class ClaimReserver:
         self._enqueue(uid)
 
     def turn_away(self, uid: str, why: str = "") -> None:
-        """Reschedule the claim's group at the next check, whatever the capacity. Idempotent."""
+        """Reschedule the claim's group at the next check. Idempotent."""
         self._exhausted[uid] = _Exhausted(float("inf"), why=why)
 
     def left(self, uid: str) -> None:

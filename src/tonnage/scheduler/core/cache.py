@@ -1,4 +1,4 @@
-"""Scheduler cache, and queueing hints: which change may help which rejected pod.
+"""Scheduler cache and queueing hints for rejected pods.
 
 Each handler takes one watch event. It updates the node table, published capacity and free PVs, and wakes pods that were
 rejected for something that is better now (KEP-4247). No handler blocks.
@@ -51,7 +51,7 @@ _LIFTED = (
 
 
 _PRIME = "prime-"
-"""Prefix of a volume populator's own claim; the uid of the populated claim follows.
+"""Prefix of a volume populator's own claim; the claim's uid follows.
 
 Of lib-volume-populator."""
 

@@ -1,4 +1,4 @@
-"""Pod condition PodScheduled=False and its Event, written when the cause changed.
+"""Pod condition PodScheduled=False and its Event, on each new cause.
 
 One write at a time for a pod. A cause that is expected to pass is delayed (docs/reference/kubernetes/gaps.md): the pod
 of a generic ephemeral volume is nearly always observed before its claim."""
@@ -117,9 +117,7 @@ class ConditionWriter:
             except ApiError as failure:
                 if failure.code not in (409, 422) or attempt == _TRIES - 1:
                     raise
-                pod = await self._client.get(
-                    PODS, meta.name, meta.namespace
-                )  # somebody else changed the pod: read it again
+                pod = await self._client.get(PODS, meta.name, meta.namespace)  # changed by others: read it again
 
 
 def _find(conditions: list[Condition], word: str) -> int | None:

@@ -71,7 +71,7 @@ class Cycle:
     """Whether some node has that CSI driver; used in messages about storage."""
     strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     share: float = 0.0
-    """Part of the nodes after which the search ends, and at least `least` of them.
+    """Part of the nodes after which the search ends; at least `least`.
 
     Nodes that fit are counted; in kube-scheduler this is percentageOfNodesToScore. 0: `least` suffices in any cluster,
     and fewer if few of the tested nodes fit. Every few pods, the search continues where it ended, since recently tested

@@ -29,7 +29,7 @@ class Withdrawn(Precondition):
 
 
 def claim_patch(unbound: Unbound, node: str, pod: Pod) -> dict[str, Any]:
-    """Return the merge patch of a claim's selected-node, node label and provisioner.
+    """Return the patch of a claim's selected-node, label and provisioner.
 
     It marks an ephemeral single claim, so that its agent need not read the pod."""
     provisioner = unbound.storage_class.provisioner

@@ -1,4 +1,4 @@
-"""Node table: one list for each property; a node is an index into all of them.
+"""Node table: a list for each property, indexed by node.
 
 Filters and scores run over these lists. Pods are counted when they come and go, so a decision does not iterate over
 them. Amounts are milli for cpu and whole units otherwise. Sans-I/O; the caller reports changes."""

@@ -1,4 +1,4 @@
-"""Affinity and spread terms of pods, compiled once for equal pods. Sans-I/O.
+"""Affinity and spread terms of pods, compiled once. Sans-I/O.
 
 Source: k/k pkg/scheduler/framework (AffinityTerm) and plugins/podtopologyspread/common.go. A namespaceSelector that
 selects some namespaces by label is not supported and is rejected by name. On a pod of another scheduler it counts as
@@ -63,7 +63,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kin:
-    """Affinity terms of equal pods. Equal by `text`, which contains all of them.
+    """Affinity terms of equal pods; `text` contains all of them.
 
     wishes: preferred terms with their weight, negative for anti-affinity."""
 

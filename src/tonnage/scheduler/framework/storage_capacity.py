@@ -1,4 +1,4 @@
-"""Published capacity, less reservations that it does not include yet. Sans-I/O.
+"""Published capacity, less reservations not included in it. Sans-I/O.
 
 A capacity object (an offer) has the capacity of a class for the nodes that its topology selects. A decision is a
 reservation until the node's agent publishes lower numbers. It is subtracted from every offer of the same pool until
@@ -273,7 +273,7 @@ class PublishedStorage:
         self._change(uid, bound=True)
 
     def supersede(self, uid: str, node: str, size: int) -> None:
-        """Replace the reservation of a claim that a volume populator provisions. Idempotent.
+        """Replace the reservation of a populated claim. Idempotent.
 
         The volume is created for another claim, which has its own reservation."""
         reservation = self._reservations.get(uid)

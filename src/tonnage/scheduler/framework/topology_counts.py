@@ -1,4 +1,4 @@
-"""Counts matching pods per topology domain, updated incrementally. Sans-I/O.
+"""Counts matching pods per topology domain, updated incrementally.
 
 A domain is a value of a node label. The first query for a group of pods iterates over all kinds of pods; from then on
 the count is updated with each pod."""

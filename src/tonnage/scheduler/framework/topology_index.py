@@ -36,7 +36,7 @@ EVERYWHERE = Reach(_everywhere)
 
 
 def reach_of_labels(selector: LabelSelector) -> Reach:
-    """Return the reach of a capacity object's nodeTopology; empty: every node.
+    """Return the reach of an object's nodeTopology; empty: every node.
 
     Raises: Invalid."""
     compiled = from_label_selector(selector)

@@ -1,3 +1,3 @@
-"""Filter and Score plugins, named as kube-scheduler's where they do the same.
+"""Filter and Score plugins, named as kube-scheduler's.
 
 The scheduling cycle calls them. Pure functions over the framework's data."""

@@ -1,4 +1,4 @@
-"""Inter-pod affinity, anti-affinity and topology spread: filters and scores.
+"""Inter-pod affinity and topology spread: filters and scores.
 
 Source: k/k pkg/scheduler/framework/plugins interpodaffinity and podtopologyspread, with their texts. They run before
 the volume filter, since they cost less. Default spread constraints of a cluster are not known here. Sans-I/O."""

@@ -1,4 +1,4 @@
-"""Fit of all claims of a pod on one node, where a class may have several pools.
+"""Fit of all claims of a pod on a node; a class may have several pools.
 
 Pure. Each claim goes to the pool with most free bytes: fast, and exact where each class has one pool. Where that fails
 although there is a choice, all choices are tried, up to a limit for pods with many claims."""

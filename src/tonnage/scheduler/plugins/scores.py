@@ -82,7 +82,7 @@ def least_allocated(slots: Sequence[int], ask: Ask, columns: Columns) -> list[fl
 
 
 def compute_shares(ask: Ask, columns: Columns) -> Callable[[int], tuple[float, ...]]:
-    """Return a function: parts of a node's free cpu and memory that a pod uses.
+    """Return a function: used parts of a node's free cpu and memory.
 
     Of the resources that the node has."""
     has = (columns.allocatable[CPU], columns.allocatable[MEMORY])

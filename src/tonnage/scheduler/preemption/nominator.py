@@ -138,7 +138,7 @@ class Nominations:
 
     @contextmanager
     def lifted(self, ask: Ask) -> Iterator[bool]:
-        """Remove the pod's own nomination, and those of lower priority, meanwhile.
+        """Remove the pod's nomination and those of lower priority, meanwhile.
 
         The caller must not await. Yields whether that changes anything."""
         mine, important = ask.pod.metadata.uid, priority(ask.pod)

@@ -1,4 +1,4 @@
-"""Starvation rule: reserves capacity for pods that waited too long for storage.
+"""Starvation rule: capacity for pods that waited too long for it.
 
 Otherwise a stream of small claims would use each byte that a large one waits for. A pod that has waited PATIENCE
 seconds for storage, and was overtaken by OVERTAKEN pods with volumes of its classes, gets the node with the smallest
@@ -28,7 +28,7 @@ Needs = Iterable[tuple[str, int]]
 
 @dataclass(slots=True)
 class _Waiter:
-    """Start of a pod's wait, and how many pods had got volumes of its classes.
+    """Start of a pod's wait; pods with volumes of its classes by then.
 
     needs: (class, bytes)."""
 

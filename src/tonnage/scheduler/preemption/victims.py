@@ -53,7 +53,7 @@ def importance(pod: Pod) -> tuple[int, str]:
 def choose(
     node: str, lower: Iterable[Pod], budgets: Sequence[Budget], room: VictimCapacity
 ) -> PreemptionCandidate | None:
-    """Return the victims on one node, None if the deletion of all does not help.
+    """Return a node's victims, None if the deletion of all does not help.
 
     All are removed; then as many as possible return: first those whose deletion violates a budget, and of these the
     most important first. So no victim could stay with the others that stay. The node is restored without the victims.
