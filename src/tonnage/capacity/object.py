@@ -56,7 +56,7 @@ def difference(before: CSIStorageCapacity, after: CSIStorageCapacity) -> str:
             ("capacity", before.capacity, after.capacity),
             ("maximumVolumeSize", before.maximum_volume_size, after.maximum_volume_size),
             ("note of what is counted", counted(before), counted(after)),
-            ("room for inline volumes", inline(before), inline(after)),
+            ("inline capacity", inline(before), inline(after)),
             ("reason", reason(before) or "none", reason(after) or "none"),
         )
         if was != now

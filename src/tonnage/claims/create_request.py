@@ -229,7 +229,7 @@ def _topology(storage_class: StorageClass, driver: DriverInfo, scope: NodeScope)
     if not driver.topology:
         return None
     if not driver.segment:
-        raise Invalid(f"driver {driver.name} has topology but told no segment for node {scope.node}")
+        raise Invalid(f"driver {driver.name} has topology but reported no segment for node {scope.node}")
     allowed = storage_class.allowed_topologies
     if allowed and not any(_within(driver.segment, term) for term in allowed):
         raise Invalid(

@@ -136,7 +136,7 @@ class ImmediateController:
             return None
         origin = origin_of(claim, self._claims.get, self._volumes.get)
         if origin is not None and origin.volume is None:
-            self._tell(claim, f"it is to be a copy, and {origin.missing}")
+            self._tell(claim, f"cannot clone: {origin.missing}")
             return _LOOK_AGAIN
         offers = list(self._offers.of(storage_class, origin.reach if origin is not None else None))
         fitting = [offer for offer in offers if offer.largest >= size]
@@ -173,10 +173,10 @@ class ImmediateController:
             message = f"no free volume fits {wanted}: {names.AHEAD}"
         elif offers:
             best = max(offers, key=lambda offer: (offer.largest, offer.node))
-            largest = f"the most that one has for a volume is {from_bytes(max(0, best.largest))} (node {best.node})"
-            message = f"no node has room for {wanted}: {largest}. It is tried again when capacity grows."
+            largest = f"maximum volume size is {from_bytes(max(0, best.largest))} (node {best.node})"
+            message = f"insufficient storage for {wanted}: {largest}; retried when capacity grows"
         elif published:
-            message = f"no node may take {wanted}: none that is ready matches the class's allowedTopologies."
+            message = f"no node fits {wanted}: no ready node matches the class's allowedTopologies"
         else:
             driver = storage_class.provisioner
             message = f"no node has published capacity for {wanted}: does driver {driver} run on the nodes?"

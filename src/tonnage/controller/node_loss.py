@@ -169,8 +169,8 @@ class GoneNodes:
             return
         log.warning("claim of a lost node released claim=%s volume=%s", claim.key, volume.metadata.name)
         text = (
-            f"deleted, for node {_node_of(volume)} with its volume is gone since"
-            f" {volume.metadata.annotations[names.NODE_GONE_SINCE]}; should the node come back, the volume is deleted"
+            f"deleted: node {_node_of(volume)} with its volume is gone since"
+            f" {volume.metadata.annotations[names.NODE_GONE_SINCE]}; if the node returns, the volume is deleted"
         )
         self._events.warning(refer(CLAIMS, claim), "NodeGone", text)
         self._events.warning(refer(VOLUMES, volume), "NodeGone", f"claim {claim.key} {text}")

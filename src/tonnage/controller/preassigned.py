@@ -109,7 +109,7 @@ class HandPlaced:
     def _place(self, pod: Pod) -> _Place | None:
         """Return the only node of the pod, None if a scheduler chooses."""
         if pod.spec.node_name:
-            return _Place(pod.spec.node_name, "This pod was put there by hand")
+            return _Place(pod.spec.node_name, "the pod is pre-assigned")
         found = {place.node: place for place in self._sources(pod)}
         return next(iter(found.values())) if len(found) == 1 else None
 
@@ -123,7 +123,7 @@ class HandPlaced:
                 continue
             nodes = [n.metadata.name for n in self._nodes if reach(n.metadata.labels, n.metadata.name)]
             if len(nodes) == 1:
-                what = f"Its claim {claim.metadata.name} is to be a copy of {origin.text}"
+                what = f"its claim {claim.metadata.name} clones {origin.text}"
                 yield _Place(nodes[0], f"{what}, which is there")
 
     def _unbound(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
@@ -135,8 +135,8 @@ class HandPlaced:
 
         The claim's own Events have the shortfall."""
         text = (
-            f"node {place.node} has no room for claim {claim.metadata.name} (the claim's events say more)."
-            f" {place.reason}, so no other node is chosen: it is tried there again and again"
+            f"insufficient storage on node {place.node} for claim {claim.metadata.name} (see the claim's Events):"
+            f" {place.reason}, so no other node is possible; retrying"
         )
         if self._waits.news(_turn(claim), text):
             self._events.warning(refer(PODS, pod), "NoRoom", text)

@@ -275,15 +275,15 @@ class Sweep:
             metrics.ORPHANS.labels(self._scope.node, pool).set(count)
         if found.asked and found.asked != before.asked:
             text = (
-                f"{len(found.asked)} volumes of driver {driver.name} belong to nobody, too many to be removed without"
-                f" a word: {_some(found.asked)}; a person has to look at them"
+                f"{len(found.asked)} volumes of driver {driver.name} have no PersistentVolume and no user, too many to"
+                f" delete unasked: {_some(found.asked)}; check them"
             )
             await self._warn("SweepStopped", text)
         if found.orphans and found.orphans != before.orphans and driver.default_pool:
             size = from_bytes(sum(o.size for o in found.orphans))
             text = (
-                f"{len(found.orphans)} volumes ({size}) of driver {driver.name} have no PersistentVolume and are kept:"
-                f" {_some([o.id for o in found.orphans])}; a person has to adopt or purge them"
+                f"{len(found.orphans)} volumes ({size}) of driver {driver.name} have no PersistentVolume:"
+                f" {_some([o.id for o in found.orphans])}; adopt or purge them"
             )
             await self._warn("OrphanedVolumes", text)
 

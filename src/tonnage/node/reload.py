@@ -77,18 +77,18 @@ class Reconfigure:
             await self._driver.change.remove(name)
         except TonnageError as failure:
             hint = "put it back into the configuration, or delete what is in it first (tonnage volumes list)"
-            self._tell(WARNING, REFUSED, f"pool {name} stays: {failure}; {hint}")
+            self._tell(WARNING, REFUSED, f"pool {name} is not removed: {failure}; {hint}")
             return False
-        self._tell(NORMAL, CHANGED, f"pool {name} is served no more; it was empty, its place is left as it is")
+        self._tell(NORMAL, CHANGED, f"pool {name} is no longer served: it was empty; its path is unchanged")
         return True
 
     async def _rebound(self, name: str, wanted: NodeConfig) -> bool:
         try:
             await asyncio.to_thread(self._driver.change.rebound, _pool(wanted, name))
         except TonnageError as failure:
-            self._tell(WARNING, REFUSED, f"pool {name} keeps its bounds: {failure}; {diff.RESTART}")
+            self._tell(WARNING, REFUSED, f"pool {name} keeps its limits: {failure}; {diff.RESTART}")
             return False
-        self._tell(NORMAL, CHANGED, f"pool {name} has new bounds: {_pool(wanted, name)}")
+        self._tell(NORMAL, CHANGED, f"pool {name} has new limits: {_pool(wanted, name)}")
         return True
 
     async def _serve_metrics(self, wanted: NodeConfig) -> None:

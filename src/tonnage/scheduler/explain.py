@@ -123,7 +123,7 @@ def _before_nodes(ask: Ask, scheduler: str) -> list[Lack]:
         found.append(Lack("the pod is being deleted", "nothing: it is going away"))
     if spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in spec.scheduling_gates)
-        found.append(Lack(f"spec.schedulingGates: {gates}", f"whoever set the gates has to take them away: {gates}"))
+        found.append(Lack(f"spec.schedulingGates: {gates}", f"remove the scheduling gates: {gates}"))
     if scheduler and spec.scheduler_name != scheduler:
         todo = f"make the pod anew with schedulerName {scheduler}"
         found.append(Lack(f"there is no scheduler {spec.scheduler_name}", todo))
@@ -186,9 +186,9 @@ def tell(
     """Return sentences about a pod without a node; none when one fits.
 
     held: pods with reserved capacity."""
-    said = [f"room is held on {p.status.nominated_node_name} for pod {p.key}" for p in held]
+    said = [f"capacity on {p.status.nominated_node_name} is reserved for pod {p.key}" for p in held]
     if node := ask.pod.status.nominated_node_name:
-        said.append(f"room is held on {node} for this pod: it goes there once all of it is free")
+        said.append(f"capacity on {node} is reserved for this pod: it runs there once all of it is free")
     elif isinstance(outcome, Refusal) and outcome.causes & HELPED:
         said.append(_preemption(cluster, ask, outcome, list(budgets)))
     return said

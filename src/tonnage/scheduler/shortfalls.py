@@ -148,7 +148,7 @@ class ShortfallSearch:
     def _neighbours(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
         name = self._name(slot)
         todo = {
-            SPREAD: "make room on nodes where fewer such pods are, raise maxSkew, or let it be ScheduleAnyway",
+            SPREAD: "free resources on nodes with fewer such pods, raise maxSkew, or set ScheduleAnyway",
             SPREAD_LABEL: f"label the node: `kubectl label node {name}` with the topologyKey of each constraint",
             NEAR: "run a pod there that its podAffinity asks for, or change spec.affinity.podAffinity",
             APART: "delete the pods near by that its podAntiAffinity names, or add a node",
@@ -166,10 +166,12 @@ class ShortfallSearch:
             yield from self._inline(slot)
         elif reason == CONFLICT:
             elsewhere = ", ".join(self._out_of_reach(slot))
-            yield Lack(f"{CONFLICT}: {elsewhere}", f"make room where the volume is, or delete the claim of {elsewhere}")
+            yield Lack(
+                f"{CONFLICT}: {elsewhere}", f"free capacity on the volume's node, or delete the claim of {elsewhere}"
+            )
         elif reason == NO_SOURCE:
             told = ", ".join(self._copies(slot))
-            todo = "make room where that volume is: such a claim can be made there and nowhere else"
+            todo = "free capacity on the source volume's node: only that node can create a clone"
             yield Lack(f"{NO_SOURCE}: {told}", todo)
         elif reason == NO_VOLUME:
             yield self._no_volume(slot)

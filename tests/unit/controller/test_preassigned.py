@@ -136,7 +136,7 @@ async def test_sent_back_it_waits_longer_each_time(
     assert len(controller._waits) == 0
     ((about, kind, reason, text),) = await told()
     assert (about, kind, reason) == ("p", "Warning", "NoRoom")
-    assert "node n1 has no room for claim c" in text
+    assert "insufficient storage on node n1 for claim c" in text
 
 
 @pytest.mark.parametrize("last", ["claim", "pod", "node", "class"])

@@ -185,9 +185,7 @@ class CapacityPublisher:
             known = self._drivers.get(obj.metadata.labels.get(names.CAPACITY_DRIVER, "")) is not None
             if name not in kept and (known or self._drivers.complete):
                 if known and obj.storage_class_name in classes:
-                    self._own.say(
-                        f"{name} was made by somebody beside the one of class {obj.storage_class_name}: removed"
-                    )
+                    self._own.say(f"{name} is a duplicate of the object of class {obj.storage_class_name}: removed")
                 refused += await self._own.remove(name)
         return refused
 

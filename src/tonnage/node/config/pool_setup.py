@@ -125,7 +125,7 @@ def _extend_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     if not members:
         raise Precondition(f"there is no volume group {config.group}: `tonnage pools init` makes it")
     if not devices:
-        grow = tuple(Step(("lvm", "pvresize", node), f"take the room that {node} gained") for node in members)
+        grow = tuple(Step(("lvm", "pvresize", node), f"use the new size of {node}") for node in members)
         return PoolSetupPlan(grow)
     missing = [found for path in devices if str((found := disk.inspect(path)).node) not in members]
     if not missing:
@@ -226,7 +226,7 @@ def _extend_filesystem(where: Path, devices: Sequence[Path]) -> PoolSetupPlan:
     }
     if shown.fstype not in commands:
         raise Unsupported(f"{where} is a {shown.fstype}, which is not enlarged here")
-    return PoolSetupPlan((Step(commands[shown.fstype], f"take the room that the devices of {where} gained"),))
+    return PoolSetupPlan((Step(commands[shown.fstype], f"use the new size of the devices of {where}"),))
 
 
 def _is_member(where: Path, found: Disk) -> bool:
@@ -257,7 +257,7 @@ def _is_ours(found: Disk, fstype: str) -> bool:
 def _check_empty(found: Disk) -> None:
     """Raise Precondition unless a device is unused and empty."""
     if found.users:
-        raise Precondition(f"{found.path} is in use: {'; '.join(found.users)}. Name a device that nobody uses")
+        raise Precondition(f"{found.path} is in use: {'; '.join(found.users)}. Name an unused device")
     if found.signatures:
         what = ", ".join(sorted({signature.type for signature in found.signatures}))
         raise Precondition(

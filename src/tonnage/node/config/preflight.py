@@ -158,7 +158,7 @@ def _endpoint(path: Path) -> PreflightFinding:
         return _fault("endpoint", Invalid(f"endpoint {path}: {failure.strerror}"))
     if not stat.S_ISSOCK(mode):
         return _fault("endpoint", Invalid(f"{path} exists and is not a socket: remove it or choose another path"))
-    return PreflightFinding("endpoint", f"{path} (there is a socket: it is replaced if nobody answers there)")
+    return PreflightFinding("endpoint", f"{path} (there is a socket: it is replaced if no program answers)")
 
 
 def _state(path: Path) -> PreflightFinding:

@@ -41,10 +41,10 @@ async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Drive
     volume = await _volume(client, source)
     found = origin_of(claim, lambda key: source, lambda name: volume)
     if found is None or found.volume is None:
-        raise Precondition(f"it is to be a copy, and {found.missing if found else 'its source is not there'}")
+        raise Precondition(f"cannot clone: {found.missing if found else 'its source is not there'}")
     if not driver.reaches(found.volume):
         name = found.volume.metadata.name
-        what = f"claim {claim.metadata.name} is to be a copy of {found.text}"
+        what = f"claim {claim.metadata.name} clones {found.text}"
         return Away(f"{what}, whose volume {name} is on another node")
     if fault := copy_fault(claim, found.volume, driver.name):
         raise Invalid(fault)
@@ -77,11 +77,11 @@ def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: s
     Raises: Invalid for sizes that cannot be read."""
     name = volume.metadata.name
     if volume.spec.csi is None or volume.spec.csi.driver != driver:
-        return f"volume {name}, of which it is to be a copy, is not of driver {driver}"
+        return f"the source volume {name} is not of driver {driver}"
     has, asked = matching.capacity(volume), matching.requested(claim)
     if asked < has:
-        return f"{from_bytes(asked)} are asked, and {name}, of which it is to be a copy, has {from_bytes(has)}"
+        return f"requested size {from_bytes(asked)} is smaller than the source volume {name} ({from_bytes(has)})"
     mode = claim.spec.volume_mode or matching.FILESYSTEM
     if mode != (volume.spec.volume_mode or matching.FILESYSTEM):
-        return f"volume mode {mode} is asked, and {name}, of which it is to be a copy, has the other one"
+        return f"requested volume mode {mode} differs from that of the source volume {name}"
     return ""

@@ -125,7 +125,7 @@ class Withdrawal:
     def overdue(self, missing: Sequence[str]) -> str:
         """Return the reason for claims whose group did not get this node."""
         claims = ", ".join(key.partition("/")[2] for key in missing)
-        return f"node {self._scope.node}: {claims} of this pod did not get this node too; choosing a node again"
+        return f"node {self._scope.node}: {claims} of this pod did not get this node too; rescheduling"
 
     def tell(
         self, group: PodClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int, reason: str
@@ -194,7 +194,7 @@ class Withdrawal:
         kept = await self._hold_back.keeps(promises, attempt - 1)
         if kept and is_new:
             sizes = f"{describe(shortage.sizes)}; free {from_bytes(shortage.free)}"
-            text = f"{self._where(shortage)} keeps what becomes free for the volumes of this pod ({sizes})"
+            text = f"{self._where(shortage)}: capacity that becomes free is reserved for this pod ({sizes})"
             self._events.normal(group.pod or refer(CLAIMS, claim), "RoomKept", text)
         return kept
 
@@ -236,15 +236,14 @@ class Withdrawal:
 
     async def _reason(self, shortage: Shortfall | None, attempt: int) -> str:
         if shortage is None:
-            return f"node {self._scope.node}: the driver has no room for a volume of this pod; choosing a node again"
-        sizes = describe(shortage.sizes)
+            return f"insufficient storage on node {self._scope.node}: the driver has none for this pod; rescheduling"
         if attempt >= PATIENT_FROM and (largest := await self._elsewhere.largest(shortage)) is not None:
-            return f"no node has room for all volumes of this pod ({sizes}; largest free {from_bytes(largest)})"
-        return f"{self._where(shortage)} {_lack(shortage)}; choosing a node again"
+            return f"insufficient storage on all nodes: {_need(shortage)}, at most {from_bytes(largest)} free"
+        return f"insufficient storage on {self._where(shortage)}: {_lack(shortage)}; rescheduling"
 
     def _where(self, shortage: Shortfall) -> str:
         kind, _, name = shortage.source.room.partition("/")
-        return f"{kind} {name} of node {self._scope.node}"
+        return f"node {self._scope.node}, {kind} {name}"
 
     # Rollback of created volumes
 
@@ -333,12 +332,15 @@ def describe(sizes: Sequence[int]) -> str:
     return ", ".join(f"{n} x {from_bytes(size)}" if n > 1 else from_bytes(size) for size, n in counted)
 
 
+def _need(shortage: Shortfall) -> str:
+    need = f"pod needs {from_bytes(sum(shortage.sizes))}"
+    return f"{need} ({describe(shortage.sizes)})" if len(shortage.sizes) > 1 else need
+
+
 def _lack(shortage: Shortfall) -> str:
-    need, sizes = sum(shortage.sizes), describe(shortage.sizes)
-    if need > shortage.free:
-        lacks = f"lacks {from_bytes(need - shortage.free)} for the volumes of this pod"
-        return f"{lacks} ({sizes}; free {from_bytes(shortage.free)})"
-    return f"has no single place for the largest volume of this pod ({sizes}; largest {from_bytes(shortage.largest)})"
+    if sum(shortage.sizes) > shortage.free:
+        return f"{_need(shortage)}, {from_bytes(shortage.free)} free"
+    return f"{_need(shortage)}, maximum volume size {from_bytes(shortage.largest)}"
 
 
 def _of_pod(key: str, group: PodClaimGroup) -> bool:

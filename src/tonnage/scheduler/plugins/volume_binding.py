@@ -27,7 +27,7 @@ from tonnage.scheduler.plugins.storage_scoring import Take
 
 CONFLICT = "node(s) had volume node affinity conflict"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
-NO_SOURCE = "node(s) did not have the volume that a claim is to be a copy of"
+NO_SOURCE = "node(s) did not have the source volume of a clone"
 NO_STORAGE = "node(s) did not have enough free storage"
 NO_CLASS = "node(s) could not make volumes of the StorageClass"
 """Replaces NO_STORAGE where a node publishes an error of the class, or no driver exists."""

@@ -143,8 +143,8 @@ class Preemptor:
     async def _tell_held(self, grant: Grant) -> None:
         pod = grant.ask.pod
         text = (
-            f"others were given storage while this pod waited for it: room is held for it on node {grant.node}, which "
-            f"lacks {from_bytes(grant.missing)}; pods of the same or lower priority get none of it for now"
+            f"other pods got storage while this pod waited: capacity on node {grant.node} is reserved, shortfall "
+            f"{from_bytes(grant.missing)}; pods of the same or lower priority cannot use it for now"
         )
         self._events.normal(refer(PODS, pod), ROOM_HELD, text)
         try:
@@ -174,7 +174,9 @@ class Preemptor:
     def _not_done(self, pod: Pod, candidate: PreemptionCandidate, failure: TonnageError) -> None:
         """Report a failed preemption; the pod waits for other capacity and tries again."""
         log.warning("preemption failed pod=%s node=%s error=%s", pod.key, candidate.node, failure)
-        self._events.warning(refer(PODS, pod), "PreemptionFailed", f"cannot make room on {candidate.node}: {failure}")
+        self._events.warning(
+            refer(PODS, pod), "PreemptionFailed", f"preemption on node {candidate.node} failed: {failure}"
+        )
         self._failed[pod.metadata.uid] = self._clock.monotonic() + _PAUSE
         if (found := self.nominations.get(pod.metadata.uid)) is not None:
             self._give_up(found)
