@@ -94,7 +94,9 @@ def test_claim_deleted_while_its_volume_is_made(nodes: Nodes, slow_driver: tuple
     assert made.files(uid) == []
     driver.thaw()
     until(
-        plane, "the volume was taken back", lambda: f"volume taken back volume=scratch/pvc-{uid}" in made.program.said()
+        plane,
+        "the volume was deleted",
+        lambda: f"unwanted volume deleted volume=scratch/pvc-{uid}" in made.program.said(),
     )
     assert made.files(uid) == []
     assert plane.send("GET", volume_path(uid)).status == 404
@@ -130,14 +132,14 @@ def test_claim_deleted_and_its_driver_killed_while_its_volume_is_made(
     until(plane, "the claim is gone", lambda: claim_phase(nodes, "unknown") == "")
     driver.kill()
     driver.start()
-    until(plane, "the volume was taken back", lambda: f"pvc-{uid} " in _taken_back(made))
+    until(plane, "the volume was deleted", lambda: f"pvc-{uid} " in _taken_back(made))
     assert made.files(uid) == []
     assert plane.send("GET", volume_path(uid)).status == 404
     all_room_is_back(made)
 
 
 def _taken_back(made: Agent) -> str:
-    return "\n".join(line for line in made.program.said().splitlines() if "volume taken back" in line)
+    return "\n".join(line for line in made.program.said().splitlines() if "unwanted volume deleted" in line)
 
 
 # Sizes that nobody can have

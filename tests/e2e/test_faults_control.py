@@ -134,7 +134,7 @@ def test_etcd_is_restored_from_a_backup(parts: Parts, nodes: Nodes, tmp_path: Pa
         parts.restore(tmp_path / "backup")
 
         plane.until("it is noticed", lambda: "API server went back" in served.program.said())
-        plane.until("the agent begins anew", lambda: "agent begins anew" in served.program.said())
+        plane.until("the agent begins anew", lambda: "agent restarts its controllers" in served.program.said())
         # It serves the state that there is now, not the one that it had seen.
         told = to_bytes(POOL_SIZE) - 3 * GIB
         plane.until("the right number is published", lambda: served.free() == told)

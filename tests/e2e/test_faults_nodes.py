@@ -81,8 +81,8 @@ def test_a_pod_set_by_hand_on_a_node_without_room_waits_for_it(cluster: Machines
         wait_ready(cluster, "filler")
         claim(cluster, "hand", LATE, "4Gi")
         plane.apply(pod("placed", "hand", hand="node-1"))
-        until(plane, "the claim is told", partial(told, cluster, "hand", "node-1", "lacks 3Gi"))
-        until(plane, "so is the pod", partial(told, cluster, "placed", "node-1", "no room for claim hand", "by hand"))
+        until(plane, "the claim is told", partial(told, cluster, "hand", "node-1", "pod needs 4Gi, 1Gi free"))
+        until(plane, "so is the pod", partial(told, cluster, "placed", "node-1", "for claim hand", "pre-assigned"))
         cluster.start("small", "1Gi", node="node-1")  # nobody else waits for it
         wait_ready(cluster, "small")
         assert phase(cluster, "pvc", "hand") == "Pending"
@@ -102,7 +102,7 @@ def test_a_claim_that_no_node_can_hold(cluster: Machines, storage_class: str) ->
                 plane, "the pod is told", partial(told, cluster, "vast", "2 node(s) did not have enough free storage")
             )
         else:
-            until(plane, "the claim is told", partial(told, cluster, "vast", "no node has room for 2Ei", "6Gi"))
+            until(plane, "the claim is told", partial(told, cluster, "vast", "insufficient storage for 2Ei", "6Gi"))
         plane.apply(pod("small"))
         wait_ready(cluster, "small")
         assert phase(cluster, "pvc", "vast") == "Pending"

@@ -218,7 +218,7 @@ def test_class_deleted_while_a_claim_waits(nodes: Nodes, served: Agent) -> None:
     large = nodes.claim("large", nodes.name(1), storageClassName=name, resources={"requests": {"storage": "5Gi"}})
     until(plane, "large is bound", lambda: claim_phase(nodes, "large") == "Bound")
     waits = nodes.claim("waits", nodes.name(1), storageClassName=name, resources={"requests": {"storage": "3Gi"}})
-    until(plane, "it does not fit", told(nodes, "waits", "lacks 2Gi"))
+    until(plane, "it does not fit", told(nodes, "waits", "pod needs 3Gi, 1Gi free"))
     plane.kubectl("delete", "storageclass", name)
     until(plane, "its capacity is gone", lambda: served.free(name) is None)
     assert claim_phase(nodes, "large") == "Bound"

@@ -214,7 +214,7 @@ async def test_why_names_the_claim_or_class_that_is_at_fault(user: User, why: Ca
     await user.until("pvc", "source", is_bound)
     mistakes = {
         "rwx": (claim("rwx", accessModes=["ReadWriteMany"]), "access mode ReadWriteMany is not possible"),
-        "small": (claim("small", dataSource={"kind": "PersistentVolumeClaim", "name": "source"}), "1Gi are asked, and"),
+        "small": (claim("small", dataSource={"kind": "PersistentVolumeClaim", "name": "source"}), "requested size 1Gi is smaller"),
         "foreign": (claim("foreign", storage_class="theirs"), 'no node has a CSI driver "csi.example.com"'),
         "snapshot": (claim("snapshot", dataSource=_SNAPSHOT), "VolumeSnapshot monday as data source is not supported (it does not exist)"),
         "missing": (claim("missing", storage_class="nosuch"), "there is no StorageClass nosuch"),

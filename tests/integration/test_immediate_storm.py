@@ -72,7 +72,7 @@ async def test_claims_that_exactly_fit_are_all_bound_and_none_is_refused(box: Bo
 
     await box.client.create(CLAIMS, claim("one-more"), "default")
     told = await until_told(box, "one-more")
-    assert "no node has room for 1Gi" in told
+    assert "insufficient storage for 1Gi" in told
     assert failures() == before
     await box.client.delete(CLAIMS, "c-7", "default")
     await until(

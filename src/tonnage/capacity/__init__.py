@@ -1,5 +1,4 @@
-"""The capacity model: reservations, published CSIStorageCapacity objects, tiers, and what is assumed of both.
+"""Capacity model: reservations, CSIStorageCapacity objects, tiers.
 
-Called by the agent, the controller, the scheduler and the tools for people. It has no I/O of its own; callers pass
-objects in and write results out.
-"""
+The agent, the controller, the scheduler and the verbs call it. It has no I/O: callers pass objects in and write results
+out."""

@@ -1,10 +1,9 @@
-"""Assumed claims: capacity that claims have on nodes and that is not yet in the published numbers. Sans-I/O.
+"""Assumed claims, not yet included in published capacity. Sans-I/O.
 
-A published number includes a claim when the object's observed claim version reaches the resourceVersion of the write
-that set selected-node; where an object has no such version, when the claim is bound. Each object of a node is compared
-on its own, as they are written one after the other. An assumed claim is forgotten when the claim is rescheduled or
-gone, or a moment after it was bound.
-"""
+Published capacity includes a claim when the object's observed claim version reaches the resourceVersion of the write
+that set selected-node. Objects without that annotation include it when the claim is bound. Each object of a node is
+compared by itself, since they are written one after the other. An assumed claim is forgotten when it is rescheduled or
+gone, or shortly after it was bound."""
 
 from __future__ import annotations
 
@@ -14,12 +13,16 @@ from dataclasses import dataclass
 from tonnage.aio.clock import Clock
 
 _SETTLING_SECONDS = 2.0
-"""How long after its binding a promise may still wait to be counted: the same number published again says nothing."""
+"""Seconds that a bound claim stays assumed.
+
+Its published number may be the same as before, so no event shows that it is included."""
 
 
 @dataclass
 class AssumedClaim:
-    """`size` bytes in a room of a node ("": any room of it). version: resourceVersion of the write that sent it."""
+    """`size` bytes in a pool of a node ("": any pool of it).
+
+    version: resourceVersion of the write that set selected-node."""
 
     node: str
     room: str
@@ -29,7 +32,7 @@ class AssumedClaim:
 
 
 class Promises:
-    """Promises by the uid of their claims, summed by node."""
+    """Assumed claims by uid, summed by node."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,38 +40,40 @@ class Promises:
         self._by_node: dict[str, dict[str, AssumedClaim]] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many claims are assumed."""
         return len(self._by_claim)
 
     def __contains__(self, uid: str) -> bool:
-        """Whether the claim has one."""
+        """Return whether the claim is assumed."""
         return uid in self._by_claim
 
     def book(self, uid: str, promise: AssumedClaim) -> None:
-        """Promise; the write that sends the claim may still be under way."""
+        """Assume a claim; the write of selected-node may still be under way."""
         self.drop(uid)
         self._by_claim[uid] = promise
         self._by_node.setdefault(promise.node, {})[uid] = promise
 
     def written(self, uid: str, version: int) -> None:
-        """The claim was sent by the write with that resourceVersion."""
+        """Record the resourceVersion of the write of selected-node."""
         if uid in self._by_claim:
             self._by_claim[uid].version = version
 
     def bound(self, uid: str) -> None:
-        """The claim has its volume. May be repeated."""
+        """Record that the claim has its volume. Idempotent."""
         promise = self._by_claim.get(uid)
         if promise is not None and promise.bound_at is None:
             promise.bound_at = self._clock.monotonic()
 
     def returned(self, uid: str, version: int) -> None:
-        """The claim is with no node as of that resourceVersion; older news than our own write say nothing."""
+        """Record that the claim has no node as of that resourceVersion.
+
+        A version older than our own write is ignored."""
         promise = self._by_claim.get(uid)
         if promise is not None and version > promise.version:
             self.drop(uid)
 
     def drop(self, uid: str) -> None:
-        """Forget the claim. May be repeated."""
+        """Forget the claim. Idempotent."""
         promise = self._by_claim.pop(uid, None)
         if promise is not None:
             on_node = self._by_node[promise.node]
@@ -77,7 +82,9 @@ class Promises:
                 del self._by_node[promise.node]
 
     def open(self, node: str, room: str, counted: int | None) -> int:
-        """Bytes promised in that room ("": in any) which a number that counts so far does not include."""
+        """Return assumed bytes that a pool's published number does not include.
+
+        room "": of any pool. counted: the observed claim version of the number."""
         total = 0
         for uid, promise in list(self._by_node.get(node, {}).items()):
             if room and promise.room not in ("", room):

@@ -1,7 +1,7 @@
-"""What nodes have published for a class, less what is promised there: for controllers that choose nodes themselves.
+"""Candidate nodes of a class: published capacity less assumed claims.
 
-Nodes that are not ready or cordoned offer nothing, nor do those that the class's allowedTopologies leave out.
-"""
+For controllers that choose nodes themselves. Nodes that are not ready or are cordoned are no candidates, nor those that
+the class's allowedTopologies exclude."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _BAD_TAINTS = (names.UNREACHABLE_TAINT, names.NOT_READY_TAINT)
 
 
 class NodeCapacity(NamedTuple):
-    """What a node has free for a class: in all, and for one volume; held: what is promised there besides (bytes)."""
+    """Bytes of a node for a class: in all, and for one volume.
+
+    held: bytes of assumed claims."""
 
     free: int
     largest: int
@@ -36,7 +38,9 @@ class NodeCapacity(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """What a capacity object says. pair: a label that all of its nodes have, "" for none."""
+    """Content of a capacity object.
+
+    pair: a label that all of its nodes have, "" for none."""
 
     free: int
     largest: int
@@ -47,7 +51,7 @@ class _Said(NamedTuple):
 
 
 class Offers:
-    """Offers of nodes, out of the caches of both kinds and the promises that their numbers may not include."""
+    """Capacity of nodes, from the caches and the assumed claims."""
 
     def __init__(self, capacities: Cache[CSIStorageCapacity], nodes: Cache[Node], promises: Promises) -> None:
         self._capacities, self._nodes, self._promises = capacities, nodes, promises
@@ -58,12 +62,14 @@ class Offers:
         nodes.add_index(_BY_LABEL, lambda node: [f"{k}={v}" for k, v in node.metadata.labels.items()])
 
     def published(self, storage_class: str) -> list[CSIStorageCapacity]:
-        """All that is published for the class, of nodes that exist."""
+        """Return all capacity objects of the class for existing nodes."""
         found = self._capacities.by(_BY_CLASS, storage_class)
         return [obj for obj in found if obj.node_topology is not None and not is_template(obj)]
 
     def of(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> Iterator[NodeCapacity]:
-        """What each node that may be used has for the class. reach: only these nodes."""
+        """Return the capacity of each usable node for the class.
+
+        reach: only these nodes."""
         name = storage_class.metadata.name
         for published in self.published(name):
             said = self._read(published)
@@ -80,14 +86,14 @@ class Offers:
             self._said.pop(old.key, None)
 
     def _read(self, published: CSIStorageCapacity) -> _Said:
-        """Each object is read once: all of a class are asked for every claim."""
+        """Read an object once: all objects of a class are read for every claim."""
         known = self._said.get(published.key)
         if known is None:
             known = self._said[published.key] = _said(published)
         return known
 
     def room(self, storage_class: str, node: str) -> str:
-        """From which room of a node a class takes its volumes, "" where that is not known."""
+        """Return the pool of a class on a node, "" where that is not known."""
         found = self._nodes.get(node)
         labels = found.metadata.labels if found is not None else {}
         for pair in labels.items():
@@ -106,7 +112,9 @@ def _said(published: CSIStorageCapacity) -> _Said:
 
 
 def _room(published: CSIStorageCapacity) -> str:
-    """From which room its volumes are taken. A tier does not tell: what is promised there counts in all of them."""
+    """Return an object's pool.
+
+    A tier names none: a claim assumed there counts in all pools of the node."""
     labels = published.metadata.labels
     return "" if tier.is_tier(published) else labels.get(names.POOL_LABEL, published.storage_class_name)
 
@@ -121,14 +129,16 @@ def _joined(storage_class: str, key: str, value: str) -> str:
 
 
 def numbers(capacity: CSIStorageCapacity) -> tuple[int, int]:
-    """Free bytes in all and for one volume; what is not said is taken from the other, nothing at all is nothing."""
+    """Return free bytes in all and for one volume.
+
+    A missing number is taken from the other; without both, 0."""
     whole, largest = capacity.capacity, capacity.maximum_volume_size
     free = to_bytes(whole or largest or "0")
     return free, min(free, to_bytes(largest)) if largest else free
 
 
 def is_usable(node: Node) -> bool:
-    """Whether volumes may be sent there: it is ready, and not cordoned."""
+    """Return whether the node is ready and not cordoned."""
     return not node.spec.unschedulable and not any(t.key in _BAD_TAINTS for t in node.spec.taints)
 
 

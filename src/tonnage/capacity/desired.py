@@ -1,4 +1,4 @@
-"""A capacity object of this node as it should be, and what is written for that. Pure."""
+"""Desired state of one capacity object of this node. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from tonnage.claims.node_scope import CapacitySource, DriverInfo, NodeScope
 
 @dataclass(frozen=True)
 class Wish:
-    """One object as it should be. counted: up to which claim the numbers include promises; promised: what an object
-    must have counted at least; reason: why there is no room, "" for no such reason."""
+    """Desired capacity object.
+
+    counted: the observed claim version. promised: the version that an object must have observed at least. reason: why
+    the class cannot have volumes, or ""."""
 
     name: str
     source: CapacitySource
@@ -30,25 +32,25 @@ class Wish:
 
     @property
     def class_name(self) -> str:
-        """The name of its class."""
+        """Name of its class."""
         return self.storage_class.metadata.name
 
     def labels(self, scope: NodeScope) -> dict[str, str]:
-        """Whose it is, and of which pool."""
+        """Labels of the node and of the pool."""
         labels = {
             names.CAPACITY_DRIVER: self.driver.name,
             names.CAPACITY_MANAGED_BY: managed_by(scope.node),
             names.NODE_LABEL: scope.label,
         }
         pool = self.driver.pool(self.storage_class)
-        if pool and not self.reason:  # a class may name any text as its pool, and a label may not hold it
+        if pool and not self.reason:  # a class may name any text as its pool, and a label cannot hold it
             labels[names.POOL_LABEL] = names.label_value(pool)
             if pool == self.driver.default_pool and len(self.driver.pools) > 1:
                 labels[names.DEFAULT_POOL] = "true"
         return labels
 
     def annotations(self, room: PoolCapacity) -> dict[str, str | None]:
-        """What is noted on it when it tells of that room; None: not noted."""
+        """Annotations for that capacity; None: the annotation is removed."""
         return {
             names.OBSERVED_CLAIM_VERSION: str(self.counted),
             names.FORMER_KEYS[names.OBSERVED_CLAIM_VERSION]: None,
@@ -57,7 +59,7 @@ class Wish:
         }
 
     def body(self, scope: NodeScope, namespace: str, owner: OwnerReference) -> dict[str, Any]:
-        """The object, to be created."""
+        """Body of the object, to create it."""
         body: dict[str, Any] = {
             "metadata": {
                 "name": self.name,
@@ -75,7 +77,7 @@ class Wish:
         return body
 
     def patch(self, room: PoolCapacity) -> dict[str, Any]:
-        """What changes an object that is there so that it tells of that room."""
+        """Patch that makes an existing object publish that capacity."""
         return {
             "metadata": {"annotations": self.annotations(room)},
             "capacity": from_bytes(room.available),
@@ -83,19 +85,21 @@ class Wish:
         }
 
     def is_in_place(self, have: CSIStorageCapacity) -> bool:
-        """Whether an object can be made into this one: topology and class of one cannot be changed."""
+        """Return whether a patch suffices: topology and class cannot be changed."""
         labels = have.node_topology.match_labels if have.node_topology else None
         return labels == dict(self.driver.segment) and have.storage_class_name == self.class_name
 
     def is_lower(self, have: CSIStorageCapacity) -> bool:
-        """Whether less is to be told than the object tells; of inline volumes nothing at all is less than a number."""
+        """Return whether the desired numbers are lower than the object's.
+
+        No number for inline volumes is lower than any number."""
         available, maximum = numbers(have)
         told, wanted = inline(have), self.room.inline
         lowered = told is not None and (wanted is None or wanted < told)
         return self.room.available < available or less(self.room.maximum, maximum) or lowered
 
     def is_higher(self, have: CSIStorageCapacity) -> bool:
-        """Whether more is to be told than the object tells."""
+        """Return whether the desired numbers are higher than the object's."""
         available, maximum = numbers(have)
         risen = self.room.inline is not None and (inline(have) or 0) < self.room.inline
         return self.room.available > available or less(maximum, self.room.maximum) or risen

@@ -1,12 +1,12 @@
-"""What this node has promised: published room = really free - promised, with nothing counted twice. Sans-I/O.
+"""Ledger of a node's reservations: published = free - reserved. Sans-I/O.
 
-GetCapacity says what is free at some moment; claims come, volumes are made and go around that moment. The ledger keeps
-for each source (a class of a driver) the last reading, and for each claim where it stands. A volume is subtracted from
-a reading unless it surely was made before the reading began, so the numbers are never larger than the truth; the next
-reading makes them exact. Nothing here is stored: after a restart it is rebuilt from the claims of the node.
+GetCapacity reports what is free at one moment; claims and volumes come and go around it. For each source (a class of a
+driver), the ledger has the last GetCapacity result; for each claim, its stage. It subtracts a volume from a result
+unless the volume certainly existed before that call began. The numbers are therefore never too high, and the next
+result makes them exact. Nothing is stored: after a restart the ledger is rebuilt from the node's claims.
 
-Sources that draw on the same bytes share a room. All sizes are bytes. Order is told by a counter, not by time.
-"""
+Sources that use the same bytes have the same `room`. All sizes are bytes. A counter defines the order of events, not a
+clock."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ from enum import Enum
 from tonnage.claims.node_scope import CapacitySource
 
 REMEMBERED = 32
-"""Claims of a source whose sizes tell what is usually asked."""
+"""Number of recent claims of a source whose sizes define the usual request."""
 
 
 class Stage(Enum):
-    """Where a claim sent to this node stands."""
+    """Stage of a claim that has this node."""
 
-    OBSERVED = "observed"
-    """Sent here, counted, not yet allowed to take its room."""
-    RESERVED = "reserved"
-    """Its room is its own; CreateVolume may be called."""
+    SEEN = "seen"
+    """Observed and subtracted from published capacity; not reserved yet."""
+    BOOKED = "booked"
+    """Reserved: CreateVolume may be called."""
     CREATING = "creating"
     """CreateVolume was called and its outcome is not known."""
-    CREATED = "created"
-    """The volume is there; kept until readings include it."""
-    GUARDED = "guarded"
-    """The starvation guard reserves for it what the pool has and gets: counted, against all other claims."""
-    REJECTED = "rejected"
-    """No room, so that it is about to be sent back, or never to be served; not counted."""
+    MADE = "made"
+    """The volume exists; stays until GetCapacity results include it."""
+    KEPT = "kept"
+    """The starvation guard reserves free bytes for it against all others."""
+    REFUSED = "refused"
+    """Rejected: to be rescheduled, or never served; not subtracted."""
 
 
 @dataclass
 class ClaimReservation:
-    """One claim. attempt: how often it had been withdrawn when it came; seen: monotonic seconds."""
+    """Reservation of one claim.
+
+    attempt: its reschedules when it came. seen: monotonic seconds."""
 
     uid: str
     source: CapacitySource
@@ -53,8 +55,10 @@ class ClaimReservation:
 
 @dataclass(frozen=True)
 class Reading:
-    """Free bytes at tick `begun`, and the largest volume that could then be had (None: the driver does not say).
-    kept: bytes beside these that were free for inline volumes only, None where none are kept."""
+    """GetCapacity result: free bytes at tick `begun`, maximum volume size.
+
+    The maximum is None if the driver reports none. kept: more bytes that are free for inline volumes only, None without
+    inline capacity."""
 
     begun: int
     available: int
@@ -64,8 +68,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class PoolCapacity:
-    """What may be published for a source now. maximum: the largest volume, None where the driver does not say. inline:
-    bytes for inline volumes, None where none are kept for them: then they have what others have."""
+    """Capacity that may be published for a source now.
+
+    maximum: maximum volume size, None if the driver reports none. inline: inline capacity, None without: inline volumes
+    then use the pool's capacity."""
 
     available: int
     maximum: int | None
@@ -74,8 +80,9 @@ class PoolCapacity:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """Why claims were not booked: sizes of all that were asked of the source's room, what is free there for them, and
-    the largest single volume that could be had."""
+    """Insufficient storage for claims.
+
+    Sizes of all claims of the source's pool, the free bytes for them, and the maximum volume size."""
 
     source: CapacitySource
     sizes: tuple[int, ...]
@@ -89,13 +96,17 @@ def _nothing() -> None:
 
 @dataclass(eq=False)
 class Ledger:
-    """All promises and readings of a node. `changed` is called whenever published numbers may have changed."""
+    """All reservations and GetCapacity results of a node.
+
+    `changed` is called whenever published numbers may have changed."""
 
     changed: Callable[[], None] = _nothing
     counted: int = 0
-    """Highest resourceVersion of a claim seen: all numbers include its promise."""
+    """Highest resourceVersion of an observed claim."""
     promised: int = 0
-    """Highest resourceVersion with which a new promise came: what `tonnage.dev/observed-claim-version` must reach."""
+    """Highest resourceVersion of a claim with a new reservation.
+
+    Capacity objects must have an observed claim version of at least this."""
     _promises: dict[str, ClaimReservation] = field(default_factory=dict)
     _readings: dict[CapacitySource, Reading] = field(default_factory=dict)
     _asked: dict[CapacitySource, deque[int]] = field(default_factory=dict)
@@ -105,27 +116,29 @@ class Ledger:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many claims are at which stage, for people; may be asked in another thread."""
+        """Count claims by stage. May be called in another thread."""
         stages = [promise.stage for promise in list(self._promises.values())]
         return {stage.value: stages.count(stage) for stage in Stage}
 
     @property
     def unmade(self) -> Sequence[ClaimReservation]:
-        """Those of claims that have no volume yet; may be asked in another thread."""
-        return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.CREATED]
+        """Return claims without a volume. May be called in another thread."""
+        return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.MADE]
 
     def get(self, uid: str) -> ClaimReservation | None:
-        """The claim's promise, or None."""
+        """Return the claim's reservation, or None."""
         return self._promises.get(uid)
 
     def version(self, version: int) -> None:
-        """Note that a claim of that resourceVersion was seen. Call it before the claim's see()."""
+        """Record the observed resourceVersion of a claim. Call it before see()."""
         self.counted = max(self.counted, version)
 
     def see(
         self, uid: str, source: CapacitySource, size: int, *, attempt: str, version: int, now: float
     ) -> ClaimReservation:
-        """Count a claim that is sent here and has no volume. May be repeated: what is under way stays as it is."""
+        """Add a claim that has this node and no volume. Idempotent.
+
+        A claim under way stays as it is."""
         found = self._promises.get(uid)
         if found is not None and (found.stage is not Stage.REJECTED or found.attempt == attempt):
             return found
@@ -136,22 +149,24 @@ class Ledger:
         return promise
 
     def asked(self, source: CapacitySource) -> Sequence[int]:
-        """What the last claims of the source asked that got their room, in bytes."""
+        """Return sizes of the source's last claims that got a reservation, in bytes."""
         return self._asked.get(source, ())
 
     def forget(self, uid: str) -> None:
-        """The claim is no longer sent here, or gone. A volume under way or made stays counted until that is known."""
+        """Remove a claim that no longer has this node.
+
+        A volume that exists or is under way stays until its deletion is known."""
         promise = self._promises.get(uid)
         if promise is not None and promise.stage not in (Stage.CREATING, Stage.CREATED):
             del self._promises[uid]
             self.changed()
 
     def book(self, uids: Sequence[str]) -> Shortfall | None:
-        """Give all these claims their room, or none and say why not. Those already booked or further are left alone.
+        """Reserve all these claims, or none and return why.
 
-        Promises that are not booked yet do not stand in the way: who asks first gets it. A source that was never read
-        (its driver has no GetCapacity) refuses nothing; CreateVolume decides there.
-        """
+        Claims that are reserved or further are skipped. Claims that are only observed do not count: the first call
+        wins. A source without a GetCapacity result rejects nothing, since its driver may lack GetCapacity; CreateVolume
+        decides there."""
         asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
         for source in {p.source: None for p in asking}:
             if shortage := self._shortage(source, [p for p in asking if p.source.room == source.room]):
@@ -162,44 +177,48 @@ class Ledger:
         return None
 
     def lacks(self, uids: Iterable[str], coming: Iterable[tuple[CapacitySource, int]]) -> Shortfall | None:
-        """Why these claims and those that are yet to come could not be booked together; None when they could."""
+        """Return why these and the expected claims do not fit, None if they do.
+
+        coming: sources and sizes of expected claims."""
         asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
         asking += [ClaimReservation("", source, size, "", 0.0) for source, size in coming]
         found = (self._shortage(s, [p for p in asking if p.source.room == s.room]) for s in {p.source for p in asking})
         return next(filter(None, found), None)
 
     def refuse(self, uids: Iterable[str]) -> None:
-        """These claims will be sent back: stop counting those whose creation has not begun, and that are not kept."""
+        """Reject these claims: subtract them no longer.
+
+        Except those whose creation has begun, or under the starvation guard."""
         for uid in uids:
             promise = self._promises.get(uid)
             if promise is not None and promise.stage in (Stage.OBSERVED, Stage.RESERVED):
                 self._move(promise, Stage.REJECTED)
 
     def keep(self, uids: Iterable[str]) -> None:
-        """Keep room for these claims that have none. May be repeated."""
+        """Begin the starvation guard for these claims. Idempotent."""
         for uid in uids:
             promise = self._promises.get(uid)
             if promise is not None and promise.stage in (Stage.OBSERVED, Stage.REJECTED):
                 self._move(promise, Stage.GUARDED)
 
     def kept(self) -> set[str]:
-        """The claims for which room is kept."""
-        return {p.uid for p in self._promises.values() if p.stage is Stage.GUARDED}
+        """Return the claims under the starvation guard."""
+        return {p.uid for p in self._promises.values() if p.stage is Stage.KEPT}
 
     def release(self, uids: Iterable[str]) -> None:
-        """Keep room for these claims no more."""
+        """End the starvation guard for these claims."""
         for uid in uids:
             promise = self._promises.get(uid)
             if promise is not None and promise.stage is Stage.GUARDED:
                 self._move(promise, Stage.REJECTED)
 
     def start(self, uid: str) -> None:
-        """CreateVolume is about to be called."""
+        """Record that CreateVolume is about to be called."""
         if promise := self._promises.get(uid):
             self._move(promise, Stage.CREATING)
 
     def made(self, uid: str, size: int) -> None:
-        """CreateVolume succeeded with that size."""
+        """Record that CreateVolume succeeded with that size."""
         if promise := self._promises.get(uid):
             self._tick += 1
             promise.made = self._tick
@@ -207,37 +226,42 @@ class Ledger:
             self._move(promise, Stage.CREATED)
 
     def failed(self, uid: str, *, refused: bool = False) -> None:
-        """CreateVolume failed for good: nothing was made. The claim keeps its booking, so that it can be tried again,
-        unless the driver refused it: for want of room, or for what it asks."""
+        """Record that CreateVolume failed with a final error: no volume exists.
+
+        The claim keeps its reservation for a retry. refused: the driver rejected it, for insufficient storage or as
+        infeasible."""
         promise = self._promises.get(uid)
         if promise is not None and promise.stage is Stage.CREATING:
             self._move(promise, Stage.REJECTED if refused else Stage.RESERVED)
 
     def removed(self, uid: str) -> None:
-        """The claim's volume is gone, or turned out to be in the readings already: drop the promise."""
+        """Remove a reservation: the volume is gone, or all results include it."""
         if self._promises.pop(uid, None) is not None:
             self.changed()
 
     def creating(self, driver: str) -> bool:
-        """Whether a CreateVolume of the driver is under way."""
+        """Return whether a CreateVolume of the driver is under way."""
         return any(p.stage is Stage.CREATING and p.source.driver == driver for p in self._promises.values())
 
-    # Readings
+    # GetCapacity results
 
     def begin(self) -> int:
-        """GetCapacity is about to be called: returns what read() wants to know."""
+        """Begin a GetCapacity call; return the tick for read()."""
         self._tick += 1
         return self._tick
 
     def read(
         self, source: CapacitySource, begun: int, available: int, maximum: int | None, *, kept: int | None = None
     ) -> None:
-        """Take in GetCapacity's answer to a call that begun at begin(). kept: see Reading."""
+        """Store the result of a GetCapacity call that began at tick `begun`.
+
+        kept: as in Reading."""
         old = self._readings.get(source)
         unsure = sum(p.size for p in self._of(source.room) if _outstanding(p, begun))
         if old is not None and unsure:
-            # What we expect is exact unless somebody else used the disk. The answer may or may not include the
-            # volumes under way: while it agrees with what is expected either way, do not let it shake the numbers.
+            # The expected number is exact unless somebody else used the disk. The result may or may not include volumes
+            # under way: while it agrees with the expectation either way, use the expectation, so that published numbers
+            # do not flicker.
             expected = old.available - sum(p.size for p in self._of(source.room) if old.begun <= p.made < begun)
             if available <= expected <= available + unsure:
                 available = expected
@@ -246,22 +270,22 @@ class Ledger:
         self.changed()
 
     def unread(self, sources: Iterable[CapacitySource]) -> None:
-        """These sources are gone: forget their readings."""
+        """Forget the results of sources that are gone."""
         for source in sources:
             self._readings.pop(source, None)
 
     def shared_by(self, rooms: Iterable[str]) -> int:
-        """How many sources with a reading draw on these rooms."""
+        """Count sources with a result that use these pools."""
         wanted = set(rooms)
         return sum(source.room in wanted for source in self._readings)
 
     def free(self, source: CapacitySource) -> int | None:
-        """Bytes that were free at the last reading, whatever is promised; None before the first."""
+        """Free bytes of the last result, without subtracting reservations; None before it."""
         reading = self._readings.get(source)
         return reading.available if reading is not None else None
 
     def room(self, source: CapacitySource) -> PoolCapacity | None:
-        """What may be published for the source; None before its first reading."""
+        """Return what may be published for the source; None before its first result."""
         return self._room(source, self._of(source.room))
 
     def _room(self, source: CapacitySource, counted: Iterable[ClaimReservation]) -> PoolCapacity | None:
@@ -293,7 +317,7 @@ class Ledger:
         self.changed()
 
     def _absorb(self, room: str) -> None:
-        """Drop made volumes that every reading of the room includes."""
+        """Remove created volumes that every result of the pool includes."""
         begun = min((r.begun for s, r in self._readings.items() if s.room == room), default=0)
         for promise in self._of(room):
             if promise.stage is Stage.CREATED and promise.made < begun:
@@ -305,5 +329,5 @@ _HOLDING = (Stage.RESERVED, Stage.CREATING, Stage.CREATED, Stage.GUARDED)
 
 
 def _outstanding(promise: ClaimReservation, begun: int) -> bool:
-    """Whether a reading that began then may or may not include the volume."""
+    """Return whether it is unknown if a result that began then includes the volume."""
     return promise.stage is Stage.CREATING or promise.made >= begun

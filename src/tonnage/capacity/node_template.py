@@ -1,4 +1,4 @@
-"""Published capacity of nodes that do not exist yet: how such an object is recognized and read."""
+"""Capacity objects of template nodes: recognition and reading."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ MANAGED_BY = "tonnage-templates"
 
 @dataclass(frozen=True)
 class NodeTemplate:
-    """What a new node of a group has. group: "<label>=<value>" of its nodes. rooms: class -> its room."""
+    """Capacity of a new node of a node group.
+
+    group: "<label>=<value>" of its nodes. rooms: class -> capacity."""
 
     group: str
     rooms: Mapping[str, TemplateCapacity]
 
 
 def is_template(obj: CSIStorageCapacity) -> bool:
-    """Whether it speaks of nodes that do not exist, and of no others, and we made it."""
+    """Return whether the object is ours and selects template nodes only."""
     selected = obj.node_topology.match_labels if obj.node_topology is not None else {}
     ours = obj.metadata.labels.get(names.CAPACITY_MANAGED_BY) == MANAGED_BY
     return ours and selected.get(names.TEMPLATE_NODE) == "true"
 
 
 def groups_of(obj: CSIStorageCapacity) -> list[str]:
-    """The group of a template, nothing of any other object."""
+    """Return the node group of a template; none for any other object."""
     if not is_template(obj) or obj.node_topology is None:
         return []
     return [f"{key}={value}" for key, value in obj.node_topology.match_labels.items() if key != names.TEMPLATE_NODE]
 
 
 def without_nodes_since(obj: CSIStorageCapacity) -> float | None:
-    """Since when its group has no nodes, by the wall clock; None where it has some."""
+    """Return since when the node group has no nodes (wall clock), None if it has some."""
     try:
         return parse_rfc3339(obj.metadata.annotations.get(names.WITHOUT_NODES_SINCE, ""))
     except ValueError:
@@ -45,7 +47,7 @@ def without_nodes_since(obj: CSIStorageCapacity) -> float | None:
 
 
 def room_of(obj: CSIStorageCapacity) -> TemplateCapacity:
-    """How much it says there is."""
+    """Return the capacity in the object."""
     capacity, largest = numbers(obj)
     return TemplateCapacity(capacity, largest if largest is not None else capacity)
 

@@ -1,4 +1,4 @@
-"""What a CSIStorageCapacity of ours is called, what it says, and how two of them differ. Pure."""
+"""CSIStorageCapacity objects of ours: names, fields, differences. Pure."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from tonnage.errors import Invalid
 
 
 def object_name(driver: str, storage_class: str, node: str) -> str:
-    """Name of the capacity object of a driver's class on a node: always the same, so that none is made twice."""
+    """Return the object's name for a driver, class and node.
+
+    It is always the same, so no duplicate is created."""
     text = "\0".join((driver, storage_class, node))
     return f"csisc-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
 def managed_by(node: str) -> str:
-    """Value of the label that says whose agent writes the object."""
+    """Return the label value of objects that a node's agent writes."""
     return names.label_value(f"tonnage-{node}")
 
 
 def numbers(obj: CSIStorageCapacity) -> tuple[int, int | None]:
-    """What it says there is, and the largest volume (None: it does not say), in bytes."""
+    """Return capacity and maximum volume size in bytes (None: not published)."""
     maximum = None if obj.maximum_volume_size is None else to_bytes(obj.maximum_volume_size)
     return to_bytes(obj.capacity or "0"), maximum
 
 
 def counted(obj: CSIStorageCapacity) -> int:
-    """Up to which resourceVersion of a claim its numbers include promises."""
+    """Return the observed claim version."""
     return obj.counted or 0
 
 
 def reason(obj: CSIStorageCapacity) -> str:
-    """Why its driver cannot serve the class there, "" when it can."""
+    """Return why the driver cannot serve the class on the node, or ""."""
     return obj.metadata.annotations.get(names.REASON, "")
 
 
 def inline(obj: CSIStorageCapacity) -> int | None:
-    """Bytes that inline volumes can have of its pool, None where it does not say; below 0 for what is no number."""
+    """Return the inline capacity in bytes, None without; negative if invalid."""
     text = obj.metadata.annotations.get(names.INLINE_ROOM, "")
     try:
         return to_bytes(text) if text else None
@@ -47,14 +49,14 @@ def inline(obj: CSIStorageCapacity) -> int | None:
 
 
 def difference(before: CSIStorageCapacity, after: CSIStorageCapacity) -> str:
-    """What of ours differs, for people; "" for nothing."""
+    """Describe the difference in our fields for people; "" for none."""
     found = [
         f"{name} {now}, was {was}"
         for name, was, now in (
             ("capacity", before.capacity, after.capacity),
             ("maximumVolumeSize", before.maximum_volume_size, after.maximum_volume_size),
             ("note of what is counted", counted(before), counted(after)),
-            ("room for inline volumes", inline(before), inline(after)),
+            ("inline capacity", inline(before), inline(after)),
             ("reason", reason(before) or "none", reason(after) or "none"),
         )
         if was != now
@@ -67,15 +69,15 @@ def difference(before: CSIStorageCapacity, after: CSIStorageCapacity) -> str:
 
 
 def version(obj: CSIStorageCapacity) -> int:
-    """Its resourceVersion as a number: later ones of one object are larger."""
+    """Return its resourceVersion as a number: a later one of an object is higher."""
     return int(obj.metadata.resource_version or 0)
 
 
 def less(one: int | None, other: int | None) -> bool:
-    """Whether the first maximum allows less than the second; None allows everything."""
+    """Return whether the first maximum is lower; None has no limit."""
     return one is not None and (other is None or one < other)
 
 
 def least(one: int | None, other: int | None) -> int | None:
-    """The smaller one of two numbers; None where neither is said."""
+    """Return the lower number; None if both are None."""
     return min((m for m in (one, other) if m is not None), default=None)

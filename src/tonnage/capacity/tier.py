@@ -1,10 +1,10 @@
-"""Capacity in tiers: the arithmetic and the words that agents and the controller share. Pure.
+"""Capacity tiers: arithmetic and labels. Pure.
 
-kube-scheduler tests every capacity object for every node, so one object for each node costs it nodes times nodes. A
-node that has far more than is usually asked says so in a label instead, `tier.tonnage.dev/<class>=64Gi`, and one object
-for each class and tier selects all nodes with that label. A tier is a power of two, at most half of the largest volume
-that the node could make: after any one volume that the tier admits, it still holds. It goes down when less than twice
-its size is left and up when eight times is (what is then left is four times the new one), so labels are rarely written.
+kube-scheduler tests every capacity object for every node, so exact publishing costs it the square of the number of
+nodes. A node with much more capacity than the usual request has a label instead, `tier.tonnage.dev/<class>=64Gi`. One
+object for each class and tier selects all nodes with that label. A tier is a power of two, at most half of the node's
+maximum volume size: after any one volume that the tier admits, it is still true. It falls when the node has less than
+twice its size, and rises at eight times (the capacity is then four times the new tier), so labels are seldom written.
 """
 
 from __future__ import annotations
@@ -20,36 +20,39 @@ from tonnage.capacity.ledger import PoolCapacity
 from tonnage.errors import Invalid
 
 MODES = ("auto", "tiers", "exact")
-"""auto: tiers on clusters of more than AUTO_ABOVE nodes, which the controller counts."""
+"""How capacity is published.
+
+auto: tiers in clusters of more than AUTO_ABOVE nodes, which the controller counts."""
 AUTO_ABOVE = 100
 LOWEST = 1 << 30
-"""The least tier, in bytes."""
+"""Lowest tier, in bytes."""
 FAR = 2
-"""How many times what is usually asked a tier has to be."""
+"""Minimum ratio of a tier to the usual request."""
 BEYOND = 8
-"""A node of a tier has less than so many times its size, or it would be in the next."""
+"""Maximum ratio of a node's capacity to its tier; above, the tier rises."""
 
 
 def choose(largest: int, have: int, usual: int) -> int:
-    """The tier of a node whose largest volume would have so many bytes, 0 for none. have: the tier it is in, 0 for
-    none; usual: what is usually asked, in bytes."""
+    """Return the tier of a node in bytes, 0 for none.
+
+    largest: its maximum volume size in bytes. have: its current tier, 0 for none. usual: the usual request in bytes."""
     low, high = _power(largest // 4), _power(largest // 2)
     tier = min(max(have, low), high)
     return tier if tier >= max(LOWEST, FAR * usual) else 0
 
 
 def _power(number: int) -> int:
-    """The largest power of two that is not larger, 0 for none."""
+    """Return the largest power of two that is not larger, 0 for none."""
     return 1 << (number.bit_length() - 1) if number > 0 else 0
 
 
 def largest(room: PoolCapacity) -> int:
-    """The largest volume that fits, in bytes."""
+    """Return the maximum volume size, in bytes."""
     return room.available if room.maximum is None else min(room.available, room.maximum)
 
 
 def of_label(text: str) -> int:
-    """A tier as a label says it, in bytes; 0 for what is none of ours."""
+    """Return the tier of a label value, in bytes; 0 for an invalid one."""
     try:
         number = to_bytes(text) if text else 0
     except Invalid:
@@ -58,41 +61,46 @@ def of_label(text: str) -> int:
 
 
 def as_label(tier: int) -> str:
-    """A tier as the value of a label."""
+    """Return the label value of a tier."""
     return from_bytes(tier)
 
 
 def of_node(labels: Mapping[str, str], storage_class: str) -> int:
-    """The tier of a class that a node's labels tell, 0 for none."""
+    """Return a class's tier in a node's labels, 0 for none."""
     return of_label(labels.get(names.tier_label(storage_class), ""))
 
 
 def labels_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """Those of a node's labels that tell tiers."""
+    """Return a node's tier labels."""
     return {key: value for key, value in labels.items() if key.startswith(names.TIER_PREFIX)}
 
 
 def object_name(storage_class: str, tier: str) -> str:
-    """Name of the capacity object of a tier of a class, or of the class's notice (names.TIER_NOTICE)."""
+    """Return the name of the object of a tier, or of the class's notice.
+
+    tier: names.TIER_NOTICE for the notice."""
     return f"csisc-tier-{hashlib.sha256(f'{storage_class}/{tier}'.encode()).hexdigest()[:20]}"
 
 
 def is_tier(obj: CSIStorageCapacity) -> bool:
-    """Whether a capacity object speaks of a tier: of each of the nodes that it selects, not of all together."""
+    """Return whether a capacity object is a tier's.
+
+    It then describes each of the nodes that it selects, not all of them together."""
     return names.TIER in obj.metadata.labels
 
 
 @dataclass(frozen=True)
 class Notice:
-    """That tiers of a class are kept. exact_on: nodes that publish exactly if they can make a volume of exact_from
-    bytes."""
+    """Notice of a class: its tiers are in use.
+
+    exact_on: nodes that publish exactly if they can create a volume of exact_from bytes."""
 
     exact_from: int = 0
     exact_on: frozenset[str] = frozenset()
 
 
 def read_notice(obj: CSIStorageCapacity) -> Notice:
-    """What a class's notice says. What cannot be read asks for nothing."""
+    """Read a class's notice; an invalid request is ignored."""
     notes = obj.metadata.annotations
     try:
         size = to_bytes(names.annotation(notes, names.EXACT_CAPACITY_MIN) or "0")
@@ -102,7 +110,7 @@ def read_notice(obj: CSIStorageCapacity) -> Notice:
 
 
 def notes_of(notice: Notice) -> dict[str, str | None]:
-    """A notice as annotations; None takes one off."""
+    """Return a notice's annotations; None removes one."""
     asks = notice.exact_on and notice.exact_from
     return {
         names.EXACT_CAPACITY_MIN: from_bytes(notice.exact_from) if asks else None,
@@ -112,7 +120,7 @@ def notes_of(notice: Notice) -> dict[str, str | None]:
 
 
 def usual(sizes: Iterable[int]) -> int:
-    """What is usually asked: what nine of ten of these ask at most, in bytes; 0 for none."""
+    """Return the usual request in bytes: the 90th percentile of sizes, 0 for none."""
     ordered = sorted(sizes)
     return ordered[(len(ordered) - 1) * 9 // 10] if ordered else 0
 

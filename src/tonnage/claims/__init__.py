@@ -1,5 +1,4 @@
-"""From a claim to a CreateVolume request and a PersistentVolume, and the steps that bind them.
+"""Claims: CreateVolume requests, PVs, and the steps of binding.
 
-Called by the agent, the controller, the scheduler and the box. It reads claims, classes and pods, and writes single
-objects through a client that it is given.
-"""
+The agent, the controller, the scheduler and the box call it. It reads claims, classes and pods, and writes single
+objects through a given client."""

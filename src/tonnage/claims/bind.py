@@ -1,10 +1,8 @@
-"""The steps of binding a claim and a volume to one another: one file for the node's agent and for the binder.
+"""Binding of a claim and a PV, for the node agent and the binder.
 
-The writes are the PV controller's (pkg/controller/volume), in its order: claimRef of the volume, its phase, the
-claim's volumeName with bind-completed, the claim's status. Each is guarded by resourceVersion and left out when it is
-done already. When somebody else makes the same writes at the same moment, the one who comes second is refused, looks
-again, and finds its work done.
-"""
+The writes are the PV controller's (pkg/controller/volume), in its order: the PV's claimRef, its phase, the claim's
+volumeName with bind-completed, the claim's status. Each is guarded by resourceVersion and skipped if it is done. If
+somebody else makes the same writes, the second writer gets a conflict, reads again and finds them done."""
 
 from __future__ import annotations
 
@@ -29,13 +27,14 @@ _ATTEMPTS = 5
 async def bind(
     client: Client, claim: PersistentVolumeClaim, volume: PersistentVolume, *, clock: Clock | None = None
 ) -> tuple[PersistentVolumeClaim, PersistentVolume]:
-    """Bring both to Bound and return them as they then are. May be repeated at any time, also after a crash inside.
+    """Bind claim and PV; return both as they are then. Idempotent.
 
-    With a volume made for this claim (complete claimRef) these are 3 writes, else 4; none for what is done. claim and
-    volume may be stale. Raises Precondition when the two can no longer belong together (the volume has another claim,
-    the claim another volume, either is being deleted), ApiNotFound when one is gone, ApiConflict when one was made
-    anew under the same name or others kept changing it.
-    """
+    A retry after a crash at any point completes it. For a PV that was created for this claim (complete claimRef) it
+    makes 3 writes, else 4; none for what is done. claim and volume may be stale.
+
+    Raises: Precondition when the two cannot be bound (the PV has another claim, the claim another PV, one is being
+    deleted); ApiNotFound when one is gone; ApiConflict when one was created again under the same name or others kept
+    changing it."""
     volume = await change(client, VOLUMES, volume, lambda now: _claim_reference(now, claim))
     volume = await change(client, VOLUMES, volume, lambda now: _bound_phase(now, claim, clock), subresource="status")
     claim = await change(client, CLAIMS, claim, lambda now: _completion(now, volume))
@@ -44,7 +43,7 @@ async def bind(
 
 
 def is_complete(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    """Whether bind(claim, volume) has nothing left to do."""
+    """Return whether bind(claim, volume) has nothing left to do."""
     ref = volume.spec.claim_ref
     return (
         ref is not None
@@ -60,10 +59,9 @@ def is_complete(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
 async def set_phase(
     client: Client, volume: PersistentVolume, phase: str, message: str = "", *, clock: Clock | None = None
 ) -> PersistentVolume:
-    """Give the volume that phase unless it has it, in one write.
+    """Set the PV's phase in one write, if it differs. Idempotent.
 
-    May be repeated. Raises ApiNotFound, and ApiConflict when the volume has changed: the phase may be wrong for it now.
-    """
+    Raises: ApiNotFound; ApiConflict when the PV has changed: the phase may be wrong now."""
     if volume.status.phase == phase:
         return volume
     status = _phase(phase, clock) | {"message": message or None}
@@ -78,11 +76,12 @@ def _phase(phase: str, clock: Clock | None) -> dict[str, Any]:
 
 
 async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, subresource: str = "") -> T:
-    """Merge-patch obj by what patch(obj) says (None: nothing to do), for as long as it is the same object.
+    """Merge-patch obj by patch(obj), as long as it is the same object.
 
-    When obj was stale it is read again and patch asked again. Raises ApiNotFound, and ApiConflict when the object was
-    made anew (another uid) or changed under each of 5 attempts.
-    """
+    patch returns None for nothing to do. If obj was stale, it is read and patch is called again.
+
+    Raises: ApiNotFound; ApiConflict when the object was created again (another uid) or changed under each of 5
+    attempts."""
     meta = obj.metadata
     for attempt in range(_ATTEMPTS):
         body = patch(obj)
@@ -103,10 +102,9 @@ async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, sub
 def find_best(
     claim: PersistentVolumeClaim, candidates: Iterable[PersistentVolume], *, delayed: bool
 ) -> PersistentVolume | None:
-    """The volume that the claim shall have: one that is claimed for it and fits, else the smallest free one.
+    """Return the PV for a claim: one claimed for it, else the smallest.
 
-    A delayed claim gets only a volume claimed for it; free ones are the scheduler's to choose.
-    """
+    A late-binding claim gets only a PV claimed for it; the scheduler chooses among free ones."""
     best: tuple[int, str] | None = None
     found = None
     for volume in candidates:
@@ -128,7 +126,7 @@ def _claim_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> 
             return None
     _check_alive(volume, claim)
     body: dict[str, Any] = {"spec": {"claimRef": to_builtins(refer(CLAIMS, claim))}}
-    if ref is None:  # chosen by us, not by a person: whoever unbinds may clear it
+    if ref is None:  # set by us, not by a person: an unbind may clear it
         body["metadata"] = {"annotations": {names.BOUND_BY_CONTROLLER: "yes"}}
     return body
 
@@ -173,7 +171,7 @@ def _bound_status(claim: PersistentVolumeClaim, volume: PersistentVolume) -> dic
     status: dict[str, Any] = {}
     if now.access_modes != wanted.access_modes:
         status["accessModes"] = wanted.access_modes
-    if now.phase != "Bound":  # later the capacity is the resizer's to write
+    if now.phase != "Bound":  # later, the resizer writes the capacity
         status["phase"] = "Bound"
         if to_bytes(now.capacity.get("storage", "-1")) != capacity(volume):
             status["capacity"] = wanted.capacity

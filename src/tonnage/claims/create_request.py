@@ -1,7 +1,6 @@
-"""From a claim and its class to what CreateVolume is asked (as external-provisioner's). Pure but for secrets.
+"""CreateVolume request of a claim, as external-provisioner's.
 
-Everything that this agent does not do is refused here by name.
-"""
+Pure, except for secrets. What this agent does not support is rejected by name."""
 
 from __future__ import annotations
 
@@ -33,14 +32,14 @@ _OLD_SECRET_KEYS = frozenset(
 )
 _RESERVED = _SECRET_KEYS | _OLD_SECRET_KEYS | {names.CSI_FSTYPE}
 AGENT_KEYS = frozenset({names.ROLLBACK, names.ON_NODE_GONE})
-"""Class parameters that are not the driver's."""
+"""Class parameters that are for the agent, not for the driver."""
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _ANNOTATION = re.compile(r"pvc\.annotations\['([^']+)'\]")
 
 
 @dataclass(frozen=True)
 class SecretRef:
-    """A Secret by name."""
+    """Name and namespace of a Secret."""
 
     name: str
     namespace: str
@@ -48,7 +47,9 @@ class SecretRef:
 
 @dataclass(frozen=True)
 class ClaimRequest:
-    """One CreateVolume. name is also the PV's name; size in bytes; content: what it is filled from, None: empty."""
+    """One CreateVolume request.
+
+    name: also the PV's name. size: bytes. content: content source, None for an empty volume."""
 
     name: str
     size: int
@@ -64,7 +65,9 @@ class ClaimRequest:
 def plan(
     claim: PersistentVolumeClaim, storage_class: StorageClass, driver: DriverInfo, scope: NodeScope
 ) -> ClaimRequest:
-    """What to ask the driver for this claim, content apart. Raises Invalid saying what cannot be had."""
+    """Return the request for a claim, without its content source.
+
+    Raises: Invalid with what is not supported."""
     spec = claim.spec
     if spec.selector is not None:
         raise Invalid("claim Selector is not supported")
@@ -96,8 +99,9 @@ def plan(
 
 
 def parameters_of(storage_class: StorageClass) -> dict[str, str]:
-    """The class parameters that the driver gets. Raises Invalid for an unknown reserved key, or one that is ours and
-    says what it cannot."""
+    """Return the class parameters that the driver gets.
+
+    Raises: Invalid for an unknown reserved key or an invalid value of ours."""
     release_after(storage_class.parameters)
     result = {}
     for key, value in storage_class.parameters.items():
@@ -113,12 +117,14 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
 
 
 def capacity_parameters(storage_class: StorageClass) -> dict[str, str]:
-    """What GetCapacity gets: the raw parameters (5.8), but for those that are this agent's."""
+    """Return GetCapacity's parameters: the class's, without the agent's."""
     return {k: v for k, v in storage_class.parameters.items() if not k.startswith(names.PARAMETER_PREFIX)}
 
 
 def fstype_of(storage_class: StorageClass) -> str:
-    """The file system that the class names, "" for the driver's default. Raises Invalid when it names two."""
+    """Return the class's file system, "" for the driver's default.
+
+    Raises: Invalid when the class names two."""
     named = [v for k, v in storage_class.parameters.items() if k == names.CSI_FSTYPE or k.lower() == "fstype"]
     if len(named) > 1:
         raise Invalid(f'fstype specified in parameters with both "fstype" and "{names.CSI_FSTYPE}" keys')
@@ -128,11 +134,13 @@ def fstype_of(storage_class: StorageClass) -> str:
 def secret_of(
     parameters: Mapping[str, str], role: str, claim: PersistentVolumeClaim | None, volume: str
 ) -> SecretRef | None:
-    """The Secret that a class names for a role ("provisioner-", "node-stage-" ...), templates filled in; None: none.
+    """Return a class's Secret for a role, with templates filled in, or None.
 
-    claim None: it is gone, so only `${pv.name}` can be filled in. Raises Invalid.
-    """
-    if not any("ecret" in key for key in parameters):  # as nearly always
+    role: prefix such as "provisioner-" or "node-stage-". claim None: the claim is gone, so only `${pv.name}` can be
+    filled in.
+
+    Raises: Invalid."""
+    if not any("ecret" in key for key in parameters):  # the usual case
         return None
     name, namespace = _template(parameters, role, "name"), _template(parameters, role, "namespace")
     if not name and not namespace:
@@ -151,7 +159,7 @@ def secret_of(
 
 
 async def read_secret(client: Client, ref: SecretRef | None) -> dict[str, str]:
-    """The Secret's data as text. Raises ApiNotFound, Invalid."""
+    """Return the Secret's data as text. Raises ApiNotFound, Invalid."""
     if ref is None:
         return {}
     secret = await client.get(SECRETS, ref.name, ref.namespace)
@@ -201,7 +209,7 @@ def _capabilities(
 def _record(
     claim: PersistentVolumeClaim, storage_class: StorageClass, driver: DriverInfo, scope: NodeScope
 ) -> dict[str, str]:
-    """What our own driver keeps with the volume, so that a sweep can tell whose it is."""
+    """Return the parameters that our driver records, so that a sweep knows the claim."""
     if not driver.default_pool:
         return {}
     return {
@@ -215,11 +223,13 @@ def _record(
 
 
 def _topology(storage_class: StorageClass, driver: DriverInfo, scope: NodeScope) -> types.CsiTopologyRequirement | None:
-    """This node and no other: each node has its own agent, so there is no choice left (5.4, 5.7)."""
+    """Return the topology requirement: this node only.
+
+    Each node has its own agent, so there is no other choice."""
     if not driver.topology:
         return None
     if not driver.segment:
-        raise Invalid(f"driver {driver.name} has topology but told no segment for node {scope.node}")
+        raise Invalid(f"driver {driver.name} has topology but reported no segment for node {scope.node}")
     allowed = storage_class.allowed_topologies
     if allowed and not any(_within(driver.segment, term) for term in allowed):
         raise Invalid(
@@ -234,11 +244,11 @@ def _within(segment: Mapping[str, str], term: TopologyTerm) -> bool:
 
 
 def allowed_here(storage_class: StorageClass, driver: DriverInfo) -> bool:
-    """Whether the class allows volumes in the driver's segment."""
+    """Return whether the class allows volumes in the driver's segment."""
     return allowed_in(storage_class, driver.segment)
 
 
 def allowed_in(storage_class: StorageClass, segment: Mapping[str, str]) -> bool:
-    """Whether the class allows volumes in that segment."""
+    """Return whether the class allows volumes in that segment."""
     terms = storage_class.allowed_topologies
     return not terms or any(_within(segment, term) for term in terms)

@@ -1,4 +1,4 @@
-"""The Event on a claim whose data source belongs to an external populator."""
+"""Event on a claim whose data source belongs to an external populator."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ POPULATED = "Assuming an external populator will provision the volume"
 
 
 def leave_to_populator(events: EventRecorder, claim: PersistentVolumeClaim) -> None:
-    """Say once in a claim's life, in external-provisioner's words, that a volume populator provides its volume."""
+    """Emit once for a claim that an external populator provides its volume.
+
+    The text is external-provisioner's."""
     key = hashlib.sha256(f"{claim.metadata.uid}\0{POPULATED}".encode()).hexdigest()[:16]
     events.record(refer(CLAIMS, claim), NORMAL, "Provisioning", POPULATED, once=key)

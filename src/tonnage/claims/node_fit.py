@@ -1,4 +1,4 @@
-"""Which nodes a pod may be on by what is written on both: selectors, affinity, taints. Computes only."""
+"""Node fit of a pod by selectors, affinity and taints. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 
 
 class Suitability:
-    """Of one pod. Made once for each look at nodes."""
+    """Node fit of one pod. Make a new one for each list of nodes."""
 
     def __init__(self, pod: PodSpec) -> None:
         self._pod = pod
@@ -23,7 +23,7 @@ class Suitability:
         self._required = node_matcher(required) if required is not None else None
 
     def of(self, node: Node) -> tuple[bool, bool]:
-        """Whether the pod may come there, and whether one that is there may stay."""
+        """Return whether the pod fits the node, and whether it may stay if it is there."""
         labels, name = node.metadata.labels, node.metadata.name
         fits = self._pod.node_name in ("", name) and self._pod.node_selector.items() <= labels.items()
         if not fits or (self._required is not None and not self._required(labels, name)):

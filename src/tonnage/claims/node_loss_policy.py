@@ -1,4 +1,4 @@
-"""What a class says of its volumes when their node is gone: `keep`, or `release-after:<time>`."""
+"""Class parameter for lost nodes: `keep` or `release-after:<time>`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ _RELEASE = "release-after:"
 _TIME = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?")
 _UNITS = (86400, 3600, 60, 1)
 _SHORTEST = 60
-"""Seconds: a node that registers anew is gone for a moment."""
+"""Minimum seconds: a node that registers again is gone for a moment."""
 
 
 def release_after(parameters: Mapping[str, str]) -> float | None:
-    """Seconds after which the volumes of a gone node are released; None: never. Raises Invalid for another text."""
+    """Return seconds until volumes of a lost node are released; None: never.
+
+    Raises: Invalid for other text."""
     text = parameters.get(names.ON_NODE_GONE, KEEP)
     if text == KEEP:
         return None

@@ -1,4 +1,6 @@
-"""A node and its CSI drivers, as claims and reservations name them: plain data."""
+"""A node and its CSI drivers, as claims and reservations refer to them.
+
+Plain data."""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tonnage.csi.client.client import CsiClient
 
 @dataclass(frozen=True)
 class CapacitySource:
-    """What GetCapacity is asked about: a class of a driver; room names the bytes it shares with other sources."""
+    """A class of a driver, for GetCapacity.
+
+    room: identifies the bytes that sources share."""
 
     driver: str
     storage_class: str
@@ -24,13 +28,15 @@ class CapacitySource:
 
 
 PUBLISHED_AHEAD = frozenset({"static"})
-"""Kinds of pools whose volumes are disks of fixed sizes: they become PersistentVolumes before there is a claim."""
+"""Kinds of pools whose volumes are pre-provisioned: disks of fixed sizes."""
 
 
 @dataclass(frozen=True)
 class NodeScope:
-    """Whose agent this is. cluster_uid: uid of the namespace kube-system; former: uids that it had before its database
-    was lost. label: the value of `tonnage.dev/node`."""
+    """Node of an agent.
+
+    cluster_uid: uid of the namespace kube-system. former: uids that it had before the cluster's database was lost.
+    label: value of `tonnage.dev/node`."""
 
     node: str
     cluster_uid: str
@@ -38,7 +44,7 @@ class NodeScope:
 
     @property
     def label(self) -> str:
-        """Value of the label that claims, volumes and capacity objects of this node carry."""
+        """Label value of claims, PVs and capacity objects of this node."""
         return names.label_value(self.node)
 
     @property
@@ -47,18 +53,20 @@ class NodeScope:
         return f"{names.NODE_LABEL}={self.label}"
 
     def has_claim(self, claim: ObjectMeta) -> bool:
-        """Whether a claim is sent to this node; who sent it may not have labelled it."""
+        """Return whether a claim's selected-node is this node; it may lack our label."""
         return claim.annotations.get(names.SELECTED_NODE) == self.node
 
     def has_volume(self, volume: ObjectMeta) -> bool:
-        """Whether a PersistentVolume is this node's: its agent has labelled it when it made it."""
+        """Return whether a PV has this node's label, which its agent sets."""
         return volume.labels.get(names.NODE_LABEL) == self.label
 
 
 @dataclass(frozen=True)
 class DriverInfo:
-    """One driver and what it said of itself. default_pool: "" for drivers that do not name their pools. pools: name ->
-    kind, in the driver's order; empty for drivers that do not say. inline: those that keep room for inline volumes."""
+    """A driver and what it reported.
+
+    default_pool: "" for drivers without named pools. pools: name -> kind, in the driver's order; empty if not reported.
+    inline: pools with inline capacity."""
 
     client: CsiClient
     name: str
@@ -72,25 +80,25 @@ class DriverInfo:
 
     @property
     def topology(self) -> bool:
-        """Whether its volumes are bound to places."""
+        """Whether its volumes have a topology."""
         return types.VOLUME_ACCESSIBILITY_CONSTRAINTS in self.plugin
 
     @property
     def lists_capacity(self) -> bool:
-        """Whether it answers GetCapacity."""
+        """Whether it has GetCapacity."""
         return types.GET_CAPACITY in self.controller
 
     @property
     def lists_volumes(self) -> bool:
-        """Whether it answers ListVolumes."""
+        """Whether it has ListVolumes."""
         return types.LIST_VOLUMES in self.controller
 
     def reaches(self, volume: PersistentVolume) -> bool:
-        """Whether a PersistentVolume may tell of a volume that lies here (see reaches())."""
+        """Return whether a PV may be of a volume on this node (see reaches())."""
         return reaches(volume, self.segment)
 
     def pool(self, storage_class: StorageClass) -> str:
-        """Name of the pool that the class draws on; "" where pools have no names."""
+        """Return the pool of a class, "" for drivers without named pools."""
         if not self.default_pool or (named := storage_class.parameters.get("pool", "")):
             return named if self.default_pool else ""
         kind = _present(storage_class.parameters.get("kind", ""))
@@ -99,31 +107,33 @@ class DriverInfo:
         return next((name for name, its in self.pools.items() if _present(its) == kind), self.default_pool)
 
     def publishes_ahead(self, storage_class: StorageClass) -> bool:
-        """Whether volumes of the class are published before claims ask for them, so that none is made for a claim."""
+        """Return whether volumes of the class are pre-provisioned.
+
+        No volume is then created for a claim."""
         return self.pools.get(self.pool(storage_class), "") in PUBLISHED_AHEAD
 
     def source(self, storage_class: StorageClass) -> CapacitySource:
-        """The ledger's word for the class.
+        """Return the ledger's source of a class.
 
-        A driver that does not name its pools is taken as one room: counting a promise against a class that it does
-        not touch costs a moment of waiting, the contrary costs a failed volume.
-        """
+        A driver without named pools is one pool: a reservation that counts against the wrong class costs a short wait;
+        one that counts nowhere costs a failed volume."""
         pool = self.pool(storage_class)
         return CapacitySource(self.name, storage_class.metadata.name, f"pool/{pool}" if pool else f"driver/{self.name}")
 
 
 def _present(kind: str) -> str:
-    """The present name of a kind of pool, of which classes and older drivers may have the old one."""
+    """Return the current name of a kind of pool.
+
+    Classes and older drivers may have the old one."""
     return names.RENAMED_KINDS.get(kind, kind)
 
 
 def reaches(volume: PersistentVolume, segment: Mapping[str, str]) -> bool:
-    """Whether a PersistentVolume may tell of a volume in that place; segment: a driver's topology there.
+    """Return whether a PV may be of a volume in that segment.
 
-    A volume's name is made of its claim, so the same name, and the same handle, may be found on several nodes: where a
-    claim got its volume, and where one was made for it that came too late. What the affinity says in other words than
-    the driver's is not held against the volume: who asks would delete what lies here.
-    """
+    segment: a driver's topology. A volume's name comes from its claim, so several nodes may have volumes of the same
+    name and handle: where the claim got its volume, and where one was created too late. An affinity with other keys
+    than the driver's counts as reaching: callers delete what is not reached."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return True
@@ -134,11 +144,11 @@ def reaches(volume: PersistentVolume, segment: Mapping[str, str]) -> bool:
 
 
 def provisioner_of(claim: PersistentVolumeClaim) -> str:
-    """The driver that shall make the claim's volume, "" while nobody has said so."""
+    """Return the driver that shall provision the claim, "" while that is not set."""
     notes = claim.metadata.annotations
     return notes.get(names.STORAGE_PROVISIONER) or notes.get(names.BETA_STORAGE_PROVISIONER, "")
 
 
 def is_ephemeral(claim: PersistentVolumeClaim) -> bool:
-    """Whether the claim was made for a pod's ephemeral volume and goes with the pod."""
+    """Return whether the claim is ephemeral and is deleted with its pod."""
     return any(o.controller and o.kind == "Pod" and o.api_version == "v1" for o in claim.metadata.owner_references)

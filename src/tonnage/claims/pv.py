@@ -1,4 +1,6 @@
-"""The PersistentVolume that a made volume gets (as external-provisioner's), for its claim or ahead of any."""
+"""PV of a created volume, as external-provisioner's.
+
+For a claim, or pre-provisioned."""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def body(
     driver: DriverInfo,
     scope: NodeScope,
 ) -> dict[str, Any]:
-    """The object to POST: pinned to where the volume is, labelled for this node, claimed for the claim."""
+    """Return the PV to create: its node affinity, node label and claimRef."""
     policy = storage_class.reclaim_policy
     spec: dict[str, Any] = {
         **_of_class(made, storage_class, block=request.block),
@@ -52,8 +54,8 @@ def body(
         },
     }
     if not (is_ephemeral(claim) and policy == "Delete"):
-        # Without it, a volume whose PV a person deletes before its claim is known to nobody. That of an ephemeral
-        # claim tells by its own record that it may go, so the sweep finds it and a write is saved.
+        # Without it, a volume whose PV a person deletes before its claim is known to no object. An ephemeral claim's
+        # volume has a record that allows deletion, so the sweep finds it and a write is saved.
         metadata["finalizers"] = [names.PROVISIONER_FINALIZER]
     return {"metadata": metadata, "spec": spec}
 
@@ -68,11 +70,11 @@ def ahead(
     fstype: str,
     block: bool,
 ) -> dict[str, Any]:
-    """The object to POST for a disk that no claim has asked for yet: as above, but for everybody to claim.
+    """Return the pre-provisioned PV of a disk: as body(), without claimRef.
 
-    ReadWriteOnce only: the API server allows ReadWriteOncePod beside no other mode. Raises Invalid for secrets that
-    are named after a claim.
-    """
+    ReadWriteOnce only: the API server rejects ReadWriteOncePod together with other modes.
+
+    Raises: Invalid for secrets that are named after a claim."""
     source: dict[str, Any] = {
         "driver": driver.name,
         "volumeHandle": made.id,
@@ -126,7 +128,7 @@ def _source(
 
 
 def check_secrets(storage_class: StorageClass) -> None:
-    """Raises Invalid for a class whose secrets are named after a claim, so that ahead() cannot name them."""
+    """Raise Invalid if the class's secrets are named after a claim."""
     _secrets(storage_class, None, "any")
 
 

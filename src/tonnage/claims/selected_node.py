@@ -1,4 +1,4 @@
-"""Sending a claim to a node: the patch that the scheduler too would write, in one request."""
+"""Patch of a claim's selected-node, as the scheduler writes it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from tonnage.kube.client import Client
 async def send(
     client: Client, claim: PersistentVolumeClaim, node: str, storage_class: StorageClass
 ) -> PersistentVolumeClaim:
-    """Write selected-node, the node's label and the provisioner on the claim; returns it as it then is.
+    """Write selected-node, node label and provisioner; return the claim.
 
-    Raises ApiConflict when the claim has changed since it was read, ApiNotFound when it is gone.
-    """
+    Raises: ApiConflict when the claim has changed since it was read, ApiNotFound when it is gone."""
     provisioner = storage_class.provisioner
     body = {
         "metadata": {
@@ -33,16 +32,21 @@ async def send(
 
 
 def withdrawals(claim: PersistentVolumeClaim) -> int:
-    """How often nodes have sent the claim back; 0 for what is no such count, since anybody may write there."""
-    return whole(names.annotation(claim.metadata.annotations, names.RESCHEDULES), digits=9) or 0
+    """Return the claim's number of reschedules; 0 for an invalid one.
+
+    Anybody may write that annotation."""
+    text = claim.metadata.annotations.get(names.WITHDRAWN, "0")
+    return whole(text, digits=9) or 0
 
 
 def pause(claim: PersistentVolumeClaim, first: float = 0.5, longest: float = 60.0) -> float:
-    """Seconds to wait before the claim is sent again: none at first, then doubling with each withdrawal."""
+    """Return seconds to wait before selecting a node again.
+
+    None at first, then doubling with each reschedule."""
     count = withdrawals(claim)
     return min(longest, first * 2 ** min(count - 1, 20)) if count > 0 else 0.0
 
 
 def is_sent(claim: PersistentVolumeClaim) -> bool:
-    """Whether some node has the claim."""
+    """Return whether the claim has a selected node."""
     return names.SELECTED_NODE in claim.metadata.annotations

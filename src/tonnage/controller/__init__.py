@@ -1,5 +1,4 @@
-"""`tonnage controller`: what needs one view of the cluster, under leader election.
+"""`tonnage controller`: controllers with a view of the whole cluster.
 
-Called by its verb and by the box. It writes claims, nodes, Events and capacity objects through the API; it never
-touches a disk.
-"""
+The verb and the box call it, under leader election. It writes claims, nodes, Events and capacity objects through the
+API; it never touches a disk."""

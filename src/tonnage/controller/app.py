@@ -1,7 +1,7 @@
-"""`tonnage controller`: the few duties of a cluster that no node can have. Several run, one works; composition only.
+"""`tonnage controller`: controllers that no node agent can run.
 
-Nobody waits for it: without it volumes are made all the same, if every agent watches all claims (claim_scope.py).
-"""
+Composition only. Several replicas run, the leader works. Without it, volumes are still provisioned if every agent
+watches all claims."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tonnage.observe import metrics
 from tonnage.observe.exporter import Address
 
 WAITING_PODS = "status.phase=Pending"
-"""Pods that are watched: those that have not started. On a large cluster they are few."""
+"""Watched pods: those that have not started, few even in a large cluster."""
 
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: the CSI drivers that our
-    agents serve -> their topology key. capacity: how room is published, one of tier.MODES. metrics: where to serve
-    them, None for nowhere. evict_unfit: whether pods that say so are evicted where their inline volume does not fit.
-    templates: what nodes to come will have; of groups by group_labels it is learned."""
+    """identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: CSI drivers of our
+    agents -> their topology key. capacity: how capacity is published, exact or in tiers. metrics: address of the
+    metrics, None for none. evict_unfit: whether pods that opt in are evicted if their inline volume does not fit.
+    templates: capacity of template nodes. group_labels: labels of node groups whose template capacity is learned."""
 
     identity: str
     namespace: str = names.SYSTEM_NAMESPACE
@@ -53,7 +53,7 @@ class ControllerConfig:
 
 
 class ControllerProcess(ElectedProcess):
-    """See ElectedProcess. client: to the API server."""
+    """As ElectedProcess. client: of the API server."""
 
     def __init__(self, config: ControllerConfig, client: Client, *, clock: Clock | None = None) -> None:
         self.config = config

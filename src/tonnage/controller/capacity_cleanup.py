@@ -1,8 +1,7 @@
-"""Removes capacity objects of nodes that are gone, where nobody else does.
+"""Removal of capacity objects of deleted nodes.
 
-An agent makes its objects dependents of its Node, so Kubernetes' garbage collector removes them with it. Left are those
-whose ownerReference somebody took off: no agent is there to put that right, and they would stay for ever.
-"""
+An agent makes the Node the owner of its objects, so garbage collection removes them with it. Objects without that
+ownerReference, which somebody removed, would stay forever: no agent repairs them. This controller deletes them."""
 
 from __future__ import annotations
 
@@ -24,7 +23,9 @@ _MANAGED_BY = "tonnage-"
 
 
 class GoneCapacity:
-    """The loop over capacity objects that our agents made. Keys are theirs. namespace: where they lie."""
+    """Loop over capacity objects of our agents, by key.
+
+    namespace: of the objects."""
 
     def __init__(self, client: Client, informers: Informers, *, drivers: Collection[str], namespace: str) -> None:
         self._client, self._namespace, self._drivers = client, namespace, frozenset(drivers)
@@ -40,14 +41,14 @@ class GoneCapacity:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Remove one object, if its node is gone. May be repeated. Raises ApiError."""
+        """Remove an object whose node is deleted. Idempotent. Raises ApiError."""
         capacity = self._capacities.get(key)
         if capacity is None or not self._is_left(capacity) or _is_among(self._nodes, capacity):
             return
         found = await self._client.list(NODES, tolerant=True)
-        if _is_among(found.items, capacity) or _is_among(found.unreadable, capacity):  # a node that has just come
+        if _is_among(found.items, capacity) or _is_among(found.unreadable, capacity):  # a new node
             return
-        if any(not node.metadata.name for node in found.unreadable):  # it may be that one
+        if any(not node.metadata.name for node in found.unreadable):  # it may be that node
             return
         meta = capacity.metadata
         try:
@@ -56,10 +57,10 @@ class GoneCapacity:
             )
         except (ApiNotFound, ApiConflict):
             return
-        log.info("capacity of a gone node removed name=%s node=%s", meta.name, _node_of(capacity))
+        log.info("capacity object of a deleted node removed name=%s node=%s", meta.name, _node_of(capacity))
 
     def _is_left(self, capacity: CSIStorageCapacity) -> bool:
-        """Whether an agent of ours made it, and no Node owns it."""
+        """Return whether an agent of ours created it, and no Node owns it."""
         meta = capacity.metadata
         ours = meta.labels.get(names.CAPACITY_DRIVER) in self._drivers and meta.namespace == self._namespace
         managed = meta.labels.get(names.CAPACITY_MANAGED_BY, "").startswith(_MANAGED_BY)
@@ -70,7 +71,7 @@ class GoneCapacity:
         return (new.key,) if new is not None and self._is_left(new) else ()
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
-        """Only its going."""
+        """Handle deleted nodes only."""
         if new is not None or old is None:
             return ()
         return [c.key for c in self._capacities.by(_BY_NODE, names.label_value(old.metadata.name))]

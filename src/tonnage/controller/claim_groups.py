@@ -1,11 +1,10 @@
-"""Writes on the claims of a pod which of them belong together: `tonnage.dev/claim-group`, the names of the others.
+"""Claim groups: writes the claim-group annotation on a pod's claims.
 
-For plain claims only: an ephemeral one tells its pod, and the agent asks that. A node then makes all of a pod's volumes
-or none (siblings.py). Noted are claims of late-binding classes of ours that have no volume yet and share a pod that has
-not started; the note stays while one of them still waits, and goes with the last one's binding, or with the pod. One
-that is bound stays in the group only if it was bound for this very pod: what an earlier pod wrote must not be given
-back because a newer claim finds no room.
-"""
+It holds the names of the other claims. For plain claims only: an ephemeral claim names its pod, and the agent reads
+that. With it, a node creates all of a pod's volumes or none. It is written on late-binding claims of our drivers that
+have no volume yet and share a pod that has not started. It stays while one of them waits, and is removed when the last
+is bound or the pod is gone. A bound claim stays in the group only if it was bound for this pod: data of an earlier pod
+must not be rolled back when a newer claim does not fit."""
 
 from __future__ import annotations
 
@@ -25,7 +24,9 @@ from tonnage.kube.informer import Informers
 
 
 class Together:
-    """The loop over claims. provisioners: whose claims are noted. pod_fields narrows the watch of pods."""
+    """Loop over claims.
+
+    provisioners: of the claims. pod_fields: narrows the watch of pods."""
 
     def __init__(
         self, client: Client, informers: Informers, *, provisioners: Collection[str], pod_fields: str = ""
@@ -46,7 +47,7 @@ class Together:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Bring one claim's note up to date. May be repeated. Raises ApiError."""
+        """Update one claim's annotation. Idempotent. Raises ApiError."""
         claim = self._claims.get(key)
         if claim is None or not self._is_of_interest(claim):
             return
@@ -57,13 +58,14 @@ class Together:
         notes = {names.CLAIM_GROUP: wanted or None, **names.former(meta.annotations, names.CLAIM_GROUP)}
         body = {"metadata": {"annotations": notes}}
         try:
-            # Without resourceVersion: the scheduler writes on the claim at this moment, and one of us would fail.
+            # Without resourceVersion: the scheduler writes the claim at this moment, and one of us would get a
+            # conflict.
             await self._client.patch(CLAIMS, meta.name, body, meta.namespace, uid=meta.uid)
-        except (ApiNotFound, ApiConflict):  # gone, or made anew
+        except (ApiNotFound, ApiConflict):  # gone, or created again
             return
 
     def _is_of_interest(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether it may get a note, or has one."""
+        """Return whether the claim may get the annotation, or has it."""
         if claim.metadata.deleting:
             return False
         return bool(names.annotation(claim.metadata.annotations, names.CLAIM_GROUP)) or self._is_ours(claim)
@@ -74,7 +76,7 @@ class Together:
         return known and not claim.metadata.controller_uid() and not claim.metadata.deleting
 
     def _others(self, claim: PersistentVolumeClaim) -> set[str]:
-        """Names of the claims that this one belongs with."""
+        """Return the names of the other claims of its group."""
         if not self._is_ours(claim):
             return set()
         found: set[str] = set()
@@ -84,7 +86,7 @@ class Together:
         return found
 
     def _group(self, claim: PersistentVolumeClaim, pod: Pod) -> set[str]:
-        """The claims of a pod that go together, if the given one is among them and one still waits; else none."""
+        """Return a pod's claim group, if the claim is in it and one of them waits."""
         there = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
         ours = {c.metadata.name: c for c in there if c is not None and self._is_ours(c)}
         waiting = {name for name, c in ours.items() if not _has_volume(c)}
@@ -99,8 +101,10 @@ class Together:
         waiting: set[str],
         ours: dict[str, PersistentVolumeClaim],
     ) -> bool:
-        """Whether a bound claim got its volume together with those that wait, for this pod: then nobody has used it."""
-        noted = waiting & set(names.annotation(claim.metadata.annotations, names.CLAIM_GROUP).split(","))
+        """Return whether a bound claim was provisioned for this pod.
+
+        No pod has used it then."""
+        noted = waiting & set(claim.metadata.annotations.get(names.WITH, "").split(","))
         volume = self._volumes.get(claim.spec.volume_name)
         if not noted or volume is None:
             return False
@@ -108,10 +112,10 @@ class Together:
         before = [pod.metadata, *(ours[name].metadata for name in noted)]
         return all((meta.creation_timestamp or "~") <= made for meta in before)
 
-    # What happens
+    # Events
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
-        """Its coming and going, and its volume; what others write on it is not of interest."""
+        """Handle claims that come, go or get a volume; ignore other changes."""
         if old is not None and new is not None and _shape(old) == _shape(new):
             return ()
         claim = new or old
@@ -123,7 +127,7 @@ class Together:
         return keys if len(keys) > 1 or noted else ()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
-        """Its coming, its start and its end; the volumes of a pod never change."""
+        """Handle pods that come, start or end; a pod's volumes never change."""
         if old is not None and new is not None and _is_waiting(old) == _is_waiting(new):
             return ()
         pod = new or old
@@ -132,7 +136,7 @@ class Together:
         return keys if len(keys) > 1 else ()
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
-        """A class that was not known when its claims were seen."""
+        """Handle a class that was not known when its claims came."""
         if new is None or old is not None:
             return ()
         waiting = self._claims.by(CLAIMS_UNBOUND, new.metadata.name)
@@ -140,7 +144,7 @@ class Together:
 
 
 def _plain(pod: Pod) -> list[str]:
-    """Keys of the claims that the pod names (not of its ephemeral volumes)."""
+    """Return keys of the claims that the pod names, without ephemeral ones."""
     sources = (volume.persistent_volume_claim for volume in pod.spec.volumes)
     return [f"{pod.metadata.namespace}/{source.claim_name}" for source in sources if source is not None]
 
@@ -150,7 +154,9 @@ def _is_waiting(pod: Pod) -> bool:
 
 
 def _has_volume(claim: PersistentVolumeClaim) -> bool:
-    """Bound altogether: while others still write its binding, a note more or less would only be in their way."""
+    """Return whether the claim is fully bound.
+
+    Another write during the binding would only cause conflicts."""
     return bool(claim.spec.volume_name) and claim.status.phase == "Bound"
 
 

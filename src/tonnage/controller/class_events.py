@@ -1,10 +1,8 @@
-"""Says on a claim, and on the pods that wait for it, what is wrong with its class: kube-scheduler says of any class
-whose capacity is 0 that there is not enough free storage.
+"""Events for invalid StorageClasses, on claims and on waiting pods.
 
-Nodes publish the fault of a class with its capacity. It is the class's fault where every node publishes one. Claims of
-classes that bind at once are the immediate controller's. Watched: capacities, classes, claims, pods (to be found, their
-changes are ignored).
-"""
+kube-scheduler reports only insufficient storage for a class of capacity 0. Nodes publish the error of a class with its
+capacity; it is the class's error if every node publishes one. The immediate controller handles claims with immediate
+binding. Watched: capacity objects, classes, claims, and pods (for lookups; their changes are ignored)."""
 
 from __future__ import annotations
 
@@ -32,15 +30,17 @@ _MOST_FAULTS = 3
 
 
 class ClassEventKey(NamedTuple):
-    """A claim, or the waiting claims of a class."""
+    """A claim, or all waiting claims of a class."""
 
     what: str
     key: str
 
 
 class ClassNotices:
-    """provisioners: only claims of these (none: of all). pod_fields narrows the watch of pods. seeing: schedulers that
-    say the fault on the pod themselves."""
+    """Emits class errors.
+
+    provisioners: of the claims; empty: all. pod_fields: narrows the watch of pods. seeing: schedulers that report the
+    error on the pod themselves."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ClassNotices:
         self._classes, self._pods = classes.cache, pods.cache
         self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
         self._controller: Controller[ClassEventKey] = Controller("class_notices", self.reconcile)
-        self._controller.watch(classes, lambda old, new: ())  # nothing is published for a class before it is there
+        self._controller.watch(classes, lambda old, new: ())  # nothing is published for a class that does not exist
         self._controller.watch(pods, lambda old, new: ())
         self._controller.watch(capacities, self._capacity_changed)
         self._controller.watch(claim_informer, self._claim_changed)
@@ -71,7 +71,7 @@ class ClassNotices:
         await self._controller.run()
 
     async def reconcile(self, key: ClassEventKey) -> None:
-        """Say once what is wrong with a claim's class. May be repeated."""
+        """Emit once what is wrong with a claim's class. Idempotent."""
         if key.what == CLASS:
             for waiting in self._claims.by(CLAIMS_UNBOUND, key.key):
                 self._controller.enqueue(ClassEventKey(CLAIM, waiting.key))
@@ -96,13 +96,13 @@ class ClassNotices:
         return not self._provisioners or storage_class.provisioner in self._provisioners
 
     def _fault(self, storage_class: str) -> str:
-        """What every node says is wrong with the class, "" where one can serve it."""
+        """Return the error that every node publishes for the class, "" if one can serve it."""
         return "; ".join(published_faults(self._capacities.by(_BY_CLASS, storage_class))[:_MOST_FAULTS])
 
     def _capacity_changed(
         self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None
     ) -> Iterable[ClassEventKey]:
-        """The last node without a fault may be gone, too."""
+        """Handle capacity objects: the last node without an error may be gone, too."""
         changed = new or old
         assert changed is not None
         if old is not None and new is not None and reason(old) == reason(new):
@@ -112,7 +112,7 @@ class ClassNotices:
     def _claim_changed(
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
     ) -> Iterable[ClassEventKey]:
-        """A claim is looked at when it comes; later its class's capacity tells of changes."""
+        """Handle new claims; later changes come from capacity objects."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._waits.over(old.metadata.uid)
         if new is None or new.spec.volume_name or (old is not None and old.metadata.uid == new.metadata.uid):

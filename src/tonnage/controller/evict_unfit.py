@@ -1,17 +1,16 @@
-"""Pods whose inline volume does not fit where they were sent: evicted, so that what made them makes others elsewhere.
+"""Eviction of pods whose inline volume does not fit their node.
 
-Kubernetes' scheduler does not look at room for inline volumes, and the kubelet of the chosen node tries for ever. The
-node's agent says on the pod that the volume does not fit (an Event, names.UNFIT); this evicts the pod through the
-eviction API. Only pods that have not started, that say so (or whose namespace does, label names.EVICT_UNFIT), and that
-a controller will replace somewhere: neither a DaemonSet, whose pods come back to their node, nor a Node.
+kube-scheduler ignores the capacity for inline volumes, and the kubelet of the chosen node retries forever. The node's
+agent emits an Event on the pod (names.UNFIT); this controller evicts the pod through the eviction API. It evicts only
+pods that have not started, that opt in by the label names.EVICT_UNFIT or whose namespace does, and whose owner creates
+another pod that may run elsewhere. That excludes a DaemonSet, whose pods return to their node, and a Node.
 
-An agent's word is not trusted further than its node: the Event must be of the agent of the node where the pod is, which
-the policy tonnage-agent holds it to, and all else is read live from the pod.
+An agent is trusted for its own node only: the Event must come from the agent of the pod's node, which the policy
+tonnage-agent enforces. All else is read live from the pod.
 
-An owner loses its first pod at once, and each later one after a pause that doubles. The count is the Event on the owner
-that tells of it, written before the pod is evicted: a new leader goes on with the same pace, and who cannot write it
-evicts nothing. It starts anew when nothing happened for an hour.
-"""
+An owner's first pod is evicted at once, each later one after a back-off that doubles. The count is in the Event on the
+owner, which is written before the eviction: a new leader continues with the same back-off, and without that write no
+pod is evicted. After an hour without an eviction the count restarts."""
 
 from __future__ import annotations
 
@@ -31,17 +30,19 @@ from tonnage.kube.events import WARNING, EventRecorder
 from tonnage.kube.informer import Informers
 
 REASON = "PodsEvicted"
-"""Of the Event on an owner."""
+"""Reason of the Event on an owner."""
 FIRST, LONGEST = 10.0, 1800.0
-"""Seconds between the first two evictions of an owner's pods, and at most."""
+"""Seconds between the first two evictions of an owner's pods, and maximum."""
 FORGOTTEN = 3600.0
-"""Seconds without any after which an owner begins anew."""
+"""Seconds without an eviction after which an owner's count restarts."""
 _BACK_HERE = ("DaemonSet", "Node")
 _SELF = "tonnage-controller"
 
 
 class UnfitPods:
-    """Evicts them. Keys are the agents' Events. drivers: whose inline volumes count (none: of all)."""
+    """Evicts pods whose inline volume does not fit.
+
+    Keys are the agents' Events. drivers: of the inline volumes; empty: all."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class UnfitPods:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Evict the pod that an Event tells of, or say when it may be. May be repeated."""
+        """Evict the pod of an Event, or return seconds to wait. Idempotent."""
         event = self._told.get(key)
         pod = await self._pod(event) if event is not None else None
         owner = _owner(pod) if pod is not None else None
@@ -76,17 +77,17 @@ class UnfitPods:
         try:
             await self._count(pod, owner, last)
         except (ApiConflict, ApiAlreadyExists):
-            return 0.0  # another pod of the owner was faster: look again
+            return 0.0  # another pod of the owner was first: check again
         try:
             await self._evict(pod)
         except (ApiConflict, ApiNotFound):
-            return pause(1)  # it has changed since: if it still does not fit, it has its turn
+            return pause(1)  # changed since it was read: check again after the back-off
         text = f"evicted from node {pod.spec.node_name}, where its inline volume does not fit: "
         self._events.warning(refer(PODS, pod), "UnfitPodEvicted", f"{text}{owner.kind} {owner.name} makes another")
         return None
 
     async def _pod(self, event: Event) -> Pod | None:
-        """The pod, live, if it still is as the event tells."""
+        """Return the pod of an Event by a live read, if it still matches."""
         about = event.involved_object
         try:
             pod = await self._client.get(PODS, about.name, about.namespace)
@@ -101,17 +102,17 @@ class UnfitPods:
         return bool(drivers & self._drivers if self._drivers else drivers)
 
     async def _is_wanted(self, pod: Pod) -> bool:
-        """Whether pod or namespace say so; the pod's word counts first."""
+        """Return whether the pod, or else its namespace, opts in."""
         own = pod.metadata.labels.get(names.EVICT_UNFIT)
         if own is not None:
             return own == "true"
         namespace = await self._client.get(NAMESPACES, pod.metadata.namespace)
         return namespace.metadata.labels.get(names.EVICT_UNFIT) == "true"
 
-    # The pace
+    # Back-off
 
     async def _last(self, pod: Pod, owner: OwnerReference) -> tuple[Event | None, float]:
-        """The owner's Event, and the seconds until it may lose another pod."""
+        """Return the owner's Event, and seconds until its next eviction."""
         try:
             found = await self._client.get(EVENTS, _event_name(owner), pod.metadata.namespace)
         except ApiNotFound:
@@ -120,14 +121,18 @@ class UnfitPods:
         return found, max(0.0, pause(found.count) - since) if since < FORGOTTEN else 0.0
 
     def _since(self, found: Event) -> float:
-        """Seconds since the owner lost a pod. Without a time it is somebody else's Event, and says nothing."""
+        """Return seconds since the owner's last eviction.
+
+        An Event without a time is not ours and does not count."""
         try:
             return self._clock.time() - parse_rfc3339(found.last_timestamp or "")
         except ValueError:
             return FORGOTTEN
 
     async def _count(self, pod: Pod, owner: OwnerReference, found: Event | None) -> None:
-        """Count one more. Raises ApiConflict, ApiAlreadyExists when another was faster."""
+        """Increment the owner's count.
+
+        Raises: ApiConflict, ApiAlreadyExists if another replica was first."""
         now = self._clock.time()
         stale = found is None or self._since(found) >= FORGOTTEN
         count = 1 if found is None or stale else found.count + 1
@@ -157,7 +162,9 @@ class UnfitPods:
         await self._client.create(EVENTS, body, namespace)
 
     async def _evict(self, pod: Pod) -> None:
-        """As long as it is the pod that was looked at: one that starts meanwhile has its volume."""
+        """Evict the pod that was read.
+
+        One that started meanwhile has its volume and is not evicted."""
         meta = pod.metadata
         preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = {
@@ -170,17 +177,19 @@ class UnfitPods:
 
 
 def pause(count: int) -> float:
-    """Seconds from so many evictions of an owner's pods to the next one."""
+    """Return seconds between eviction number `count` and the next."""
     return min(LONGEST, FIRST * 2.0 ** min(max(0, count - 1), 20))
 
 
 def _told(old: Event | None, new: Event | None) -> Iterable[str]:
-    """The kubelet tries again and again, and the agent tells it each time: nothing else need wake us."""
+    """Handle the agent's Events.
+
+    The kubelet retries, and the agent repeats its Event each time, so no other trigger is needed."""
     return (new.key,) if new is not None else ()
 
 
 def _owner(pod: Pod) -> OwnerReference | None:
-    """Who will make another pod that may go elsewhere, or None."""
+    """Return the owner that creates another pod elsewhere, or None."""
     owner = next((o for o in pod.metadata.owner_references if o.controller), None)
     return owner if owner is not None and owner.kind not in _BACK_HERE else None
 
@@ -190,5 +199,5 @@ def _ordinal(count: int) -> str:
 
 
 def _event_name(owner: OwnerReference) -> str:
-    """Always the same for an owner, so that whoever leads finds it."""
+    """Return the Event's name: always the same for an owner, for every leader."""
     return f"{owner.name[:200].rstrip('.-')}.{hashlib.sha256(owner.uid.encode()).hexdigest()[:16]}"

@@ -1,8 +1,8 @@
-"""Says on a claim that asks to grow that nothing grows it: the API server accepts the request for a resizer.
+"""Events for claims that request expansion, which is not supported.
 
-A claim asks to grow when it is bound and requests more than its status.capacity. Watched: claims, and volumes for their
-driver. Used by the controller and the box; `tonnage doctor` lists the same claims.
-"""
+The API server accepts the request for a resizer. A claim requests expansion when it is bound and requests more than its
+status.capacity. Watched: claims, and PVs for their driver. The controller and the box use it; `tonnage doctor` lists
+the same claims."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Growth:
 
     @property
     def text(self) -> str:
-        """What is asked, for people."""
+        """Describe the request for people."""
         return f"not grown from {from_bytes(self.has)} to {from_bytes(self.asked)}: tonnage does not expand volumes yet"
 
     def todo(self, claim: PersistentVolumeClaim) -> str:
-        """What the user can do."""
+        """Return what the user can do."""
         larger = f"make a claim of {from_bytes(self.asked)} with dataSource PersistentVolumeClaim {claim.metadata.name}"
         return f"{larger}, which begins as a copy of it, and use that one in the pod"
 
 
 def growth_of(claim: PersistentVolumeClaim) -> Growth | None:
-    """The growth that a claim asks for, None where it asks for none."""
+    """Return the expansion that a claim requests, or None."""
     if not is_bound(claim) or claim.status.phase != "Bound" or claim.metadata.deleting:
         return None
     try:
@@ -54,14 +54,16 @@ def growth_of(claim: PersistentVolumeClaim) -> Growth | None:
 
 
 class GrowthNotices:
-    """Writes one Event for each size that a claim asks for. drivers: only volumes of these."""
+    """Emits one Event for each requested size.
+
+    drivers: only PVs of these."""
 
     def __init__(self, informers: Informers, events: EventRecorder, *, drivers: Collection[str]) -> None:
         self._events, self._drivers = events, frozenset(drivers)
         claim_informer, volume_informer = claims(informers), volumes(informers)
         self._claims, self._volumes = claim_informer.cache, volume_informer.cache
         self._controller: Controller[str] = Controller("growth", self.reconcile)
-        # A claim that is bound may be known before its volume. Other changes of a volume say nothing of growth.
+        # A bound claim may be known before its PV. Other changes of a PV do not matter.
         self._controller.watch(volume_informer, self._volume_changed)
         self._controller.watch(claim_informer, self._claim_changed)
 
@@ -70,7 +72,7 @@ class GrowthNotices:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Say it of one claim. May be repeated."""
+        """Emit it for one claim. Idempotent."""
         claim = self._claims.get(key)
         growth = growth_of(claim) if claim is not None else None
         volume = self._volumes.get(claim.spec.volume_name) if claim is not None else None

@@ -1,10 +1,8 @@
-"""Picks the node for claims whose class binds at once: the one with the most free room where the claim fits.
+"""Node selection for immediate binding: the node with most capacity.
 
-For CSI drivers that publish storage capacity (others have provisioners that pick for themselves). Free room is what is
-published, less what was sent there, by us or by a scheduler, and is not yet counted (promises.py). A claim that fits
-nowhere gets an Event, one a minute at most, and is tried again when capacity, nodes or classes change. A volume that
-exists and fits goes first: that is the binder's.
-"""
+For CSI drivers that publish storage capacity; others have provisioners that select the node themselves. The capacity is
+what is published, less assumed claims. A claim that fits no node gets an Event, once a minute at most, and is tried
+again when capacity, nodes or classes change. The binder comes first: it binds an existing PV that fits."""
 
 from __future__ import annotations
 
@@ -38,9 +36,9 @@ from tonnage.kube.informer import Informers
 CLAIM, CLASS = "claim", "class"
 _MOST_FAULTS = 3
 _LOOK_AGAIN = 2.5
-"""Seconds after which promises that hold room have become published numbers."""
+"""Seconds after which published capacity includes assumed claims."""
 _UNPUBLISHED = 5.0
-"""So many times as long nothing is said while nothing is published."""
+"""Factor of the delay of an Event while no capacity is published."""
 _TELL_AGAIN = 60.0
 """Seconds between two Events of one claim."""
 
@@ -53,8 +51,9 @@ class ImmediateKey(NamedTuple):
 
 
 class ImmediateController:
-    """Sends claims of Immediate classes to nodes. provisioners: only claims of these (none: of all). quiet: seconds
-    before an Event says that there is no room."""
+    """Sets selected-node on claims with immediate binding.
+
+    provisioners: of the claims; empty: all. quiet: seconds before an Event reports insufficient storage."""
 
     def __init__(
         self,
@@ -89,7 +88,9 @@ class ImmediateController:
         await self._controller.run()
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """Send a claim, or look at all that wait in a class. May be repeated. Raises ApiError."""
+        """Select a claim's node, or check all claims of a class. Idempotent.
+
+        Raises: ApiError."""
         what, name = key
         if what == CLASS:
             self._look_at_waiting(name)
@@ -104,7 +105,9 @@ class ImmediateController:
         return await self._place(claim, storage_class)
 
     def _look_at_waiting(self, name: str) -> None:
-        """Claims that no node has room for are left alone: many may wait, and each change of a node would wake all."""
+        """Check the waiting claims of a class.
+
+        Claims that fit no node are skipped: many may wait, and each change of a node would reconcile all."""
         storage_class = self._classes.get(name)
         offers = list(self._offers.of(storage_class)) if storage_class is not None else []
         largest = max((offer.largest for offer in offers), default=0)
@@ -119,7 +122,7 @@ class ImmediateController:
         if storage_class.late or not is_provisionable(storage_class):
             return False
         if self._provisioners and storage_class.provisioner not in self._provisioners:
-            return False  # its own provisioner picks
+            return False  # its own provisioner selects the node
         driver = self._drivers.get(storage_class.provisioner)
         if driver is None or not driver.spec.storage_capacity:
             return False
@@ -127,19 +130,19 @@ class ImmediateController:
 
     async def _place(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> float | None:
         meta, size = claim.metadata, _size(claim)
-        if is_populated(claim):  # the populator's own claim is given a node
+        if is_populated(claim):  # only the populator's own claim gets a node
             if self._waits.news(meta.uid, POPULATED):
                 leave_to_populator(self._events, claim)
             return None
         origin = origin_of(claim, self._claims.get, self._volumes.get)
         if origin is not None and origin.volume is None:
-            self._tell(claim, f"it is to be a copy, and {origin.missing}")
+            self._tell(claim, f"cannot clone: {origin.missing}")
             return _LOOK_AGAIN
         offers = list(self._offers.of(storage_class, origin.reach if origin is not None else None))
         fitting = [offer for offer in offers if offer.largest >= size]
         if not fitting:
             return self._no_room(claim, storage_class, size, offers)
-        # Nodes of a tier say the same: any of them, and not always one.
+        # Nodes of a tier publish the same number: choose any of them, and not always the same.
         best = max(fitting, key=lambda offer: (offer.free, crc32(f"{meta.uid} {offer.node}".encode())))
         self._promises.book(meta.uid, AssumedClaim(best.node, best.room, size))
         try:
@@ -163,17 +166,17 @@ class ImmediateController:
             if self._waits.news(uid, message):
                 self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
             return _TELL_AGAIN
-        # Of a class that is new, nodes may say in a moment that it has a fault.
+        # For a new class, nodes may publish an error shortly.
         if left := self._waits.left(uid, self._quiet if published else _UNPUBLISHED * self._quiet):
             return left
         if published and all(map(reason, published)):
             message = f"no free volume fits {wanted}: {names.AHEAD}"
         elif offers:
             best = max(offers, key=lambda offer: (offer.largest, offer.node))
-            largest = f"the most that one has for a volume is {from_bytes(max(0, best.largest))} (node {best.node})"
-            message = f"no node has room for {wanted}: {largest}. It is tried again when capacity grows."
+            largest = f"maximum volume size is {from_bytes(max(0, best.largest))} (node {best.node})"
+            message = f"insufficient storage for {wanted}: {largest}; retried when capacity grows"
         elif published:
-            message = f"no node may take {wanted}: none that is ready matches the class's allowedTopologies."
+            message = f"no node fits {wanted}: no ready node matches the class's allowedTopologies"
         else:
             driver = storage_class.provisioner
             message = f"no node has published capacity for {wanted}: does driver {driver} run on the nodes?"
@@ -202,12 +205,14 @@ class ImmediateController:
         self._promises.returned(uid, int(new.metadata.resource_version))
         storage_class = self._classes.get(class_name(new))
         if storage_class is None or storage_class.late or new.spec.volume_name:
-            return ()  # a class that is not known yet brings its claims when it comes
+            return ()  # claims of an unknown class are enqueued when the class comes
         return (ImmediateKey(CLAIM, new.key),)
 
     def _remember(self, claim: PersistentVolumeClaim) -> None:
-        """A claim sent by others (schedulers, for late classes), or before we started. Where nothing is published for
-        its class yet, its room is not known, and it counts against all of the node."""
+        """Assume a claim whose node others selected, or we before a restart.
+
+        If nothing is published for its class yet, its pool is not known, and it counts against all pools of the node.
+        """
         storage_class = self._classes.get(class_name(claim))
         if claim.metadata.uid in self._promises or (storage_class is not None and not self._draws(storage_class)):
             return
@@ -216,7 +221,9 @@ class ImmediateController:
         self._promises.book(claim.metadata.uid, AssumedClaim(node, room, _size(claim), version))
 
     def _draws(self, storage_class: StorageClass) -> bool:
-        """Whether volumes of the class take room that is published: those of other drivers take none of it."""
+        """Return whether volumes of the class use published capacity.
+
+        Those of other drivers do not."""
         if self._provisioners and storage_class.provisioner not in self._provisioners:
             return False
         driver = self._drivers.get(storage_class.provisioner)
@@ -230,7 +237,9 @@ class ImmediateController:
     def _capacity_changed(
         self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None
     ) -> Iterable[ImmediateKey]:
-        """Less room helps nobody, unless it is less because something promised is counted now."""
+        """Handle changed capacity.
+
+        Less capacity helps no claim, unless it now includes an assumed claim."""
         if new is None:
             return ()
         same_reason = old is not None and reason(new) == reason(old)
@@ -256,7 +265,7 @@ class ImmediateController:
 
 
 def _size(claim: PersistentVolumeClaim) -> int:
-    """Bytes that it asks for; a text that is no quantity asks for nothing."""
+    """Return the bytes that it requests; 0 for an invalid quantity."""
     try:
         return requested(claim)
     except Invalid:

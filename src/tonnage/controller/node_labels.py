@@ -1,10 +1,9 @@
-"""Labels claims with the node that they were sent to, where nobody has: an agent watches just those of its node.
+"""Node labels of claims and PVs, where they are missing or wrong.
 
-A MutatingAdmissionPolicy or our scheduler writes the label in the same request as the node. What this finds was missed
-by them: clusters without such a policy, nodes with long names (a policy cannot hash), claims older than the policy, and
-labels that somebody changed by hand. With the policy at work there is nothing to find, so nothing to wait for.
-PersistentVolumes carry the label since their agent made them; one that has lost it gets it back.
-"""
+An agent watches claims by that label. A MutatingAdmissionPolicy or our scheduler writes it together with selected-node.
+This controller repairs what they miss: clusters without the policy, nodes with long names (a policy cannot hash),
+claims older than the policy, and labels changed by hand. With the policy it finds nothing, so nothing waits for it. An
+agent labels the PVs that it creates; one that lost its label gets it again."""
 
 from __future__ import annotations
 
@@ -29,14 +28,16 @@ _CLAIMS_BY_CLASS = "scoping: claims by class"
 
 
 class NodeLabelKey(NamedTuple):
-    """A claim, or a PersistentVolume."""
+    """A claim, or a PV."""
 
     what: str
     key: str
 
 
 class Scoping:
-    """drivers: those whose agents are ours -> the topology key of their volumes."""
+    """Repairs node labels.
+
+    drivers: CSI drivers of our agents -> topology key of their volumes."""
 
     def __init__(self, client: Client, informers: Informers, *, drivers: Mapping[str, str]) -> None:
         self._client, self._drivers = client, dict(drivers)
@@ -53,7 +54,9 @@ class Scoping:
         await self._controller.run()
 
     async def reconcile(self, key: NodeLabelKey) -> None:
-        """Put one label right. May be repeated. Raises ApiError, Precondition when the label does not stay."""
+        """Repair one label. Idempotent.
+
+        Raises: ApiError; Precondition when somebody changes the label back."""
         if key.what == CLAIM:
             claim = self._claims.get(key.key)
             await self._put_right(CLAIMS, claim, self._wanted_of_claim(claim))
@@ -76,7 +79,9 @@ class Scoping:
             raise Precondition(f"{kind.singular} {obj.key}: somebody changes label {names.NODE_LABEL} as it is written")
 
     def _wanted_of_claim(self, claim: PersistentVolumeClaim | None) -> str | None:
-        """The label that the claim should have, "" for none. None: it is not ours."""
+        """Return the label that the claim should have, "" for none.
+
+        None: the claim is not ours."""
         if claim is None or claim.metadata.deleting:
             return None
         storage_class = self._classes.get(class_name(claim))
@@ -86,7 +91,9 @@ class Scoping:
         return names.label_value(claim.metadata.annotations.get(names.SELECTED_NODE, ""))
 
     def _wanted_of_volume(self, volume: PersistentVolume | None) -> str | None:
-        """The label that the volume should have, by where it can be reached from. None: not ours, or many places."""
+        """Return the label that the PV should have, by its node affinity.
+
+        None: the PV is not ours, or several nodes reach it."""
         if volume is None or volume.spec.csi is None:
             return None
         driver = volume.spec.csi.driver
@@ -108,14 +115,16 @@ class Scoping:
         )
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[NodeLabelKey]:
-        """A class that was not known when its claims were seen."""
+        """Handle a class that was not known when its claims came."""
         if new is None or old is not None:
             return ()
         return [NodeLabelKey(CLAIM, claim.key) for claim in self._claims.by(_CLAIMS_BY_CLASS, new.metadata.name)]
 
 
 def places_of(volume: PersistentVolume, topology_key: str) -> list[str]:
-    """The values of that topology key that a volume is bound to; none when it can be reached from elsewhere too."""
+    """Return the values of a topology key in a PV's node affinity.
+
+    None when the PV can be reached from elsewhere too."""
     affinity = volume.spec.node_affinity
     terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else []
     found: dict[str, None] = {}

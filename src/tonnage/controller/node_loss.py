@@ -1,12 +1,10 @@
-"""Volumes of nodes that are gone, as their class says: kept (the default), or released after a time.
+"""Volumes of lost nodes: they stay, or are released after a time.
 
-A node is gone when its Node object is deleted, or has the taint `node.kubernetes.io/out-of-service`. Since when is
-noted on the PersistentVolume, so that a restart of this controller loses no time. To release is to delete the claim:
-a StatefulSet's pod gets a new one, on another node. The PersistentVolume stays, Released with policy Delete, and is the
-memory of what was decided: if the node does come back, its agent finds it as any other released one, erases and
-deletes the volume as the class says, and then the PersistentVolume (reclaim.py). Who knows that the node never returns
-deletes the PersistentVolumes, finalizer and all.
-"""
+Their class decides. A node is lost when its Node object is deleted, or has the taint
+`node.kubernetes.io/out-of-service`. The time of the loss is an annotation of the PV, so a restart of this controller
+loses no time. A release deletes the claim: a StatefulSet's pod then gets a new one on another node. The PV stays,
+Released with policy Delete. If the node returns, its agent erases and deletes the volume as for any Released PV, then
+deletes the PV. If a node never returns, a person deletes its PVs and their finalizers."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _VOLUMES_BY_CLASS = "gone nodes: volumes by class"
 
 
 class GoneNodes:
-    """The loop over bound PersistentVolumes of our drivers. Keys are their names."""
+    """Loop over bound PVs of our drivers. Keys are their names."""
 
     def __init__(
         self,
@@ -47,7 +45,7 @@ class GoneNodes:
     ) -> None:
         self._client, self._events, self._drivers = client, events, frozenset(drivers)
         self._clock = clock or RealClock()
-        # Time goes on steadily while we run, whatever is done to the machine's clock: data hangs on it.
+        # A monotonic time, whatever happens to the machine's clock: user data depends on it.
         self._epoch = self._clock.time() - self._clock.monotonic()
         volumes, nodes, classes = informers.of(VOLUMES), informers.of(NODES), informers.of(STORAGE_CLASSES)
         self._volumes, self._nodes, self._classes = volumes.cache, nodes.cache, classes.cache
@@ -64,7 +62,9 @@ class GoneNodes:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Note, wait, or release one volume; seconds until it is due. May be repeated. Raises ApiError."""
+        """Note the loss, wait, or release one PV. Idempotent.
+
+        Returns seconds until its release. Raises: ApiError."""
         volume = self._volumes.get(key)
         if volume is None or not self._is_ours(volume):
             self._count(key, gone=False)
@@ -88,18 +88,22 @@ class GoneNodes:
         await self._release(volume)
         return None
 
-    # What is gone
+    # Lost nodes
 
     def _is_ours(self, volume: PersistentVolume) -> bool:
-        """Bound, and made by an agent of ours. What is Released already needs nothing but its node."""
+        """Return whether an agent of ours created the PV, and it is bound.
+
+        A Released PV already needs only its node."""
         source = volume.spec.csi
         return source is not None and source.driver in self._drivers and volume.status.phase == "Bound"
 
     def _is_gone(
         self, volume: PersistentVolume, nodes: Collection[Node], unreadable: Iterable[Unreadable] = ()
     ) -> bool:
-        """Whether none of these nodes has the volume. With no node at all, something else is wrong. unreadable: Nodes
-        that are there too; nobody can see whether one of them is out of service."""
+        """Return whether the PV's node is not among these nodes.
+
+        False without any node: something else is wrong. unreadable: existing Nodes that cannot be read; one of them may
+        be out of service."""
         label, affinity = _node_of(volume), volume.spec.node_affinity
         if not label or affinity is None or affinity.required is None or not nodes:
             return False
@@ -110,20 +114,22 @@ class GoneNodes:
         return not any(matches(node.labels, node.name) for node in there)
 
     def _release_after(self, volume: PersistentVolume) -> float | None:
-        """The policy. A volume that is retained is a person's to release; so is one whose class is gone or unclear."""
+        """Return the class's release time in seconds, None for never.
+
+        A person releases a PV with policy Retain, or whose class is gone or invalid."""
         storage_class = self._classes.get(volume.spec.storage_class_name)
         if storage_class is None or volume.spec.persistent_volume_reclaim_policy != "Delete":
             return None
         try:
             return release_after(storage_class.parameters)
-        except Invalid:  # the agents tell it, on the class
+        except Invalid:  # the agents report it on the class
             return None
 
     def _count(self, key: str, *, gone: bool) -> None:
         (self._gone.add if gone else self._gone.discard)(key)
         metrics.GONE.set(len(self._gone))
 
-    # What is done
+    # Actions
 
     async def _note(self, volume: PersistentVolume, since: str | None) -> None:
         def body(now: PersistentVolume) -> dict[str, object] | None:
@@ -146,7 +152,9 @@ class GoneNodes:
         self._events.warning(refer(VOLUMES, volume), "NodeGone", text)
 
     async def _release(self, cached: PersistentVolume) -> None:
-        """Delete the claim, if all still holds: live reads, for the user's data hangs on it."""
+        """Delete the claim if all conditions still hold.
+
+        Live reads, since user data depends on them."""
         try:
             volume = await self._client.get(VOLUMES, cached.metadata.name)
             ref = volume.spec.claim_ref
@@ -157,22 +165,24 @@ class GoneNodes:
             if claim.metadata.uid != ref.uid or claim.metadata.deleting:
                 return
             await self._client.delete(CLAIMS, ref.name, ref.namespace, uid=ref.uid)
-        except (ApiNotFound, ApiConflict):  # gone, or another by now
+        except (ApiNotFound, ApiConflict):  # gone, or another claim by now
             return
-        log.warning("claim of a gone node released claim=%s volume=%s", claim.key, volume.metadata.name)
+        log.warning("claim of a lost node released claim=%s volume=%s", claim.key, volume.metadata.name)
         text = (
-            f"deleted, for node {_node_of(volume)} with its volume is gone since"
-            f" {volume.metadata.annotations[names.NODE_GONE_SINCE]}; should the node come back, the volume is deleted"
+            f"deleted: node {_node_of(volume)} with its volume is gone since"
+            f" {volume.metadata.annotations[names.NODE_GONE_SINCE]}; if the node returns, the volume is deleted"
         )
         self._events.warning(refer(CLAIMS, claim), "NodeGone", text)
         self._events.warning(refer(VOLUMES, volume), "NodeGone", f"claim {claim.key} {text}")
 
     async def _is_gone_live(self, volume: PersistentVolume) -> bool:
-        """By a live list of all nodes: a label need not be a node's name, and no volume hangs on a stale watch."""
+        """Check the loss by a live list of all nodes.
+
+        A label need not be a node's name, and no release may depend on a stale watch."""
         found = await self._client.list(NODES, tolerant=True)
         return self._is_gone(volume, found.items, found.unreadable)
 
-    # What happens
+    # Events
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
         if new is None:
@@ -184,7 +194,7 @@ class GoneNodes:
         return (new.key,)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
-        """Its coming, its going, and whether it is in service."""
+        """Handle a node that comes, goes, or is put in or out of service."""
         if old is not None and new is not None and _is_out(old) == _is_out(new):
             return ()
         node = new or old

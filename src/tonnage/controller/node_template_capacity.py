@@ -1,4 +1,4 @@
-"""The capacity object of a class for nodes of a group that do not exist yet: what it is called and says. Pure."""
+"""Capacity object of a class for template nodes: name and content. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tonnage.capacity.object import numbers, reason
 
 
 def body(group: str, storage_class: StorageClass, room: TemplateCapacity) -> dict[str, Any]:
-    """The object to make."""
+    """Body of the object, to create it."""
     label, _, value = group.partition("=")
     name = storage_class.metadata.name
     return {
@@ -31,22 +31,23 @@ def body(group: str, storage_class: StorageClass, room: TemplateCapacity) -> dic
 
 
 def amounts(room: TemplateCapacity) -> dict[str, Any]:
-    """The fields that say how much there is."""
+    """Fields of its capacity."""
     return {"capacity": from_bytes(room.capacity), "maximumVolumeSize": from_bytes(room.largest)}
 
 
 def object_name(group: str, storage_class: str) -> str:
-    """Name of the template of a class in a group: always the same, so that none is made twice."""
+    """Return the object's name for a class and a node group.
+
+    It is always the same, so no duplicate is created."""
     return f"csisc-template-{hashlib.sha256(f'{group}/{storage_class}'.encode()).hexdigest()[:20]}"
 
 
 def pristine(
     published: Mapping[str, CSIStorageCapacity], volumes: Iterable[PersistentVolume]
 ) -> dict[str, TemplateCapacity]:
-    """Room for each class, of a node that published that and has those volumes.
+    """Return the capacity of an empty node, by class.
 
-    Classes that the node cannot serve, for a reason, are left out.
-    """
+    published: its capacity objects. volumes: its PVs. Classes that the node cannot serve are left out."""
     taken: dict[str, int] = {}
     largest: dict[str, int] = {}
     for volume in volumes:
@@ -67,8 +68,10 @@ def _room(obj: CSIStorageCapacity) -> str:
 
 
 def _whole(obj: CSIStorageCapacity, taken: int, largest: int) -> TemplateCapacity:
-    """Where one volume may fill what is left, one might have filled it all; where the room is in pieces (whole disks),
-    the largest piece is one that is free or one that is taken."""
+    """Return the capacity with no volume in it.
+
+    If one volume can have all free bytes, one could have had the whole. If the pool is in pieces (whole disks), the
+    largest is one that is free or one that is taken."""
     free, maximum = numbers(obj)
     whole = free + taken
     return TemplateCapacity(whole, whole if maximum is None or maximum >= free > 0 else max(maximum, largest))

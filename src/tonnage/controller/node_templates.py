@@ -1,14 +1,13 @@
-"""Capacity objects of nodes that do not exist yet, so that an autoscaler knows what a new node would have room for.
+"""Capacity objects of template nodes, for autoscalers.
 
-The cluster autoscaler asks the scheduler's own filters whether a pod would fit a node that it imagines. That node has
-published nothing, so a pod with volumes would never fit. Since its pull request 9702 such a node has the label
-`cluster-autoscaler.kubernetes.io/template-node=true`, and here is one object for each
-group of nodes and class that selects this label and the group's. No real node has the label, so none is admitted.
+The cluster autoscaler runs the scheduler's filters on a node that it imagines. That node has published nothing, so a
+pod with volumes would never fit. Since its pull request 9702 such a node has the label
+`cluster-autoscaler.kubernetes.io/template-node=true`. This controller writes one object for each node group and class
+that selects this label and the group's. No real node has the label, so the object admits none.
 
-How much there is, the configuration says, or it is learned from the group's live nodes (pristine.py): raised at once,
-lowered when it stays lower for a while. What was learned is kept when the last node goes, for that is when a group is
-scaled up from zero, and removed a good while later.
-"""
+The capacity is configured, or learned from the group's live nodes: raised at once, lowered when it stays lower for a
+while. Learned capacity stays when the last node is deleted, since a group is then scaled up from zero, and is removed
+much later."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ from tonnage.kube.informer import Informers
 
 log = logging.getLogger(__name__)
 KEEP = 30 * 86400.0
-"""Seconds for which the template of a group without nodes is kept, where it was learned."""
+"""Seconds that learned capacity stays for a node group without nodes."""
 _TEMPLATES = "templates: objects by group"
 _NODES = "templates: nodes by group"
 _VOLUMES = "templates: volumes by node"
@@ -47,11 +46,10 @@ _SELECTING = "templates: capacity by label"
 
 
 class NodeTemplates:
-    """The loop over groups of nodes ("<label>=<value>").
+    """Loop over node groups ("<label>=<value>").
 
-    templates: what is configured. group_labels: groups of these labels are learned. pace: least seconds between two
-    looks at a group; settle: seconds for which less must be seen before less is said.
-    """
+    templates: configured capacity. group_labels: groups of these labels are learned. pace: minimum seconds between two
+    checks of a group. settle: seconds for which capacity must be lower before it is lowered."""
 
     def __init__(
         self,
@@ -75,7 +73,7 @@ class NodeTemplates:
         self._looked: dict[str, float] = {}
         self._lower: dict[
             str, tuple[float, TemplateCapacity]
-        ] = {}  # object -> since when less is seen, and the most of it
+        ] = {}  # object -> since when the capacity is lower, and its maximum since
         nodes, capacities = informers.of(NODES), informers.of(CAPACITIES)
         volumes, classes = informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
         self._nodes, self._capacities = nodes.cache, capacities.cache
@@ -86,7 +84,7 @@ class NodeTemplates:
         self._capacities.add_index(_PUBLISHED, lambda obj: filter(None, (_node_of(obj),)))
         self._capacities.add_index(_SELECTING, _selects)
         self._controller: Controller[str] = Controller("node_templates", self.reconcile, workers=1)
-        self._controller.watch(volumes, lambda old, new: ())  # each changes what is published as well
+        self._controller.watch(volumes, lambda old, new: ())  # each changes the published capacity too
         self._controller.watch(classes, self._class_changed)
         self._controller.watch(nodes, self._node_changed)
         self._controller.watch(capacities, self._capacity_changed)
@@ -98,7 +96,7 @@ class NodeTemplates:
         await self._controller.run()
 
     async def reconcile(self, group: str) -> float | None:
-        """Bring the objects of one group to what they should say. May be repeated. Raises ApiError."""
+        """Write the objects of one node group. Idempotent. Raises ApiError."""
         now = self._clock.monotonic()
         if (wait := self._looked.get(group, now - self._pace) + self._pace - now) > 0:
             return wait
@@ -120,7 +118,9 @@ class NodeTemplates:
         return found is not None and found.provisioner in self._drivers
 
     def _learn(self, nodes: Iterable[Node]) -> dict[str, TemplateCapacity]:
-        """What the roomiest of these nodes would have for each class: nodes of a group are alike."""
+        """Return, by class, the maximum capacity of these nodes when empty.
+
+        Nodes of a group are alike."""
         found: dict[str, TemplateCapacity] = {}
         for node in nodes:
             label = names.label_value(node.metadata.name)
@@ -131,7 +131,9 @@ class NodeTemplates:
         return found
 
     def _published(self, node: Node, label: str) -> dict[str, CSIStorageCapacity]:
-        """The node's own objects; for classes without one, that of the tier which it is in: its room at least."""
+        """Return the node's own objects by class, else its tier's object.
+
+        The tier is a lower bound."""
         labels = node.metadata.labels
         pairs = [f"{key}={value}" for key, value in labels.items()]
         shared = [obj for pair in pairs for obj in self._capacities.by(_SELECTING, pair) if not _node_of(obj)]
@@ -146,7 +148,7 @@ class NodeTemplates:
     async def _write(
         self, group: str, storage_class: StorageClass, room: TemplateCapacity, there: CSIStorageCapacity | None
     ) -> float | None:
-        """Make or change one. Returns the seconds after which less is to be said."""
+        """Create or change one object; return seconds until it may be lowered."""
         if there is None:
             await self._client.create(CAPACITIES, body(group, storage_class, room), self._namespace)
             name, free = storage_class.metadata.name, from_bytes(room.capacity)
@@ -163,8 +165,9 @@ class NodeTemplates:
     def _eased(
         self, group: str, there: CSIStorageCapacity, room: TemplateCapacity
     ) -> tuple[TemplateCapacity, float | None]:
-        """More at once. Less, the most that was seen, only after a while: volumes that are just made or deleted are
-        counted nowhere for a moment."""
+        """Return the capacity to write: an increase at once, a decrease delayed.
+
+        A decrease is to the maximum since it began. Volumes under way are counted nowhere for a moment."""
         before, key = room_of(there), there.metadata.name
         least = TemplateCapacity(max(before.capacity, room.capacity), max(before.largest, room.largest))
         if group in self._configured or room == least:
@@ -180,13 +183,15 @@ class NodeTemplates:
         return least, since + self._settle - now
 
     async def _retire(self, obj: CSIStorageCapacity, group: str, *, has_nodes: bool) -> float | None:
-        """Remove one that nothing speaks for. A learned one whose group merely has no nodes is kept for a while."""
+        """Remove an object without a source.
+
+        A learned one whose group has no nodes stays for a while."""
         label = group.partition("=")[0]
         learned = label in self._group_labels and group not in self._configured
         if not learned or not self._is_ours(obj.storage_class_name):
             await self._remove(obj)
             return None
-        if has_nodes:  # they have yet to publish, or cannot serve the class
+        if has_nodes:  # they have not published yet, or cannot serve the class
             return None
         since = without_nodes_since(obj)
         if since is None:
@@ -207,20 +212,20 @@ class NodeTemplates:
             return
         log.info("template of nodes removed name=%s class=%s", obj.metadata.name, obj.storage_class_name)
 
-    # What happens
+    # Events
 
     def _groups_of(self, node: Node) -> Iterable[str]:
         labels = node.metadata.labels
         return [f"{key}={labels[key]}" for key in self._group_labels if key in labels]
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
-        """Its coming and going, and other labels: a tier among them."""
+        """Handle nodes that come or go, and changed labels, such as a tier."""
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             return ()
         return {group for node in (old, new) if node is not None for group in self._groups_of(node)}
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
-        """A node's numbers; and templates, for somebody else may have changed or removed one."""
+        """Handle a node's capacity, and templates that somebody else changed."""
         found = new or old
         assert found is not None
         if groups := groups_of(found):

@@ -1,17 +1,15 @@
-"""Pods for which there is one node only: their claims are sent there, for nobody else would.
+"""Pre-assigned pods and clones: sets selected-node on their claims.
 
-Set by hand: nobody schedules such a pod (docs/reference/kubernetes/gaps.md has the gap, and why the agent
-may not fill it). A scheduler gives a pod its node only after its claims are bound, so a pod with a node and
-an unbound claim was placed by hand.
+Pre-assigned pods: no scheduler sees such a pod (docs/reference/kubernetes/gaps.md has the gap, and why the agent must
+not close it). A scheduler sets a pod's node only after its claims are bound, so a pod with a node and an unbound claim
+is pre-assigned.
 
-Data gravity: a claim that is to be a copy of another can be made where that one is and nowhere else, and kube-scheduler
-does not look at sources. But it keeps a pod to the node that a claim of it was sent to: so all claims of
-such a pod are sent to its source's node, as soon as the pod is there.
+Clones: a clone can only be created on its source's node, and kube-scheduler ignores data sources. But it keeps a pod to
+the selected node of its claims. All claims of such a pod therefore get the source's node when the pod appears.
 
-Watched: pods (those that appear or get a node), claims that are there or become free later, sources that become bound,
-and nodes that appear. A claim that the node sent back for want of room goes there again after a pause, and the pod is
-told: no other node is chosen for it.
-"""
+Watched: pods that appear or get a node, claims that appear or become free, sources that become bound, and nodes that
+appear. A claim that was rescheduled for insufficient storage gets the same node again after a back-off, and an Event on
+the pod says so: no other node is chosen."""
 
 from __future__ import annotations
 
@@ -41,18 +39,17 @@ _CLAIMS_BY_SOURCE = "hand placed: unbound claims by the claim that they are to b
 
 
 class _Place(NamedTuple):
-    """The only node for a pod, and why it is."""
+    """The only node of a pod, and why."""
 
     node: str
     reason: str
 
 
 class HandPlaced:
-    """Sends late-binding claims to the node of the pod that uses them. Keys are pods.
+    """Sets selected-node where one node is possible. Keys are pods.
 
-    provisioners: only claims of these (none: of all). pod_fields narrows the watch of pods on large clusters
-    (`status.phase=Pending`). seeing: schedulers that look at the sources of copies themselves; None: all do.
-    """
+    provisioners: of the claims; empty: all. pod_fields: narrows the watch of pods (`status.phase=Pending`). seeing:
+    schedulers that check sources of clones themselves; None: all do."""
 
     def __init__(
         self,
@@ -88,7 +85,9 @@ class HandPlaced:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Send the pod's claims to its node, those that were sent back after a pause. May be repeated."""
+        """Set selected-node on the pod's claims. Idempotent.
+
+        Rescheduled claims get it again after a back-off; returns its seconds."""
         pod = self._pods.get(key)
         place = self._place(pod) if pod is not None and _is_waiting(pod) else None
         if pod is None or place is None or self._nodes.get(place.node) is None:
@@ -108,14 +107,14 @@ class HandPlaced:
         return min(later, default=None)
 
     def _place(self, pod: Pod) -> _Place | None:
-        """The only node for the pod; None where a scheduler chooses."""
+        """Return the only node of the pod, None if a scheduler chooses."""
         if pod.spec.node_name:
-            return _Place(pod.spec.node_name, "This pod was put there by hand")
+            return _Place(pod.spec.node_name, "the pod is pre-assigned")
         found = {place.node: place for place in self._sources(pod)}
         return next(iter(found.values())) if len(found) == 1 else None
 
     def _sources(self, pod: Pod) -> Iterator[_Place]:
-        """Where the sources are of which the pod's claims are to be copies."""
+        """Return the nodes of the sources that the pod's claims clone."""
         if self._seeing is None or pod.spec.scheduler_name in self._seeing:
             return
         for claim in self._unbound(pod):
@@ -124,7 +123,7 @@ class HandPlaced:
                 continue
             nodes = [n.metadata.name for n in self._nodes if reach(n.metadata.labels, n.metadata.name)]
             if len(nodes) == 1:
-                what = f"Its claim {claim.metadata.name} is to be a copy of {origin.text}"
+                what = f"its claim {claim.metadata.name} clones {origin.text}"
                 yield _Place(nodes[0], f"{what}, which is there")
 
     def _unbound(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
@@ -132,10 +131,12 @@ class HandPlaced:
         return (claim for claim in found if claim is not None and not claim.spec.volume_name)
 
     def _tell(self, pod: Pod, claim: PersistentVolumeClaim, place: _Place) -> None:
-        """Once for each time that the claim came back: how much is lacking, the claim's own events say."""
+        """Emit once for each reschedule that the claim did not fit.
+
+        The claim's own Events have the shortfall."""
         text = (
-            f"node {place.node} has no room for claim {claim.metadata.name} (the claim's events say more)."
-            f" {place.reason}, so no other node is chosen: it is tried there again and again"
+            f"insufficient storage on node {place.node} for claim {claim.metadata.name} (see the claim's Events):"
+            f" {place.reason}, so no other node is possible; retrying"
         )
         if self._waits.news(_turn(claim), text):
             self._events.warning(refer(PODS, pod), "InsufficientStorage", text)
@@ -159,14 +160,14 @@ class HandPlaced:
         return () if is_sent(new) or new.spec.volume_name else self._users([new])
 
     def _users(self, claims_: Iterable[PersistentVolumeClaim]) -> list[str]:
-        """Pods that wait with these claims, and may have one node only."""
+        """Return waiting pods of these claims that may have one possible node."""
         return [p.key for c in claims_ for p in self._pods.by(PODS_BY_CLAIM, c.key) if self._may_have_place(p)]
 
     def _may_have_place(self, pod: Pod) -> bool:
         return _is_waiting(pod) and (bool(pod.spec.node_name) or any(is_clone(c) for c in self._unbound(pod)))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
-        """Only its coming, and its coming to a node, matter, and only while a claim of it is neither bound nor sent."""
+        """Handle pods that come or get a node, while a claim of theirs waits."""
         if new is None or (old is not None and old.spec.node_name == new.spec.node_name):
             return ()
         if not any(not is_sent(claim) for claim in self._unbound(new)) or not self._may_have_place(new):
@@ -194,14 +195,14 @@ def _unstarted_by_node(pod: Pod) -> Iterable[str]:
 
 
 def _source(claim: PersistentVolumeClaim) -> Iterable[str]:
-    """Key of the claim that this one is to be a copy of."""
+    """Return the key of the claim that this one clones."""
     ref = reference(claim)
     copied = ref is not None and not claim.spec.volume_name and is_clone(claim)
     return (f"{claim.metadata.namespace}/{ref.name}",) if ref is not None and copied else ()
 
 
 def _may_use(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    """An ephemeral claim must be the pod's own."""
+    """Return whether the pod may use the claim: an ephemeral one must be its own."""
     for volume in pod.spec.volumes:
         if volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == claim.metadata.name:
             try:
@@ -212,5 +213,5 @@ def _may_use(pod: Pod, claim: PersistentVolumeClaim) -> bool:
 
 
 def _turn(claim: PersistentVolumeClaim) -> tuple[str, int]:
-    """A wait belongs to one withdrawal: the next one begins anew."""
+    """Return the key of a wait: each reschedule starts a new one."""
     return claim.metadata.uid, withdrawals(claim)

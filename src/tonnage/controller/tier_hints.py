@@ -1,16 +1,15 @@
-"""Tells the nodes of the highest tiers of claims that no tier admits: they publish exactly until those are placed.
+"""Requests for exact capacity, for claims that no tier admits.
 
-A tier is a lower bound: a claim may be larger than a node's tier and fit there. For each pod that its scheduler could
-not place, and each claim of a class that binds at once and was not sent, the nodes whose tier is smaller than what is
-asked are candidates, down to an eighth of it (a node of a lower tier cannot have that much). It does not matter whether
-another node's tier admits the claim: the pod may not run there. The first FIRST candidates are asked, highest tier
-first; twice as many after each ROUND seconds, so that one large claim on a large cluster costs little, and in the end
-all were asked.
+A tier is a lower bound: a larger claim may still fit a node of the tier. For each pod that its scheduler could not
+place, and each claim with immediate binding and no node, the candidates are nodes whose tier is smaller than the
+request, down to an eighth of it. A node of a lower tier cannot have that much. Other nodes whose tier admits the claim
+do not matter: the pod may not fit there. The first FIRST candidates get the request, highest tier first, and twice as
+many after each ROUND seconds. One large claim thus costs little in a large cluster, and in the end every node was
+asked.
 
-They are asked in the annotations of the class's notice, a capacity object that agents watch anyway: one write however
-many nodes are asked, and the controller needs no right to write Nodes (which would be a right to write any taint and
-label of the cluster). A node that could not hold the claim writes nothing.
-"""
+The request is in annotations of the class's tier notice, a capacity object that agents watch anyway. It is one write
+for any number of nodes. The controller needs no right to write Nodes, which would allow any taint and label. A node
+that cannot hold the claim writes nothing."""
 
 from __future__ import annotations
 
@@ -43,16 +42,18 @@ log = logging.getLogger(__name__)
 FIRST = 16
 ROUND = 10.0
 _TOGETHER = 0.5
-"""Seconds for which changes are gathered: a burst of pods is looked at once."""
+"""Seconds for which changes are gathered: a burst of pods is checked once."""
 _MOST_CHARACTERS = 200_000
-"""Of names in one notice: annotations may have 256 KiB together."""
+"""Maximum length of node names in one notice: all annotations have 256 KiB."""
 _ALL = "all"
 _REFUSING = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True)
 class _Need:
-    """What is asked of a node, as (class, bytes), by a pod or by a claim that binds at once; pod's constraints."""
+    """Storage that a pod or a claim with immediate binding needs.
+
+    As (class, bytes); pod: for its node constraints."""
 
     sizes: tuple[tuple[str, int], ...]
     constraints: bytes = b""
@@ -60,7 +61,9 @@ class _Need:
 
 
 class TierNotices:
-    """The loop; its one key is all of it. namespace: where the notices are; pod_fields narrows the watch of pods."""
+    """Loop with a single key for the whole cluster.
+
+    namespace: of the notices. pod_fields: narrows the watch of pods."""
 
     def __init__(
         self,
@@ -91,7 +94,9 @@ class TierNotices:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Bring the notices to what waits now; when to ask more nodes. May be repeated. Raises ApiError."""
+        """Write the requests for what waits now. Idempotent.
+
+        Returns seconds until more nodes are asked. Raises: ApiError."""
         notices = {c.metadata.name: n for c in self._classes if (n := self._notice(c.metadata.name)) is not None}
         if not notices:
             self._since.clear()
@@ -116,10 +121,12 @@ class TierNotices:
     def _notice(self, storage_class: str) -> CSIStorageCapacity | None:
         return self._capacities.get(f"{self._namespace}/{tier.object_name(storage_class, names.TIER_NOTICE)}")
 
-    # Who waits
+    # Waiting pods and claims
 
     def _needs(self, kept: Collection[str]) -> Iterator[_Need]:
-        """What waits for a node, of classes with tiers; a pod only after it was refused."""
+        """Return what waits for a node in classes with tiers.
+
+        A pod counts only after it was rejected."""
         for pod in self._pods:
             if _is_refused(pod) and (sizes := self._asked_by(pod, kept)):
                 spec = pod.spec
@@ -134,7 +141,9 @@ class TierNotices:
                     yield _Need(((name, size),))
 
     def _asked_by(self, pod: Pod, kept: Collection[str]) -> tuple[tuple[str, int], ...]:
-        """What a pod's claims ask, of each driver in one: they may draw on the same room."""
+        """Return what a pod's claims request, summed by driver.
+
+        They may use the same pool."""
         found = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
         waiting = [c for c in found if c is not None and _is_waiting(c) and class_name(c) in kept]
         drivers: dict[str, int] = {}
@@ -148,12 +157,12 @@ class TierNotices:
         storage_class = self._classes.get(name)
         return storage_class.provisioner if storage_class is not None else ""
 
-    # Who is asked
+    # Candidates
 
     def _candidates(self, name: str, size: int, need: _Need) -> list[str]:
-        """The nodes whose tier does not admit so many bytes, and that may have them: highest tier first."""
+        """Return nodes whose tier is too low but that may fit, highest tier first."""
         key, found = names.tier_label(name), list[str]()
-        chosen = 1 << (size - 1).bit_length() >> 1  # the largest tier that is smaller
+        chosen = 1 << (size - 1).bit_length() >> 1  # the highest tier that is smaller
         allowed = _allows(need.pod)
         while chosen * BEYOND > size and chosen >= tier.LOWEST:
             nodes = self._nodes.by(NODES_BY_TIER, f"{key}={tier.as_label(chosen)}")
@@ -162,7 +171,7 @@ class TierNotices:
         return found
 
     async def _tell(self, obj: CSIStorageCapacity, asked: list[tuple[int, frozenset[str]]]) -> None:
-        """Write what is asked into a notice, if it says anything else."""
+        """Write a request into a notice, if it differs."""
         nodes, length = set[str](), 0
         for name in sorted(frozenset[str]().union(*(found for _, found in asked))):
             length += len(name) + 1
@@ -177,10 +186,10 @@ class TierNotices:
                 CAPACITIES, obj.metadata.name, {"metadata": {"annotations": notes}}, self._namespace
             )
         except ApiNotFound:
-            return  # tiers of the class are no longer kept
+            return  # the class has no tiers any more
         log.info("nodes asked to publish exactly class=%s nodes=%d", obj.storage_class_name, len(nodes))
 
-    # What matters
+    # Events
 
     def _soon(self) -> Iterable[str]:
         self._controller.enqueue(_ALL, after=_TOGETHER)
@@ -192,31 +201,32 @@ class TierNotices:
         return self._soon()
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
-        """Notices only."""
+        """Handle notices only."""
         obj = new or old
         assert obj is not None
         return self._soon() if obj.metadata.labels.get(names.TIER) == names.TIER_NOTICE else ()
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
-        """Whether it waits."""
+        """Handle a claim that begins or ends to wait."""
         before, after = old is not None and _is_waiting(old), new is not None and _is_waiting(new)
         return self._soon() if before != after else ()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
-        """Whether it was refused."""
+        """Handle a pod that was rejected or placed."""
         before, after = old is not None and _is_refused(old), new is not None and _is_refused(new)
         return self._soon() if before != after else ()
 
 
 def _is_refused(pod: Pod) -> bool:
-    """Whether its scheduler has found no node for it."""
+    """Return whether its scheduler found no node for it."""
     refused = any(c.type == "PodScheduled" and c.reason == "Unschedulable" for c in pod.status.conditions)
     return refused and not pod.spec.node_name and not pod.metadata.deleting
 
 
 def _is_waiting(claim: PersistentVolumeClaim) -> bool:
-    """Whether nobody has sent it to a node, and it has no volume. One that was sent back often stays longer and longer
-    with the node that it was sent to (patience.py), until another one publishes room."""
+    """Return whether the claim has no node and no volume.
+
+    An often rescheduled claim is held by its node ever longer, until another node publishes capacity."""
     is_kept = withdrawals(claim) >= PATIENT_FROM
     return not claim.spec.volume_name and (is_kept or not is_sent(claim)) and not claim.metadata.deleting
 
@@ -229,7 +239,9 @@ def _size(claim: PersistentVolumeClaim) -> int:
 
 
 def _allows(pod: Pod | None) -> Callable[[Node], bool]:
-    """Whether the pod may run on a node, by what its text and the Node say; claims of no pod may go anywhere."""
+    """Return a filter for nodes that the pod fits by its spec.
+
+    Claims without a pod fit every node."""
     if pod is None:
         return lambda node: True
     spec = pod.spec

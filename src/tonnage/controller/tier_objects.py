@@ -1,12 +1,11 @@
-"""Keeps one capacity object for each class and tier that some node is in, and each class's notice (tier.py).
+"""Capacity objects of tiers in use, and tier notices of classes.
 
-A tier's object selects nodes by their label and promises of each what the label says, so it never changes: it comes
-with the first node of the tier, and goes some time after the last. The notice of a class promises nothing and reaches
-no node; it says that tiers are kept, so that agents begin to use them, and is where waiting claims are told of
-(tier_notices.py). Without it agents publish exactly again, and what they no longer use is removed.
+A tier's object selects nodes by their tier label and publishes for each what the label says. It never changes: it is
+created with the first node of the tier and deleted some time after the last. The notice of a class publishes no
+capacity and selects no node. It says that tiers are in use, so that agents use them, and holds requests for exact
+capacity. Without it agents publish exactly again, and unused tier objects are deleted.
 
-`auto` keeps tiers on clusters of more than AUTO_ABOVE nodes, and goes on with them until they are a fifth fewer.
-"""
+`auto` uses tiers in clusters of more than AUTO_ABOVE nodes, until there are a fifth fewer."""
 
 from __future__ import annotations
 
@@ -33,12 +32,13 @@ log = logging.getLogger(__name__)
 NODES_BY_TIER = "capacity tiers: nodes by label"
 TIERS_OF_CLASS = "capacity tiers: objects by class"
 _UNUSED_SECONDS = 60.0
-"""How long a tier that no node is in keeps its object: a node may come back to it at once."""
+"""Seconds that an unused tier keeps its object: a node may return to it."""
 
 
 class CapacityTiers:
-    """The loop over classes. provisioners: only theirs (none: all); mode: one of tier.MODES; namespace: of the
-    objects."""
+    """Loop over classes.
+
+    provisioners: of the classes; empty: all. mode: exact, tiers or auto. namespace: of the objects."""
 
     def __init__(
         self,
@@ -66,7 +66,9 @@ class CapacityTiers:
         await self._controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Bring the objects of a class to what its nodes say. May be repeated. Raises ApiError."""
+        """Write the objects of a class from its nodes' labels. Idempotent.
+
+        Raises: ApiError."""
         storage_class = self._classes.get(key)
         here = {o.metadata.name: o for o in self._capacities.by(TIERS_OF_CLASS, key) if self._is_here(o)}
         wanted = self._wanted(key, here) if storage_class is not None and self._serves(storage_class) else {}
@@ -84,7 +86,7 @@ class CapacityTiers:
         return obj.metadata.namespace == self._namespace
 
     def _wanted(self, name: str, here: Collection[str]) -> dict[str, dict[str, Any]]:
-        """The objects that the class should have, by name."""
+        """Return the desired objects of the class, by name."""
         notice = tier.object_name(name, names.TIER_NOTICE)
         values = {names.TIER_NOTICE} if self._is_on(known=notice in here) else set[str]()
         if self._mode != "exact":
@@ -94,7 +96,7 @@ class CapacityTiers:
         return {tier.object_name(name, value): body(driver, value) for value in values}
 
     def _used(self, name: str) -> set[str]:
-        """The tiers that nodes say they are in."""
+        """Return the tiers in the nodes' labels."""
         key = names.tier_label(name)
         found = {node.metadata.labels[key] for node in self._nodes.by(NODES_BY_TIER, key)}
         return {value for value in found if tier.of_label(value)}
@@ -105,13 +107,13 @@ class CapacityTiers:
         return self._mode == "tiers"
 
     async def _keep(self, name: str, wanted: dict[str, Any], have: CSIStorageCapacity | None) -> None:
-        """Make an object, or put it right: nobody else has a say in what it promises."""
+        """Create or repair an object: only this controller may write it."""
         self._unused.over(name)
         if have is not None and _promises(have) == _promises(_read(wanted)):
             return
         try:
             if have is not None:
-                log.warning("capacity of a tier was changed by somebody: made again object=%s", have.key)
+                log.warning("tier object was changed by another writer, created again object=%s", have.key)
                 await self._client.delete(CAPACITIES, name, self._namespace, uid=have.metadata.uid)
             meta = {**wanted["metadata"], "name": name, "namespace": self._namespace}
             await self._client.create(CAPACITIES, {**wanted, "metadata": meta}, self._namespace)
@@ -119,7 +121,9 @@ class CapacityTiers:
             return  # the watch is behind
 
     async def _let_go(self, obj: CSIStorageCapacity) -> float | None:
-        """Remove an object that nobody uses any more, a strange one and a notice at once; when to look again."""
+        """Remove an unused object; return seconds to wait.
+
+        An unknown object and a notice are removed at once."""
         meta = obj.metadata
         usual = tier.object_name(obj.storage_class_name, meta.labels[names.TIER]) == meta.name
         keeps = usual and meta.labels[names.TIER] != names.TIER_NOTICE
@@ -130,17 +134,19 @@ class CapacityTiers:
             await self._client.delete(CAPACITIES, meta.name, meta.namespace, uid=meta.uid)
         except ApiNotFound:
             return None
-        log.info("capacity object that no node uses removed class=%s object=%s", obj.storage_class_name, meta.name)
+        log.info("unused tier object removed class=%s object=%s", obj.storage_class_name, meta.name)
         return None
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
-        """Those of tiers only, and not what a notice asks for."""
+        """Handle tier objects; ignore requests in a notice."""
         if old is not None and new is not None and _promises(old) == _promises(new):
             return ()
         return {name for obj in (old, new) if obj is not None for name in class_of_tier(obj)}
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
-        """Which tiers it is in; and its coming and going, which make the cluster large or small."""
+        """Handle a node whose tier labels changed, or that came or went.
+
+        The number of nodes decides whether tiers are in use."""
         if old is None or new is None:
             return [c.metadata.name for c in self._classes]
         changed = tier.labels_of(old.metadata.labels).items() ^ tier.labels_of(new.metadata.labels).items()
@@ -149,18 +155,19 @@ class CapacityTiers:
 
 
 def tiers_of(node: Node) -> Iterable[str]:
-    """The labels by which a node says that it is in a tier: their keys, and `key=value`."""
+    """Return the node's tier labels: their keys, and `key=value`."""
     return [word for key, value in tier.labels_of(node.metadata.labels).items() for word in (key, f"{key}={value}")]
 
 
 def class_of_tier(obj: CSIStorageCapacity) -> Iterable[str]:
-    """The class of a tier's object; nothing for those of nodes."""
+    """Return the class of a tier's object; none for a node's object."""
     return (obj.storage_class_name,) if tier.is_tier(obj) else ()
 
 
 def body(storage_class: StorageClass, value: str) -> dict[str, Any]:
-    """The object of a tier, or of the class's notice. The room of a tier is called as its driver: which of a node's
-    pools it is in, a node without an object of its own does not tell."""
+    """Return the object of a tier, or the class's notice.
+
+    Its pool label is its driver's name: a node without an own object does not publish its pool."""
     name, driver = storage_class.metadata.name, names.label_value(storage_class.provisioner)
     labels = {names.CAPACITY_DRIVER: driver, names.CAPACITY_MANAGED_BY: names.TIERS_MANAGED_BY, names.TIER: value}
     if value == names.TIER_NOTICE:
@@ -179,6 +186,6 @@ def _read(wanted: dict[str, Any]) -> CSIStorageCapacity:
 
 
 def _promises(obj: CSIStorageCapacity) -> tuple[object, ...]:
-    """All that must not be another."""
+    """Return all fields that must not change."""
     labels = {key: obj.metadata.labels.get(key) for key in (names.CAPACITY_DRIVER, names.TIER, names.POOL_LABEL)}
     return labels, obj.storage_class_name, obj.node_topology, obj.capacity, obj.maximum_volume_size

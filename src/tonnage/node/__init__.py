@@ -1,5 +1,4 @@
-"""`tonnage node`: the agent of one node, which provisions, publishes capacity, and reclaims for its own pools.
+"""Node agent, `tonnage node`: provisioning, capacity, reclaiming.
 
-Called by its verb and by the box. It writes claims, PersistentVolumes, capacity and Events of its node through the
-API, and calls CSI drivers.
-"""
+The verb and the box call it. It writes claims, PVs, capacity objects and Events of its node through the API, and calls
+CSI drivers."""

@@ -1,4 +1,6 @@
-"""A node: its driver (pools behind CSI sockets) and its agent (the loops that serve claims). Composition only."""
+"""Node driver and node agent: composition of the parts, nothing else.
+
+The driver serves pools behind CSI sockets. The agent runs the controllers that serve claims."""
 
 from __future__ import annotations
 
@@ -46,16 +48,15 @@ log = logging.getLogger(__name__)
 
 
 class _Rewound(Exception):
-    """The API server went back in time."""
+    """The API server has returned to an older state."""
 
 
 class NodeDriver:
-    """Pools, a CSI socket for each driver name, and their registration with the kubelet.
+    """Pools, one CSI socket for each driver name, and kubelet registration.
 
-    sockets: a short folder for the CSI sockets (a path may have 107 bytes). registry: the kubelet's folder of
-    registration sockets, `<kubelet>/plugins_registry` by default. The first pool is the default one. sources: folders
-    whose content new volumes may get.
-    """
+    sockets: a short directory for the CSI sockets, since a socket path has at most 107 bytes. registry: the kubelet's
+    directory of registration sockets, `<kubelet>/plugins_registry` by default. The first pool is the default pool.
+    sources: directories whose content new volumes may be populated from."""
 
     def __init__(
         self,
@@ -71,13 +72,13 @@ class NodeDriver:
     ) -> None:
         self.pools = list(pools)
         self.on_inline: Callable[[], None] = lambda: None
-        """Set it to NodeAgent.refresh: called when something that no controller asked for has changed the room."""
+        """Set to NodeAgent.refresh; called when others changed the capacity."""
         self.on_unfit: Unfit = lambda context, why: None
-        """Set it to NodeAgent.tell_unfit: called when a pod's inline volume does not fit."""
+        """Set to NodeAgent.tell_unfit; called when an inline volume does not fit."""
         for pool in pools:
             pool.on_room = lambda: self.on_inline()
         by_name = {pool.name: pool for pool in pools}
-        in_flight = InFlight()  # one volume, one call, whatever the driver's name
+        in_flight = InFlight()  # one volume, one call at a time, whatever the driver's name
         throttle = Throttle()
         registry = registry or kubelet / "plugins_registry"
         self._endpoints = [
@@ -104,22 +105,26 @@ class NodeDriver:
 
     @property
     def endpoints(self) -> list[Path]:
-        """The CSI sockets."""
+        """Return the paths of the CSI sockets."""
         return [e.socket for e in self._endpoints]
 
     def clients(self) -> list[CsiClient]:
-        """Clients of the drivers, within this process."""
+        """Return clients of the drivers in this process."""
         return [client_of(e.calls, e.socket) for e in self._endpoints]
 
     async def start(self) -> None:
-        """Open the pools, serve, register. Raises Unavailable, HostError, and as DriverEndpoint.start."""
+        """Open the pools, serve and register.
+
+        Raises: Unavailable, HostError, and as DriverEndpoint.start."""
         for pool in self.pools:
             await pool.open()
         for endpoint in self._endpoints:
             await endpoint.start()
 
     async def contents(self) -> set[tuple[str, str]]:
-        """Return pool and name of each volume and snapshot, also of damaged ones. Raises as the pools' lists."""
+        """Return pool and name of each volume and snapshot, also of damaged ones.
+
+        Raises: as the pools' lists."""
         found = set()
         for pool in self.pools:
             volumes = [volume.name for volume in await pool.list()]
@@ -128,7 +133,7 @@ class NodeDriver:
         return found
 
     async def stop(self) -> None:
-        """Stop serving, close the pools; volumes and mounts stay. May be repeated."""
+        """Stop serving and close the pools; volumes and mounts stay. Idempotent."""
         for endpoint in reversed(self._endpoints):
             await endpoint.stop()
         for pool in reversed(self.pools):
@@ -136,17 +141,16 @@ class NodeDriver:
 
 
 class NodeAgent:
-    """All loops of one node over its drivers' sockets.
+    """All controllers of one node, over its drivers' sockets.
 
-    endpoints: the sockets. clients: drivers that are reached otherwise. cluster_uid: uid of the namespace kube-system;
-    former_clusters: uids that it had before its database was lost.
-    namespace: where capacity objects lie. poll: seconds between two looks at the room for what others do to the disk,
-    0 for none. binding: "agent" or "controller". sweep_every: seconds between two comparisons of the drivers' volumes
-    with the cluster, 0 for those at start and after losses. startup_taint: drivers that the kubelet must list before
-    the start-up taint goes; none: it is not looked for. watches: which claims are watched, one of claim_scope.SCOPES.
-    went_back: an agent before this one ended for that. starvation_guard: reschedules of a pod after which
-    capacity is reserved for it, 0 for never.
-    """
+    endpoints: the sockets. clients: drivers that are reached in another way. cluster_uid: uid of the namespace
+    kube-system. former_clusters: uids that it had before the cluster's database was lost. namespace: of capacity
+    objects. poll: seconds between two GetCapacity calls that notice foreign use of the disk, 0 for none. binding:
+    "agent" or "controller". sweep_every: seconds between two sweeps, 0 for sweeps only at start and after a loss.
+    startup_taint: drivers that the kubelet must list before the agent removes the start-up taint; empty: the agent does
+    not check for it. watches: the watch scope. went_back: an earlier agent of this process ended because the API server
+    returned to an older state. hold_back: reschedules of a pod after which the starvation guard reserves capacity for
+    it, 0 for never."""
 
     def __init__(
         self,
@@ -251,11 +255,13 @@ class NodeAgent:
         ledger.changed = self.capacity.wake
 
     def refresh(self) -> None:
-        """Something outside Kubernetes changed the room (an inline volume came or went): look at it again."""
+        """Call GetCapacity again: an inline volume came or went."""
         self.readings.want_all()
 
     def tell_unfit(self, context: Mapping[str, str], why: str) -> None:
-        """An inline volume does not fit: tell it on its pod, for people and for who may evict it (unfit.py)."""
+        """Emit an Event on the pod: its inline volume does not fit.
+
+        The controller reads that Event where it may evict such pods."""
         pod = ObjectReference(
             PODS.api_version,
             PODS.kind,
@@ -263,34 +269,35 @@ class NodeAgent:
             context.get(names.CSI_POD_NAME, ""),
             context.get(names.CSI_POD_UID, ""),
         )
-        if pod.name and pod.uid:  # other orchestrators do not tell
+        if pod.name and pod.uid:  # other orchestrators do not pass the pod
             self._events.warning(pod, names.UNFIT, f"inline volume on node {self.scope.node}: {why}")
 
     async def reconsider(self) -> None:
-        """The drivers' pools have changed: ask again what there is. One that does not answer stays as it was known."""
+        """Ask all drivers for their pools and capacity again.
+
+        A driver that does not answer keeps its last known state."""
         for csi in self._clients:
             known = next((driver for driver in self.drivers if driver.client is csi), None)
             if known is None:
-                continue  # it is being asked
+                continue  # a query of this driver is under way
             try:
                 found = await attach(csi, node=self.scope.node, started_ms=0, number=0)
             except (CsiError, Unavailable, Unsupported) as failure:
-                log.warning("driver does not say what has changed driver=%s error=%s", known.name, failure)
+                log.warning("pools not read again driver=%s error=%s", known.name, failure)
                 continue
             self.drivers.add(replace(found, identity=known.identity))
         self.readings.faults.doubt()
         self.readings.want_all()
 
     def unsynced(self) -> list[str]:
-        """See Informers.unsynced."""
+        """As Informers.unsynced."""
         return self._informers.unsynced()
 
     async def run(self) -> None:
-        """Work until stop() or cancellation. Volumes, and what is being made of them, stay as they are.
+        """Work until stop() or cancellation; volumes stay as they are.
 
-        Returns when the API server has gone back to an older state, or become another cluster: nothing that was seen or
-        promised holds any more, so a new agent has to begin as after a kill.
-        """
+        Returns when the API server has returned to an older state or is another cluster. No observed object or
+        reservation is valid then, so a new agent must start as after a kill."""
         self._tasks = asyncio.current_task()
         try:
             await self.claim_scope.decide()
@@ -302,7 +309,7 @@ class NodeAgent:
                 tasks.create_task(supervise("claim_scope", self.claim_scope.run))
                 if self._taint is not None:
                     tasks.create_task(supervise("startup_taint", self._taint.run))
-                await self.provisioner.ready()  # no number is published before all promises are known
+                await self.provisioner.ready()  # no capacity is published before all reservations are known
                 tasks.create_task(supervise("readings", self.readings.run))
                 tasks.create_task(supervise("provisioner", self.provisioner.run))
                 tasks.create_task(supervise("reclaimer", self.reclaimer.run))
@@ -310,7 +317,7 @@ class NodeAgent:
                 tasks.create_task(supervise("capacity", self.capacity.run))
                 tasks.create_task(supervise("sweep", self.sweep.run))
         except* _Rewound:
-            log.warning("agent begins anew node=%s", self.scope.node)
+            log.warning("agent restarts its controllers node=%s", self.scope.node)
         finally:
             await self._informers.close()
             for csi in self._clients:
@@ -321,7 +328,7 @@ class NodeAgent:
         raise _Rewound
 
     async def stop(self) -> None:
-        """End run() and wait for it. May be repeated."""
+        """End run() and wait for it. Idempotent."""
         task, self._tasks = self._tasks, None
         if task is not None and not task.done():
             task.cancel()
@@ -335,7 +342,7 @@ class NodeAgent:
         self.capacity.wake()
 
     async def _attach(self, csi: CsiClient) -> None:
-        """Ask until the driver answers: it may start later than its agent."""
+        """Probe a driver until it answers: it may start later than its agent."""
         backoff = Backoff(initial=0.05, maximum=10.0)
         while True:
             try:
@@ -347,7 +354,7 @@ class NodeAgent:
                 log.info("driver not ready socket=%s retry=%.2fs error=%s", csi.socket, delay, failure)
                 await self._clock.sleep(delay)
             except Unsupported as failure:
-                # It may still serve inline volumes, which are the kubelet's business alone.
+                # It may still serve inline volumes, which only the kubelet handles.
                 log.warning("driver not served socket=%s reason=%s", csi.socket, failure)
                 return
         known = self.drivers.get(driver.name)

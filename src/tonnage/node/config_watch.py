@@ -1,9 +1,8 @@
-"""Follows a node's file while the node serves: told by the kernel when it changes, so that nothing polls.
+"""Watch of a node's configuration file, by inotify, without polling.
 
-A ConfigMap's folder is swapped by the kubelet as a whole: `..data` is a symlink that is renamed over, and the file is a
-symlink through it. A file that a person edits is written in place or renamed over. Both are events of the folders that
-the path goes through.
-"""
+The kubelet replaces a ConfigMap's directory as a whole: it renames a new symlink over `..data`, and the file is a
+symlink through that. A person's editor writes the file in place or renames another over it. Both cause events in the
+directories of the path."""
 
 from __future__ import annotations
 
@@ -21,16 +20,15 @@ from tonnage.node.config.node import NodeConfig
 
 log = logging.getLogger(__name__)
 SETTLE = 0.3
-"""Seconds after the first sign of a change: whoever writes it is done by then, or gives another sign."""
+"""Seconds from the first event of a change to its completion."""
 _CHANGES = inotify.CLOSE_WRITE | inotify.CREATE | inotify.MOVED_TO | inotify.ONLYDIR
 
 
 class LiveConfig:
-    """run() calls `apply` with each configuration that the file has had since, `refuse` with why it has none.
+    """Calls `apply` with each new configuration, `refuse` with each error.
 
-    read: reads the file (and the command line over it), blocking; raises Invalid. Both may be called again with what
-    they know.
-    """
+    read: reads the file with the command line over it; blocking; raises Invalid. Both may be called again with the same
+    value."""
 
     def __init__(
         self,
@@ -45,11 +43,13 @@ class LiveConfig:
         self._clock = clock or RealClock()
 
     async def run(self) -> None:
-        """Follow until cancelled. Raises OSError when the folder cannot be watched."""
+        """Follow the file until cancelled.
+
+        Raises: OSError if the directory cannot be watched."""
         with inotify.Inotify() as told:
             while True:
-                _watch(told, self._file)  # anew each time: the path may lead elsewhere now
-                await self._look()  # also what has changed before it was watched
+                _watch(told, self._file)  # each time: the path may resolve to another directory now
+                await self._look()  # includes changes from before the watch
                 await told.wait()
                 await self._clock.sleep(SETTLE)
 
@@ -64,7 +64,7 @@ class LiveConfig:
 
 def _watch(told: inotify.Inotify, file: Path) -> None:
     told.add(str(file.parent), _CHANGES)
-    with suppress(OSError):  # a symlink that leads nowhere, until it is swapped
+    with suppress(OSError):  # a dangling symlink, until the kubelet replaces it
         real = Path(os.path.realpath(file, strict=True))
         if real.parent != file.parent:
             told.add(str(real.parent), _CHANGES)

@@ -1,4 +1,6 @@
-"""The CSI drivers of a node as its agent knows them: asked once, reached through their sockets only."""
+"""CSI drivers of a node, as its agent knows them.
+
+Each driver is asked once, through its socket only."""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from tonnage.errors import Unavailable, Unsupported
 
 
 async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) -> DriverInfo:
-    """Ask a driver what it is. May be repeated. Raises CsiError, Unavailable while it is not ready, Unsupported.
+    """Read a driver's name, capabilities, topology and pools. Idempotent.
 
-    started_ms and number (0..9999) make the provisioner's identity as external-provisioner writes it into PVs.
-    """
+    started_ms and number (0..9999) form the provisioner's identity, as external-provisioner writes it into PVs.
+
+    Raises: CsiError; Unavailable while it is not ready; Unsupported."""
     if not await client.probe():
         raise Unavailable(f"driver at {client.socket} is not ready")
     info = await client.plugin_info()
@@ -38,11 +41,13 @@ async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) 
 
 
 class DriverSet:
-    """The drivers attached so far. Listeners are told of each, also of those that were there before them."""
+    """Drivers attached so far.
+
+    Listeners are called for each driver, also for earlier ones."""
 
     def __init__(self) -> None:
         self.complete = False
-        """Whether all drivers that this node is meant to have are there."""
+        """Whether all drivers of this node's configuration are attached."""
         self._drivers: dict[str, DriverInfo] = {}
         self._listeners: list[Callable[[DriverInfo], None]] = []
 
@@ -50,24 +55,26 @@ class DriverSet:
         return iter(list(self._drivers.values()))
 
     def get(self, name: str) -> DriverInfo | None:
-        """The driver of that name, or None."""
+        """Return the driver of that name, or None."""
         return self._drivers.get(name)
 
     def sharing_pools_with(self, name: str) -> list[str]:
-        """Other drivers that name their pools, as this one does: several names of one program, over the same pools."""
+        """Return other drivers with named pools.
+
+        They are other names of the same program, over the same pools."""
         driver = self.get(name)
         if driver is None or not driver.default_pool:
             return []
         return [other.name for other in self._drivers.values() if other.default_pool and other.name != name]
 
     def add(self, driver: DriverInfo) -> None:
-        """Take in a driver; one of the same name is replaced."""
+        """Add a driver; it replaces one of the same name."""
         self._drivers[driver.name] = driver
         for listener in self._listeners:
             listener(driver)
 
     def on_add(self, listener: Callable[[DriverInfo], None]) -> None:
-        """Call listener for each driver."""
+        """Call listener for each driver, also for those that are attached."""
         self._listeners.append(listener)
         for driver in self:
             listener(driver)

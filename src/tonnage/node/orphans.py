@@ -1,12 +1,11 @@
-"""Compares what a driver has with what the cluster knows: nothing leaks, and nothing is lost.
+"""Sweep: compares a driver's volumes with the cluster's PVs and claims.
 
-Removed by itself is only what was surely never handed over (its claim still waits for a volume, but not from here) and
-what was ephemeral with policy Delete and has no PersistentVolume (of this node: another's may have the same name) and
-no claim any more, or one that got its volume elsewhere. Everything else that no PV
-tells of is an orphan: kept, counted and told, for a person to adopt or purge. All is decided by live reads, on volumes
-of a certain age that this cluster's agent made. A sweep that would remove much stops and asks. In a cluster that went
-back to an older state, claims that are not there may be newer than that state: all is kept.
-"""
+It deletes only two kinds of volume by itself. A leftover was never given to a claim: its claim still waits, but not for
+this node. The other kind was ephemeral with policy Delete; it has no PV of this node, and its claim is gone or got its
+volume elsewhere. Any other volume without a PV is an orphan. It stays and is reported, until a person adopts or purges
+it. All decisions use live reads, and only volumes of a minimum age that this cluster's agent made. A sweep that would
+delete many volumes stops and asks. In a cluster that returned to an older state, missing claims may be newer than that
+state: the sweep deletes nothing."""
 
 from __future__ import annotations
 
@@ -34,32 +33,36 @@ from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 AGE = 60.0
-"""Seconds that a volume must have lived before it is judged."""
+"""Minimum age of a volume that a sweep judges, in seconds."""
 MOST = 10
-"""Volumes that one sweep removes without being asked; as well, a fifth of the pool's bytes."""
+"""Maximum number of volumes that one sweep deletes without being asked.
+
+A second limit is a fifth of the pool's bytes."""
 _RETRY = 60.0
 _CREATED = "tonnage.dev/created"
 _SHOWN = 5
 
 
 class Verdict(Enum):
-    """What a volume without a PersistentVolume is."""
+    """State of a volume without a PV."""
 
     WANTED = "wanted"
     """Its claim waits for it here."""
     YOUNG = "young"
-    """To be looked at later."""
+    """Too young: a later sweep judges it."""
     FOREIGN = "foreign"
-    """Another cluster's."""
+    """Belongs to another cluster."""
     LEFTOVER = "leftover"
-    """Nobody was ever given it, or it went with its pod: to be removed."""
+    """No claim ever got it, or it was deleted with its pod: the sweep deletes it."""
     ORPHAN = "orphan"
-    """May hold somebody's data: kept."""
+    """May hold data of a user: it stays."""
 
 
 @dataclass(frozen=True)
 class Orphan:
-    """A volume that no PersistentVolume tells of. claim: namespace/name of its record, "" for none."""
+    """A volume without a PV.
+
+    claim: namespace/name in its record, "" for none."""
 
     driver: str
     id: str
@@ -69,7 +72,9 @@ class Orphan:
 
 @dataclass
 class Findings:
-    """One driver's sweep. removed: what went. asked: what would have gone, had it not been too much."""
+    """Result of one driver's sweep.
+
+    removed: deleted volumes. asked: leftovers that stay because they are too many."""
 
     removed: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -78,7 +83,9 @@ class Findings:
 
 
 class Sweep:
-    """Looks at start, when want() says that a PersistentVolume vanished, and every `every` seconds (0: not)."""
+    """Sweep loop.
+
+    It runs at start, after want(), and every `every` seconds (0: never). want() reports that a PV vanished."""
 
     def __init__(
         self,
@@ -103,11 +110,11 @@ class Sweep:
 
     @property
     def orphans(self) -> list[Orphan]:
-        """What was found and kept, for people to decide."""
+        """Return the orphans that the last sweeps found."""
         return [orphan for found in self._found.values() for orphan in found.orphans]
 
     def want(self) -> None:
-        """Look soon."""
+        """Schedule a sweep."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -126,11 +133,13 @@ class Sweep:
                     log.warning("sweep failed driver=%s retry=%.0fs error=%s", driver.name, _RETRY, failure)
                     again = True
             pause = AGE if again else self._every or None
-            # Deletions come in crowds, and each makes a volume vanish: one look serves them all.
+            # Deletions come in groups, and each makes a PV vanish: one sweep serves them all.
             await self._clock.sleep(1.0)
 
     async def sweep(self, driver: DriverInfo) -> Findings:
-        """Compare once. May be repeated. Raises ApiError, CsiError, Unavailable: then nothing more is judged."""
+        """Sweep one driver once. Idempotent.
+
+        Raises: ApiError, CsiError, Unavailable; it then judges no more volumes."""
         found = Findings()
         if not driver.lists_volumes:
             return found
@@ -156,8 +165,9 @@ class Sweep:
         return found
 
     async def _handles(self, driver: DriverInfo) -> set[str]:
-        """Handles of all PersistentVolumes of the driver that may tell of volumes here: also of those that lost our
-        label or that a person made. Other nodes may have volumes of the same handles."""
+        """Return handles of all of the driver's PVs that may be of volumes here.
+
+        PVs that lost our label or that a person made are included. Other nodes may have volumes of the same handles."""
         volumes: Sequence[PersistentVolume] = (await self._client.list(VOLUMES)).items
         return {
             v.spec.csi.volume_handle
@@ -165,15 +175,15 @@ class Sweep:
             if v.spec.csi and v.spec.csi.driver == driver.name and driver.reaches(v)
         }
 
-    # Judging
+    # Verdict
 
     async def _judge(self, volume: CreatedVolume, driver: DriverInfo) -> Verdict:
         record = volume.context
         if not driver.default_pool:
-            return Verdict.ORPHAN  # not our record: only told of
+            return Verdict.ORPHAN  # not our record: only reported
         cluster = record.get(names.PARAM_CLUSTER, "")
         if cluster in self._scope.former:
-            return Verdict.ORPHAN  # its objects are lost: whether anybody needs it is not known
+            return Verdict.ORPHAN  # its objects are lost: whether a user needs it is not known
         if cluster and cluster != self._scope.cluster_uid:
             return Verdict.FOREIGN
         if self._age(record) < AGE:
@@ -185,7 +195,7 @@ class Sweep:
         if claim is None:
             return Verdict.LEFTOVER if goes_with_pod and not self._went_back else Verdict.ORPHAN
         if claim.spec.volume_name:
-            # Bound to one on another node: this one came too late. Else it was used: its PV was removed by force.
+            # Bound on another node: this one was made too late. Otherwise it was used: its PV was deleted by force.
             late = goes_with_pod and await self._is_elsewhere(claim.spec.volume_name, driver)
             return Verdict.LEFTOVER if late else Verdict.ORPHAN
         sent_here = claim.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
@@ -195,10 +205,12 @@ class Sweep:
         try:
             return self._clock.time() - parse_rfc3339(record.get(_CREATED, ""))
         except ValueError:
-            return AGE  # no time in the record: an old volume, or one that is not ours
+            return AGE  # no time in the record: an old volume, or not ours
 
     async def _claim(self, volume: CreatedVolume) -> PersistentVolumeClaim | None:
-        """The claim that the volume was made for, live; None when it is gone (another may have its name)."""
+        """Return the claim that the volume was made for, by a live read.
+
+        None when it is gone, also if another claim has its name."""
         record = volume.context
         try:
             claim = await self._client.get(
@@ -209,7 +221,7 @@ class Sweep:
         return claim if claim.metadata.uid == _uid(volume) else None
 
     async def _has_pv(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
-        """Whether its PersistentVolume was written since all were listed."""
+        """Return whether its PV was written after all PVs were listed."""
         found = await self._pv(names.volume_name(_uid(volume))) if _uid(volume) else None
         return found is not None and driver.reaches(found)
 
@@ -235,10 +247,12 @@ class Sweep:
                 return True
         return False
 
-    # Acting
+    # Deletion
 
     async def _remove(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
-        """Delete a leftover, unless its claim comes here at this moment, or a PV turns up."""
+        """Delete a leftover.
+
+        Not if its claim is set to this node at this moment, or a PV appears."""
         uid = _uid(volume)
         if not self._provisioner.block(uid):
             return False
@@ -261,15 +275,15 @@ class Sweep:
             metrics.ORPHANS.labels(self._scope.node, pool).set(count)
         if found.asked and found.asked != before.asked:
             text = (
-                f"{len(found.asked)} volumes of driver {driver.name} belong to nobody, too many to be removed without"
-                f" a word: {_some(found.asked)}; a person has to look at them"
+                f"{len(found.asked)} volumes of driver {driver.name} have no PersistentVolume and no user, too many to"
+                f" delete unasked: {_some(found.asked)}; check them"
             )
             await self._warn("SweepStopped", text)
         if found.orphans and found.orphans != before.orphans and driver.default_pool:
             size = from_bytes(sum(o.size for o in found.orphans))
             text = (
-                f"{len(found.orphans)} volumes ({size}) of driver {driver.name} have no PersistentVolume and are kept:"
-                f" {_some([o.id for o in found.orphans])}; a person has to adopt or purge them"
+                f"{len(found.orphans)} volumes ({size}) of driver {driver.name} have no PersistentVolume:"
+                f" {_some([o.id for o in found.orphans])}; adopt or purge them"
             )
             await self._warn("OrphanedVolumes", text)
 
@@ -280,14 +294,14 @@ class Sweep:
 
 
 def _is_here(volume: CreatedVolume, driver: DriverInfo) -> bool:
-    """A driver may list volumes of other nodes too."""
+    """Return whether the volume is on this node: a driver may list others too."""
     if not volume.topologies or not driver.segment:
         return True
     return any(all(driver.segment.get(k) == v for k, v in place.items()) for place in volume.topologies)
 
 
 def _uid(volume: CreatedVolume) -> str:
-    """uid of the claim, out of the name that the volume was given; "" for a volume that no claim asked for."""
+    """Return the claim's uid in the volume's name, "" for a volume without a claim."""
     name = volume.context.get(names.CSI_PV_NAME, "")
     prefix = names.volume_name("")
     return name[len(prefix) :] if name.startswith(prefix) else ""
@@ -303,7 +317,7 @@ def _pool(volume: CreatedVolume, driver: DriverInfo) -> str:
 
 
 def _pool_of(handle: str, driver: DriverInfo) -> str:
-    """Our ids are `<pool>/<name>`."""
+    """Return the pool of a handle: our ids are `<pool>/<name>`."""
     return handle.partition("/")[0] if driver.default_pool else driver.name
 
 

@@ -1,4 +1,6 @@
-"""A CSI driver on its own: pools, a socket, metrics on request. No Kubernetes needed; composition only."""
+"""Standalone CSI driver: pools, a socket, metrics; without Kubernetes.
+
+Composition only."""
 
 from __future__ import annotations
 
@@ -26,12 +28,14 @@ STOP_SECONDS = 1.8
 
 
 class StandaloneDriver:
-    """Serves one driver. start() and stop() may be repeated; a killed one is started again and goes on."""
+    """One driver. start() and stop() are idempotent.
+
+    A killed driver continues when it is started again."""
 
     def __init__(self, config: DriverConfig) -> None:
         self.config = config
         self.on_inline: Callable[[], None] = lambda: None
-        """Called when inline volumes have changed the room."""
+        """Called when inline volumes have changed the capacity."""
         self.on_unfit: Unfit = lambda context, why: None
         """Called when an inline volume does not fit."""
         pools = preflight.make_pools(config)
@@ -42,32 +46,33 @@ class StandaloneDriver:
         for pool in self.pools:
             pool.on_room = lambda: self.on_inline()
         self.change = PoolChange(driver, pools, config, lambda: self.on_inline())
-        """What may become of the pools while they are served."""
+        """Changes the pools while they are served."""
         self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
         self._exporter = self._exporter_at(config.metrics)
 
     @property
     def pools(self) -> Sequence[Pool]:
-        """The pools in their order."""
+        """Return the pools in their order."""
         return list(self._pools.values())
 
     def _exporter_at(self, address: Address | None) -> Exporter | None:
         return Exporter(address, self.measure) if address is not None else None
 
     def client(self) -> CsiClient:
-        """A client of the driver, within this process."""
+        """Return a client of the driver in this process."""
         return client_of(self._endpoint.calls, self._endpoint.socket)
 
     @property
     def metrics_url(self) -> str:
-        """Where metrics are served, "" for nowhere."""
+        """URL of the metrics, "" if they are not served."""
         return self._exporter.url if self._exporter is not None else ""
 
     async def start(self) -> None:
-        """Open the pools, then serve, then register. One pool is enough: the others are tried again when calls come.
+        """Open the pools, then serve, then register.
 
-        Raises Unavailable, Invalid, Precondition, HostError.
-        """
+        One open pool is enough: later calls try the others again.
+
+        Raises: Unavailable, Invalid, Precondition, HostError."""
         await self._openings.open()
         await self._endpoint.start()
         await self._start_exporter()
@@ -78,10 +83,12 @@ class StandaloneDriver:
             log.info("serving metrics url=%s", self._exporter.url)
 
     async def serve_metrics(self, address: Address | None) -> None:
-        """Serve them elsewhere, or nowhere. Raises HostError where the address cannot be had; then they stay."""
+        """Serve metrics at another address, or at none.
+
+        Raises: HostError if the address is not available; the old one stays."""
         before, self._exporter = self._exporter, self._exporter_at(address)
         if before is not None:
-            await before.stop()  # first: both may be ports of one number
+            await before.stop()  # first: both addresses may have the same port
         try:
             await self._start_exporter()
         except BaseException:
@@ -90,7 +97,7 @@ class StandaloneDriver:
             raise
 
     async def stop(self) -> None:
-        """Stop serving, close the pools; volumes and mounts stay. May be repeated."""
+        """Stop serving and close the pools; volumes and mounts stay. Idempotent."""
         if self._exporter is not None:
             await self._exporter.stop()
         await self._endpoint.stop()
@@ -99,22 +106,26 @@ class StandaloneDriver:
             await pool.close()
 
     async def measure(self) -> None:
-        """Bring the gauges of the pools up to date. A pool that cannot be read is shown as down."""
+        """Update the pools' gauges. A pool that cannot be read is reported as down."""
         await measure(self.pools)
 
 
 class Serving(Protocol):
-    """What serve() runs. stop() may be called while start() was cancelled."""
+    """Interface of what serve() runs.
+
+    stop() may be called after start() was cancelled."""
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
 
     async def stop(self) -> None:
-        """End it."""
+        """Stop serving."""
 
 
 async def serve(driver: Serving, ended: asyncio.Event, *, name: str = "") -> None:
-    """Run a driver until ended is set. Leaves within 2 s: calls that a dead disk holds up are not waited for."""
+    """Run a driver until ended is set.
+
+    Returns within 2 s: it does not wait for calls that block on a dead disk."""
     starting = asyncio.ensure_future(driver.start())
     waiting = asyncio.ensure_future(ended.wait())
     try:
@@ -141,6 +152,8 @@ async def _stop(driver: Serving, starting: asyncio.Future[None]) -> None:
 
 
 def leave(code: int) -> None:
-    """End the process at once, past threads that are stuck in the kernel: a start after a kill goes on just as well."""
+    """End the process at once; threads may be stuck in the kernel.
+
+    A start after a kill works as well as one after a clean stop."""
     logging.shutdown()
     os._exit(code)

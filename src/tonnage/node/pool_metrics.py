@@ -1,4 +1,6 @@
-"""The pools' gauges, brought up to date when somebody looks; nothing is measured in between."""
+"""Gauges of the pools, updated when metrics are scraped.
+
+Nothing is measured in between."""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ log = logging.getLogger(__name__)
 
 
 async def measure(pools: Iterable[Pool]) -> None:
-    """Read all pools and set their gauges. A pool that cannot be read is shown as down, its numbers as they were."""
+    """Read all pools and set their gauges.
+
+    A pool that cannot be read is reported as down; its other gauges stay as they were."""
     for pool in pools:
         found = await status.read(pool)
         if found.problem:

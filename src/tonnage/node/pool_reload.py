@@ -1,4 +1,6 @@
-"""Pools of a driver that serves: more of them, fewer, other bounds. Calls under way are never cut."""
+"""Reload of a serving driver's pools: add, remove, change limits.
+
+Calls under way complete."""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class PoolChange:
-    """Changes the pools of one driver, `config` being what it serves. pools: the driver's own table, by name, which
-    every service looks into. on_room: for pools that come."""
+    """Changes the pools of one driver.
+
+    config: what the driver serves. pools: the driver's own table, by name, which every service uses. on_room: passed to
+    new pools."""
 
     def __init__(
         self, driver: Driver, pools: dict[str, Pool], config: DriverConfig, on_room: Callable[[], None]
@@ -34,10 +38,11 @@ class PoolChange:
         self._never_open: set[str] = set()
 
     async def add(self, wanted: PoolConfig) -> str:
-        """Open one more pool; why it is not open yet, "" when it is: then it is tried again when calls come.
+        """Open one more pool; return why it is not open yet, or "".
 
-        Raises Invalid and others for one that could never be opened as it is described.
-        """
+        If it is not open, later calls try again.
+
+        Raises: Invalid and others for a pool that can never be opened as described."""
         finding = await asyncio.to_thread(preflight.pool, wanted, self.config.roots)
         if finding.fault is not None and not preflight.may_come(finding):
             raise finding.fault
@@ -51,8 +56,11 @@ class PoolChange:
         return why
 
     async def remove(self, name: str) -> None:
-        """Serve an empty pool no more. Raises Precondition for one that has something, or cannot be looked into; one
-        that has come and never was open goes without a look, since nothing was made in it."""
+        """Stop serving an empty pool.
+
+        A new pool that was never open is removed without a check, since it has no volumes.
+
+        Raises: Precondition if the pool is not empty or cannot be read."""
         pool = self._pools[name]
         if name in self._never_open and self._openings.why(name):
             del self._pools[name]
@@ -62,7 +70,7 @@ class PoolChange:
         place = list(self._pools).index(name)
         del self._pools[name]
         try:
-            await self._driver.in_flight.drained()  # a volume may have been on its way into it
+            await self._driver.in_flight.drained()  # a volume may have been under way into it
             await _check_empty(pool)
         except BaseException:
             self._put_back(name, pool, place)
@@ -76,7 +84,9 @@ class PoolChange:
         await pool.close()
 
     def _check_disk(self, name: str) -> None:
-        """What is looked at before a pool is opened: that it does not lie on the node's disk while its own is away."""
+        """Check before opening that the pool's disk is mounted.
+
+        Otherwise the pool would be on the node's own disk."""
         kubelet_disk.check(next(found for found in self.config.pools if found.name == name), self.config.roots)
 
     def _put_back(self, name: str, pool: Pool, place: int) -> None:
@@ -86,18 +96,19 @@ class PoolChange:
         self._pools.update(order)
 
     def rebound(self, wanted: PoolConfig) -> None:
-        """Give a pool other bounds. Blocking. Raises Unsupported where its kind holds them from the start, Unavailable
-        and Invalid as nodedisk.settle."""
+        """Change a pool's limits. Blocking.
+
+        Raises: Unsupported where its kind fixes them at the start; Unavailable and Invalid as nodedisk.settle."""
         settled = kubelet_disk.settle(wanted, self.config.roots)
         bounds = PoolLimits(settled.size, settled.overcommit, settled.sparse, settled.keep or NO_KEEP)
-        pool_config.make(settled)  # refuses what could not have been made
+        pool_config.make(settled)  # rejects what could not have been made
         pool = self._pools[wanted.name]
         pool.rebound(bounds, erase_rate=settled.erase_rate)
         pool.inline = settled.inline
         self._serve(wanted)
 
     def _serve(self, wanted: PoolConfig) -> None:
-        """Know the pool as described, in its place or as the last one."""
+        """Store the pool's description, at its position or as the last one."""
         have = {pool.name: pool for pool in self.config.pools}
         self.config = replace(self.config, pools=list({**have, wanted.name: wanted}.values()))
 

@@ -1,7 +1,7 @@
-"""A node of a real cluster: a CSI driver registered with the kubelet, and the agent that serves claims, in one process.
+"""Node process of a real cluster: CSI driver and node agent.
 
-The driver comes first and never waits for the API server: pods that were placed here can be mounted while it is away.
-"""
+The driver starts first and never waits for the API server: the kubelet can mount volumes of pods on this node while the
+API server is away."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Answer = TypeVar("Answer")
 
 
 class NodeProcess:
-    """start() serves the kubelet and returns; the agent works as soon as the API server answers. client: to it.
+    """CSI driver that is registered with the kubelet, and its agent.
 
-    live: the file that the configuration is from, to be followed, and what reads it (with all that stands over it).
-    """
+    start() serves the kubelet and returns. The agent works as soon as the API server answers. client: of the API
+    server. live: the configuration file to follow, and the function that reads it with the command line over it."""
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class NodeProcess:
         self._registrar = Registrar(config.endpoints, registry, clock=self._clock) if registry is not None else None
 
     async def start(self) -> None:
-        """Open pools, serve, register. Raises as StandaloneDriver.start."""
+        """Open pools, serve, register.
+
+        Raises: as StandaloneDriver.start."""
         await self.driver.start()
         self._tasks.start(supervise("agent", self._run_agent), "agent")
         if self._registrar is not None:
@@ -70,7 +72,7 @@ class NodeProcess:
             await self.agent.reconsider()
 
     def _tell(self, type_: str, reason: str, message: str) -> None:
-        """Log it, and tell it on the Node as soon as the API server answers."""
+        """Log a message, and emit it on the Node when the API server answers."""
         log.log(logging.WARNING if type_ == WARNING else logging.INFO, "%s message=%s", reason, message)
         self._tasks.start(self._record(type_, reason, message), "event")
 
@@ -79,7 +81,9 @@ class NodeProcess:
         self._events.record(refer(NODES, node), type_, reason, message)
 
     async def _run_agent(self) -> None:
-        """Find out which cluster it is, then serve it: volumes are marked with its uid. Again if it becomes another."""
+        """Read the cluster's uid, then run the agent; again for another cluster.
+
+        Volumes' records hold that uid."""
         await self._serve_cluster(went_back=False)
         while True:
             await self._serve_cluster(went_back=True)
@@ -118,7 +122,7 @@ class NodeProcess:
                 await self._clock.sleep(pause)
 
     async def stop(self) -> None:
-        """Stop the agent, then the driver; volumes and mounts stay. May be repeated."""
+        """Stop the agent, then the driver; volumes and mounts stay. Idempotent."""
         if self.agent is not None:
             await self.agent.stop()
         await self._tasks.close()

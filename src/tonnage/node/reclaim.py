@@ -1,8 +1,9 @@
-"""Deletes volumes whose claim is gone: phase Released, policy Delete (KEP-2644).
+"""Reclaim controller: deletes volumes of Released PVs (KEP-2644).
 
-The volume first, then its PersistentVolume, then our finalizer: while a PV tells of a volume, the volume is there or
-was deleted for sure. An answer that does not come is no deletion.
-"""
+Only with reclaim policy Delete.
+
+It deletes the volume first, then the PV, then removes our finalizer. While a PV exists, its volume exists or was
+certainly deleted. A call without an answer is no deletion."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ RETRY_START, RETRY_MAX = 1.0, 300.0
 
 
 class Reclaimer:
-    """The loop over this node's PersistentVolumes."""
+    """Loop over this node's PVs."""
 
     def __init__(
         self,
@@ -53,10 +54,10 @@ class Reclaimer:
         volumes = informers.of(VOLUMES, labels=scope.selector)
         self._volumes = volumes.cache
         self._classes = informers.of(STORAGE_CLASSES).cache
-        self._gone: dict[str, PersistentVolume] = {}  # vanished while Released, before we deleted their volumes
+        self._gone: dict[str, PersistentVolume] = {}  # vanished while Released, before their volumes were deleted
         self.on_lost: Callable[[], None] = lambda: None
-        """Called when a PersistentVolume vanished whose volume we have not deleted."""
-        self._deleted: set[str] = set()  # uids whose volume is deleted; the watch may still show them
+        """Called when a PV vanished whose volume we have not deleted."""
+        self._deleted: set[str] = set()  # uids of PVs whose volume is deleted; the watch may still show them
         self._controller = Controller(
             "reclaim", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
         )
@@ -68,7 +69,9 @@ class Reclaimer:
         await self._controller.run()
 
     def _keys(self, old: PersistentVolume | None, new: PersistentVolume | None) -> tuple[str, ...]:
-        """Not of interest: volumes that are in use, or that we have just finished with."""
+        """Return the keys to reconcile.
+
+        Ignored: volumes in use, and those that we have just deleted."""
         if new is None:
             assert old is not None
             uid = old.metadata.uid
@@ -90,7 +93,7 @@ class Reclaimer:
                 self._controller.enqueue(key)
 
     async def reconcile(self, key: str) -> None:
-        """Delete the volume behind the PersistentVolume of that name, if that is due."""
+        """Delete the volume of the PV of that name, if it is due."""
         cached = self._volumes.get(key)
         if cached is None:
             await self._vanished(key)
@@ -104,7 +107,7 @@ class Reclaimer:
         if not _is_due(cached):
             return
         try:
-            volume = await self._client.get(VOLUMES, key)  # live: it is the user's data that goes
+            volume = await self._client.get(VOLUMES, key)  # live: the deletion destroys data of a user
         except ApiNotFound:
             await self._vanished(key)
             return
@@ -112,8 +115,10 @@ class Reclaimer:
             await self._delete(volume, driver)
 
     async def _vanished(self, key: str) -> None:
-        """A PV that was Released for deletion disappeared before its volume was deleted, for it had no finalizer of
-        ours (an ephemeral claim's) and a person deleted it. A live read tells that it is gone, not just unlabelled."""
+        """Handle a Released PV that vanished before its volume was deleted.
+
+        It had no finalizer of ours (that of an ephemeral claim has none), and a person deleted it. A live read shows
+        that it is gone, not just without our label."""
         volume = self._gone.get(key)
         if volume is None:
             return
@@ -123,7 +128,9 @@ class Reclaimer:
         self._gone.pop(key, None)
 
     async def _is_gone(self, volume: PersistentVolume, driver: DriverInfo) -> bool:
-        """Whether no PV tells of the volume any more (one of that name may be another node's), and no claim has it."""
+        """Return whether no PV refers to the volume and no claim has it.
+
+        A PV of that name may be another node's."""
         try:
             if driver.reaches(await self._client.get(VOLUMES, volume.metadata.name)):
                 return False
@@ -142,10 +149,12 @@ class Reclaimer:
         return self._drivers.get(volume.spec.csi.driver) if volume.spec.csi is not None else None
 
     def _is_here(self, volume: PersistentVolume, driver: DriverInfo) -> bool:
-        """Whether this node's driver has it (5.7): any other would call it unknown, and so deleted."""
+        """Return whether this node's driver has the volume.
+
+        Any other driver would answer that it is unknown, which counts as deleted."""
         affinity = volume.spec.node_affinity
         if affinity is None or affinity.required is None:
-            return True  # it can be reached from everywhere, and the label says who made it
+            return True  # reachable from every node: the label says which agent made it
         return node_matcher(affinity.required)(driver.segment, self._node)
 
     async def _delete(self, volume: PersistentVolume, driver: DriverInfo) -> None:
@@ -164,7 +173,7 @@ class Reclaimer:
         if not volume.metadata.deleting:
             try:
                 await self._client.delete(VOLUMES, volume.metadata.name, uid=uid)
-            except (ApiNotFound, ApiConflict):  # gone, or made anew by somebody
+            except (ApiNotFound, ApiConflict):  # gone, or created again by somebody
                 return
         if _ours(volume):
             await self._let_go(volume)
@@ -176,7 +185,9 @@ class Reclaimer:
         self._readings.want(driver.name)
 
     async def _secrets(self, volume: PersistentVolume) -> dict[str, str]:
-        """Those the PV names, else its class; one that cannot be read is done without (5.9)."""
+        """Return the secrets that the PV names, else those of its class.
+
+        A secret that cannot be read is left out."""
         try:
             return await read_secret(self._client, self._secret(volume))
         except (ApiNotFound, Invalid) as failure:
@@ -203,7 +214,7 @@ class Reclaimer:
                 raise Precondition(f"persistentvolume {volume.metadata.name} is still attached to node {node}")
 
     async def _let_go(self, volume: PersistentVolume) -> None:
-        """Take our finalizer off."""
+        """Remove our finalizer."""
 
         def without(now: PersistentVolume) -> dict[str, object] | None:
             if not _ours(now):
@@ -212,7 +223,7 @@ class Reclaimer:
             return {"metadata": {"finalizers": kept or None}}
 
         try:
-            # The deletion has just changed it, so read it again rather than be refused first.
+            # The deletion has just changed it: read it again to avoid a conflict.
             now = await self._client.get(VOLUMES, volume.metadata.name)
             if now.metadata.uid == volume.metadata.uid:
                 await change(self._client, VOLUMES, now, without)
@@ -231,11 +242,13 @@ def _is_due(volume: PersistentVolume) -> bool:
 
 
 def _is_unwanted(volume: PersistentVolume) -> bool:
-    """One that was published ahead of its claim, and removed before it got one."""
+    """Return whether a pre-provisioned PV was deleted before it was bound."""
     ahead = names.DISK in volume.metadata.annotations and volume.spec.claim_ref is None
     return ahead and volume.metadata.deleting
 
 
 def _keeps_needlessly(volume: PersistentVolume) -> bool:
-    """The policy was changed to Retain: the volume is no longer ours to delete, so its PV need not wait for us."""
+    """Return whether the PV no longer needs our finalizer.
+
+    Its policy was changed to Retain, so we never delete its volume."""
     return volume.spec.persistent_volume_reclaim_policy == "Retain" and _ours(volume)

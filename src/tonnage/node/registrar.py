@@ -1,7 +1,6 @@
-"""Makes the other drivers of a node known to its kubelet, as node-driver-registrar does for one (6.1).
+"""Kubelet registration of external drivers, as node-driver-registrar.
 
-A driver may start later than its agent, and one that has a registrar of its own keeps it.
-"""
+A driver may start later than its agent. A driver with a registrar of its own keeps that."""
 
 from __future__ import annotations
 
@@ -20,20 +19,20 @@ log = logging.getLogger(__name__)
 
 
 class Registrar:
-    """endpoints: CSI sockets, by paths at which the kubelet finds them too. registry: its `plugins_registry`."""
+    """Registrations. endpoints: CSI sockets, at the kubelet's paths."""
 
     def __init__(self, endpoints: Sequence[Path], registry: Path, *, clock: Clock) -> None:
         self._endpoints, self._registry, self._clock = endpoints, registry, clock
         self._made: list[Registration] = []
 
     async def run(self) -> None:
-        """Register each driver as soon as it answers; returns when all are."""
+        """Register each driver when it answers; return when all are registered."""
         async with asyncio.TaskGroup() as tasks:
             for endpoint in self._endpoints:
                 tasks.create_task(self._register(endpoint))
 
     async def stop(self) -> None:
-        """Take the registrations back; pods' volumes stay mounted. May be repeated."""
+        """Remove the registrations; pods' volumes stay mounted. Idempotent."""
         while self._made:
             await self._made.pop().stop()
 
@@ -54,4 +53,4 @@ class Registrar:
                     log.info("driver not registered yet socket=%s retry=%.1fs error=%s", endpoint, pause, failure)
                     await self._clock.sleep(pause)
         self._made.append(made)
-        log.info("driver offered to the kubelet driver=%s socket=%s", name, endpoint)
+        log.info("driver registered with the kubelet driver=%s socket=%s", name, endpoint)

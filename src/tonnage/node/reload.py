@@ -1,4 +1,6 @@
-"""Makes a node that serves what its file asks for now, as far as that is safe; what is not, is told on its Node."""
+"""Reload of a serving node's configuration, as far as that is safe.
+
+What a reload cannot change is reported by Events on the Node."""
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ CHANGED, REFUSED = "ConfigurationChanged", "ConfigurationRefused"
 """Reasons of the Events."""
 
 Tell = Callable[[str, str, str], None]
-"""Takes type, reason and message of an Event."""
+"""Called with type, reason and message of an Event."""
 
 
 class Reconfigure:
-    """config: what is served, which is not always what the file asks for. tell: Events on the Node. after: awaited when
-    pools have changed, so that the agent looks at them again."""
+    """Applies configuration changes.
+
+    config: what is served, which may differ from the file. tell: emits Events on the Node. after: awaited when pools
+    have changed; the agent reads them again."""
 
     def __init__(
         self, config: NodeConfig, driver: StandaloneDriver, *, tell: Tell, after: Callable[[], Awaitable[None]]
@@ -33,11 +37,11 @@ class Reconfigure:
         self._driver, self._tell, self._after = driver, tell, after
 
     def refuse(self, reason: str) -> None:
-        """The file cannot be read: all stays as it is."""
+        """Report that the file cannot be read; nothing changes."""
         self._tell(WARNING, REFUSED, f"{reason}; everything stays as it was: correct the configuration")
 
     async def apply(self, wanted: NodeConfig) -> None:
-        """Do what can be done, tell what cannot. May be repeated."""
+        """Apply what a reload can change, report the rest. Idempotent."""
         found = diff.compare(self.config, wanted)
         for sentence in found.refused:
             self._tell(WARNING, REFUSED, sentence)
@@ -73,18 +77,18 @@ class Reconfigure:
             await self._driver.change.remove(name)
         except TonnageError as failure:
             hint = "put it back into the configuration, or delete what is in it first (tonnage volumes list)"
-            self._tell(WARNING, REFUSED, f"pool {name} stays: {failure}; {hint}")
+            self._tell(WARNING, REFUSED, f"pool {name} is not removed: {failure}; {hint}")
             return False
-        self._tell(NORMAL, CHANGED, f"pool {name} is served no more; it was empty, its place is left as it is")
+        self._tell(NORMAL, CHANGED, f"pool {name} is no longer served: it was empty; its path is unchanged")
         return True
 
     async def _rebound(self, name: str, wanted: NodeConfig) -> bool:
         try:
             await asyncio.to_thread(self._driver.change.rebound, _pool(wanted, name))
         except TonnageError as failure:
-            self._tell(WARNING, REFUSED, f"pool {name} keeps its bounds: {failure}; {diff.RESTART}")
+            self._tell(WARNING, REFUSED, f"pool {name} keeps its limits: {failure}; {diff.RESTART}")
             return False
-        self._tell(NORMAL, CHANGED, f"pool {name} has new bounds: {_pool(wanted, name)}")
+        self._tell(NORMAL, CHANGED, f"pool {name} has new limits: {_pool(wanted, name)}")
         return True
 
     async def _serve_metrics(self, wanted: NodeConfig) -> None:

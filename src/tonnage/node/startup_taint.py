@@ -1,11 +1,10 @@
-"""Takes the start-up taint `tonnage.dev/agent-not-ready` from its own node once its storage can be used.
+"""Removes the start-up taint of its node when its storage is ready.
 
-A cluster may give new nodes that taint, so that no pod comes before its storage: until CSINode lists the driver, the
-scheduler takes the node for one without limits and the kubelet fails mounts; until its room is published, an autoscaler
-takes the node for one without storage and adds another. Only the Node is watched, and CSINode is asked for while the
-taint is there; a node without the taint costs nothing. A pool that does not answer holds the node back for a minute,
-not for ever.
-"""
+A cluster may give new nodes the taint `tonnage.dev/agent-not-ready`, and then no pod comes before its storage. Until
+CSINode lists the driver, the scheduler assumes no volume limits and the kubelet fails mounts. Until capacity is
+published, an autoscaler assumes a node without storage and adds another. Only the Node is watched; CSINode is read
+while the taint is there. A node without the taint costs nothing. A pool that does not answer delays the removal by a
+minute at most."""
 
 from __future__ import annotations
 
@@ -26,11 +25,13 @@ log = logging.getLogger(__name__)
 
 
 PATIENCE = 60.0
-"""Seconds for which a driver that is listed may leave room unpublished."""
+"""Seconds that a listed driver may take to publish capacity."""
 
 
 class StartupTaint:
-    """drivers: the names that must be listed, all of them. is_published: whether the node's room is published."""
+    """Controller of the start-up taint.
+
+    drivers: names that CSINode must list, all of them. is_published: whether the node's capacity is published."""
 
     def __init__(
         self,
@@ -52,7 +53,9 @@ class StartupTaint:
         self._controller.watch(nodes, self._node_changed)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
-        """A node that has the taint, also anew: it may have been deleted and registered again."""
+        """Handle a node with the taint.
+
+        The Node may have been deleted and registered again."""
         return [new.metadata.name] if new is not None and _place(new) is not None else []
 
     async def run(self) -> None:
@@ -60,10 +63,9 @@ class StartupTaint:
         await self._controller.run()
 
     async def reconcile(self, name: str) -> float | None:
-        """Remove the taint if the driver is listed, else say when to look again. May be repeated.
+        """Remove the taint, or return seconds to wait. Idempotent.
 
-        Raises ApiError (a taint that moved in the list meanwhile is a conflict), Unavailable.
-        """
+        Raises: ApiError (a taint that moved in the list is a conflict), Unavailable."""
         node = self._nodes.get(name)
         place = _place(node) if node is not None else None
         if place is None:
@@ -95,6 +97,6 @@ class StartupTaint:
 
 
 def _place(node: Node) -> int | None:
-    """Where the taint is in the node's list."""
+    """Return the taint's index in the node's list, or None."""
     keys = [taint.key for taint in node.spec.taints]
     return keys.index(names.STARTUP_TAINT) if names.STARTUP_TAINT in keys else None

@@ -1,12 +1,11 @@
-"""Publishes the disks of static pools as PersistentVolumes ahead of claims, so that the scheduler sees their sizes.
+"""Publisher of the disks of static pools as pre-provisioned PVs.
 
-Otherwise a claim for 10Gi might be sent to a node whose only free disk has 4Ti. The order is: the volume is made (the
-disk is taken, whatever else asks for room), then its PersistentVolume; a volume that a kill left without one gets it at
-the next look, if nobody has had it. When a PersistentVolume is released, reclaim.py deletes its volume as any other;
-once the disk is clean it is free, and is published anew. The rules follow sig-storage-local-static-provisioner
-(pkg/discovery); there a directory is one class, here a pool is published in one class: two PersistentVolumes of one
-disk could both be claimed. Others that choose the pool are told so.
-"""
+The scheduler then sees the size of each disk. Otherwise it might choose, for a claim of 10Gi, a node whose only free
+disk has 4Ti. Order: the volume is created, which takes the disk, then its PV. A volume that a kill left without a PV
+gets one at the next check, unless it was used. When a PV is released, its volume is deleted as any other; the erased
+disk is free and is published again. The rules follow sig-storage-local-static-provisioner (pkg/discovery). There a
+directory has one class. Here a pool is published in one class, since two PVs of one disk could both be claimed. Other
+classes that name the pool get an Event."""
 
 from __future__ import annotations
 
@@ -39,12 +38,12 @@ from tonnage.node.driver_set import DriverSet
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 1.0, 300.0
 LOOK_EVERY = 30.0
-"""Seconds between two looks at how the published disks do, at least."""
+"""Minimum seconds between two checks of the published disks."""
 Key = tuple[str, str]
 
 
 class Publication:
-    """The loop over this node's static pools: (driver, pool) by (driver, pool)."""
+    """Loop over this node's static pools. Keys are (driver, pool)."""
 
     def __init__(
         self,
@@ -84,7 +83,9 @@ class Publication:
             self._controller.enqueue(key)
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[Key]:
-        """Only its end matters: its disk is to be published anew. Who claims it is not of interest."""
+        """Return the pool of a deleted PV, whose disk is published again.
+
+        Ignored: which claim a PV is bound to."""
         if new is not None:
             return ()
         assert old is not None
@@ -92,7 +93,9 @@ class Publication:
         return self._pools() if names.DISK in old.metadata.annotations else ()
 
     async def reconcile(self, key: Key) -> float | None:
-        """Publish what is free in a pool. May be repeated. Raises ApiError, CsiError, Unavailable."""
+        """Publish the free disks of a pool. Idempotent.
+
+        Raises: ApiError, CsiError, Unavailable."""
         driver = self._drivers.get(key[0])
         if driver is None:
             return None
@@ -110,12 +113,13 @@ class Publication:
         return None
 
     def _ours(self, driver: DriverInfo, pool: str) -> list[PersistentVolume]:
-        """PersistentVolumes that were published ahead out of a pool."""
+        """Return a pool's pre-provisioned PVs."""
         return [v for v in self._volumes if _is_ahead(v) and _is_in(v, driver, pool)]
 
     def _choose(self, driver: DriverInfo, pool: str) -> StorageClass | None:
-        """The class that a pool is published in: one that names it before those that get it by default, late binding
-        before immediate, the oldest. None without any."""
+        """Return the class in which a pool is published, or None.
+
+        In this order: classes that name the pool, late binding, the oldest."""
         classes = [c for c in self._readings.sources(driver).values() if driver.pool(c) == pool]
         ranked = sorted(classes, key=_rank)
         for other in ranked[1:]:
@@ -126,8 +130,9 @@ class Publication:
         return ranked[0] if ranked else None
 
     async def _withdraw(self, driver: DriverInfo, pool: str, chosen: StorageClass | None) -> None:
-        """Remove what nobody has claimed of a class that has the pool no more; its disk then comes free (reclaim.py).
-        What is retained stays, for a person to decide."""
+        """Delete unclaimed PVs of a class that no longer has the pool.
+
+        The disk then becomes free. A PV with policy Retain stays, for a person to decide."""
         for volume in self._ours(driver, pool):
             if chosen is not None and volume.spec.storage_class_name == chosen.metadata.name:
                 continue
@@ -137,10 +142,12 @@ class Publication:
             meta = volume.metadata
             with suppress(ApiNotFound, ApiConflict):  # gone, or claimed at this moment
                 await self._client.delete(VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version)
-                log.info("published volume withdrawn volume=%s class=%s", meta.name, volume.spec.storage_class_name)
+                log.info("pre-provisioned volume deleted volume=%s class=%s", meta.name, volume.spec.storage_class_name)
 
     async def _look_at_disks(self, driver: DriverInfo, key: Key) -> None:
-        """Tell of published disks that vanished or were swapped, and of those that are back; the volumes stay."""
+        """Report published disks that vanished, were swapped, or are back.
+
+        The volumes stay."""
         now = self._clock.monotonic()
         if types.GET_VOLUME not in driver.controller or now < self._looked.get(key, -LOOK_EVERY) + LOOK_EVERY:
             return
@@ -168,7 +175,9 @@ class Publication:
 
 
 class _Publisher:
-    """One look at one pool. fault: why the class can have no volumes, "" when it can."""
+    """Publishes one pool once.
+
+    fault: why the class cannot have volumes, or ""."""
 
     def __init__(
         self,
@@ -184,13 +193,15 @@ class _Publisher:
         self.fault = fault_of(storage_class) or _secrets_fault(storage_class)
 
     async def publish(self, known: Sequence[PersistentVolume]) -> None:
-        """Give a PersistentVolume to each free disk, and to each volume that lacks one. Raises as reconcile()."""
+        """Create a PV for each free disk, and for each volume without one.
+
+        Raises: as reconcile()."""
         if self.fault:
             return
         listed = [v for v in await self._driver.client.list_volumes() if self._is_ours(v)]
         handles = {v.spec.csi.volume_handle for v in known if v.spec.csi}
         lacking = [v for v in listed if v.id not in handles]
-        if lacking:  # live: a person may have adopted one under another name, or taken our label off
+        if lacking:  # live: a person may have adopted it under another name, or removed our label
             live = (await self._client.list(VOLUMES)).items
             mine = [s for v in live if (s := v.spec.csi) and s.driver == self._driver.name and self._driver.reaches(v)]
             handles = {source.volume_handle for source in mine}
@@ -216,7 +227,9 @@ class _Publisher:
         return mine and volume.id.startswith(f"{self._pool}/")
 
     def _modes(self) -> list[VolumeCapability]:
-        """What disks of the class are used as: with a file system that it names, else as whatever they are."""
+        """Return the capabilities of the class's disks.
+
+        With the file system that the class names, else any."""
         fine = types.SINGLE_NODE_MULTI_WRITER in self._driver.controller
         access = types.AccessMode.of(names.READ_WRITE_ONCE, single_node_multi_writer=fine)
         fstype = fstype_of(self._class)
@@ -224,7 +237,7 @@ class _Publisher:
         return [files] if fstype else [files, VolumeCapability(access, block=True)]
 
     async def _largest(self, mode: VolumeCapability) -> int:
-        """Bytes of the largest free disk, 0 for none."""
+        """Return bytes of the largest free disk, 0 for none."""
         topology = self._driver.segment if self._driver.topology else None
         room = await self._driver.client.get_capacity(
             capacity_parameters(self._class), topology=topology, capabilities=(mode,)
@@ -232,7 +245,7 @@ class _Publisher:
         return room.maximum or 0
 
     def _unused(self, taken: set[str]) -> str:
-        """The first name of this node, pool and class that is not taken; it is then."""
+        """Return an unused PV name of this node, pool and class, and mark it as used."""
         for number in range(len(taken) + 1):
             text = "\0".join((self._scope.node, self._pool, self._class.metadata.name, str(number)))
             name = f"static-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
@@ -242,8 +255,10 @@ class _Publisher:
         raise AssertionError("unreachable")
 
     async def _complete(self, volume: CreatedVolume, modes: Sequence[VolumeCapability]) -> None:
-        """Publish a volume that a kill left without PersistentVolume; one that somebody had is for people to look at
-        (sweep.py tells of it), and so is one that was made in another way."""
+        """Publish a volume that a kill left without a PV.
+
+        A volume that was used before stays for people to check, as the sweep reports; so does one that was created in
+        another way."""
         name = volume.context.get(names.CSI_PV_NAME, "")
         if volume.context.get(names.PARAM_CLASS) != self._class.metadata.name or not name:
             return
@@ -257,7 +272,9 @@ class _Publisher:
             return
 
     async def _make(self, name: str, size: int, mode: VolumeCapability) -> None:
-        """Take a disk of that size and publish it. May be repeated with the same name."""
+        """Create a volume on a disk of that size and publish it.
+
+        Idempotent for the same name."""
         record = {
             names.CSI_PV_NAME: name,
             names.PARAM_CLUSTER: self._scope.cluster_uid,

@@ -1,8 +1,7 @@
-"""What became of volumes, counted under external-provisioner's names and labels, so that its dashboards work here.
+"""Metrics of provisioning and deletion, named as external-provisioner's.
 
-As there a try that fails counts each time, and only successes have a duration (sig-storage-lib-external-provisioner,
-controller/metrics).
-"""
+Its dashboards work here. As there, each failed attempt counts, and only successes have a duration
+(sig-storage-lib-external-provisioner, controller/metrics)."""
 
 from __future__ import annotations
 
@@ -11,25 +10,29 @@ from tonnage.observe import metrics
 
 
 def provisioned(claim: PersistentVolumeClaim, seconds: float) -> None:
-    """A volume was made and written down; seconds: since this try began."""
+    """Count a created volume with its PV.
+
+    seconds: since this attempt began."""
     labels = _labels(claim)
     metrics.PROVISIONED.labels(*labels).inc()
     metrics.PROVISION_SECONDS.labels(*labels).observe(seconds)
 
 
 def not_provisioned(claim: PersistentVolumeClaim) -> None:
-    """A try to make one failed."""
+    """Count a failed attempt to create a volume."""
     metrics.PROVISION_FAILED.labels(*_labels(claim)).inc()
 
 
 def deleted(volume: PersistentVolume, seconds: float) -> None:
-    """A volume is gone; seconds: since this try began."""
+    """Count a deleted volume.
+
+    seconds: since this attempt began."""
     metrics.DELETED.labels(volume.spec.storage_class_name).inc()
     metrics.DELETE_SECONDS.labels(volume.spec.storage_class_name).observe(seconds)
 
 
 def not_deleted(volume: PersistentVolume) -> None:
-    """A try to delete one failed."""
+    """Count a failed attempt to delete a volume."""
     metrics.DELETE_FAILED.labels(volume.spec.storage_class_name).inc()
 
 

@@ -1,13 +1,11 @@
-"""Which claims an agent watches: those labelled with its node, or, where nobody writes that label, all of them.
+"""Watch scope of an agent: claims labeled with its node, or all claims.
 
-The label `tonnage.dev/node` is written by a MutatingAdmissionPolicy or by `tonnage controller`; a cluster may have
-neither, and volumes are made nevertheless. `all` reads of other nodes' claims no more than their metadata, and keeps
-none. PersistentVolumes are labelled by the agent that makes them, so they are watched by label in any case.
+A MutatingAdmissionPolicy or `tonnage controller` writes the label `tonnage.dev/node`. A cluster may have neither, and
+volumes must be provisioned nevertheless. Of other nodes' claims, `all` reads only the metadata, and stores none. An
+agent labels the PVs that it creates, so PVs are always watched by label.
 
-`auto` looks who labels before the first watch. The policy is then watched (one object that never changes, so this
-costs nothing at rest); where there is none, the controller's Lease is looked at now and then, and that the label is
-written is believed for as long as the Lease is renewed.
-"""
+`auto` detects who labels claims before the first watch. A policy is then watched: one object that never changes.
+Without a policy, the controller's Lease is read at intervals; labels are trusted while the Lease is renewed."""
 
 from __future__ import annotations
 
@@ -30,11 +28,13 @@ from tonnage.kube.informer import Informers
 log = logging.getLogger(__name__)
 SCOPES = ("auto", "label", "all")
 LOOK_EVERY = 30.0
-"""Seconds between two looks where there is no policy; longer than a Lease is valid."""
+"""Seconds between two checks without a policy; longer than a Lease is valid."""
 
 
 class ClaimScope:
-    """Sets the scope of the agent's claims. mode: one of SCOPES. namespace: where the controller's Lease lies."""
+    """Sets the watch scope of the agent's claims.
+
+    mode: one of SCOPES. namespace: of the controller's Lease."""
 
     def __init__(
         self, client: Client, informers: Informers, *, scope: NodeScope, mode: str, namespace: str, clock: Clock
@@ -53,7 +53,9 @@ class ClaimScope:
         self._backoff = Backoff(initial=0.2, maximum=10.0)
 
     async def decide(self) -> None:
-        """Choose the scope to begin with; before the informers start. Waits for the API server."""
+        """Choose the first scope, before the informers start.
+
+        Waits for the API server."""
         if self._mode == "all":
             self._watch_all()
         if self._mode != "auto":
@@ -68,7 +70,9 @@ class ClaimScope:
                 await self._clock.sleep(delay)
 
     async def run(self) -> None:
-        """Follow what the cluster becomes, until cancelled; after decide(). Ends at once where there is no choice."""
+        """Follow changes of the cluster until cancelled; call decide() first.
+
+        Returns at once if the mode is fixed."""
         while self._mode == "auto":
             if self._labeller == "policy" and self.by_label:
                 await self._policy_changes()
@@ -78,7 +82,9 @@ class ClaimScope:
                 self._choose(await self.labeller())
 
     async def _policy_changes(self) -> None:
-        """Return when the policy or its binding has changed; at once the first time, for what happened before."""
+        """Return when the policy or its binding has changed.
+
+        Returns at once the first time, for earlier changes."""
         if self._policy_changed is None:
             self._policy_changed = asyncio.Event()
             self._policy_changed.set()
@@ -91,18 +97,22 @@ class ClaimScope:
         self._policy_changed.clear()
 
     def _policy_seen(self, old: PartialObject | None, new: PartialObject | None) -> None:
-        """Only coming and going matter."""
+        """Handle a policy that came or went; other changes are ignored."""
         if self._policy_changed is not None and (old is None or new is None):
             self._policy_changed.set()
 
     async def labeller(self) -> str:
-        """Who labels claims: "policy", "controller", or "" for nobody. Raises ApiError, Unavailable."""
+        """Return who labels claims: "policy", "controller", or "" for none.
+
+        Raises: ApiError, Unavailable."""
         if await self._has_policy():
             return "policy"
         return "controller" if await self._has_controller() else ""
 
     async def _has_policy(self) -> bool:
-        """Whether the policy is there, and bound. It cannot label claims of nodes with long names: CEL has no hash."""
+        """Return whether the policy exists and is bound.
+
+        It cannot label claims of nodes with long names: CEL has no hash."""
         if self._scope.label != self._scope.node:
             return False
         return await self._is_there(lambda: self._client.get(MUTATING_BINDINGS, names.SCOPE_POLICY)) and (
@@ -122,7 +132,9 @@ class ClaimScope:
         return True
 
     async def _has_controller(self) -> bool:
-        """Whether one leads. Not by its clock: the Lease has changed between two looks. The first one believes it."""
+        """Return whether a controller is leader.
+
+        The Lease must change between two checks: clocks may differ. The first check trusts it."""
         try:
             lease = (await self._client.get(LEASES, names.CONTROLLER_LEASE, self._namespace)).spec
         except ApiError as failure:
@@ -137,7 +149,7 @@ class ClaimScope:
         return now - self._renewed[1] < LOOK_EVERY
 
     def _choose(self, labeller: str) -> None:
-        """From all to the label only once no claim would drop out by that."""
+        """Change the scope; from all to the label only once no claim is missed."""
         self._labeller = labeller
         if not labeller and self.by_label:
             self._watch_all()
@@ -148,7 +160,7 @@ class ClaimScope:
 
     def _watch_all(self) -> None:
         if self._mode == "auto":
-            log.warning("nobody labels claims with their node: all are watched node=%s", self._scope.node)
+            log.warning("no policy or controller labels claims, all are watched node=%s", self._scope.node)
         self.by_label = False
         self._claims.rescope(keep=self._scope.has_claim)
 

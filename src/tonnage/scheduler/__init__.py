@@ -1,4 +1,4 @@
-"""`tonnage scheduler`: picks a node for a pod and reserves its volumes there, all or none.
+"""`tonnage scheduler`: picks a node for a pod, reserves its volumes.
 
-Called by its verb, the box and the simulator. It reads caches, and writes pods and claims through the API.
-"""
+All volumes of a pod, or none. The verb, the box and the simulator call it. It reads caches, and writes pods and claims
+through the API."""

@@ -1,4 +1,6 @@
-"""`tonnage scheduler`: places the pods that name it, beside a cluster's own scheduler. Several run, one works."""
+"""`tonnage scheduler`: a second scheduler, for pods that name it.
+
+Several replicas run, the leader works."""
 
 from __future__ import annotations
 
@@ -18,13 +20,15 @@ from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 from tonnage.scheduler.scheduler import Scheduler
 
 RUNNING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
-"""Pods that are watched: those that take something. One that ends is told as deleted."""
+"""Watched pods: those that use resources. One that ends is reported as deleted."""
 
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """identity: this replica's name. name: what pods say in spec.schedulerName, and the Lease's. namespace: of
-    the Lease. strategy: how the node is chosen of those that fit. metrics: where to serve them, None for nowhere."""
+    """Configuration of a scheduler process.
+
+    identity: this replica's name. name: the pods' spec.schedulerName, and the Lease's name. namespace: of the Lease.
+    strategy: scoring of nodes that fit. metrics: address of the metrics, None for none."""
 
     identity: str
     name: str = names.SCHEDULER
@@ -34,7 +38,7 @@ class SchedulerConfig:
 
 
 class SchedulerProcess(ElectedProcess):
-    """See ElectedProcess. client: to the API server."""
+    """As ElectedProcess. client: of the API server."""
 
     def __init__(self, config: SchedulerConfig, client: Client, *, clock: Clock | None = None) -> None:
         self.config = config
@@ -62,7 +66,7 @@ class SchedulerProcess(ElectedProcess):
 
 
 class _Memory:
-    """What the first lists brought stays: the collector need not look at it again."""
+    """Excludes the first lists from garbage collection: they stay in memory."""
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers

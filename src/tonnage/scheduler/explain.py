@@ -1,4 +1,6 @@
-"""Why a pod is on no node: what stands against it everywhere, what each node lacks, and what to do. Sans-I/O."""
+"""Explanation of a pod without a node: causes, shortfalls, advice.
+
+Sans-I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _HELP = {
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """What one node says of the pod. lacks: what the node lacks. A pod whose claims are at fault fits nowhere."""
+    """Result for one node.
+
+    lacks: what the pod needs and the node lacks. A pod with invalid claims fits no node."""
 
     node: str
     fits: bool
@@ -36,10 +40,11 @@ class NodeAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """node: where the pod is, "" for nowhere. everywhere: what stands against it on any node. message: what the
-    scheduler of the box tells of it. unchecked: what was not looked at. read: when that was (RFC 3339). todo: what a
-    person can do. told: what the pod's condition says, written by whichever scheduler looks after it. priorities:
-    whether preemption would help, and for whom room is held."""
+    """Explanation of a pod.
+
+    node: its node, "" for none. everywhere: causes on all nodes. message: text of the box's scheduler. unchecked: what
+    was not checked. read: time of the read (RFC 3339). todo: what a person can do. told: the pod's condition, by
+    whichever scheduler handles it. priorities: whether preemption would help, and for whom capacity is reserved."""
 
     namespace: str
     pod: str
@@ -65,13 +70,13 @@ def explain(
     budgets: Iterable[PodDisruptionBudget] = (),
     faults: Sequence[Lack] = (),
 ) -> Explanation:
-    """Look at all nodes; afterwards the cluster counts the room that is held for others.
+    """Check all nodes; the cluster then counts capacity reserved for others.
 
-    written: key of a capacity object -> when it was written. read: when all was read. scheduler: the only one there is
-    (that of a box), which refuses by name what it does not support; "" for any: these things are not looked at. pods:
-    all there are, for room that is held for some. budgets: all. faults: what is wrong with the pod's claims, so that it
-    fits on no node whatever that has. Raises Invalid for a pod or claim that cannot be read.
-    """
+    written: key of a capacity object -> time of its write. read: time of the read. scheduler: the only one there is (a
+    box's), which rejects by name what it does not support; "" for any: these causes are not checked. pods: all pods,
+    for nominated nodes. budgets: all PodDisruptionBudgets. faults: errors of the pod's claims, for which no node fits.
+
+    Raises: Invalid for a pod or claim that cannot be read."""
     meta = pod.metadata
     if pod.spec.node_name or pod.terminated:
         where = f"it is on node {pod.spec.node_name}" if pod.spec.node_name else f"it is {pod.status.phase}"
@@ -112,13 +117,13 @@ def explain(
 
 
 def _before_nodes(ask: Ask, scheduler: str) -> list[Lack]:
-    """What keeps the pod from being looked at."""
+    """Return causes for which the scheduler tests no node."""
     spec, found = ask.pod.spec, list[Lack]()
     if ask.pod.metadata.deleting:
         found.append(Lack("the pod is being deleted", "nothing: it is going away"))
     if spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in spec.scheduling_gates)
-        found.append(Lack(f"spec.schedulingGates: {gates}", f"whoever set the gates has to take them away: {gates}"))
+        found.append(Lack(f"spec.schedulingGates: {gates}", f"remove the scheduling gates: {gates}"))
     if scheduler and spec.scheduler_name != scheduler:
         todo = f"make the pod anew with schedulerName {scheduler}"
         found.append(Lack(f"there is no scheduler {spec.scheduler_name}", todo))
@@ -140,7 +145,7 @@ def _about_claims(stop: Stop, cluster: Cluster) -> str:
 def _todo(
     everywhere: Sequence[Lack], nodes: Sequence[NodeAnswer], lacks: Sequence[Sequence[Lack]], unchecked: Sequence[str]
 ) -> str:
-    """The one line: what stands everywhere, else what the nearest node lacks."""
+    """Return one sentence of advice: for all nodes, else for the nearest node."""
     if everywhere:
         return "; then ".join(lack.todo for lack in everywhere if lack.todo)
     if not nodes:
@@ -158,7 +163,9 @@ _NAMED = 5
 
 
 def hold_for_others(cluster: Cluster, pod: Pod, pods: Iterable[Pod]) -> list[Pod]:
-    """Count the room that is held for other pods, as far as it stands against this one; those pods. Raises Invalid."""
+    """Count capacity reserved for other pods, as it applies to this pod.
+
+    Returns those pods. Raises: Invalid."""
     nominations, found = Nominations(cluster), []
     for other in pods:
         waits = other.status.nominated_node_name and not other.spec.node_name and not other.metadata.deleting
@@ -176,10 +183,12 @@ def tell(
     budgets: Iterable[PodDisruptionBudget] = (),
     held: Iterable[Pod] = (),
 ) -> list[str]:
-    """Sentences about a pod without node; nothing when one fits. held: pods that room is held for."""
-    said = [f"room is held on {p.status.nominated_node_name} for pod {p.key}" for p in held]
+    """Return sentences about a pod without a node; none when one fits.
+
+    held: pods with reserved capacity."""
+    said = [f"capacity on {p.status.nominated_node_name} is reserved for pod {p.key}" for p in held]
     if node := ask.pod.status.nominated_node_name:
-        said.append(f"room is held on {node} for this pod: it goes there once all of it is free")
+        said.append(f"capacity on {node} is reserved for this pod: it runs there once all of it is free")
     elif isinstance(outcome, Refusal) and outcome.causes & HELPED:
         said.append(_preemption(cluster, ask, outcome, list(budgets)))
     return said

@@ -1,12 +1,11 @@
-"""The scheduler: watches, decides one pod after the other, binds many at once.
+"""Scheduler loop: decides pod by pod, binds many at once.
 
-A pod's life here: it comes into the queue; a cycle picks its node; the decision is assumed (counted at once); a task of
-its own sends the claims to the node, waits until all volumes are bound, and binds the pod. Whatever fails on the way
-is taken back and the pod comes again after a back-off.
+A pod enters the queue; a cycle picks its node; the decision is assumed (counted at once). A task then sets
+selected-node on the claims, waits until all volumes are bound, and binds the pod. A failure is undone, and the pod is
+tried again after a back-off.
 
-On Kubernetes this runs as a second scheduler beside the stock one: it looks only at pods that name it. What it does
-not do: required inter-pod affinity, topology spread and resource claims, which it refuses by name.
-"""
+On Kubernetes this is a second scheduler, for pods that name it. Not supported, and rejected by name: resource claims,
+and some affinity terms."""
 
 from __future__ import annotations
 
@@ -56,10 +55,10 @@ from tonnage.scheduler.preemption.evaluator import Preemptor
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
-_SLICE, _SLICE_SECONDS = 64, 0.005  # decisions between two looks at everything else that the loop has to do
+_SLICE, _SLICE_SECONDS = 64, 0.005  # decisions between two runs of the loop's other work
 _HOLD_SECONDS = 1.0
 _UNPUBLISHED_SECONDS = 5.0
-"""Of a class that is new, agents publish the capacity, or what is wrong with it, within a second or two."""
+"""Seconds for which agents may publish the capacity, or an error, of a new class."""
 _RETRY_SECONDS = (0.02, 0.2, 1.0)
 _BIND_SECONDS = 600.0
 
@@ -67,9 +66,8 @@ _BIND_SECONDS = 600.0
 class Scheduler:
     """Places the pods whose schedulerName is `name`.
 
-    patience: seconds for which a volume may be missing whose provisioner nobody knows, before the pod is told.
-    strategy: how the node is chosen of those that fit. pod_fields: a field selector of the pods to look at.
-    """
+    patience: seconds for which a volume may be missing without a known provisioner, before the pod's condition says so.
+    strategy: scoring of nodes that fit. pod_fields: field selector of the pods."""
 
     def __init__(
         self,
@@ -204,7 +202,9 @@ class Scheduler:
             self._timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
 
     def _decide_some(self) -> bool:
-        """Decide about a few pods, for a few milliseconds; whether more may be ready."""
+        """Decide about a few pods, for a few milliseconds.
+
+        Returns whether more may be ready."""
         until = self._clock.monotonic() + _SLICE_SECONDS
         for _ in range(_SLICE):
             entry = self.queue.pop()
@@ -240,7 +240,7 @@ class Scheduler:
         metrics.SCHEDULED.labels("awaited" if refusal.awaited else "unschedulable").inc()
 
     def _makes_room(self, entry: QueuedPod, refusal: Refusal) -> bool:
-        """Whether others go, or room is held, for a pod that was refused."""
+        """Return whether victims or reserved capacity will help a rejected pod."""
         try:
             return self._preemptor.refused(entry.ask, refusal)
         except Exception:
@@ -262,7 +262,7 @@ class Scheduler:
             if decision.plan.found or decision.plan.made:
                 await self._bind_volumes(pod, decision)
             await self._bind_pod(pod, decision.node)
-        except asyncio.CancelledError:  # no longer the leader: as if it had not been decided
+        except asyncio.CancelledError:  # no longer the leader: undo the decision
             if self._assumed.pop(entry.uid, None) is not None:
                 self.cluster.withdraw(entry.ask, decision)
                 self.queue.retry(entry, self._clock.monotonic(), free=True)
@@ -279,7 +279,7 @@ class Scheduler:
 
     def _undo(self, entry: QueuedPod, decision: SchedulingDecision, failure: Exception) -> None:
         pod = entry.ask.pod
-        if self._assumed.pop(entry.uid, None) is None:  # meanwhile gone, or on a node: the cache knows better
+        if self._assumed.pop(entry.uid, None) is None:  # gone meanwhile, or on a node: the cache is up to date
             self.cluster.give_up(decision)
             return
         self.cluster.withdraw(entry.ask, decision)
@@ -306,8 +306,10 @@ class Scheduler:
             raise kind(prefix + str(failure)) from failure
 
     async def _wait(self, binding: Binding) -> None:
-        """Wait for the volumes. When nobody is there to make one, the pod is told after a while, and waits on: a
-        provisioner need not be a CSI driver."""
+        """Wait for the volumes.
+
+        If no provisioner is known, the pod's condition says so after a while, and it waits on: a provisioner need not
+        be a CSI driver."""
         absent = [u for u in binding.plan.made if self._is_absent(u.storage_class.provisioner)]
         if not absent:
             await self._waits.wait(binding)
@@ -331,7 +333,7 @@ class Scheduler:
             self._events.warning(refer(PODS, binding.pod), "WaitingForProvisioner", text)
 
     async def _send(self, binding: Binding) -> None:
-        """Write the decision into volumes and claims, one after the other; the first failure ends it."""
+        """Write the decision into PVs and claims, in order; the first failure ends it."""
         for claim, volume in binding.plan.found:
             if patch := volume_patch(volume, claim):
                 meta = volume.metadata
@@ -348,13 +350,13 @@ class Scheduler:
             binding.sent[meta.uid] = int(sent.metadata.resource_version)
             self.cluster.published.confirm(meta.uid, binding.sent[meta.uid])
             if (seen := self.objects.claims.get(made.claim.key)) is not None and seen.metadata.uid == meta.uid:
-                self.cluster.follow(seen)  # what came while the answer was on its way
+                self.cluster.follow(seen)  # an event that came during the write
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a request that may be repeated when the server has a bad moment.
+        """Repeat an idempotent request while the server fails.
 
-        Giving up between two claims of a pod would pin it to the node by the first without room kept for the second.
-        """
+        Stopping between two claims of a pod would pin it to the node by the first, without capacity reserved for the
+        second."""
         for delay in _RETRY_SECONDS:
             try:
                 return await call()

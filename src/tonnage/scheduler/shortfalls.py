@@ -1,8 +1,6 @@
-"""What one node lacks for a pod, in the words of Kubernetes with the numbers behind them, and what would help.
+"""Shortfalls of a node for a pod: Kubernetes' texts, numbers, advice.
 
-The scheduler's own filters decide (filters.py, volumes.py); all of them are asked here, where a decision needs only the
-first that refuses. Sans-I/O.
-"""
+Sans-I/O. All filters of the scheduler are asked; a decision needs only the first that rejects."""
 
 from __future__ import annotations
 
@@ -38,7 +36,9 @@ _BYTES = (MEMORY, "ephemeral-storage")
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """One thing that is lacking, and what to do about it. missing: bytes of storage, 0 for other things."""
+    """One shortfall, and what to do.
+
+    missing: bytes of storage, 0 for other resources."""
 
     text: str
     todo: str
@@ -46,9 +46,11 @@ class Lack:
 
 
 class NodeShortfall(msgspec.Struct, frozen=True, rename="camel"):
-    """What a node has for a claim, in bytes. free: for all claims of the class, less what is promised already; largest:
-    for a single one; None: nothing is published. published: when the numbers were written (RFC 3339), "" where the API
-    server does not keep that. problem: why the class can have no volumes there."""
+    """Capacity of a node for a claim, in bytes.
+
+    free: for all claims of the class, less reservations. largest: for a single claim. None: nothing is published.
+    published: time of the write (RFC 3339), "" if the API server does not store it. problem: why the class cannot have
+    volumes there."""
 
     claim: str
     storage_class: str
@@ -61,7 +63,9 @@ class NodeShortfall(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class ShortfallSearch:
-    """A pod and the cluster that it is to be placed in. written: key of a capacity object -> when it was written."""
+    """A pod and its cluster.
+
+    written: key of a capacity object -> time of its write."""
 
     cluster: Cluster
     ask: Ask
@@ -69,7 +73,7 @@ class ShortfallSearch:
     written: Mapping[str, str]
 
     def lacks(self, slot: int) -> Iterator[Lack]:
-        """All that the node lacks for the pod; nothing when it fits."""
+        """Yield all shortfalls of the node for the pod; none when it fits."""
         words = {
             RejectionCause.NODE: self._node,
             RejectionCause.PORTS: self._ports,
@@ -88,7 +92,7 @@ class ShortfallSearch:
         yield from told
 
     def rooms(self, slot: int) -> list[NodeShortfall]:
-        """What the node has for each claim that has no volume yet."""
+        """Return the node's capacity for each claim without a volume."""
         return [self._room(unbound, slot) for unbound in self.volumes.unbound]
 
     def _name(self, slot: int) -> str:
@@ -144,7 +148,7 @@ class ShortfallSearch:
     def _neighbours(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
         name = self._name(slot)
         todo = {
-            SPREAD: "make room on nodes where fewer such pods are, raise maxSkew, or let it be ScheduleAnyway",
+            SPREAD: "free resources on nodes with fewer such pods, raise maxSkew, or set ScheduleAnyway",
             SPREAD_LABEL: f"label the node: `kubectl label node {name}` with the topologyKey of each constraint",
             NEAR: "run a pod there that its podAffinity asks for, or change spec.affinity.podAffinity",
             APART: "delete the pods near by that its podAntiAffinity names, or add a node",
@@ -162,10 +166,12 @@ class ShortfallSearch:
             yield from self._inline(slot)
         elif reason == CONFLICT:
             elsewhere = ", ".join(self._out_of_reach(slot))
-            yield Lack(f"{CONFLICT}: {elsewhere}", f"make room where the volume is, or delete the claim of {elsewhere}")
+            yield Lack(
+                f"{CONFLICT}: {elsewhere}", f"free capacity on the volume's node, or delete the claim of {elsewhere}"
+            )
         elif reason == NO_SOURCE:
             told = ", ".join(self._copies(slot))
-            todo = "make room where that volume is: such a claim can be made there and nowhere else"
+            todo = "free capacity on the source volume's node: only that node can create a clone"
             yield Lack(f"{NO_SOURCE}: {told}", todo)
         elif reason == NO_VOLUME:
             yield self._no_volume(slot)
@@ -228,20 +234,20 @@ class ShortfallSearch:
                 rooms.setdefault(offer.room, (offer, []))[1].append(unbound)
         others = [(o, claims) for o, claims in rooms.values() if not any(u.claim.key in alone for u in claims)]
         short = [(o, claims) for o, claims in others if sum(u.size for u in claims) > o.left]
-        if not short and not alone:  # a class has several rooms, and the claims do not pack
+        if not short and not alone:  # a class has several pools, and the claims do not pack
             short = others
         for offer, claims in short:
             yield self._together(offer, claims, slot)
 
     def _together(self, offer: PublishedCapacity, claims: Sequence[Unbound], slot: int) -> Lack:
-        """A room that is too small for all claims that draw on it, though not for any of them."""
+        """Return the shortfall of a pool for all its claims, where each alone fits."""
         told, asked = ", ".join(u.claim.metadata.name for u in claims), sum(u.size for u in claims)
         text = f"{NO_STORAGE}: claims {told} ask {from_bytes(asked)} together, {from_bytes(offer.left)} are free"
         missing = max(1, asked - offer.left)
         return Lack(text, self._more(slot, missing), missing)
 
     def _claim(self, unbound: Unbound, slot: int) -> Lack | None:
-        """What keeps a claim from the node by itself; what to do counts its siblings in the same room too."""
+        """Return the shortfall of a single claim; the advice counts its whole group."""
         room, offer = self._room(unbound, slot), self._best(unbound, slot)
         about = f"claim {room.claim}, class {room.storage_class}"
         head = f"{NO_STORAGE}: {about}"
@@ -266,7 +272,7 @@ class ShortfallSearch:
         return Lack(text, less + self._more(slot, room.asked - most), room.asked - most)
 
     def _siblings(self, unbound: Unbound, offer: PublishedCapacity, slot: int) -> int:
-        """Bytes that the pod's other claims ask of the same room."""
+        """Return bytes that the pod's other claims request of the same pool."""
         others = [u for u in self.volumes.unbound if u.measured and u is not unbound]
         return sum(u.size for u in others if (o := self._best(u, slot)) is not None and o.room == offer.room)
 
@@ -275,7 +281,7 @@ class ShortfallSearch:
 
 
 def _amount(resource: str, number: int) -> str:
-    """As Kubernetes writes it."""
+    """Format an amount as Kubernetes does."""
     if resource == CPU:
         return f"{number}m" if number % 1000 else str(number // 1000)
     return from_bytes(number) if resource in _BYTES else str(number)

@@ -111,7 +111,11 @@ def test_the_class_says_it_too_and_once(stage: Any, storage_class: str) -> None:
         ("unknown", {"storageClassName": "nosuch"}, 'storageclass.storage.k8s.io "nosuch" not found'),
         ("pool", {"storageClassName": "bad-pool-now"}, "no node can make a volume of class bad-pool-now: there is no"),
         ("rwx", {"storageClassName": "tonnage-immediate", "accessModes": ["ReadWriteMany"]}, RWX),
-        ("large", {"storageClassName": "tonnage-immediate", "size": "100Gi"}, "no node has room for 100Gi of class"),
+        (
+            "large",
+            {"storageClassName": "tonnage-immediate", "size": "100Gi"},
+            "insufficient storage for 100Gi of class",
+        ),
         ("theirs", {"storageClassName": "theirs"}, "waiting for first consumer to be created before binding"),
     ],
 )

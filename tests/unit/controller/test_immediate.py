@@ -246,8 +246,8 @@ async def test_claims_sent_before_a_restart_are_held_against_the_node(
     [
         (
             "1Gi",
-            "no node has room for 2Gi of class now: the most that one has for a volume is 1Gi (node n1). "
-            "It is tried again when capacity grows.",
+            "insufficient storage for 2Gi of class now: maximum volume size is 1Gi (node n1);"
+            " retried when capacity grows",
         ),
         ("", "no node has published capacity for 2Gi of class now: does driver csi.tonnage.dev run on the nodes?"),
     ],
@@ -447,7 +447,7 @@ async def test_a_copy_goes_where_its_source_is(
     await settle()
     assert await controller.reconcile(("claim", "default/c")) == 2.5
     ((_, _, _, text),) = await told()
-    assert text == "it is to be a copy, and claim a is not bound yet"
+    assert text == "cannot clone: claim a is not bound yet"
     terms = [{"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["n1"]}]}]
     await make_volume("v", nodeAffinity={"required": {"nodeSelectorTerms": terms}})
     bound = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": "v"}}

@@ -156,7 +156,7 @@ async def test_a_sweep_of_much_stops_and_asks(
     async def told() -> Any:
         return [text for _, reason, text in await all_events() if reason == "SweepStopped"]
 
-    assert (await eventually(told))[0].startswith(f"{count} volumes of driver csi.tonnage.dev belong to nobody")
+    assert (await eventually(told))[0].startswith(f"{count} volumes of driver csi.tonnage.dev have no PersistentVolume")
 
 
 async def test_a_claim_that_comes_here_at_that_moment_wins(make_node: Any, make_claim: Any, eventually: Any) -> None:

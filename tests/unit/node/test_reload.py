@@ -164,7 +164,7 @@ async def test_an_empty_pool_goes_and_comes_back(node: Node) -> None:
     node.mounted.put(pools=[ONE, TWO])
     await published(node, {"one": 1, "two": 2})
     node.mounted.put(pools=[ONE])
-    await node.told("pool two is served no more", reason="ConfigurationChanged")
+    await node.told("pool two is no longer served", reason="ConfigurationChanged")
     await published(node, {"one": 1, "two": 0})
     node.mounted.put(pools=[ONE, TWO])
     await published(node, {"one": 1, "two": 2})
@@ -175,20 +175,22 @@ async def test_a_pool_with_volumes_stays_and_says_so(node: Node) -> None:
     await published(node, {"one": 1, "two": 2})
     await make(node, "pvc-1", "two", GIB)
     node.mounted.put(pools=[ONE])
-    said = await node.told("pool two stays: it has 1 volumes (pvc-1); put it back", reason="ConfigurationRefused")
+    said = await node.told(
+        "pool two is not removed: it has 1 volumes (pvc-1); put it back", reason="ConfigurationRefused"
+    )
     assert said == "Warning"
     async with node.csi() as csi:
         assert [v.id for v in await csi.list_volumes()] == ["two/pvc-1"]
         await csi.delete_volume("two/pvc-1")
     node.mounted.put(pools=[ONE], logLevel="warning")  # any change: it is tried again
-    await node.told("pool two is served no more", reason="ConfigurationChanged")
+    await node.told("pool two is no longer served", reason="ConfigurationChanged")
 
 
 async def test_bounds_change_and_volumes_stay(node: Node) -> None:
     await published(node, {"one": 1, "two": 0})
     await make(node, "pvc-1", "one", GIB)
     node.mounted.put(pools=[ONE | {"size": "4Gi"}])
-    await node.told("pool one has new bounds: fake,name=one,size=4Gi", reason="ConfigurationChanged")
+    await node.told("pool one has new limits: fake,name=one,size=4Gi", reason="ConfigurationChanged")
     await published(node, {"one": 3, "two": 0})
     node.mounted.put(pools=[ONE | {"size": "512Mi"}])
     await published(node, {"one": 0, "two": 0})
@@ -239,7 +241,7 @@ async def test_a_pool_whose_disk_is_away_is_added_and_tried_again(node: Node, tm
     assert said == "Warning"
     assert not away.exists()
     node.mounted.put(pools=[ONE])
-    await node.told("pool away is served no more", reason="ConfigurationChanged")
+    await node.told("pool away is no longer served", reason="ConfigurationChanged")
     async with node.csi() as csi:
         assert await csi.list_volumes() == []
 
@@ -283,7 +285,7 @@ async def test_a_plain_file_is_followed_too(node: Node) -> None:
     beside = file.with_name("node.yaml.swp")
     beside.write_text(yaml.safe_dump({**text, "pools": [ONE]}))
     os.rename(beside, file)
-    await node.told("pool two is served no more", reason="ConfigurationChanged")
+    await node.told("pool two is no longer served", reason="ConfigurationChanged")
 
 
 async def test_a_volume_on_its_way_into_a_pool_that_goes_is_not_lost(node: Node) -> None:
@@ -309,5 +311,5 @@ async def test_a_volume_on_its_way_into_a_pool_that_goes_is_not_lost(node: Node)
                 await asyncio.sleep(0.01)
         gate.set()
         assert await making == "two/pvc-1"
-    await node.told("pool two stays: it has 1 volumes", reason="ConfigurationRefused")
+    await node.told("pool two is not removed: it has 1 volumes", reason="ConfigurationRefused")
     assert [p.name for p in node.process.driver.pools] == ["one", "two"]

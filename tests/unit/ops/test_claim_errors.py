@@ -107,9 +107,12 @@ def test_a_claim_without_fault(spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        (volume("v", "2Gi", claimed="a"), "1Gi are asked, and v, of which it is to be a copy, has 2Gi"),
-        (volume("v", claimed="a", volumeMode="Block"), "volume mode Filesystem is asked, and v,"),
-        (volume("v", claimed="a", csi={"driver": "d", "volumeHandle": "v"}), "volume v, of which it is to be"),
+        (volume("v", "2Gi", claimed="a"), "requested size 1Gi is smaller than the source volume v (2Gi)"),
+        (
+            volume("v", claimed="a", volumeMode="Block"),
+            "requested volume mode Filesystem differs from that of the source volume v",
+        ),
+        (volume("v", claimed="a", csi={"driver": "d", "volumeHandle": "v"}), "the source volume v is not of driver"),
         (volume("v", claimed="a"), ""),
     ],
 )

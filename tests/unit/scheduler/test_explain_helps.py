@@ -52,7 +52,7 @@ def test_room_that_is_held(world: Any) -> None:
     world.node("n", cpu="4")
     high = nominated(world, "high", "n", "3", priority=10)
     assert told(world, world.pod("p", requests={"cpu": "2"}), high) == [
-        "room is held on n for pod default/high",
+        "capacity on n is reserved for pod default/high",
         "preemption would not help: no pod on a node has a lower priority than this one (0)",
     ]
 
@@ -61,7 +61,9 @@ def test_room_held_for_lesser_ones_and_for_itself_is_no_matter(world: Any) -> No
     world.node("n", cpu="4")
     low = nominated(world, "low", "n", "3")
     own = nominated(world, "p", "n", "2", priority=10)
-    assert told(world, own, low, own) == ["room is held on n for this pod: it goes there once all of it is free"]
+    assert told(world, own, low, own) == [
+        "capacity on n is reserved for this pod: it runs there once all of it is free"
+    ]
 
 
 def test_nothing_of_pods_that_fit_or_that_no_room_would_help(world: Any) -> None:

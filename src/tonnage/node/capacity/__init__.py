@@ -1,4 +1,3 @@
-"""Storage capacity of one node: polls GetCapacity and publishes CSIStorageCapacity objects (KEP-1472).
+"""Capacity of one node: GetCapacity poller, CSIStorageCapacity objects.
 
-Called by the agent. It calls the driver and writes the node's own capacity objects.
-"""
+The agent calls it. It calls the driver and writes the node's own capacity objects (KEP-1472)."""

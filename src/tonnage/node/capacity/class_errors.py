@@ -1,8 +1,8 @@
-"""Classes that this node can never serve, and why: published with their capacity of 0, told once on the class.
+"""Errors of StorageClasses that this node cannot serve.
 
-Without it a pod would only say that there is not enough storage. Nodes may differ in their pools, so a class that one
-node cannot serve may be right for another: the fault is a node's, and its capacity object carries it.
-"""
+Each is published as the reason in a capacity object of capacity 0, and emitted once as an Event on the class. Otherwise
+a pod would only report that there is not enough storage. The error belongs to the node, not to the class: nodes may
+have different pools."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from tonnage.kube.client import refer
 from tonnage.kube.events import EventRecorder
 
 LONGEST = 240
-"""Characters of a reason: it goes into a pod's condition, together with others."""
+"""Maximum length of a reason: a pod's condition holds it together with others."""
 KEPT = 60.0
-"""Seconds for which the driver is not asked about a class again that it refused: room changes all the time."""
+"""Seconds until the driver is asked again about a class that it rejected.
+
+Capacity changes often; an error of a class seldom does."""
 
 
 def fault_of(storage_class: StorageClass) -> str:
-    """What is wrong with the class whatever the driver says, "" when nothing is."""
+    """Return an error of the class that does not depend on the driver, or ""."""
     try:
         parameters_of(storage_class)
         fstype_of(storage_class)
@@ -34,28 +36,28 @@ def fault_of(storage_class: StorageClass) -> str:
 
 
 class ClassErrorEvents:
-    """Faults by source, for as long as the class object is the same."""
+    """Class errors by source, valid while the class object is the same."""
 
     def __init__(self, events: EventRecorder, scope: NodeScope, clock: Clock) -> None:
         self._events, self._scope, self._clock = events, scope, clock
         self._faults: dict[CapacitySource, tuple[str, str, float]] = {}  # uid of the class, reason, when
 
     def get(self, source: CapacitySource) -> str:
-        """Why the source can have no volumes, "" when it can."""
+        """Return why the source cannot have volumes, or ""."""
         return self._faults.get(source, ("", "", 0.0))[1]
 
     def fresh(self, source: CapacitySource, storage_class: StorageClass) -> str:
-        """The same, if it was found out about this very class a short while ago."""
+        """Return the class's error if it was found recently for this class object."""
         uid, reason, at = self._faults.get(source, ("", "", 0.0))
         same = uid == storage_class.metadata.uid and self._clock.monotonic() < at + KEPT
         return reason if same else ""
 
     def doubt(self) -> None:
-        """Ask the driver about all of them again: it is not what it was."""
+        """Forget when errors were found, so that the driver is asked again."""
         self._faults = {source: (uid, reason, float("-inf")) for source, (uid, reason, _) in self._faults.items()}
 
     def found(self, source: CapacitySource, storage_class: StorageClass, reason: str) -> None:
-        """The class has that fault here. May be repeated."""
+        """Record an error of the class on this node. Idempotent."""
         reason = shorten(reason)
         uid = storage_class.metadata.uid
         if self._faults.get(source, ("", ""))[:2] != (uid, reason):
@@ -65,11 +67,11 @@ class ClassErrorEvents:
         self._faults[source] = (uid, reason, self._clock.monotonic())
 
     def clear(self, source: CapacitySource) -> None:
-        """The class has no fault here, or is gone."""
+        """Remove the error: the class is valid here, or gone."""
         self._faults.pop(source, None)
 
 
 def shorten(reason: str) -> str:
-    """One line of at most LONGEST characters."""
+    """Shorten a reason to one line of at most LONGEST characters."""
     line = " ".join(reason.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 3].rstrip()}..."

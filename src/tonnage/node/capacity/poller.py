@@ -1,8 +1,7 @@
-"""Asks drivers how much room there is, when something has changed and not more often than that is worth.
+"""GetCapacity poller: calls drivers when capacity may have changed.
 
-A reading is taken after volumes were deleted, after creations (to learn what they really took), after a refusal, for a
-new class, and every `poll` seconds for what others do to the disk (0: never, so that an idle process does nothing).
-"""
+It calls after volumes were deleted or created, after CreateVolume ran out of space, and for a new class. It also calls
+every `poll` seconds to see what others do to the disk; 0 is never, so an idle process does nothing."""
 
 from __future__ import annotations
 
@@ -25,15 +24,17 @@ from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 EVERY = 0.2
-"""Seconds between two readings of a driver at least."""
+"""Minimum seconds between two GetCapacity rounds of a driver."""
 QUIET = 1.0
-"""Seconds that a reading waits for the creations under way, so that its answer is exact."""
+"""Seconds to wait for creations under way, so that the result is exact."""
 _LOOK = 0.05
 _NONE = GetCapacityResult(0, 0)
 
 
 class Readings:
-    """Keeps the ledger's readings fresh. run() serves all drivers, attached before or later."""
+    """Refreshes the ledger's GetCapacity results.
+
+    run() serves all drivers, also those that attach later."""
 
     def __init__(
         self,
@@ -57,32 +58,34 @@ class Readings:
         drivers.on_add(lambda driver: self._added(driver))
 
     def want(self, driver: str) -> None:
-        """Read the driver's room anew, soon, and that of drivers which draw on the same pools."""
+        """Schedule GetCapacity for a driver, and for drivers that share its pools."""
         for name in (driver, *self._drivers.sharing_pools_with(driver)):
             if name in self._wanted:
                 self._wanted[name].set()
 
     def want_all(self) -> None:
-        """Read all drivers anew, soon."""
+        """Schedule GetCapacity for all drivers."""
         for event in self._wanted.values():
             event.set()
 
     def on_reading(self, listener: Callable[[], None]) -> None:
-        """Call listener after each reading."""
+        """Call listener after each GetCapacity round."""
         self._listeners.append(listener)
 
     async def first(self, driver: DriverInfo) -> None:
-        """Wait until the driver was asked once, whatever it said. At once for drivers that cannot be asked."""
+        """Wait until the driver was asked once, whatever it answered.
+
+        Returns at once for drivers without GetCapacity."""
         if driver.lists_capacity and driver.name in self._tried:
             await self._tried[driver.name].wait()
 
     def sources(self, driver: DriverInfo) -> dict[CapacitySource, StorageClass]:
-        """The classes that this driver serves here."""
+        """Return the classes that this driver serves here."""
         found = [c for c in self._classes if c.provisioner == driver.name and allowed_here(c, driver)]
         return {driver.source(c): c for c in found}
 
     async def run(self) -> None:
-        """Work until cancelled. Begin when the classes are known."""
+        """Work until cancelled. Start when the classes are known."""
         served: set[str] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -122,7 +125,7 @@ class Readings:
                 pause = EVERY
             except CsiError as failure:
                 pause = self._backoff.next(name)
-                log.warning("room not known driver=%s retry=%.0fs error=%s", name, pause, failure)
+                log.warning("capacity not known driver=%s retry=%.0fs error=%s", name, pause, failure)
                 wanted.set()
             self._tried[name].set()
             for listener in self._listeners:
@@ -145,10 +148,10 @@ class Readings:
             await self._clock.sleep(_LOOK)
 
     async def _read(self, driver: DriverInfo) -> None:
-        """One GetCapacity for each set of parameters. Raises CsiError."""
+        """Call GetCapacity once for each set of parameters. Raises CsiError."""
         served = self.sources(driver)
         for source in [source for source, storage_class in served.items() if driver.publishes_ahead(storage_class)]:
-            # The scheduler finds such volumes as PersistentVolumes; room would lead it past them.
+            # The scheduler finds such volumes as PVs; capacity would make it choose nodes without one.
             self._ledger.read(source, self._ledger.begin(), 0, 0)
             del served[source]
         for sources in _alike(served):
@@ -165,11 +168,13 @@ class Readings:
 
 
 async def _ask(driver: DriverInfo, storage_class: StorageClass) -> tuple[GetCapacityResult, str]:
-    """The room for a class, or no room and why there can never be any. Raises CsiError."""
+    """Return a class's capacity, or 0 and why it can never have any.
+
+    Raises: CsiError."""
     if fault := fault_of(storage_class):
         return _NONE, fault
     topology = driver.segment if driver.topology else None
-    # Capabilities tell our own driver which mount options the class has; others may not expect any in this call.
+    # Only our own driver gets capabilities: it checks the mount options. Other drivers may not expect any in this call.
     options = storage_class.mount_options if driver.default_pool else ()
     capabilities = (VolumeCapability(mount_flags=tuple(options)),) if options else ()
     parameters = capacity_parameters(storage_class)
@@ -182,10 +187,11 @@ async def _ask(driver: DriverInfo, storage_class: StorageClass) -> tuple[GetCapa
 
 
 async def _kept(driver: DriverInfo, storage_class: StorageClass, room: GetCapacityResult) -> int | None:
-    """Bytes beside the class's room that only inline volumes can have, None where none are kept. Raises CsiError.
+    """Return bytes that only inline volumes may use, None if there is none.
 
-    A volume that comes or goes between the two questions makes another reading follow.
-    """
+    If a volume comes or goes between the two calls, another round follows.
+
+    Raises: CsiError."""
     pool = driver.pool(storage_class)
     if pool not in driver.inline:
         return None

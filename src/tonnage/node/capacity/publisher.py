@@ -1,10 +1,9 @@
-"""Publishes what is left: one CSIStorageCapacity for each class of each driver of this node (KEP-1472).
+"""Capacity publisher: CSIStorageCapacity by class and driver (KEP-1472).
 
-Decreases go out at once and then at most every 100 ms; increases at most once a second for the node, since each wakes
-every waiting pod; nothing is written when nothing changed. The observed claim version says up to which
-claim the numbers include what is reserved. Classes that a tier stands for have no object here (node_tiers.py tells which, and in
-which order). The objects themselves are in own_capacity.py.
-"""
+It publishes decreases at once, then at most every 100 ms. It publishes increases at most once a second for the node,
+since each wakes every waiting pod. It writes nothing when nothing changed. The annotation for the observed claim
+version names the newest claim whose reservation the numbers include. Classes that a tier represents have no object of
+their own."""
 
 from __future__ import annotations
 
@@ -36,7 +35,9 @@ INCREASE_EVERY = 1.0
 
 
 class CapacityPublisher:
-    """Writes the objects. run() begins when the ledger is rebuilt: the caller says so with ready()."""
+    """Writes capacity objects.
+
+    run() waits for ready(): the caller has rebuilt the ledger."""
 
     def __init__(
         self,
@@ -61,11 +62,11 @@ class CapacityPublisher:
         self._written = self._increased = float("-inf")
         self._backoff = Backoff(initial=1.0, maximum=300.0)
         self.is_published = False
-        """Whether all classes of all drivers have been published once, as objects or as tiers."""
+        """Whether all classes of all drivers were published once, as objects or tiers."""
         drivers.on_add(lambda _: self.wake())
 
     def wake(self) -> None:
-        """Numbers may have changed."""
+        """Report that numbers may have changed."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -84,10 +85,11 @@ class CapacityPublisher:
             await self._sleep(pause)
 
     async def publish(self) -> float | None:
-        """Write what is due, say in how many seconds more is due (None: nothing is waiting). May be repeated.
+        """Write what is due. Idempotent.
 
-        Raises ApiError, Unavailable.
-        """
+        Returns the seconds until more is due, None for nothing.
+
+        Raises: ApiError, Unavailable."""
         self._wake.clear()
         self._own.restored.clear()
         everything = self._wishes()
@@ -105,7 +107,7 @@ class CapacityPublisher:
             if may_rise and any(self._is_higher(w) for w in lower):
                 self._increased = now
             refused += await self._own.write_all(lower, rise=may_rise)
-            higher += [] if may_rise else [w for w in lower if self._is_higher(w)]  # written as low as it was
+            higher += [] if may_rise else [w for w in lower if self._is_higher(w)]  # rewritten with the lower number
             lower = []
         if higher and may_rise:
             self._increased = now
@@ -125,13 +127,13 @@ class CapacityPublisher:
             self.is_published = True
 
     async def _sleep(self, pause: float | None) -> None:
-        """Until something changes, or a write's time has come; changes within 100 ms are taken together."""
+        """Wait for a change or the next due write; batch changes within 100 ms."""
         if pause is not None and pause <= DECREASE_EVERY:
             await self._clock.sleep(pause)
             return
         await _either(self._wake, pause)
 
-    # What should be there
+    # Desired state
 
     def _wishes(self) -> list[Wish]:
         found = []
@@ -147,14 +149,18 @@ class CapacityPublisher:
         return found
 
     def _want(self, wish: Wish) -> TierWant:
-        """What its tier depends on. A place that several nodes reach, and a class with a fault, are told exactly."""
+        """Return the inputs of the tier of an object.
+
+        A topology that several nodes reach, and a class with an error, are always published exactly."""
         usual = tier.usual(self._ledger.asked(wish.source))
         tierable = not wish.reason and bool(wish.driver.segment)
         name = wish.class_name
         return TierWant(name, f"{wish.driver.name}/{wish.source.room}", tier.largest(wish.room), usual, tierable)
 
     async def _settle(self, plan: TierPlan, wishes: Sequence[Wish]) -> list[ApiError]:
-        """Labels, then the objects for which they stand now; what was refused."""
+        """Write labels, then the objects that these labels require.
+
+        Returns the errors of rejected writes."""
         published = {o.storage_class_name for o in self._own.there.values()}
         known = [s.storage_class for driver in self._drivers for s in self._readings.sources(driver)]
         await self._tiers.settle(plan, published=published, known=known if self._drivers.complete else None)
@@ -168,8 +174,9 @@ class CapacityPublisher:
         return object_name(source.driver, source.storage_class, self._node)
 
     async def _remove_obsolete(self, wishes: Sequence[Wish]) -> list[ApiError]:
-        """Objects of classes and drivers that are gone, and doubles; what was refused. One without a reading is left
-        as it is (5.8)."""
+        """Remove objects of classes and drivers that are gone, and duplicates.
+
+        Returns the errors of rejected writes. An object without a GetCapacity result stays as it is."""
         refused: list[ApiError] = []
         kept, classes = {w.name for w in wishes}, {w.class_name for w in wishes}
         for driver in self._drivers:
@@ -178,9 +185,7 @@ class CapacityPublisher:
             known = self._drivers.get(obj.metadata.labels.get(names.CAPACITY_DRIVER, "")) is not None
             if name not in kept and (known or self._drivers.complete):
                 if known and obj.storage_class_name in classes:
-                    self._own.say(
-                        f"{name} was made by somebody beside the one of class {obj.storage_class_name}: removed"
-                    )
+                    self._own.say(f"{name} is a duplicate of the object of class {obj.storage_class_name}: removed")
                 refused += await self._own.remove(name)
         return refused
 
@@ -188,7 +193,7 @@ class CapacityPublisher:
 
     def _is_urgent(self, wish: Wish) -> bool:
         have = self._own.there.get(wish.name)
-        if have is None:  # no rise where it comes in the place of a tier
+        if have is None:  # an object that replaces a tier is no increase
             return self._tiers.now(wish.class_name) > 0
         return self._own.is_urgent(wish, have)
 
@@ -198,7 +203,7 @@ class CapacityPublisher:
 
 
 async def _either(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait for the event, or so long."""
+    """Wait for the event, or for so many seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,17 +1,14 @@
-"""The tiers of a node (tier.py): which labels it should have, and which classes it publishes by objects of its own.
+"""Tiers of a node: its labels, and classes that it publishes exactly.
 
-The agent keeps to an order, so that at no moment, also after a kill between two writes, more is promised than there is,
-or nothing at all:
+The agent writes in this order. At no moment, also after a kill between two writes, is more published than there is, and
+no class is without capacity:
 
-1. A label that says more than there is goes down first.
-2. Objects of its own come where no tier will do: there is too little room, the tier has no object yet, or a claim that
-   no tier admits is waited for (names.EXACT_CAPACITY_NODES).
-3. Then labels change, each only if the class has an object of its own or the new tier has one.
-4. Objects of its own go last, where the label and the object of its tier are there.
+1. Lower labels that exceed the capacity. 2. Create own objects where no tier suffices: capacity is too small, the tier
+has no object yet, or there is a request for exact capacity. 3. Change labels, each only if the class has an own object
+or the new tier has one. 4. Delete own objects where the label and the tier's object are there.
 
-So no agent depends on the controller: as long as nobody makes a tier's object, the agent publishes exactly. Classes
-that share room do as one: were one exact and the other not, no scheduler could tell that they draw on the same bytes.
-"""
+No agent depends on the controller: without tier objects it publishes exactly. Classes that share bytes change together.
+Otherwise a scheduler could not see that an exact object and a tier use the same bytes."""
 
 from __future__ import annotations
 
@@ -33,13 +30,15 @@ from tonnage.kube.informer import Informers
 log = logging.getLogger(__name__)
 _FORBIDDEN = 403
 REFUSED_PAUSE = 300.0
-"""Seconds for which an agent that may not label its node publishes exactly, before it tries again."""
+"""Seconds until an agent that may not label its node retries."""
 
 
 @dataclass(frozen=True)
 class TierWant:
-    """A class of this node. room: the name of the bytes that it draws on; largest: the largest volume that it could
-    have; usual: what is usually asked (bytes both); tierable: False for what is only ever published exactly."""
+    """Inputs of the tier of one class.
+
+    room: identifies the bytes that the class uses. largest: the largest volume that it could create, in bytes. usual:
+    the usual request, in bytes. tierable: False for a class that is always published exactly."""
 
     storage_class: str
     room: str
@@ -50,8 +49,9 @@ class TierWant:
 
 @dataclass(frozen=True)
 class TierPlan:
-    """tiers: class -> the tier that it should be in, 0 for none; largest: of each class; own: classes that are to be
-    published by objects of their own."""
+    """Tiers of all classes.
+
+    tiers: class -> its tier, 0 for none. largest: of each class. own: classes that are published by own objects."""
 
     tiers: dict[str, int]
     largest: dict[str, int]
@@ -59,7 +59,9 @@ class TierPlan:
 
 
 class NodeTiers:
-    """plan() says what should be; lower() and settle() write labels. wake: called when the plan may have changed."""
+    """Plans and writes the tier labels of this node.
+
+    plan() returns the desired state, lower() and settle() write labels. wake: called when the plan may have changed."""
 
     def __init__(
         self, client: Client, informers: Informers, *, node: str, mode: str, namespace: str, clock: Clock
@@ -78,13 +80,13 @@ class NodeTiers:
             self._tiers.cache.on_change(self._tier_changed)
 
     async def wait_synced(self) -> None:
-        """Wait until it is known what the node says, and which tiers there are."""
+        """Wait until the Node's labels and all tier objects are known."""
         await self._nodes.wait_synced()
         if self._tiers is not None:
             await self._tiers.wait_synced()
 
     def plan(self, wants: Iterable[TierWant]) -> TierPlan:
-        """What should be."""
+        """Return the desired tiers and own objects."""
         found = list(wants)
         rooms: dict[str, list[TierWant]] = {}
         for want in found:
@@ -101,13 +103,15 @@ class NodeTiers:
         return TierPlan(tiers, {want.storage_class: want.largest for want in found}, frozenset(own))
 
     def _is_on(self, storage_class: str) -> bool:
-        """Whether the class's tiers are to be used now."""
+        """Return whether the class's tiers are in use now."""
         if self._tiers is None or self._clock.monotonic() < self._refused_until:
             return False
         return self._mode == "tiers" or self._notice(storage_class) is not None
 
     def _will_do(self, want: TierWant, chosen: int) -> bool:
-        """Whether a tier is published, and no claim is waited for that it does not admit and this node might."""
+        """Return whether the tier suffices.
+
+        True if the tier has an object and no request for exact capacity names this node."""
         if not chosen or not self._is_published(want.storage_class, chosen):
             return False
         notice = self._notice(want.storage_class) or Notice()
@@ -127,24 +131,27 @@ class NodeTiers:
     # Labels
 
     def now(self, storage_class: str) -> int:
-        """The tier in which the node says it is, 0 for none."""
+        """Return the tier that the Node's label says, 0 for none."""
         return tier.of_node(self._labels(), storage_class)
 
     def is_settled(self, plan: TierPlan, storage_class: str) -> bool:
-        """Whether the class needs no object of its own, and the label that stands for it is there."""
+        """Return whether the class needs no own object and its label is written."""
         return storage_class not in plan.own and self.now(storage_class) == plan.tiers[storage_class]
 
     async def lower(self, plan: TierPlan) -> None:
-        """Take back what is promised and not there. May be repeated. Raises ApiError, Unavailable."""
+        """Lower labels that exceed the capacity. Idempotent.
+
+        Raises: ApiError, Unavailable."""
         low = [name for name, most in plan.largest.items() if self.now(name) > most]
         await self._write({names.tier_label(name): plan.tiers[name] for name in low})
 
     async def settle(self, plan: TierPlan, *, published: Collection[str], known: Sequence[str] | None) -> None:
-        """Bring the labels to what is planned, as far as that leaves no class without capacity. May be repeated.
+        """Write the planned labels where no class loses its capacity. Idempotent.
 
-        published: classes that have objects of their own; known: all classes of this node, None while that is not
-        known: labels of others go. Raises ApiError, Unavailable.
-        """
+        published: classes that have own objects. known: all classes of this node, whose labels stay; None while that is
+        not known.
+
+        Raises: ApiError, Unavailable."""
         wanted = {names.tier_label(name): chosen for name, chosen in plan.tiers.items()}
         ready = [name for name in plan.tiers if name in published or name not in plan.own]
         change = {names.tier_label(name): plan.tiers[name] for name in ready}
@@ -154,7 +161,7 @@ class NodeTiers:
         await self._write(change)
 
     async def _write(self, wanted: dict[str, int]) -> None:
-        """Write those that differ; where that is forbidden, publish exactly for a while."""
+        """Write labels that differ; if that is forbidden, publish exactly for a while."""
         labels = self._labels()
         values = {key: tier.as_label(chosen) if chosen else None for key, chosen in wanted.items()}
         change = {key: value for key, value in values.items() if labels.get(key) != value}
@@ -168,7 +175,7 @@ class NodeTiers:
             if failure.code != _FORBIDDEN:
                 raise
             self._refused_until = self._clock.monotonic() + REFUSED_PAUSE
-            log.warning("tier not told, capacity is published exactly node=%s error=%s", self._node, failure)
+            log.warning("tier label not written, capacity is published exactly node=%s error=%s", self._node, failure)
             self.wake()
             return
         self.writes += 1
@@ -179,19 +186,19 @@ class NodeTiers:
         return node.metadata.labels if node is not None else {}
 
     def _current(self) -> Node | None:
-        """The Node as it was last told: by the watch, or by our own write, which the watch may not have told yet."""
+        """Return the newest known Node, from the watch or our own last write."""
         node, told = self._nodes.cache.get(self._node), self._told
         if node is None or told is None or told.metadata.uid != node.metadata.uid:
             return node
         return told if int(told.metadata.resource_version) > int(node.metadata.resource_version) else node
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Only labels of ours: somebody may have changed them."""
+        """Check only our labels: somebody may have changed them."""
         if new is not None and (old is None or _tiers(old) != _tiers(new)):
             self.wake()
 
     def _tier_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
-        """A tier of a class came or went, or its notice asks for something."""
+        """Handle a tier object that came or went, or a request for exact capacity."""
         self.wake()
 
 

@@ -1,8 +1,7 @@
-"""The capacity objects of this node's agent: what is there, what others did to it, and writing it.
+"""Writer of this node's capacity objects; it repairs changes by others.
 
-They belong to the Node, so that they go with it, and are this agent's alone. What somebody else does to them is put
-right at once, and said on the Node.
-"""
+The objects are owned by the Node, so garbage collection deletes them with it. Only this agent writes them. It repairs a
+foreign change at once and emits an Event on the Node."""
 
 from __future__ import annotations
 
@@ -29,7 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class OwnCapacity:
-    """wake() is called when what is there has changed."""
+    """The node's own capacity objects.
+
+    wake() is called when they have changed."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class OwnCapacity:
         self._client, self._events, self._scope, self._namespace = client, events, scope, namespace
         self._wake = wake
         self.there: dict[str, CSIStorageCapacity] = {}
-        """By name: as the watch or our own writes told last."""
+        """Objects by name, as the watch or our own writes returned last."""
         self._left: dict[str, CSIStorageCapacity] = {}  # as our last write left them
         labels = f"{names.CAPACITY_MANAGED_BY}={managed_by(scope.node)}"
         self._informer = informers.of(CAPACITIES, namespace=namespace, labels=labels)
@@ -52,22 +53,22 @@ class OwnCapacity:
         self._nodes = informers.of(NODES, fields=f"metadata.name={scope.node}")
         self._nodes.cache.on_change(self._node_changed)
         self.restored = asyncio.Event()
-        """Set when the API server is there again."""
+        """Set when the API server is reachable again."""
         self._informer.on_restored(self.restored.set)
 
     async def wait_synced(self) -> None:
-        """Wait until it is known what is there."""
+        """Wait until all existing objects are known."""
         await self._informer.wait_synced()
 
-    # What others did
+    # Changes by others
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Only its coming matters: what belonged to a Node that went is garbage collected."""
+        """Handle a new Node: objects of a deleted Node are garbage collected."""
         if new is not None and (old is None or old.metadata.uid != new.metadata.uid):
             self._wake()
 
     def _seen(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
-        """Somebody, usually this process, wrote or removed one of our objects."""
+        """Handle a write or deletion of one of our objects, usually by this process."""
         if new is None:
             assert old is not None
             self.there.pop(old.metadata.name, None)
@@ -79,27 +80,29 @@ class OwnCapacity:
             self._wake()
 
     def is_changed(self, wish: Wish) -> bool:
-        """Whether somebody has changed the object since we wrote it; said once, as is that somebody removed it."""
+        """Return whether somebody changed the object after our last write.
+
+        Emits one Event for a change or a removal."""
         have, left = self.there.get(wish.name), self._left.get(wish.name)
         if left is None and have is not None and not self.is_urgent(wish, have) and not wish.is_higher(have):
-            self._left[wish.name] = have  # found as it should be: from a time before this process
+            self._left[wish.name] = have  # already as desired: from before this process started
         if left is None or have is left:
             return False
         del self._left[wish.name]
         if have is None:
             if self._owner() not in left.metadata.owner_references:
-                return False  # it went with its Node
+                return False  # garbage collected with its Node
             self.say(f"{wish.name} of class {left.storage_class_name} was removed by somebody: made again")
             return False  # what is missing is written anyway
         what = difference(left, have)
-        if not what:  # what is not ours
+        if not what:  # a foreign field
             self._left[wish.name] = have
             return False
         self.say(f"{wish.name} of class {left.storage_class_name} was changed by somebody ({what}): put right")
         return True
 
     def say(self, text: str) -> None:
-        """Tell of something that somebody else did to an object: in the log, and by an Event on the Node."""
+        """Report a foreign change in the log and by an Event on the Node."""
         log.warning("capacity object tampered with node=%s object=%s", self._scope.node, text)
         node = self._nodes.cache.get(self._scope.node)
         if node is not None:
@@ -109,22 +112,22 @@ class OwnCapacity:
     # Comparing
 
     def is_urgent(self, wish: Wish, have: CSIStorageCapacity) -> bool:
-        """Whether the object promises more than there is, or does not say what it must."""
+        """Return whether the object publishes too much, or lacks a field."""
         told = counted(have) >= wish.promised and reason(have) == wish.reason
         return wish.is_lower(have) or not told or not self._is_labelled(have, wish)
 
     def can_create(self) -> bool:
-        """Whether the Node is there, to which a new object will belong."""
+        """Return whether the Node exists, which owns new objects."""
         return self._owner() is not None
 
     def _is_labelled(self, have: CSIStorageCapacity, wish: Wish) -> bool:
-        """Whether it says whose it is, and belongs to our Node."""
+        """Return whether the object has our labels and is owned by our Node."""
         owner, labels = self._owner(), have.metadata.labels
         owned = owner is None or have.metadata.owner_references == [owner]
         return owned and wish.labels(self._scope).items() <= labels.items()
 
     def _owner(self) -> OwnerReference | None:
-        """Our Node as the owner of its objects; None while it is not there."""
+        """Return the owner reference to our Node, or None without a Node."""
         node = self._nodes.cache.get(self._scope.node)
         if node is None:
             return None
@@ -133,10 +136,11 @@ class OwnCapacity:
     # Writing
 
     async def write_all(self, wishes: Sequence[Wish], *, rise: bool) -> list[ApiError]:
-        """Bring them about; if not rise, with no number higher than it is. May be repeated.
+        """Write all desired objects. Idempotent.
 
-        Returns what was refused: one object that is, does not keep the others from being written. Raises Unavailable.
-        """
+        rise: whether numbers may increase.
+
+        Returns the errors of rejected writes; one rejected object does not stop the others. Raises: Unavailable."""
         refused: list[ApiError] = []
         for wish in wishes:
             try:
@@ -146,7 +150,9 @@ class OwnCapacity:
         return refused
 
     async def remove(self, name: str) -> list[ApiError]:
-        """Remove an object; what was refused. May be repeated. Raises Unavailable."""
+        """Remove an object; return the errors of rejected writes. Idempotent.
+
+        Raises: Unavailable."""
         try:
             with suppress(ApiNotFound):
                 await self._client.delete(CAPACITIES, name, self._namespace)
@@ -161,7 +167,7 @@ class OwnCapacity:
             await self._create(wish, have)
             return
         room = wish.room
-        if not rise:  # the count must be told now, the larger number later: what was published is still safe
+        if not rise:  # publish the observed claim version now, the increase later: the old number is still safe
             available, maximum = numbers(have)
             room = PoolCapacity(
                 min(room.available, available), least(room.maximum, maximum), least(room.inline, inline(have))
@@ -172,7 +178,7 @@ class OwnCapacity:
             if owner := self._owner():
                 body["metadata"]["ownerReferences"] = [to_builtins(owner)]
         try:
-            self._left.pop(wish.name, None)  # until we know what became of it
+            self._left.pop(wish.name, None)  # until the outcome is known
             self._keep(await self._client.patch(CAPACITIES, wish.name, body, self._namespace), ours=True)
         except ApiNotFound:
             self.there.pop(wish.name, None)
@@ -193,7 +199,9 @@ class OwnCapacity:
             self._wake()
 
     def _keep(self, obj: CSIStorageCapacity, *, ours: bool = False) -> None:
-        """ours: we have written it just now. The watch may already have told of what somebody made of it since."""
+        """Remember an object.
+
+        ours: we have just written it; the watch may already have returned a later foreign change."""
         have = self.there.get(obj.metadata.name)
         if have is None or version(obj) >= version(have):
             self.there[obj.metadata.name] = obj

@@ -1,4 +1,3 @@
-"""Configuration of a node: reads and checks it, compares it with the running one, and opens pools.
+"""Configuration of a node: reading, checks, differences, pool setup.
 
-Called by the verbs and by the agent's reload. It reads configuration files and probes disks without changing them.
-"""
+The verbs and the agent's reload call it. It reads configuration files and probes disks without changing them."""

@@ -1,10 +1,8 @@
-"""What differs between the configuration that a node serves and the one that its file asks for now; decides, does
-nothing.
+"""Differences between a node's running configuration and its file. Pure.
 
-Pools may come, go when they are empty, and get other bounds; metrics and the level of the log may change. What else
-changes is what other processes were told at the start (names, sockets, topology), or would be another pool under a name
-that volumes have in their ids: that needs a restart, or is refused.
-"""
+A reload can add pools, remove empty pools, change pool limits, metrics and the log level. All else was passed to other
+processes at the start (names, sockets, topology), or would replace a pool that volume ids name. Such a change needs a
+restart or is rejected."""
 
 from __future__ import annotations
 
@@ -31,13 +29,15 @@ _WORDS = {
     "binding": "bind",
     "endpoints": "csiEndpoints",
 }
-"""Fields that have another name in a node's file, or follow from one there."""
+"""Names in the file of fields with another name there."""
 
 
 @dataclass(frozen=True)
 class Differences:
-    """added, removed: pools. bounds: pools that are to promise more or less. metrics, level: whether these change.
-    refused: what cannot be, each a sentence with what to do."""
+    """Changes that a reload makes.
+
+    added, removed: pools. bounds: pools with changed limits. metrics, level: whether these change. refused: changes
+    that a reload cannot make, each as a sentence with what to do."""
 
     added: Sequence[PoolConfig] = ()
     removed: Sequence[PoolConfig] = ()
@@ -48,7 +48,7 @@ class Differences:
 
 
 def compare(now: NodeConfig, wanted: NodeConfig) -> Differences:
-    """What is to be done to get from one to the other."""
+    """Return the changes from one configuration to the other."""
     have = {pool.name: pool for pool in now.driver.pools}
     want = {pool.name: pool for pool in wanted.driver.pools}
     refused = [*_others(now, wanted), *_default(now.driver, wanted.driver)]
@@ -65,7 +65,7 @@ def compare(now: NodeConfig, wanted: NodeConfig) -> Differences:
 
 
 def _is_same(one: PoolConfig, other: PoolConfig) -> bool:
-    """Whether both describe one pool, with bounds that may differ."""
+    """Return whether both describe one pool; their limits may differ."""
     return replace(one, **{name: getattr(other, name) for name in _BOUNDS}) == other
 
 
@@ -77,7 +77,7 @@ def _moved(now: PoolConfig, wanted: PoolConfig) -> str:
 
 
 def _default(now: DriverConfig, wanted: DriverConfig) -> list[str]:
-    """The first pool is the one of all classes that name none."""
+    """Return an error if the first pool changes, the default of classes that name none."""
     first, other = now.pools[0].name, wanted.pools[0].name
     if first == other:
         return []
@@ -88,7 +88,7 @@ def _default(now: DriverConfig, wanted: DriverConfig) -> list[str]:
 
 
 def _others(now: NodeConfig, wanted: NodeConfig) -> list[str]:
-    """Fields that hold from the start, by their names in the file."""
+    """Return fields that changed and need a restart, by their names in the file."""
     found: dict[str, str] = {}
     for one, other, live in ((now, wanted, ("driver", "log_level")), (now.driver, wanted.driver, _LIVE)):
         for field in fields(one):

@@ -1,4 +1,6 @@
-"""The configuration of a driver: a YAML file, the command line over it, and pools in either."""
+"""Configuration of a driver: YAML file, command line, and pools.
+
+A value of the command line replaces that of the file."""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ F = TypeVar("F", bound="DriverFile")
 
 
 class DriverFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The fields of a file; what is empty was not given. pools: `name`, `kind`, `path` and the options of the kind."""
+    """Fields of a driver's file; an empty value was not given.
+
+    pools: `name`, `kind`, `path` and the options of the kind."""
 
     endpoint: str = ""
     node_name: str = ""
@@ -46,10 +50,11 @@ class DriverFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omi
 
 @dataclass(frozen=True)
 class DriverConfig:
-    """What a driver is to be. The first pool is the one for requests that name none. roots: folders beneath which
-    callers must have their paths, anywhere when there is none. sources: folders whose content new volumes may get.
-    cgroups: where cgroups are mounted. io_cgroup: the group whose IO is limited for paths that tell of no pod, "" for
-    none."""
+    """A driver's configuration.
+
+    The first pool is the default pool. roots: directories that all paths of callers must be in; empty: no limit.
+    sources: directories whose content new volumes may be populated from. cgroups: mount point of cgroups. io_cgroup:
+    the cgroup whose IO is limited for paths without a pod, "" for none."""
 
     endpoint: Path
     pools: Sequence[PoolConfig]
@@ -67,12 +72,12 @@ class DriverConfig:
 
 
 def read(path: Path) -> DriverFile:
-    """A driver's file. Raises Invalid naming the file and the place in it."""
+    """Read a driver's file. Raises Invalid with the file and the position."""
     return load(path, DriverFile)
 
 
 def load(path: Path, form: type[F]) -> F:
-    """A file of that form. Raises Invalid naming the file and the place in it."""
+    """Read a file of that type. Raises Invalid with the file and the position."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as failure:
@@ -88,17 +93,21 @@ def load(path: Path, form: type[F]) -> F:
 
 
 def pools_of(file: DriverFile, origin: str) -> list[PoolConfig]:
-    """The pools of a file, which on the node's own disk must say `rootfs`. Raises Invalid naming the entry and its
-    key."""
+    """Return the pools of a file.
+
+    A pool on the node's own disk must say `rootfs`.
+
+    Raises: Invalid with the entry and its key."""
     found = [_pool(entry, f"{origin}: pools[{number}]") for number, entry in enumerate(file.pools)]
     return [replace(pool, rootfs=bool(pool.rootfs)) if pool.takes_disk else pool for pool in found]
 
 
 def merge(file: DriverFile, given: DriverFile, pools: Sequence[PoolConfig], *, node: str) -> DriverConfig:
-    """What was given on the command line, over the file. pools: of both. node: its name where none is given.
+    """Merge the command line over the file.
 
-    Raises Invalid.
-    """
+    pools: of both. node: the node's name where none is given.
+
+    Raises: Invalid."""
     found = {name: getattr(given, name) or getattr(file, name) for name in DriverFile.__struct_fields__}
     if not found["endpoint"]:
         raise Invalid("no endpoint: say where to listen, as --endpoint unix:///run/tonnage/csi.sock")
@@ -127,7 +136,11 @@ def merge(file: DriverFile, given: DriverFile, pools: Sequence[PoolConfig], *, n
 
 
 def socket_path(text: str) -> Path:
-    """The path in `unix:///run/csi.sock`, `unix:/run/csi.sock` or `/run/csi.sock`. Raises Invalid."""
+    """Return the path of a CSI endpoint such as `unix:///run/csi.sock`.
+
+    `unix:/run/csi.sock` and a plain absolute path are accepted too.
+
+    Raises: Invalid."""
     path = text.removeprefix("unix:")
     if path.startswith("//"):
         path = path[2:]
@@ -138,14 +151,16 @@ def socket_path(text: str) -> Path:
 
 
 def default_state(driver: str) -> Path:
-    """Where a driver keeps what is its own: below /var/lib for root, else below the user's state folder."""
+    """Return a driver's default state directory.
+
+    Below /var/lib for root, else below the user's state directory."""
     if os.geteuid() == 0:
         return Path("/var/lib/tonnage-driver") / driver
     return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "tonnage-driver" / driver
 
 
 def absolute(what: str, text: str) -> Path:
-    """An absolute path without `..`. Raises Invalid naming what it is of."""
+    """Return an absolute path without `..`. Raises Invalid naming `what`."""
     if not text.startswith("/") or "\0" in text:
         raise Invalid(f"{what} {text[:120]!r}: want an absolute path")
     return Path(os.path.normpath(text))
@@ -165,7 +180,7 @@ def _topology_key(text: str) -> str:
 
 
 def _pool(entry: Mapping[str, Any], place: str) -> PoolConfig:
-    """One entry as --pool describes it, so that there is one list of kinds and options."""
+    """Parse an entry as --pool does, so that there is one list of kinds and options."""
     values = {key: _text(value, f"{place}.{key}") for key, value in entry.items()}
     kind, path = values.pop("kind", ""), values.pop("path", "")
     if not kind:
@@ -186,7 +201,7 @@ def _at(place: str, text: str) -> PoolConfig:
     try:
         return pool_config.parse(text)
     except Invalid as reason:
-        # The description that we made up is not what the user wrote.
+        # The user did not write this description: we made it from the entry.
         raise Invalid(f"{place}: {str(reason).removeprefix(f'pool {text[:80]!r}: ')}") from None
 
 
@@ -199,7 +214,9 @@ def _text(value: object, place: str) -> str:
 
 
 def _readable(message: str, form: type[DriverFile]) -> str:
-    """msgspec's message, its path first: "Expected `int` - at `$.pools[0]`" is "pools[0]: expected `int`"."""
+    """Rewrite msgspec's message with its path first.
+
+    "Expected `int` - at `$.pools[0]`" becomes "pools[0]: expected `int`"."""
     text, _, path = message.removeprefix("Object contains ").partition(" - at `$")
     path = path.removesuffix("`").removeprefix(".")
     known = f"; there is {', '.join(sorted(_fields(form)))}" if "unknown field" in text and not path else ""
@@ -217,10 +234,12 @@ def _flat(failure: yaml.YAMLError) -> str:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is given twice, of which YAML would silently take the last."""
+    """YAML loader that rejects duplicate keys.
+
+    YAML itself would silently take the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """See yaml."""
+        """As in yaml."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = key_node.value

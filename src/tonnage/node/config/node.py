@@ -1,4 +1,4 @@
-"""The configuration of a node: its driver's, and how its agent serves the cluster."""
+"""Configuration of a node: its driver's, and the agent's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ LEVELS = ("info", "debug", "warning", "error")
 
 
 class NodeFile(DriverFile):
-    """The fields of a file: those of a driver but endpoint and registry, which follow from the kubelet's folder."""
+    """Fields of a node's file.
+
+    A driver's fields without endpoint and registry, which follow from the kubelet's directory."""
 
     kubelet: str = ""
     namespace: str = ""
@@ -36,11 +38,12 @@ class NodeFile(DriverFile):
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """What a node is to be. namespace: where its capacity objects lie. binding: who binds what it made, `agent` or
-    `controller` (the PV controller). scope: which claims are watched (claim_scope.py). capacity: how room is
-    published, one of tier.MODES. endpoints: CSI sockets of other drivers that the agent serves as well. log_level: one
-    of LEVELS. starvation_guard: reschedules after which capacity is reserved for a
-    pod, 0 for never."""
+    """A node's configuration.
+
+    namespace: of its capacity objects. binding: who binds claims, `agent` or `controller` (the PV controller). scope:
+    the watch scope. capacity: how capacity is published, exact or in tiers. endpoints: CSI sockets of external drivers.
+    log_level: one of LEVELS. hold_back: reschedules after which the starvation guard reserves capacity for a pod, 0 for
+    never."""
 
     driver: DriverConfig
     namespace: str = names.SYSTEM_NAMESPACE
@@ -53,10 +56,11 @@ class NodeConfig:
 
 
 def merge(file: NodeFile, given: NodeFile, pools: Sequence[PoolConfig], *, node: str) -> NodeConfig:
-    """What was given on the command line, over the file. pools: of both. node: its name where none is given.
+    """Merge the command line over the file.
 
-    Raises Invalid.
-    """
+    pools: of both. node: the node's name where none is given.
+
+    Raises: Invalid."""
     for fields in (file, given):
         for name in ("endpoint", "registry", "state", "kubelet_root"):
             if getattr(fields, name):

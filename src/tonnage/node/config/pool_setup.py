@@ -1,8 +1,8 @@
-"""Make pools from devices, and larger ones of them: first a plan that people read, then the same commands run.
+"""Pool setup: makes pools from devices and extends them.
 
-A device with users or with anything on it is refused: nothing is ever wiped here. A plan may be made and run again
-after a kill at any point: what it made itself (its label, its group) is recognised, and the steps left are done.
-"""
+It makes a plan that people can read, then runs the same commands. It rejects a device that is in use or not empty; it
+never wipes one. After a kill at any point, a new plan recognizes what an earlier one made (label, volume group) and
+completes it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from tonnage.pools.config import PoolConfig
 from tonnage.pools.directory.directory import NOTE
 
 LABEL = "tonnage"
-"""Label of the file systems made here: with it on a device, and nothing mounted, an earlier run was ended early."""
+"""Label of file systems made here.
+
+A device with this label that is not mounted is from an interrupted run."""
 _MKFS_TIMEOUT = 3600.0
-_METADATA = "16m"  # volumes' records are tags: LVM's own default has room for some 600 of them
+_METADATA = "16m"  # volumes' records are tags: LVM's default size holds some 600 of them
 _OPTIONS = {"xfs": "prjquota", "ext4": "prjquota", "btrfs": "noatime"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a plan, and what it is for."""
+    """One command of a plan, and its purpose."""
 
     command: tuple[str, ...]
     purpose: str
@@ -38,13 +40,19 @@ class Step:
 
 @dataclass(frozen=True)
 class PoolSetupPlan:
-    """What is to be done, in order; no steps when all is there. next: what a person does afterwards."""
+    """Ordered steps; none when the pool is complete.
+
+    next: what a person does afterwards."""
 
     steps: tuple[Step, ...]
     next: tuple[str, ...] = ()
 
     def run(self, done: Callable[[Step], None]) -> None:
-        """Do the steps; done is called after each. Raises HostError, Precondition; may be planned and run again."""
+        """Run the steps; call done after each. Blocking.
+
+        After a failure, plan and run again.
+
+        Raises: HostError, Precondition."""
         for step in self.steps:
             try:
                 if step.command[0] == "mkdir":
@@ -57,11 +65,11 @@ class PoolSetupPlan:
 
 
 def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", data: str = "single") -> PoolSetupPlan:
-    """How to make a pool of devices. fstype: of an image or quota pool, xfs by default. data: how btrfs spreads data
-    over several devices (`single`, `raid1`, `raid10`).
+    """Plan a pool on devices.
 
-    Raises Invalid, Unsupported for kinds that need none, Precondition for a device that is in use or not empty.
-    """
+    fstype: of an image or quota pool, xfs by default. data: btrfs's data profile (`single`, `raid1`, `raid10`).
+
+    Raises: Invalid; Unsupported for kinds without devices; Precondition for a device that is in use or not empty."""
     if not devices:
         raise Invalid("name the devices that the pool is made of, as /dev/sdb")
     if len(set(devices)) < len(devices):
@@ -74,10 +82,9 @@ def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", 
 
 
 def plan_extend(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
-    """How to give a pool more devices, or without any the room that its own have gained.
+    """Plan more devices for a pool, or growth into its enlarged devices.
 
-    Raises Invalid, Unsupported, Precondition as plan_init().
-    """
+    Raises: Invalid, Unsupported, Precondition as plan_init()."""
     if config.kind == "lvm":
         return _extend_group(config, devices)
     if config.kind not in ("btrfs", "image", "quota"):
@@ -118,7 +125,7 @@ def _extend_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     if not members:
         raise Precondition(f"there is no volume group {config.group}: `tonnage pools init` makes it")
     if not devices:
-        grow = tuple(Step(("lvm", "pvresize", node), f"take the room that {node} gained") for node in members)
+        grow = tuple(Step(("lvm", "pvresize", node), f"use the new size of {node}") for node in members)
         return PoolSetupPlan(grow)
     missing = [found for path in devices if str((found := disk.inspect(path)).node) not in members]
     if not missing:
@@ -128,7 +135,9 @@ def _extend_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
 
 
 def _physical(disks: Sequence[Disk]) -> list[Step]:
-    """Steps that make physical volumes; one that a run before us made and that is in no group is taken as it is."""
+    """Return steps that make physical volumes.
+
+    One that an earlier run made and that is in no volume group is used as it is."""
     steps = []
     for found in disks:
         if _is_free_physical(found):
@@ -151,7 +160,7 @@ def _is_free_physical(found: Disk) -> bool:
 
 
 def _members(group: str) -> list[str]:
-    """The devices of a volume group, none when there is no such group. Raises HostError."""
+    """Return the devices of a volume group; none without such a group. Raises HostError."""
     said = run(["lvm", "pvs", "--noheadings", "--separator", "|", "--options", "vg_name,pv_name"], keep=2**20)
     pairs = (line.strip().split("|", 1) for line in said.splitlines() if "|" in line)
     return [os.path.realpath(name) for owner, name in pairs if owner == group]
@@ -217,11 +226,11 @@ def _extend_filesystem(where: Path, devices: Sequence[Path]) -> PoolSetupPlan:
     }
     if shown.fstype not in commands:
         raise Unsupported(f"{where} is a {shown.fstype}, which is not enlarged here")
-    return PoolSetupPlan((Step(commands[shown.fstype], f"take the room that the devices of {where} gained"),))
+    return PoolSetupPlan((Step(commands[shown.fstype], f"use the new size of the devices of {where}"),))
 
 
 def _is_member(where: Path, found: Disk) -> bool:
-    """Whether the btrfs at where has the device already."""
+    """Return whether the btrfs at `where` has the device already."""
     at = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return Path(f"/sys/fs/btrfs/{btrfs.fsid(at)}/devices/{found.node.name}").exists()
@@ -240,15 +249,15 @@ def _shown_at(where: Path) -> str:
 
 
 def _is_ours(found: Disk, fstype: str) -> bool:
-    """Whether an earlier run made the file system, and was ended before it mounted it."""
+    """Return whether an interrupted run made the file system and did not mount it."""
     kinds = {(signature.type, signature.label) for signature in found.signatures}
     return not found.users and kinds == {(fstype, LABEL)}
 
 
 def _check_empty(found: Disk) -> None:
-    """Raises Precondition unless a device is free and has nothing on it."""
+    """Raise Precondition unless a device is unused and empty."""
     if found.users:
-        raise Precondition(f"{found.path} is in use: {'; '.join(found.users)}. Name a device that nobody uses")
+        raise Precondition(f"{found.path} is in use: {'; '.join(found.users)}. Name an unused device")
     if found.signatures:
         what = ", ".join(sorted({signature.type for signature in found.signatures}))
         raise Precondition(
@@ -257,7 +266,9 @@ def _check_empty(found: Disk) -> None:
 
 
 def _fstab_source(found: Disk) -> str:
-    """How fstab names the device: by its UUID once it has one, so that another order of disks does no harm."""
+    """Return the device's name for fstab: its UUID if it has one.
+
+    A UUID stays valid when the order of disks changes."""
     try:
         uuid = run(["blkid", "--match-tag", "UUID", "--output", "value", str(found.node)]).strip()
     except CommandFailed:

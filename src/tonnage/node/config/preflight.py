@@ -1,4 +1,4 @@
-"""What a driver's configuration meets on this machine, found out without touching anything."""
+"""Preflight check of a driver's configuration; read-only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ _POOL = "pool "
 
 @dataclass(frozen=True)
 class PreflightFinding:
-    """One thing that was looked at. fault: why the driver cannot start; warning: it can, but somebody should know."""
+    """One checked item.
+
+    fault: why the driver cannot start. warning: the driver starts, but somebody should know."""
 
     what: str
     text: str
@@ -41,7 +43,9 @@ class PreflightFinding:
 
 
 def check(config: DriverConfig) -> list[PreflightFinding]:
-    """Look at everything that the configuration names. Blocking; nothing is made, opened for writing, or locked."""
+    """Check everything that the configuration names. Blocking; read-only.
+
+    It makes nothing, locks nothing and opens nothing for writing."""
     found = [_driver(config), _endpoint(config.endpoint), _state(config.state)]
     if config.registry is not None:
         found.append(_registry(config.registry, config.driver_name))
@@ -59,7 +63,9 @@ def check(config: DriverConfig) -> list[PreflightFinding]:
 
 
 def require(findings: list[PreflightFinding]) -> None:
-    """Raises the first fault among findings. Pools that cannot be had now are none as long as there is another one."""
+    """Raise the first fault among findings.
+
+    A pool that is not available now is no fault while another one is."""
     pools = [finding.fault for finding in findings if finding.what.startswith(_POOL)]
     for finding in findings:
         if finding.fault is not None and not (may_come(finding) and None in pools):
@@ -67,19 +73,19 @@ def require(findings: list[PreflightFinding]) -> None:
 
 
 def warn(findings: list[PreflightFinding]) -> None:
-    """Log what somebody should know about a driver that starts."""
+    """Log the warnings of a driver that starts."""
     for finding in findings:
         if finding.warning and finding.fault is None:
             log.warning("configuration has a warning what=%s text=%s", finding.what, finding.text)
 
 
 def may_come(finding: PreflightFinding) -> bool:
-    """Whether it is a pool whose disk may come, rather than one that is described wrongly."""
+    """Return whether a fault is a missing disk, not a wrong description."""
     return finding.what.startswith(_POOL) and isinstance(finding.fault, Unavailable | HostError)
 
 
 def _tiny(config: PoolConfig) -> str:
-    """What is odd about the size that was given, "" for nothing."""
+    """Return a warning about the given size, or ""."""
     if config.kind == "fake" or not 0 < config.size < pool_config.LEAST:
         return ""
     return f"pool {config.name}: {config.size} bytes hold no volume: write the size with its unit, as 10Gi"
@@ -99,12 +105,14 @@ def _driver(config: DriverConfig) -> PreflightFinding:
 
 
 def make_pools(config: DriverConfig) -> dict[str, Pool]:
-    """The pools by name, not yet open. Raises Invalid."""
+    """Return the pools by name, not yet open. Raises Invalid."""
     return {found.name: make_pool(found, config.roots) for found in config.pools}
 
 
 def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Driver:
-    """The driver over its pools, which are made where none are given. Raises Invalid."""
+    """Return a driver over its pools, which are made where none are given.
+
+    Raises: Invalid."""
     pools = make_pools(config) if pools is None else pools
     throttle = Throttle(Cgroups(config.cgroups), group=config.io_cgroup)
     ready = partial(_check_disk, {found.name: found for found in config.pools}, config.roots)
@@ -123,7 +131,7 @@ def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Drive
 
 
 def make_pool(config: PoolConfig, kubelet: Sequence[Path]) -> Pool:
-    """The pool, not yet open. Raises Invalid."""
+    """Return a pool, not yet open. Raises Invalid."""
     return pool_config.make(_settled(config, kubelet))
 
 
@@ -132,7 +140,9 @@ def _check_disk(configs: Mapping[str, PoolConfig], kubelet: Sequence[Path], name
 
 
 def _settled(pool: PoolConfig, kubelet: Sequence[Path]) -> PoolConfig:
-    """What a pool is to keep free; nothing when it has a disk of its own, which it is not opened without."""
+    """Return a pool's configuration with its min free.
+
+    A pool with a disk of its own needs none: it does not open without that disk."""
     try:
         return kubelet_disk.settle(pool, kubelet)
     except Unavailable:
@@ -148,7 +158,7 @@ def _endpoint(path: Path) -> PreflightFinding:
         return _fault("endpoint", Invalid(f"endpoint {path}: {failure.strerror}"))
     if not stat.S_ISSOCK(mode):
         return _fault("endpoint", Invalid(f"{path} exists and is not a socket: remove it or choose another path"))
-    return PreflightFinding("endpoint", f"{path} (there is a socket: it is replaced if nobody answers there)")
+    return PreflightFinding("endpoint", f"{path} (there is a socket: it is replaced if no program answers)")
 
 
 def _state(path: Path) -> PreflightFinding:
@@ -176,7 +186,9 @@ def _registry(path: Path, driver: str) -> PreflightFinding:
 
 
 def _source(path: Path) -> PreflightFinding:
-    """A folder that is named to be trusted: what a symlink in its path leads to could be changed by others."""
+    """Check a trusted source directory.
+
+    A symlink in its path is a fault: others could change its target."""
     real = Path(os.path.realpath(path))
     if real != path:
         return _fault("source", Invalid(f"source {path} has a symlink in it: name {real}"))
@@ -187,7 +199,9 @@ def _source(path: Path) -> PreflightFinding:
 
 
 def _cgroups(config: DriverConfig) -> PreflightFinding:
-    """A machine that cannot limit IO serves all volumes without limits."""
+    """Check cgroups.
+
+    A machine that cannot limit IO serves all volumes without limits."""
     groups = Cgroups(config.cgroups)
     try:
         top = groups.top()
@@ -204,7 +218,7 @@ def _cgroups(config: DriverConfig) -> PreflightFinding:
 
 
 def pool(config: PoolConfig, kubelet: Sequence[Path]) -> PreflightFinding:
-    """Look at one pool. Blocking."""
+    """Check one pool. Blocking."""
     what = f"{_POOL}{config.name}"
     try:
         found, remark = preflight_pool.look(kubelet_disk.settle(config, kubelet)), kubelet_disk.remark(config, kubelet)
@@ -214,7 +228,7 @@ def pool(config: PoolConfig, kubelet: Sequence[Path]) -> PreflightFinding:
 
 
 def _disks(config: DriverConfig) -> Iterator[PreflightFinding]:
-    """Whether the disks can keep what the pools may promise together."""
+    """Check whether the disks hold what their pools may allocate in all."""
     settled = []
     for pool in config.pools:
         with suppress(Invalid, Unavailable):

@@ -1,4 +1,4 @@
-"""What a pool's configuration meets on this machine, found out without touching anything."""
+"""Preflight check of one pool's configuration; read-only."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _UNMARKED = frozenset({MARKER, "lost+found"})
 
 
 def look(pool: PoolConfig) -> str:
-    """What is there, in words. Blocking; nothing is made, opened for writing, or locked.
+    """Describe what is at a pool's path. Blocking; read-only.
 
-    Raises Invalid, Unavailable (what is there is no such pool), HostError (the machine lacks what it needs).
-    """
+    It makes nothing, locks nothing and opens nothing for writing.
+
+    Raises: Invalid; Unavailable (there is no such pool); HostError (the machine lacks a requirement)."""
     pool_config.make(pool)
     size = from_bytes(pool.size) if pool.size else "what its disk has"
     if pool.kind == "fake":
@@ -54,7 +55,7 @@ def look(pool: PoolConfig) -> str:
 
 
 def _machine(pool: PoolConfig) -> None:
-    """Raises HostError when the machine lacks what the pool needs."""
+    """Raise HostError if the machine lacks what the pool needs."""
     if os.geteuid() != 0:
         raise HostError(f"pool {pool.name}: {pool.kind} pools mount file systems, which takes root: run it as root")
     if pool.kind == "btrfs" and pool.where is not None and is_btrfs(pool.where):
@@ -67,7 +68,7 @@ def _machine(pool: PoolConfig) -> None:
 
 
 def _group(pool: PoolConfig) -> str:
-    """A volume group, read by one command. Raises Unavailable, HostError."""
+    """Describe a volume group, read by one command. Raises Unavailable, HostError."""
     from tonnage.host import lvm
 
     found = lvm.read(pool.group)
@@ -82,7 +83,7 @@ def _group(pool: PoolConfig) -> str:
 
 
 def _memory(pool: PoolConfig) -> str:
-    """Regions of persistent memory, read from sysfs. Raises Unavailable."""
+    """Describe regions of persistent memory, from sysfs. Raises Unavailable."""
     from tonnage.pools.pmem import store
 
     found = store.select(pool.region, f"pool {pool.name}")
@@ -91,7 +92,7 @@ def _memory(pool: PoolConfig) -> str:
 
 
 def _disks(where: Path) -> str:
-    """A discovery directory. Raises Unavailable."""
+    """Describe a discovery directory. Raises Unavailable."""
     from tonnage.pools.static import discovery
 
     discovery.check_directory(where)
@@ -101,7 +102,7 @@ def _disks(where: Path) -> str:
 
 
 def _projects(where: Path) -> None:
-    """Raises Unavailable where the file system has no project quotas."""
+    """Raise Unavailable if the file system has no project quotas."""
     from tonnage.aio.clock import RealClock
     from tonnage.pools.base.contract import PoolLimits
     from tonnage.pools.base.overcommit import Disks
@@ -111,7 +112,7 @@ def _projects(where: Path) -> None:
 
 
 def _directory(pool: PoolConfig, where: Path) -> str:
-    """What is at a pool's directory, in words. Raises Unavailable."""
+    """Describe a pool's directory. Raises Unavailable."""
     if point := fstab.missing(where):
         raise Unavailable(f"pool {pool.name}: the disk of {where} is not mounted: mount {point}")
     try:
@@ -140,7 +141,7 @@ def _directory(pool: PoolConfig, where: Path) -> str:
 
 
 def _marker(pool: PoolConfig, where: Path) -> str:
-    """Which kind of pool the directory belongs to, "" where its maker was killed. Raises Unavailable."""
+    """Return the kind in the pool's marker, "" without a marker. Raises Unavailable."""
     try:
         marker = marker_of(where)
     except (OSError, ValueError) as failure:
@@ -152,7 +153,7 @@ def _marker(pool: PoolConfig, where: Path) -> str:
 
 
 def is_btrfs(where: Path) -> bool:
-    """Whether a pool's directory is, or would be, on a btrfs."""
+    """Return whether a pool's directory is, or would be, on a btrfs."""
     existing = next(path for path in (where, *where.parents) if path.is_dir())
     at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,5 +1,3 @@
-"""The provisioner: one claim at a time from selected-node to a bound PersistentVolume.
+"""Provisioner: one claim at a time, from selected-node to a bound PV.
 
-Called by the agent. It calls CreateVolume and DeleteVolume, and writes claims and PersistentVolumes through the
-API.
-"""
+The agent calls it. It calls CreateVolume and DeleteVolume, and writes claims and PVs through the API."""

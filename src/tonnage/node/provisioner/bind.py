@@ -1,4 +1,6 @@
-"""Hands a volume over that is made: its PersistentVolume, and the binding (docs/reference/kubernetes/binding.md)."""
+"""Creation of the PV of a new volume, and its binding.
+
+docs/reference/kubernetes/binding.md has the order of writes."""
 
 from __future__ import annotations
 
@@ -26,8 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class Delivery:
-    """works: what is under way, by uid of the claim; what is handed over or taken back is taken out. claims: of this
-    node. binds: complete the binding here, else leave it to the PV controller."""
+    """Creates PVs and binds them, or deletes unwanted volumes.
+
+    works: creations under way, by uid of the claim; completed ones are removed. claims: of this node. binds: complete
+    the binding here, else the PV controller does."""
 
     def __init__(
         self,
@@ -46,18 +50,17 @@ class Delivery:
         self._ledger, self._readings, self._scope, self._clock = ledger, readings, scope, clock
         self._binds = binds
         self.done: set[str] = set()
-        """Uids of claims that are handed over; the cache may not show it yet."""
+        """Uids of claims whose PV is bound; the cache may not show it yet."""
 
     def is_here(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether the claim is still seen here, and stays."""
+        """Return whether the cache has the claim with this node, and it stays."""
         now = self._claims.get(claim.key)
         return now is not None and now.metadata.uid == claim.metadata.uid and not now.metadata.deleting
 
     async def deliver(self, uid: str, work: Work, volume: CreatedVolume) -> None:
-        """Write the PersistentVolume and bind it, or delete the volume when nobody waits for it any more.
+        """Create the PV and bind it, or delete the volume if its claim is gone.
 
-        May be repeated. Raises ApiError, Unavailable, Precondition: the PersistentVolume's name is taken.
-        """
+        Idempotent. Raises: ApiError, Unavailable; Precondition if the PV's name is taken."""
         claim = work.claim if self.is_here(work.claim) else await self._still_wanted(work.claim)
         if claim is None:
             await self._take_back(uid, work, volume)
@@ -71,21 +74,22 @@ class Delivery:
                 raise Precondition(
                     f"PersistentVolume {work.request.name} exists and is not for claim {claim.key}: remove it"
                 ) from None
-            if not work.driver.reaches(made):  # of another node, which the claim was sent to meanwhile
+            if not work.driver.reaches(made):  # of another node, which was selected for the claim meanwhile
                 await self._take_back(uid, work, volume)
                 return
         self._works.pop(uid, None)
         volume_metrics.provisioned(claim, self._clock.monotonic() - work.began)
-        if work.told or not is_ephemeral(claim):  # whoever looks at an ephemeral one finds it bound
+        if work.told or not is_ephemeral(claim):  # an ephemeral claim's users see that it is bound
             text = f"Successfully provisioned volume {work.request.name}"
             self._events.normal(refer(CLAIMS, claim), "ProvisioningSucceeded", text)
         await self.hand_over(claim, made)
 
     async def hand_over(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-        """Bind. After a restart the volume may be from before: then all readings include it already.
+        """Bind the claim and its PV. Idempotent.
 
-        May be repeated. Raises ApiError, Unavailable.
-        """
+        After a restart the volume may be from before: all GetCapacity results then include it.
+
+        Raises: ApiError, Unavailable."""
         uid = claim.metadata.uid
         if self._is_counted_twice(uid):
             self._ledger.removed(uid)
@@ -95,20 +99,23 @@ class Delivery:
         try:
             await bind(self._client, claim, volume)
         except (ApiNotFound, Precondition) as reason:
-            # The claim went meanwhile. The PV controller finds the volume without one, and it is reclaimed.
+            # The claim was deleted meanwhile. The PV controller releases the volume, and it is reclaimed.
             log.info("volume not bound claim=%s volume=%s reason=%s", claim.key, volume.metadata.name, reason)
         except TonnageError:
             self.done.discard(uid)
             raise
 
     def _is_counted_twice(self, uid: str) -> bool:
-        """A promise for a volume that was there before this process: every reading includes it."""
+        """Return whether the claim's reservation counts its volume twice.
+
+        True for a volume from before this process: every GetCapacity result includes it."""
         promise = self._ledger.get(uid)
         return promise is not None and promise.stage in (Stage.OBSERVED, Stage.RESERVED)
 
     async def _still_wanted(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
-        """The claim as it is now, if it still waits for a volume from this node. A live read: the watch may be
-        behind, and it cannot tell what is gone from what was sent elsewhere."""
+        """Return the claim if it still waits for this node, else None.
+
+        A live read: the watch may be behind, and it shows a deleted claim and one with another node alike."""
         try:
             now = await self._client.get(CLAIMS, claim.metadata.name, claim.metadata.namespace)
         except ApiNotFound:
@@ -120,8 +127,10 @@ class Delivery:
         return now if sent_here and not now.spec.volume_name else None
 
     async def _take_back(self, uid: str, work: Work, volume: CreatedVolume) -> None:
-        """Delete a volume that nobody was given. If a PV tells of it after all, reclaiming is its matter; one of that
-        name may be another node's, where the claim got its volume."""
+        """Delete an unwanted volume, unless it has a PV.
+
+        A volume with a PV is reclaimed later. A PV of that name may belong to another node, where the claim got its
+        volume."""
         try:
             told = work.driver.reaches(await self._client.get(VOLUMES, work.request.name))
         except ApiNotFound:
@@ -129,7 +138,7 @@ class Delivery:
         if not told:
             secrets = await read_secret(self._client, work.request.secret)
             await work.driver.client.delete_volume(volume.id, secrets=secrets)
-            log.info("volume taken back volume=%s claim=%s", volume.id, work.claim.key)
+            log.info("unwanted volume deleted volume=%s claim=%s", volume.id, work.claim.key)
         self._works.pop(uid, None)
         self._ledger.removed(uid)
         self._readings.want(work.driver.name)

@@ -1,9 +1,8 @@
-"""Which claims belong together: those that one pod needs from this node before it can start.
+"""Search for the claim group of a claim: all that its pod needs here.
 
-An ephemeral claim tells its pod, and the pod tells its claims (one GET a pod; a pod's volumes never change); where our
-scheduler sent it, the claim may tell that it is the only one. The pods that wait for a plain claim are looked for;
-where there is none, `tonnage.dev/claim-group` says which belong together.
-"""
+An ephemeral claim names its pod, and the pod names its claims: one GET for each pod, whose volumes never change. Our
+scheduler marks a single claim, which needs no GET. For a plain claim, the waiting pods are searched; without one, the
+claim-group annotation names the other claims."""
 
 from __future__ import annotations
 
@@ -35,8 +34,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _PodClaims:
-    """What is remembered of a pod. templates: claim name -> what its ephemeral volume asks; those that are to be copies
-    are left out, and looked at."""
+    """Claims of one pod.
+
+    templates: claim name -> spec of its ephemeral volume. Claims with a data source are not in it; they are read."""
 
     pod: ObjectReference
     claims: tuple[str, ...]
@@ -45,11 +45,10 @@ class _PodClaims:
 
 @dataclass(frozen=True)
 class PodClaimGroup:
-    """Claims (by key) of one pod, the asking one included. pod: None where it is not known.
+    """Claims (by key) of one pod, the given one included.
 
-    present: those that are here. missing: those that must still be sent here before the pod can start. coming: what
-    they ask, as far as it is known.
-    """
+    pod: None where it is not known. present: claims with this node. missing: claims that must still get this node
+    before the pod can start. coming: what the missing ones request, as far as it is known."""
 
     id: str
     namespace: str
@@ -58,7 +57,7 @@ class PodClaimGroup:
     present: frozenset[str]
     missing: tuple[str, ...] = ()
     copies: tuple[PersistentVolumeClaim, ...] = ()
-    """Those that were not sent here and are to be copies of others (origin.py)."""
+    """Claims without this node that clone another claim."""
     coming: tuple[tuple[CapacitySource, int], ...] = ()
 
 
@@ -80,14 +79,14 @@ class Siblings:
         self._claimants: OrderedDict[str, list[_PodClaims]] = OrderedDict()
 
     async def of(self, claim: PersistentVolumeClaim) -> PodClaimGroup:
-        """The claims that go with this one. Raises ApiError, Unavailable."""
+        """Return the group of a claim. Raises ApiError, Unavailable."""
         meta = claim.metadata
         owner = pod_owner(claim)
         if owner is not None and names.annotation(meta.annotations, names.SINGLE_CLAIM) == meta.uid:
             return _single(claim)
         if owner is not None:
             pod = await self._pod(owner, meta.namespace)
-            is_used = pod is not None and meta.name in pod.claims  # an owner need not use what it owns
+            is_used = pod is not None and meta.name in pod.claims  # an owner need not use the claim that it owns
             return await self._of_pod(meta.namespace, pod) if pod is not None and is_used else _single(claim)
         if self._class(claim.spec) is not None:
             groups = [await self._of_pod(meta.namespace, pod) for pod in await self._users(claim)]
@@ -102,8 +101,11 @@ class Siblings:
         return PodClaimGroup(group, meta.namespace, None, _keys(meta.namespace, members), *found)
 
     async def confirm(self, group: PodClaimGroup) -> tuple[tuple[str, ...], int]:
-        """Which of the missing claims the pod still needs, and the most that one of them was rescheduled; read from the
-        API server. None where no pod waits. Raises ApiError, Unavailable."""
+        """Return missing claims that the pod needs, and their max reschedules.
+
+        Reads the API server. Without a waiting pod, no claim is missing.
+
+        Raises: ApiError, Unavailable."""
         needed, most = [], 0
         for key in group.missing if group.pod is not None else ():
             try:
@@ -121,8 +123,10 @@ class Siblings:
         return PodClaimGroup(pod.pod.uid, namespace, pod.pod, _keys(namespace, pod.claims), *found)
 
     async def _users(self, claim: PersistentVolumeClaim) -> list[_PodClaims]:
-        """The pods that wait for a plain claim; read once each time that it is sent here. A StatefulSet's pod is found
-        by its name: its claims are named TEMPLATE-POD."""
+        """Return the pods that wait for a plain claim.
+
+        Read once each time that the claim gets this node. A StatefulSet's pod is found by its name, as its claims are
+        named TEMPLATE-POD."""
         meta = claim.metadata
         turn = f"{meta.uid} {withdrawals(claim)}"
         if turn not in self._claimants:
@@ -146,7 +150,7 @@ class Siblings:
         found = None
         try:
             pod = await self._client.get(PODS, owner.name, namespace)
-            # With another uid the pod is gone and another has its name: garbage collection will take the claim.
+            # Another uid: the owner is gone and another pod has its name. Garbage collection deletes the claim.
             found = _claims_of(pod) if pod.metadata.uid == owner.uid else None
         except ApiNotFound:
             pass
@@ -158,8 +162,9 @@ class Siblings:
     ) -> tuple[
         frozenset[str], tuple[str, ...], tuple[PersistentVolumeClaim, ...], tuple[tuple[CapacitySource, int], ...]
     ]:
-        """Keys of those that are here and of those that will come, all that are to be copies, and what those that come
-        ask."""
+        """Sort a pod's claims into present, missing and clones.
+
+        Returns keys of present and of missing claims, all clones, and what the missing ones request."""
         present, coming, copies = set(), dict[str, PersistentVolumeClaimSpec](), []
         for name in members:
             if is_there(self._claims.get(f"{namespace}/{name}")):
@@ -180,14 +185,16 @@ class Siblings:
         return frozenset(_keys(namespace, present)), _keys(namespace, coming), tuple(copies), asked
 
     def _will_come(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether a claim that is not here yet is one of ours without a volume, or is to be made anew. Has it another
-        node now, the pod can be on neither before one of the claims is rescheduled."""
+        """Return whether a claim without this node will get it.
+
+        True for one of our claims without a volume, or one that will be created again. If the claim has another node
+        now, one of the claims must be rescheduled before the pod fits either node."""
         if is_populated(claim):
             return False
         return (not claim.spec.volume_name or claim.metadata.deleting) and self._class(claim.spec) is not None
 
     def _class(self, spec: PersistentVolumeClaimSpec) -> StorageClass | None:
-        """The class, if the scheduler sends its claims to one of our drivers."""
+        """Return the class if it is late binding and of one of our drivers."""
         name = spec.storage_class_name
         found = default_class(self._classes) if name is None else self._classes.get(name)
         driver = self._drivers.get(found.provisioner) if found is not None and found.late else None
@@ -205,13 +212,14 @@ class Siblings:
 
 
 def pod_owner(claim: PersistentVolumeClaim) -> OwnerReference | None:
-    """The pod that an ephemeral claim belongs to, or None."""
+    """Return the pod that an ephemeral claim belongs to, or None."""
     return next((o for o in claim.metadata.owner_references if o.controller and o.kind == "Pod"), None)
 
 
 def is_there(claim: PersistentVolumeClaim | None) -> bool:
-    """Whether a claim of the node's cache will stay: one that is deleted is made anew before its pod can start. A
-    volume populator's claim is of no group."""
+    """Return whether a claim of the node's cache will stay.
+
+    A deleted claim is created again before its pod can start. A volume populator's claim belongs to no group."""
     return claim is not None and not claim.metadata.deleting and not is_populated(claim)
 
 

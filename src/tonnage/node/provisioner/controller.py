@@ -1,10 +1,9 @@
-"""Makes volumes for the claims that are sent to this node (docs/reference/kubernetes/provisioning.md).
+"""Provisioning controller: creates volumes for claims of this node.
 
-A claim's way: seen (its size is promised at once), its siblings awaited, all booked or all sent back, CreateVolume,
-PersistentVolume, bound. Every step may be repeated: the volume's name is made of the claim's uid, so after a kill at
-any point the same calls find what is there. A volume whose claim is gone or was sent elsewhere meanwhile is deleted
-again, since nobody was ever given it.
-"""
+docs/reference/kubernetes/provisioning.md has the rules. Steps of a claim: observed (its size is reserved in published
+capacity), claim group complete, group reserved or rescheduled, CreateVolume, PV, bound. Every step is idempotent: the
+volume's name contains the claim's uid, so after a kill the same calls find what exists. If the claim is deleted or gets
+another node meanwhile, the volume is deleted, since no PV refers to it."""
 
 from __future__ import annotations
 
@@ -46,20 +45,25 @@ from tonnage.observe import metrics, trace
 
 WORKERS = 100
 RETRY_START, RETRY_MAX = 1.0, 60.0
-"""Seconds between two calls of the driver for one claim: what it lacks may come at any time, such as the end of a use
-that keeps a volume from being copied."""
+"""Seconds between two CreateVolume calls for one claim.
+
+What the driver lacks may come at any time, such as the end of a use that blocks a clone."""
 LONG_WAIT = 60.0
-"""Seconds after which a claim that waits is counted by `tonnage_claims_waiting`."""
+"""Seconds after which `tonnage_claims_waiting` counts a waiting claim."""
 SOURCE_WAIT = 5.0
-"""Seconds between two looks at what a volume is to be a copy of, while that is not there yet."""
+"""Seconds between two checks for a data source that does not exist yet."""
 SHORTEST_WAIT = 0.001
-"""Seconds: what is left of a wait may be less than a clock's numbers can tell apart, and would end where it began."""
+"""Minimum wait in seconds.
+
+A shorter rest of a wait may be below the clock's resolution, and would end at its start."""
 _BY_UID = "uid"
 
 
 class Provisioner:
-    """The loop over claims. binding "agent": complete the binding here; "controller": leave it to the PV controller.
-    starvation_guard: reschedules of a pod after which capacity is reserved for it; 0: never."""
+    """Loop over claims.
+
+    binding "agent": complete the binding here; "controller": the PV controller does. hold_back: reschedules of a pod
+    after which the starvation guard reserves capacity for it, 0 for never."""
 
     def __init__(
         self,
@@ -85,9 +89,9 @@ class Provisioner:
         self._claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         self._works: dict[str, Work] = {}
         self._done_until: dict[str, float] = {}
-        self._looked = 0.0  # when some claim was reconciled last
-        self._blocked: set[str] = set()  # what a sweep is just removing
-        self._populated: set[str] = set()  # uids of claims that were said to be a volume populator's
+        self._looked = 0.0  # monotonic time of the last reconcile
+        self._blocked: set[str] = set()  # uids whose volume a sweep is deleting now
+        self._populated: set[str] = set()  # uids of claims whose Event says that a volume populator provides them
         self._ready = False
         self._controller = Controller(
             "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
@@ -130,7 +134,9 @@ class Provisioner:
         metrics.WAITING.count(self, scope.node, lambda provisioner: provisioner.waiting)
 
     async def ready(self) -> None:
-        """Rebuild the ledger from the claims of this node; capacity may be published afterwards."""
+        """Rebuild the ledger from the claims of this node.
+
+        Capacity may be published afterwards."""
         for informer in self._informers:
             await informer.wait_synced()
         self._ready = True
@@ -140,7 +146,7 @@ class Provisioner:
         self._look_at_all()
 
     async def run(self) -> None:
-        """Work until cancelled; after ready()."""
+        """Work until cancelled; call ready() first."""
         try:
             await self._controller.run()
         finally:
@@ -148,13 +154,15 @@ class Provisioner:
 
     @property
     def busy(self) -> bool:
-        """Whether a volume is being made, or its outcome is not known."""
+        """Return whether a CreateVolume is under way, or its outcome is not known."""
         return bool(self._works)
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """How many claims have waited here for longer than a minute, by reason; may be asked in another thread."""
-        since = self._looked - LONG_WAIT  # clocks of loops have no time in other threads
+        """Count claims that have waited here for over a minute, by reason.
+
+        May be called in another thread."""
+        since = self._looked - LONG_WAIT  # an event loop's clock cannot be read in other threads
         return Counter(self._why_waits(p) for p in self._ledger.unmade if p.seen < since)
 
     def _why_waits(self, promise: ClaimReservation) -> str:
@@ -165,21 +173,25 @@ class Provisioner:
         return self._booking.reasons.get(promise.uid, "other")
 
     def block(self, uid: str) -> bool:
-        """Make nothing for the claim of that uid until unblock(); False when something is being made for it."""
+        """Create no volume for the claim of that uid until unblock().
+
+        Returns False if a creation is under way."""
         if uid in self._works or uid in self._delivery.done or self._ledger.get(uid) is not None:
             return False
         self._blocked.add(uid)
         return True
 
     def unblock(self, uid: str) -> None:
-        """Undo block(). May be repeated."""
+        """Undo block(). Idempotent."""
         self._blocked.discard(uid)
         self._controller.enqueue(uid)
 
-    # What happens to claims
+    # Events of claims
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
-        """Not of interest: what our own writes bring back, and claims that are bound."""
+        """Handle a changed claim.
+
+        Ignored: results of our own writes, and bound claims."""
         if not self._ready:
             return
         if new is None:
@@ -192,7 +204,9 @@ class Provisioner:
         self._look_at(new)
 
     def _left(self, claim: PersistentVolumeClaim) -> None:
-        """No longer sent to this node, or gone. What is under way goes on until its outcome is known."""
+        """Handle a claim without this node, or deleted.
+
+        A creation under way continues until its outcome is known."""
         uid = claim.metadata.uid
         self._ledger.forget(uid)
         self._forget_done(uid)
@@ -217,7 +231,7 @@ class Provisioner:
             self._controller.enqueue(uid)
 
     def _promise(self, claim: PersistentVolumeClaim) -> None:
-        """Count the claim, if it is for one of our drivers and has no volume yet."""
+        """Add the claim to the ledger if it is for one of our drivers and has no volume."""
         uid = claim.metadata.uid
         storage_class = self._classes.get(claim.spec.storage_class_name or "")
         if claim.spec.volume_name or storage_class is None or self._volume(claim) is not None or is_populated(claim):
@@ -228,8 +242,8 @@ class Provisioner:
         try:
             size = requested(claim)
         except Invalid:
-            return  # reconcile tells of it
-        attempt = names.annotation(claim.metadata.annotations, names.RESCHEDULES)
+            return  # reconcile reports it
+        attempt = claim.metadata.annotations.get(names.WITHDRAWN, "")
         source, now = driver.source(storage_class), self._clock.monotonic()
         self._ledger.see(uid, source, size, attempt=attempt, version=_version(claim), now=now)
 
@@ -250,10 +264,12 @@ class Provisioner:
         if uid not in self._works:
             self._controller.enqueue(uid)
 
-    # One claim
+    # Reconcile one claim
 
     async def reconcile(self, uid: str) -> float | None:
-        """Reconcile one claim. While it is here and has no volume, there is always a next look."""
+        """Reconcile one claim.
+
+        A claim with this node and without a volume always has a next check."""
         self._looked = self._clock.monotonic()
         try:
             after = await self._reconcile(uid)
@@ -266,7 +282,7 @@ class Provisioner:
         return after
 
     def _waits_here(self, uid: str) -> bool:
-        """Whether a claim has this node and no volume, and nothing is being made for it."""
+        """Return whether a claim waits for a volume here, and none is being created."""
         claim = next(iter(self._claims.by(_BY_UID, uid)), None)
         if claim is None or uid in self._works or claim.spec.volume_name or claim.metadata.deleting:
             return False
@@ -280,7 +296,7 @@ class Provisioner:
 
     async def _reconcile(self, uid: str) -> float | None:
         if uid in self._blocked:
-            return None  # unblock() asks again
+            return None  # unblock() enqueues it again
         claim = next(iter(self._claims.by(_BY_UID, uid)), None)
         work = self._works.get(uid)
         if work is not None:
@@ -299,7 +315,7 @@ class Provisioner:
             await self._hopeless(claim, claim.spec.storage_class_name or "", str(reason))
             return RETRY_MAX
         except Precondition as reason:
-            self._ledger.refuse([uid])  # others may have the room meanwhile
+            self._ledger.refuse([uid])  # other claims may have the capacity meanwhile
             self._booking.reasons[uid] = "source"
             await self._refusals.tell(claim, failed_text(claim.spec.storage_class_name or "", reason))
             return SOURCE_WAIT
@@ -327,7 +343,9 @@ class Provisioner:
         return None
 
     def _is_handed_over(self, uid: str) -> bool:
-        """Whether the claim is bound though the watch does not show it yet. For so long only: then it is done again."""
+        """Return whether the claim is bound, before the watch shows it.
+
+        True only for a limited time; then the binding is done again."""
         if uid not in self._delivery.done:
             return False
         now = self._clock.monotonic()
@@ -341,7 +359,9 @@ class Provisioner:
         self._done_until.pop(uid, None)
 
     async def _why_away(self, claim: PersistentVolumeClaim) -> str:
-        """Why a copy, sent here or not, can only be made elsewhere; "" when it can be here, or that is not known."""
+        """Return why a clone can only be made on another node, or "".
+
+        "" also where that is not known."""
         storage_class = self._classes.get(claim.spec.storage_class_name or "")
         driver = self._drivers.get(storage_class.provisioner) if storage_class is not None else None
         if driver is None:
@@ -356,12 +376,14 @@ class Provisioner:
         return self._volumes.get(names.volume_name(claim.metadata.uid))
 
     def _is_made(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether it has its volume here, bound or not, or one is being made: then it is known soon."""
+        """Return whether the claim has a volume here, bound or not, or one is being created."""
         uid = claim.metadata.uid
         return uid in self._delivery.done or uid in self._works or self._volume(claim) is not None
 
     def _begin(self, claim: PersistentVolumeClaim) -> Work | None:
-        """Whether and how a volume is to be made for the claim. Raises NotFound, Invalid."""
+        """Return the creation of the claim's volume, None if it needs none.
+
+        Raises: NotFound, Invalid."""
         if claim.spec.volume_name or claim.metadata.deleting:
             return None
         if claim.metadata.annotations.get(names.SELECTED_NODE, "") != self._scope.node:
@@ -383,13 +405,14 @@ class Provisioner:
         return Work(claim, driver, storage_class, plan(claim, storage_class, driver, self._scope))
 
     async def _hopeless(self, claim: PersistentVolumeClaim, storage_class: str, reason: str) -> None:
-        """The claim asks for what this agent never does: its room is free for others, and so it is with its siblings,
-        which find the same fault (booking.py)."""
+        """Handle a claim that is infeasible for this agent.
+
+        Its reservation is removed. The other claims of its group find the same error when they are reconciled."""
         self._ledger.refuse([claim.metadata.uid])
         self._booking.reasons[claim.metadata.uid] = "infeasible"
         await self._refusals.tell(claim, failed_text(storage_class, reason))
 
-    # Making
+    # Creation
 
     async def _make(self, uid: str, work: Work) -> None:
         claim = work.claim.metadata

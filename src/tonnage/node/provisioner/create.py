@@ -1,4 +1,6 @@
-"""Calls the driver for a claim's volume, and does what follows where it made none (as external-provisioner)."""
+"""CreateVolume for a claim, and handling of its failures.
+
+Errors are classified as external-provisioner does."""
 
 from __future__ import annotations
 
@@ -25,13 +27,14 @@ from tonnage.node.provisioner.failure_events import Refusals
 
 log = logging.getLogger(__name__)
 SLOW = 1.0
-"""Seconds after which an Event tells that a volume is being made."""
+"""Seconds after which an Event reports that a volume is being created."""
 
 
 @dataclass
 class Work:
-    """What is known of a creation between two looks; it survives its claim. volume: made, not yet handed over.
-    began: when the driver was last called for it."""
+    """State of a creation between two calls; it outlives its claim.
+
+    volume: created, without a PV yet. began: time of the last CreateVolume call."""
 
     claim: PersistentVolumeClaim
     driver: DriverInfo
@@ -43,8 +46,10 @@ class Work:
 
 
 class Making:
-    """works: what is under way, by uid of the claim; what ends without a volume is taken out. is_here: whether a claim
-    still waits here. exhausted(uid): the driver had no room where the ledger thought there was."""
+    """Calls CreateVolume.
+
+    works: creations under way, by uid of the claim; one that ends without a volume is removed. is_here: whether a claim
+    still waits here. exhausted(uid): the driver had insufficient storage although the ledger had capacity."""
 
     def __init__(
         self,
@@ -62,26 +67,29 @@ class Making:
         self._ledger, self._readings, self._refusals = ledger, readings, refusals
         self._is_here, self._exhausted = is_here, exhausted
         self.infeasible: dict[str, tuple[str, str]] = {}
-        """uid of a claim -> uid of the class that cannot serve it, and why."""
+        """Infeasible claims: uid -> uid of the class that cannot serve it, and why."""
         self._slow = Background("provision")
 
     async def close(self) -> None:
-        """Tell of nothing any more."""
+        """Emit no more Events."""
         await self._slow.close()
 
     async def create(self, uid: str, work: Work) -> CreatedVolume | None:
-        """Call the driver. None: settled without a volume. Raises what makes the claim wait for its back-off."""
+        """Call the driver.
+
+        Returns None if the creation ended without a volume. Raises an error for which the claim waits for its back-off.
+        """
         claim, request, driver = work.claim, work.request, work.driver
         work.began = self._clock.monotonic()
         try:
             secrets = await read_secret(self._client, request.secret)
-        except TonnageError as failure:  # nothing was begun
+        except TonnageError as failure:  # no call was made
             if self._ledger_is_free(uid):
                 self._works.pop(uid, None)
             volume_metrics.not_provisioned(claim)
             self._failed_event(claim, work.storage_class, failure)
             raise
-        if self._ledger.get(uid) is None:  # the claim left before anything was begun
+        if self._ledger.get(uid) is None:  # the claim left this node before a call was made
             self._works.pop(uid, None)
             return None
         self._ledger.start(uid)
@@ -106,12 +114,13 @@ class Making:
         if driver.lists_capacity:
             self._readings.want(driver.name)
         else:
-            self._ledger.removed(uid)  # no reading will ever include it
+            self._ledger.removed(uid)  # no GetCapacity result will ever include it
         return volume
 
     async def _tell_if_slow(self, work: Work) -> None:
-        """Whoever waits wants to know. Of one that takes no time nothing is said before it is there: each Event is one
-        more write for the API server."""
+        """Emit an Event if a creation takes long.
+
+        A fast creation emits none before the volume exists: each Event is one more write for the API server."""
         await self._clock.sleep(SLOW)
         if not work.told:
             work.told = True
@@ -123,7 +132,9 @@ class Making:
         return promise is None or promise.stage is not Stage.CREATING
 
     async def _check_answer(self, driver: DriverInfo, request: ClaimRequest, volume: CreatedVolume) -> None:
-        """A volume smaller than asked is none. Raises CsiError that is not final, after taking it back."""
+        """Check the created volume; delete one that is too small.
+
+        Raises: CsiError that is not final."""
         if request.content is not None and volume.content is None:
             await driver.client.delete_volume(volume.id)
             raise CsiError(Code.ABORTED, "the driver made an empty volume, though a copy was asked for")
@@ -141,7 +152,7 @@ class Making:
         here = self._is_here(claim)
         if not failure.final:
             self._failed_event(claim, storage_class, failure)
-            raise failure  # repeated until the outcome is known, even if the claim goes
+            raise failure  # repeated until the outcome is known, even if the claim is deleted
         self._ledger.failed(uid, refused=failure.exhausted or failure.infeasible)
         self._works.pop(uid, None)
         self._readings.want(work.driver.name)
@@ -156,7 +167,7 @@ class Making:
             return
         self._failed_event(claim, storage_class, failure)
         if failure.exhausted and work.driver.topology:
-            # The ledger thought there was room: somebody else took it. The next round goes by fresh numbers.
+            # The ledger had capacity, but somebody else used it. The next attempt uses a new GetCapacity result.
             self._exhausted(uid)
             return
         raise failure

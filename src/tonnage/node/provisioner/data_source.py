@@ -1,9 +1,8 @@
-"""What a claim's volume is filled from: found by live reads, and whether this node has it.
+"""Data source of a claim: found by live reads, and checked for this node.
 
-Sources and claims are another's to change, and agents watch no claims but their node's, so nothing is remembered. A
-claim that was sent to a node without its source goes back with the reason (external-provisioner leaves that to
-chance); the controller, or our scheduler, sends it where the source is.
-"""
+Nothing is cached: sources change, and agents watch only their own node's claims. A claim on a node without its source
+is rescheduled with the reason; external-provisioner does not check this. The controller or our scheduler then selects
+the source's node."""
 
 from __future__ import annotations
 
@@ -22,17 +21,19 @@ from tonnage.kube.client import Client
 
 @dataclass(frozen=True)
 class Away:
-    """The content lies on another node. reason: for people."""
+    """The data source is on another node.
+
+    reason: a message for people."""
 
     reason: str
 
 
 async def content_of(client: Client, claim: PersistentVolumeClaim, driver: DriverInfo) -> ContentSource | Away | None:
-    """The source that CreateVolume gets, None for an empty volume. May be repeated.
+    """Return the content source, None for an empty volume. Idempotent.
 
-    That it is a claim, volume_request.plan has seen to. Raises Invalid for what can never be, Precondition while the
-    source is not ready, ApiError, Unavailable.
-    """
+    The data source is a claim: the plan of the request has checked that.
+
+    Raises: Invalid for what can never succeed, Precondition while the source is not ready, ApiError, Unavailable."""
     ref = reference(claim)
     if ref is None:
         return None
@@ -40,10 +41,10 @@ async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Drive
     volume = await _volume(client, source)
     found = origin_of(claim, lambda key: source, lambda name: volume)
     if found is None or found.volume is None:
-        raise Precondition(f"it is to be a copy, and {found.missing if found else 'its source is not there'}")
+        raise Precondition(f"cannot clone: {found.missing if found else 'its source is not there'}")
     if not driver.reaches(found.volume):
         name = found.volume.metadata.name
-        what = f"claim {claim.metadata.name} is to be a copy of {found.text}"
+        what = f"claim {claim.metadata.name} clones {found.text}"
         return Away(f"{what}, whose volume {name} is on another node")
     if fault := copy_fault(claim, found.volume, driver.name):
         raise Invalid(fault)
@@ -69,17 +70,18 @@ async def _volume(client: Client, source: PersistentVolumeClaim | None) -> Persi
 
 
 def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: str) -> str:
-    """Why the claim can be no copy of the volume by that driver, as external-provisioner asks of it; "" when it can.
+    """Return why the claim cannot clone the volume, or "".
 
-    Raises Invalid for sizes that cannot be read.
-    """
+    The checks are those of external-provisioner.
+
+    Raises: Invalid for sizes that cannot be read."""
     name = volume.metadata.name
     if volume.spec.csi is None or volume.spec.csi.driver != driver:
-        return f"volume {name}, of which it is to be a copy, is not of driver {driver}"
+        return f"the source volume {name} is not of driver {driver}"
     has, asked = matching.capacity(volume), matching.requested(claim)
     if asked < has:
-        return f"{from_bytes(asked)} are asked, and {name}, of which it is to be a copy, has {from_bytes(has)}"
+        return f"requested size {from_bytes(asked)} is smaller than the source volume {name} ({from_bytes(has)})"
     mode = claim.spec.volume_mode or matching.FILESYSTEM
     if mode != (volume.spec.volume_mode or matching.FILESYSTEM):
-        return f"volume mode {mode} is asked, and {name}, of which it is to be a copy, has the other one"
+        return f"requested volume mode {mode} differs from that of the source volume {name}"
     return ""

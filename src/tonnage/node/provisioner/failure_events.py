@@ -1,9 +1,8 @@
-"""Claims that can never have a volume as they are: told on the claim, and on the pods that wait for it.
+"""Events for infeasible claims: on the claim and on its waiting pods.
 
-A pod's page is where a user looks first, and nothing else would say it there: the scheduler has found a node and waits.
-Told again now and then while it lasts, since Events expire; the more claims a pod has, the more seldom, so that all of
-it stays less than a write a minute.
-"""
+Users look at the pod first, and no other Event is there: the scheduler has found a node and waits. The Event is
+repeated while the error lasts, since Events expire. The more claims a pod has, the longer the interval, for less than
+one write a minute in all."""
 
 from __future__ import annotations
 
@@ -20,15 +19,15 @@ from tonnage.kube.events import EventRecorder
 from tonnage.node.provisioner.claim_group import pod_owner
 
 AGAIN = 250.0
-"""Seconds after which the same is told again, at the earliest."""
+"""Minimum seconds between two Events of the same text."""
 _SECONDS_A_CLAIM = 120.0
-"""Of a pod's claims each tells twice: on itself and on the pod."""
+"""Each claim of a pod emits two Events: on itself and on the pod."""
 REASON = "ProvisioningFailed"
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """pod: uid of the one that owns the claim, else the claim's own. at: monotonic seconds."""
+    """uid: of the pod that owns the claim, else of the claim. at: monotonic seconds."""
 
     pod: str
     message: str
@@ -36,14 +35,14 @@ class _Told:
 
 
 class Refusals:
-    """Tells. What was told of a claim is remembered until left()."""
+    """Emits failure Events; remembers them for each claim until left()."""
 
     def __init__(self, client: Client, events: EventRecorder, clock: Clock) -> None:
         self._client, self._events, self._clock = client, events, clock
         self._told: dict[str, _Told] = {}
 
     async def tell(self, claim: PersistentVolumeClaim, message: str) -> None:
-        """The claim cannot be served: message says why. Told at once, and again after a while. May be repeated."""
+        """Emit why the claim cannot be served, and repeat it at intervals. Idempotent."""
         if not self._is_news(claim, message):
             return
         self._events.warning(refer(CLAIMS, claim), REASON, message)
@@ -51,14 +50,14 @@ class Refusals:
             self._events.warning(pod, REASON, f"claim {claim.metadata.name}: {message}")
 
     def tell_siblings(self, siblings: Sequence[PersistentVolumeClaim], cause: PersistentVolumeClaim) -> None:
-        """These claims of the same pod are not served because of that one. May be repeated."""
+        """Emit that these claims wait for another claim of the pod. Idempotent."""
         message = f"no volume is made while claim {cause.metadata.name} of the same pod cannot have one: see its events"
         for claim in siblings:
             if not claim.spec.volume_name and self._is_news(claim, message):
                 self._events.warning(refer(CLAIMS, claim), REASON, message)
 
     def left(self, uid: str) -> None:
-        """The claim is gone, or another node's."""
+        """Forget a claim that is gone or has another node."""
         self._told.pop(uid, None)
 
     def _is_news(self, claim: PersistentVolumeClaim, message: str) -> bool:
@@ -74,7 +73,7 @@ class Refusals:
         return True
 
     async def _pods(self, claim: PersistentVolumeClaim) -> list[ObjectReference]:
-        """Pods that wait for the claim; none when they cannot be learnt just now."""
+        """Return pods that wait for the claim; none if they cannot be read now."""
         meta = claim.metadata
         if (owner := pod_owner(claim)) is not None:
             return [ObjectReference("v1", "Pod", meta.namespace, owner.name, owner.uid)]

@@ -1,15 +1,16 @@
-"""The claims of one pod as a state machine: reserve all, or reschedule all. Sans-I/O; used by the provisioner.
+"""State machine of a claim group: reserve all claims, or reschedule all.
 
-The scheduler sets selected-node claim by claim, and for a new round begins anew. A claim that keeps its selected-node
-pins the pod to that node, so a group that does not fit goes back whole, with every claim that arrives meanwhile.
+Sans-I/O; the provisioner uses it.
 
-A round is refused by giving it a number of reschedules that is higher than those of its claims. Writing that number and
-removing selected-node is one patch, so whether a claim went back is on the claim: a patch is repeated until then, and
-never does it twice. A claim with a lower number that arrives while its siblings were still expected belongs to the
-refused round. One that arrives later, or carries the number, belongs to a new round.
+The scheduler sets selected-node claim by claim, and restarts for a new round. A claim that keeps its selected-node pins
+the pod to that node. A group that does not fit is therefore rescheduled whole, with every claim that arrives meanwhile.
 
-Invariant: every decision has a time of the next look, at most LOOK_EVERY seconds ahead.
-"""
+A round is rejected by a number of reschedules that is higher than those of its claims. One patch writes that number and
+removes selected-node, so the claim itself shows whether it was rescheduled. The patch is repeated until then and never
+takes effect twice. A claim with a lower number that arrives while others of its group were still expected belongs to
+the rejected round. One that arrives later, or has the number, belongs to a new round.
+
+Invariant: every decision has a time of the next check, at most LOOK_EVERY seconds ahead."""
 
 from __future__ import annotations
 
@@ -20,33 +21,34 @@ from enum import Enum
 from itertools import pairwise
 
 LOOK_EVERY = 30.0
-"""Seconds between two looks at a claim that has no volume yet, whatever events came."""
+"""Maximum seconds between two checks of a claim without a volume."""
 SHORTEST_WAIT, LONGEST_WAIT = 1.0, 25.0
-"""Seconds that a claim waits for its siblings; with the patches that follow it is less than 30."""
+"""Seconds that a claim waits for its group; with the patches, less than 30."""
 FIRST_PACE = 2.5
 _REMEMBERED = 16
 
 
 class GroupPace:
-    """How long the scheduler takes between two claims of a pod. Seconds."""
+    """Time that the scheduler takes between two claims of a pod, in seconds."""
 
     def __init__(self) -> None:
         self._gaps: deque[float] = deque([FIRST_PACE], maxlen=_REMEMBERED)
 
     def observe(self, gap: float) -> None:
-        """Two claims of a pod arrived that far apart, or further."""
+        """Record that two claims of a pod arrived at least that far apart."""
         self._gaps.append(gap)
 
     @property
     def wait(self) -> float:
-        """How long to wait for a sibling: twice the longest gap of late."""
+        """Return how long to wait for another claim: twice the longest recent gap."""
         return min(LONGEST_WAIT, max(SHORTEST_WAIT, 2 * max(self._gaps)))
 
 
 @dataclass(frozen=True)
 class Member:
-    """A claim of the group that has this node as selected-node, and no volume. reschedules: the number on it. arrived:
-    monotonic seconds."""
+    """Claim of the group with this node as selected-node, and no volume.
+
+    reschedules: the number on it. arrived: monotonic seconds."""
 
     uid: str
     reschedules: int
@@ -54,23 +56,25 @@ class Member:
 
 
 class Action(Enum):
-    """What to do now."""
+    """What to do with the group."""
 
     WAIT = "wait"
-    """Siblings are expected, or a watch is behind."""
+    """More claims are expected, or a watch is behind."""
     CONFIRM = "confirm"
-    """Siblings are overdue: read which of them the pod still needs, and decide again."""
+    """Claims are overdue: read which of them the pod still needs, then decide again."""
     RESERVE = "reserve"
-    """All are here: reserve all of them or none."""
+    """All claims are here: reserve all of them or none."""
     REJECT = "reject"
-    """Not all can be here: reject()."""
+    """Not all claims can be here: call reject()."""
     RESCHEDULE = "reschedule"
     """Patch the decision's claims."""
 
 
 @dataclass(frozen=True)
 class GroupDecision:
-    """look_at: when to decide again at the latest, monotonic seconds. uids: claims to patch, with this number of
+    """Result of decide().
+
+    look_at: latest time of the next decision, monotonic seconds. uids: claims to patch, with this number of
     reschedules."""
 
     action: Action
@@ -81,28 +85,32 @@ class GroupDecision:
 
 @dataclass
 class ClaimGroup:
-    """One group on one node. pace is shared with other groups. reason: why the last round was rejected."""
+    """One group on one node.
+
+    pace is shared with other groups. reason: why the last round was rejected."""
 
     pace: GroupPace
     reschedules: int = 0
-    """What claims of the rejected round carry when they have gone back; 0: none was rejected."""
+    """Number of the rejected round; 0: no round was rejected."""
     reason: str = ""
     told: int = 0
-    """The number of reschedules that an Event told of."""
-    _outstanding: set[str] = field(default_factory=set)  # rejected, and not yet patched
+    """Highest number of reschedules that an Event reported."""
+    _outstanding: set[str] = field(default_factory=set)  # rejected, not yet patched
     _expected_until: float = 0.0
-    _patched: dict[str, float] = field(default_factory=dict)  # uid -> when; the watch does not show it yet
+    _patched: dict[str, float] = field(default_factory=dict)  # uid -> time of the patch; the watch does not show it yet
 
     @property
     def unseen(self) -> frozenset[str]:
-        """The claims that have gone back, and that the watch still shows."""
+        """Claims that were rescheduled and that the watch still shows."""
         return frozenset(self._patched)
 
     def decide(
         self, members: Iterable[Member], now: float, *, missing: bool, fits: bool = True, confirmed: bool = False
     ) -> GroupDecision:
-        """What to do with the members. missing: whether the pod needs more claims than these. fits: whether all, those
-        that are missing too, would have capacity. confirmed: missing was read from the API server just now."""
+        """Decide what to do with the members.
+
+        missing: whether the pod needs more claims than these. fits: whether all, also the missing ones, would have
+        capacity. confirmed: missing was just read from the API server."""
         here = list(members)
         self._notice({m.uid: m.reschedules for m in here})
         back = [m for m in here if self._is_of_rejected_round(m, now)]
@@ -121,10 +129,9 @@ class ClaimGroup:
         return GroupDecision(Action.WAIT if fits else Action.REJECT, overdue)
 
     def reject(self, members: Sequence[Member], now: float, *, missing: bool, at_least: int = 0) -> None:
-        """From now on these go back, with those that are missing and arrive while they are still expected.
+        """Reject these claims, and missing ones that arrive in time.
 
-        at_least: the number of reschedules on a claim that is missing.
-        """
+        at_least: the number of reschedules on a missing claim."""
         self.reschedules = max(self.reschedules, 1 + max((m.reschedules for m in members), default=0), at_least)
         self._outstanding.update(m.uid for m in members)
         self._expected_until = now
@@ -135,34 +142,36 @@ class ClaimGroup:
             self.pace.observe(self.pace.wait)
 
     def reserved(self, members: Iterable[Member]) -> None:
-        """All have their capacity."""
+        """Record that all have their capacity."""
         times = sorted(m.arrived for m in members)
         if len(times) > 1:
             self.pace.observe(max(later - earlier for earlier, later in pairwise(times)))
 
     def patched(self, uid: str, now: float) -> None:
-        """A claim has gone back."""
+        """Record that a claim was rescheduled."""
         self._patched[uid] = now
         self._outstanding.discard(uid)
 
     def left(self, uid: str) -> None:
-        """The watch shows it."""
+        """Record that the watch shows it."""
         self._patched.pop(uid, None)
         self._outstanding.discard(uid)
 
     def is_over(self, now: float) -> bool:
-        """Whether nothing of the group is worth remembering."""
+        """Return whether the group has no state to remember."""
         return not self._outstanding and not self._patched and now > self._expected_until
 
     def _is_of_rejected_round(self, member: Member, now: float) -> bool:
         if member.reschedules >= self.reschedules:
             return False
-        if member.uid in self._patched:  # by now its event is lost, or it never took effect
+        if member.uid in self._patched:  # by now its event is lost, or the patch never took effect
             return now >= self._patched[member.uid] + LOOK_EVERY
         return bool(self._outstanding) or member.arrived <= self._expected_until
 
     def _notice(self, reschedules: dict[str, int]) -> None:
-        """A claim that carries the number was sent here again; one that is outstanding and gone needs no patch."""
+        """Update from the numbers on the claims.
+
+        A claim with the number has been set to this node again. One that is outstanding and gone needs no patch."""
         self._outstanding &= reschedules.keys()
         for uid in [u for u in self._patched if reschedules.get(u, 0) >= self.reschedules]:
             del self._patched[uid]

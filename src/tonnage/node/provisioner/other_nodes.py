@@ -1,4 +1,6 @@
-"""What other nodes have for the claims of a pod that does not fit here: read when it is asked, not watched."""
+"""Capacity of other nodes for a claim group that does not fit here.
+
+It is read on demand, not watched."""
 
 from __future__ import annotations
 
@@ -23,27 +25,31 @@ from tonnage.node.provisioner.reschedule_backoff import Patience
 
 @dataclass(frozen=True)
 class _Need:
-    """What a class must offer: bytes in all (of what it shares its room with, too), and for the largest volume."""
+    """Bytes that a class must have: in all, and for its largest volume.
+
+    The sum includes classes that share its bytes."""
 
     source: CapacitySource
     total: int
     largest: int
 
     def is_met_by(self, offer: CSIStorageCapacity) -> bool:
-        """Whether that is published."""
+        """Return whether the object publishes that capacity."""
         free, most = _numbers(offer)
         return offer.storage_class_name == self.source.storage_class and free >= self.total and most >= self.largest
 
 
 class Elsewhere:
-    """Looks at the capacity objects of other nodes."""
+    """Reads the capacity objects of other nodes."""
 
     def __init__(self, client: Client, ledger: Ledger, scope: NodeScope, patience: Patience) -> None:
         self._client, self._ledger, self._scope, self._patience = client, ledger, scope, patience
 
     async def has_room(self, group: PodClaimGroup, pending: Sequence[PersistentVolumeClaim], stays: float) -> bool:
-        """Whether another node has come to have room for all these claims since they were sent here, and the pod may
-        be there. Looks now and then only. stays: seconds that the group stays here otherwise."""
+        """Return whether another node now has capacity for the group.
+
+        It must have got that capacity after this node was selected, and the pod must fit there. Reads only at
+        intervals. stays: seconds that the group is held here otherwise."""
         promises = [p for c in pending if (p := self._ledger.get(c.metadata.uid)) is not None]
         if not promises or self._patience.next_look(group.id) > 0:
             return False
@@ -57,13 +63,15 @@ class Elsewhere:
             news = self._patience.news(group.id, roomy, known, objects=len(objects))
             if not news or not await self._may_be_on(group, sorted(news)):
                 return False
-        except TonnageError:  # then it stays as long as it would
+        except TonnageError:  # then it waits for its full hold time
             return False
         self._patience.hurries(group.id, stays)
         return True
 
     async def largest(self, shortage: Shortfall) -> int | None:
-        """Most free room of all nodes, in bytes; None when some node has room after all, or nobody knows."""
+        """Return the maximum capacity of all nodes, in bytes.
+
+        None if some node has enough, or it is not known."""
         try:
             found = await self._published({shortage.source.driver})
         except TonnageError:
@@ -81,7 +89,7 @@ class Elsewhere:
         return found
 
     async def _may_be_on(self, group: PodClaimGroup, places: Sequence[str]) -> bool:
-        """Whether the group's pod may be on one of these nodes; yes where that cannot be told."""
+        """Return whether the pod fits one of these nodes; True where not known."""
         if group.pod is None:
             return True
         try:
@@ -90,7 +98,7 @@ class Elsewhere:
             return False
         suitability = Suitability(pod.spec)
         for place in places:
-            if place.startswith(names.TIER_PREFIX):  # some node of a tier
+            if place.startswith(names.TIER_PREFIX):  # a node of a tier, unknown which
                 return True
             try:
                 if suitability.of(await self._client.get(NODES, place))[0]:
@@ -115,13 +123,15 @@ def _places_with_room(offers: Iterable[CSIStorageCapacity], needs: Sequence[_Nee
 
 
 def _place(offer: CSIStorageCapacity) -> str:
-    """The node that the object is for; where it does not say so, what its topology selects."""
+    """Return the object's node, else the topology value that it selects."""
     labels = offer.node_topology.match_labels if offer.node_topology is not None else {}
     return offer.metadata.labels.get(names.NODE_LABEL) or ",".join(f"{k}={labels[k]}" for k in sorted(labels))
 
 
 def _may_have(offer: CSIStorageCapacity) -> int:
-    """What a node may have that an object of a tier speaks of, 0 for objects of one node: they say what it has."""
+    """Return the maximum that a node of a tier may have, in bytes.
+
+    0 for an exact object, which says what its node has."""
     return BEYOND * _numbers(offer)[0] if is_tier(offer) else 0
 
 

@@ -1,9 +1,8 @@
-"""Whether a claim can have a volume at all, asked before anything is made: a pod gets all its volumes or none.
+"""Feasibility check of a claim, before any volume of its pod is created.
 
-What this agent refuses is known from the claim. What our own driver refuses (access modes, file systems, mount
-options) its GetCapacity tells, which takes the capabilities; drivers of others are not asked, since to many of them
-capabilities in that call are an error in itself.
-"""
+A pod gets all its volumes or none. What this agent rejects is known from the claim. What our own driver rejects (access
+modes, file systems, mount options), its GetCapacity reports: it gets the capabilities. External drivers are not asked,
+since many of them reject capabilities in that call."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _Shape = tuple[str, str, Sequence[VolumeCapability]]
 
 
 class Feasibility:
-    """Answers are remembered by class and capabilities, of which there are few."""
+    """Checks claims; caches answers by class and capabilities."""
 
     def __init__(self, classes: Cache[StorageClass], drivers: DriverSet, scope: NodeScope) -> None:
         self._classes, self._drivers, self._scope = classes, drivers, scope
@@ -32,7 +31,7 @@ class Feasibility:
         drivers.on_add(lambda _: self._known.clear())
 
     async def first_fault(self, claims: Iterable[PersistentVolumeClaim]) -> tuple[PersistentVolumeClaim, str] | None:
-        """The first of these claims that can never be served, and why; bound ones are not looked at."""
+        """Return the first infeasible claim and why; bound claims are skipped."""
         for claim in claims:
             if not claim.spec.volume_name and (fault := await self._fault(claim)):
                 name = claim.spec.storage_class_name
@@ -56,13 +55,15 @@ class Feasibility:
                 self._known.clear()
             answer = await _ask(driver, storage_class, request)
             if answer is None:
-                return ""  # the driver has other troubles: CreateVolume will tell
+                return ""  # another failure of the driver: CreateVolume reports it
             self._known[shape] = answer
         return self._known[shape]
 
 
 async def _ask(driver: DriverInfo, storage_class: StorageClass, request: ClaimRequest) -> str | None:
-    """Why the driver would refuse such volumes, "" when it would not, None when it does not say."""
+    """Return why the driver would reject such volumes.
+
+    "" if it would not, None if it does not report it."""
     try:
         await driver.client.get_capacity(capacity_parameters(storage_class), capabilities=request.capabilities)
     except CsiError as failure:

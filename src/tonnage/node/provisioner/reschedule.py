@@ -1,12 +1,11 @@
-"""Claims that do not fit are sent back to the scheduler, all of a pod together, with the reason.
+"""Rescheduling of a claim group that does not fit its node.
 
-A pod that fits nowhere must cause no storm: its claims are held ever longer before they go back (patience.py), and may
-still be booked meanwhile when room comes up, or go back early when another node has room.
+Claims that no node fits must not cause a storm of writes. They are held ever longer before they are rescheduled.
+Meanwhile they are reserved if capacity becomes free here, or rescheduled early if another node has capacity.
 
-A sibling that was already made pins the pod here. It is given back (its claim deleted) only under a guard:
-while another claim of the pod, which only this agent can make, is unbound and refused, the
-scheduler cannot place the pod, so nothing uses the sibling; the refusal is held until the deletion is seen done.
-"""
+A claim of the group whose volume exists pins the pod to this node. It is rolled back (the claim is deleted) only under
+a guard: another claim of the pod, which only this agent can provision, is unbound and rejected. The scheduler then
+cannot place the pod, so nothing uses the volume. The rejection holds until the deletion is complete."""
 
 from __future__ import annotations
 
@@ -40,12 +39,14 @@ from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 _LOOK_AGAIN = 5.0
-"""Seconds after which a deletion that no watch told of is looked for."""
+"""Seconds after which a deletion without a watch event is checked."""
 _WAIT_FOR_SIBLING, _LONGEST_WAIT_FOR_SIBLING = 0.05, 5.0
 
 
 class Withdrawal:
-    """Sends claims back. is_made: whether a claim has its volume, though it may not be bound to it yet."""
+    """Reschedules claims.
+
+    is_made: whether a claim has its volume, though it may not be bound yet."""
 
     def __init__(
         self,
@@ -66,11 +67,13 @@ class Withdrawal:
         self._ledger, self._scope, self._clock = ledger, scope, clock
         self._patience = Patience(clock)
         self._elsewhere = Elsewhere(client, ledger, scope, self._patience)
-        self._leaving: dict[str, dict[str, str]] = {}  # group -> key -> uid of siblings being given back
+        self._leaving: dict[str, dict[str, str]] = {}  # group -> key -> uid of claims that are being rolled back
         self._withdrawn = metrics.WITHDRAWN.labels(scope.node)
 
     def leaving(self, group: PodClaimGroup) -> bool:
-        """Whether siblings of the group are being given back: it goes back whole, whatever room comes up."""
+        """Return whether claims of the group are being rolled back.
+
+        The whole group is then rescheduled, even if capacity becomes free."""
         return group.id in self._leaving
 
     async def prepare(
@@ -82,11 +85,12 @@ class Withdrawal:
         patient: bool,
         why: str = "",
     ) -> float | str:
-        """Make ready for the way back: seconds to wait before asking again, or the reason with which it goes now.
+        """Return seconds to wait, or the reason to reschedule now.
 
-        patient: whether it may stay for a while. May be repeated. shortage None: the driver itself had no room, or why
-        says what else keeps it away. Raises ApiError, Unavailable.
-        """
+        patient: whether the group may be held. Idempotent. shortage None: the driver itself had insufficient storage,
+        or `why` is another cause.
+
+        Raises: ApiError, Unavailable."""
         self._ledger.refuse(c.metadata.uid for c in pending)
         attempt = 1 + max((withdrawals(c) for c in pending), default=0)
         if wait := self._wait_for_sibling(group):
@@ -97,13 +101,15 @@ class Withdrawal:
         if not await self._gave_back(group, pending):
             return _LOOK_AGAIN
         reason = why or await self._reason(shortage, attempt)
-        return self._wait_for_sibling(group) or reason  # one may have been booked after all while we looked
+        return self._wait_for_sibling(group) or reason  # one may have been reserved after all during the reads
 
     async def send_back(
         self, group: PodClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int, patched: Container[str]
     ) -> tuple[list[PersistentVolumeClaim], TonnageError | None]:
-        """Patch these claims so that they have no node, and that many reschedules. Those for which that is now so, and
-        the first failure. patched: uids of those that were, though the watch does not show it. May be repeated."""
+        """Remove selected-node and write the reschedules. Idempotent.
+
+        Returns the claims that are now rescheduled, and the first failure. patched: uids that were patched before,
+        though the watch does not show it."""
         self._leaving.pop(group.id, None)
         self._patience.over(group.id)
         done, failures = [], []
@@ -117,31 +123,35 @@ class Withdrawal:
         return done, next(iter(failures), None)
 
     def overdue(self, missing: Sequence[str]) -> str:
-        """Why claims go back whose siblings were not sent here."""
+        """Return the reason for claims whose group did not get this node."""
         claims = ", ".join(key.partition("/")[2] for key in missing)
-        return f"node {self._scope.node}: {claims} of this pod did not get this node too; choosing a node again"
+        return f"node {self._scope.node}: {claims} of this pod did not get this node too; rescheduling"
 
     def tell(
         self, group: PodClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int, reason: str
     ) -> None:
-        """Say on the pod why its claims go back."""
-        log.info("claims withdrawn group=%s claims=%d attempt=%d reason=%s", group.id, len(claims), reschedules, reason)
-        self._events.normal(group.pod or refer(CLAIMS, claims[0]), "Rescheduled", reason)
+        """Emit on the pod why its claims are rescheduled."""
+        log.info(
+            "claims rescheduled group=%s claims=%d attempt=%d reason=%s", group.id, len(claims), reschedules, reason
+        )
+        self._events.normal(group.pod or refer(CLAIMS, claims[0]), "Withdrawn", reason)
 
     def settled(self, group: PodClaimGroup) -> None:
-        """The group has its room after all."""
+        """Record that the group has its capacity."""
         self._patience.over(group.id)
 
     def is_pending(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether the claim may go back: it has no volume, and none is being made."""
+        """Return whether the claim may be rescheduled: no volume, and none under way."""
         promise = self._ledger.get(claim.metadata.uid)
         under_way = promise is not None and promise.stage in (Stage.CREATING, Stage.CREATED)
         return not claim.spec.volume_name and not claim.metadata.deleting and not under_way and not self._is_made(claim)
 
     def _wait_for_sibling(self, group: PodClaimGroup) -> float:
-        """Seconds to wait for a sibling whose volume is just being made, 0 for none. It pins the pod here, however long
-        it takes: did the others go back before it can be given back, the pod would be stuck. One that is made will be
-        bound: sent back it would be bound here all the same, and its siblings elsewhere."""
+        """Return seconds to wait for a creation under way, 0 for none.
+
+        It pins the pod to this node, however long it takes. If the others were rescheduled before it can be rolled
+        back, the pod would be stuck. A created volume is bound here even if its claim is rescheduled, with the others
+        elsewhere."""
         claims = [c for key in group.claims if (c := self._claims.get(key)) is not None and not c.spec.volume_name]
         if all(self.is_pending(c) or c.metadata.deleting for c in claims):
             return 0.0
@@ -153,7 +163,7 @@ class Withdrawal:
     async def _hold(
         self, group: PodClaimGroup, pending: Sequence[PersistentVolumeClaim], shortage: Shortfall | None, attempt: int
     ) -> float:
-        """Seconds until the claims go back, or are to be looked at again; 0 when they go now."""
+        """Return seconds until the group is rescheduled or checked, 0 for now."""
         promises = [p for c in pending if (p := self._ledger.get(c.metadata.uid)) is not None]
         if not promises:
             return 0.0
@@ -177,18 +187,21 @@ class Withdrawal:
         shortage: Shortfall,
         attempt: int,
     ) -> bool:
-        """Whether the node keeps its room for these claims; told when that begins."""
+        """Return whether the starvation guard holds for these claims.
+
+        Emits an Event when it begins."""
         is_new = not self._ledger.kept()
         kept = await self._starvation_guard.keeps(promises, attempt - 1)
         if kept and is_new:
             sizes = f"{describe(shortage.sizes)}; free {from_bytes(shortage.free)}"
-            text = f"{self._where(shortage)} keeps what becomes free for the volumes of this pod ({sizes})"
-            self._events.normal(group.pod or refer(CLAIMS, claim), "CapacityReserved", text)
+            text = f"{self._where(shortage)}: capacity that becomes free is reserved for this pod ({sizes})"
+            self._events.normal(group.pod or refer(CLAIMS, claim), "RoomKept", text)
         return kept
 
     async def _send(self, claim: PersistentVolumeClaim, reschedules: int, *, live: bool) -> bool:
-        """Whether the claim went back by this call: not when it has the number already, is gone or another node's.
-        live: read it first."""
+        """Reschedule a claim; return whether this call did it.
+
+        False if the claim has the number already, is gone or has another node. live: read it first."""
         now = await self._live(claim) if live else claim
         if now is None:
             return False
@@ -209,13 +222,13 @@ class Withdrawal:
         except ApiNotFound:
             return False
         except ApiConflict:
-            if (await self._live(claim)) is None:  # made anew: the new one has not been sent here
+            if (await self._live(claim)) is None:  # created again: the new claim does not have this node
                 return False
             raise
         return patched
 
     async def _live(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
-        """The same claim as it is now."""
+        """Return the same claim by a live read, None if it is gone."""
         try:
             now = await self._client.get(CLAIMS, claim.metadata.name, claim.metadata.namespace)
         except ApiNotFound:
@@ -224,20 +237,21 @@ class Withdrawal:
 
     async def _reason(self, shortage: Shortfall | None, attempt: int) -> str:
         if shortage is None:
-            return f"node {self._scope.node}: the driver has no room for a volume of this pod; choosing a node again"
-        sizes = describe(shortage.sizes)
+            return f"insufficient storage on node {self._scope.node}: the driver has none for this pod; rescheduling"
         if attempt >= PATIENT_FROM and (largest := await self._elsewhere.largest(shortage)) is not None:
-            return f"no node has room for all volumes of this pod ({sizes}; largest free {from_bytes(largest)})"
-        return f"{self._where(shortage)} {_lack(shortage)}; choosing a node again"
+            return f"insufficient storage on all nodes: {_need(shortage)}, at most {from_bytes(largest)} free"
+        return f"insufficient storage on {self._where(shortage)}: {_lack(shortage)}; rescheduling"
 
     def _where(self, shortage: Shortfall) -> str:
         kind, _, name = shortage.source.room.partition("/")
-        return f"{kind} {name} of node {self._scope.node}"
+        return f"node {self._scope.node}, {kind} {name}"
 
-    # Giving back what is made already
+    # Rollback of created volumes
 
     async def _gave_back(self, group: PodClaimGroup, pending: Sequence[PersistentVolumeClaim]) -> bool:
-        """Whether no sibling is left to give back. Deletes those that may go; false while a deletion goes on."""
+        """Return whether no claim is left to roll back.
+
+        Deletes those that may be deleted; False while a deletion is under way."""
         leaving = self._leaving.get(group.id)
         if leaving is None:
             made = [c for key in group.claims if (c := self._claims.get(key)) and c.spec.volume_name]
@@ -257,7 +271,7 @@ class Withdrawal:
         return not leaving
 
     def _may_go(self, claim: PersistentVolumeClaim, group: PodClaimGroup) -> bool:
-        if claim.metadata.deleting or is_populated(claim):  # filling it anew may take long
+        if claim.metadata.deleting or is_populated(claim):  # populating it again may take long
             return False
         if is_ephemeral(claim):
             return group.pod is not None and claim.metadata.controller_uid() == group.pod.uid
@@ -267,7 +281,9 @@ class Withdrawal:
     async def _guarded(
         self, group: PodClaimGroup, made: Sequence[PersistentVolumeClaim], pending: Sequence[PersistentVolumeClaim]
     ) -> bool:
-        """Live reads: a refused claim still keeps the pod from its node, and nobody uses what is made."""
+        """Check the guard by live reads.
+
+        True if a rejected claim still keeps the pod from its node, so nothing uses the created volumes."""
         if not any([await self._is_ours_alone(claim) for claim in pending]):
             return False
         used = {c.metadata.name for c in made}
@@ -289,7 +305,7 @@ class Withdrawal:
         return now.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
 
     async def _give_back(self, claim: PersistentVolumeClaim) -> bool:
-        """Delete a claim; False when it changed since we looked, so that it must be looked at again."""
+        """Delete a claim; return False if it changed and must be checked again."""
         meta = claim.metadata
         try:
             await self._client.delete(
@@ -298,9 +314,9 @@ class Withdrawal:
         except ApiNotFound:
             return True
         except ApiConflict as failure:
-            log.info("sibling not given back yet claim=%s reason=%s", claim.key, failure)
+            log.info("claim not rolled back yet claim=%s reason=%s", claim.key, failure)
             return False
-        log.info("sibling given back claim=%s", claim.key)
+        log.info("claim rolled back claim=%s", claim.key)
         return True
 
     async def _is_there(self, key: str, uid: str) -> bool:
@@ -312,17 +328,20 @@ class Withdrawal:
 
 
 def describe(sizes: Sequence[int]) -> str:
-    """Sizes for people: "2 x 20Gi, 1Gi"."""
+    """Format sizes for people: "2 x 20Gi, 1Gi"."""
     counted = sorted(Counter(sizes).items(), reverse=True)
     return ", ".join(f"{n} x {from_bytes(size)}" if n > 1 else from_bytes(size) for size, n in counted)
 
 
+def _need(shortage: Shortfall) -> str:
+    need = f"pod needs {from_bytes(sum(shortage.sizes))}"
+    return f"{need} ({describe(shortage.sizes)})" if len(shortage.sizes) > 1 else need
+
+
 def _lack(shortage: Shortfall) -> str:
-    need, sizes = sum(shortage.sizes), describe(shortage.sizes)
-    if need > shortage.free:
-        lacks = f"lacks {from_bytes(need - shortage.free)} for the volumes of this pod"
-        return f"{lacks} ({sizes}; free {from_bytes(shortage.free)})"
-    return f"has no single place for the largest volume of this pod ({sizes}; largest {from_bytes(shortage.largest)})"
+    if sum(shortage.sizes) > shortage.free:
+        return f"{_need(shortage)}, {from_bytes(shortage.free)} free"
+    return f"{_need(shortage)}, maximum volume size {from_bytes(shortage.largest)}"
 
 
 def _of_pod(key: str, group: PodClaimGroup) -> bool:

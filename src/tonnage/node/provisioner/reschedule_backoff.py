@@ -1,13 +1,12 @@
-"""How long the claims of a pod that fits nowhere are kept before they go back. Sans-I/O.
+"""Hold time of claims before they are rescheduled. Sans-I/O.
 
-Each time they go back costs writes: the scheduler sends every claim anew, the agent takes every claim back, capacity is
-published lower and higher again, and it is told. So from the third time on they stay ever longer, doubling, until after
-four minutes they stay so long that all of this is less than one write a minute. How often they went back is on the
-claims themselves, so a restart and another node know it.
+Each reschedule costs writes: the scheduler sets selected-node on every claim, the agent removes it, published capacity
+falls and rises, and Events are emitted. From the third time on, the hold time doubles. After four minutes it is long
+enough for less than one write a minute. The number of reschedules is on the claims, so a restart and another node know
+it.
 
-Kept claims miss nothing: they are tried whenever this node's room changes (booking.py), and go back early when another
-node comes to have room for all of them (elsewhere.py): once at any time, and again after as long as they would stay.
-"""
+Held claims miss nothing. They are tried whenever this node's capacity changes. They are rescheduled early when another
+node has capacity for all of them: once at any time, and again after their hold time."""
 
 from __future__ import annotations
 
@@ -20,28 +19,31 @@ from tonnage.capacity.tier import PATIENT_FROM
 SLOWEST_FROM = 11
 """After 1 + 2 + 4 ... + 128 seconds."""
 LOOK_FROM = 4.0
-"""Seconds of a stay that is worth looking at other nodes."""
+"""Minimum hold time in seconds for which other nodes are checked."""
 _SECONDS_A_WRITE = 60.0
 _LOOK_EVERY, _LOOK_EVERY_OBJECT, _LOOK_AT_LEAST_EVERY = 5.0, 0.02, 60.0
-"""Seconds between two looks: the more there is to look at, the fewer."""
+"""Seconds between two checks of other nodes: the more objects, the longer."""
 _REMEMBERED = 600.0
-"""Seconds after which a group that nobody asked about is forgotten."""
+"""Seconds after which an unused group is forgotten."""
 
 
 def stay(attempt: int, claims: int, objects: int) -> float:
-    """Seconds that a pod's claims stay before they go back for the attempt-th time. objects: how many capacity objects
-    such a round changes."""
+    """Return the hold time in seconds before the attempt-th reschedule.
+
+    objects: how many capacity objects such a round changes."""
     if attempt < PATIENT_FROM:
         return 0.0
     if attempt < SLOWEST_FROM:
         return float(2.0 ** (attempt - PATIENT_FROM))
-    # Sent and taken back; lowered and raised; our Event, the scheduler's, and the pod's status.
+    # Selected and rescheduled; lowered and raised; our Event, the scheduler's, and the pod's status.
     return _SECONDS_A_WRITE * (2 * claims + 2 * objects + 3)
 
 
 @dataclass
 class _Outlook:
-    """roomy: nodes that had room for the group when it was last looked, None before that. Times are monotonic."""
+    """What is known of other nodes.
+
+    roomy: nodes with capacity for the group at the last check, None before. Times are monotonic."""
 
     roomy: Set[str] | None = None
     look_at: float = 0.0
@@ -50,22 +52,21 @@ class _Outlook:
 
 @dataclass
 class Patience:
-    """What other nodes had for the groups held here, by the groups' ids."""
+    """Capacity of other nodes for the held groups, by group id."""
 
     clock: Clock
     _outlooks: dict[str, _Outlook] = field(default_factory=dict)
 
     def next_look(self, group: str) -> float:
-        """Seconds until it is worth looking whether another node has room for the group."""
+        """Return seconds until the next check of other nodes for the group."""
         found = self._outlooks.get(group, _Outlook())
         return max(0.0, max(found.look_at, found.limited_until) - self.clock.monotonic())
 
     def news(self, group: str, roomy: Set[str], known: Set[str], *, objects: int) -> Set[str]:
-        """Take in which nodes have room for the group: those that did not at the last look.
+        """Record which nodes have capacity; return those that had none before.
 
-        known: those that had it already when the group was sent here; the scheduler knew of them. objects: how many
-        there were to look at.
-        """
+        known: nodes that had it when this node was selected; the scheduler knew of them. objects: how many objects were
+        read."""
         now = self.clock.monotonic()
         outlook = self._outlooks.setdefault(group, _Outlook())
         outlook.look_at = now + min(_LOOK_AT_LEAST_EVERY, _LOOK_EVERY + _LOOK_EVERY_OBJECT * objects)
@@ -73,11 +74,13 @@ class Patience:
         return roomy - (known if before is None else before)
 
     def hurries(self, group: str, stays: float) -> None:
-        """The group goes back early; not again for so many seconds."""
+        """Record an early reschedule; the next is so many seconds away."""
         self._outlooks.setdefault(group, _Outlook()).limited_until = self.clock.monotonic() + stays
 
     def over(self, group: str) -> None:
-        """The group went back, or needs to no more. That it hurried is remembered as long as it matters."""
+        """Forget a group that was rescheduled or fits.
+
+        Its early reschedule is remembered as long as it matters."""
         now = self.clock.monotonic()
         if (outlook := self._outlooks.get(group)) is not None:
             outlook.roomy, outlook.look_at = None, 0.0

@@ -1,9 +1,7 @@
-"""Reserves capacity for all claims of a pod, or reschedules all of them.
+"""Reservation of capacity for a whole claim group, or its rescheduling.
 
-What to do with a group, and when to look again, the pure model says (ClaimGroup); here it is done. Claims that are held
-before they go back are booked after all when room comes up. Claims with a sibling that can never have a volume stay
-here unserved: no node would do better.
-"""
+The state machine of a claim group decides; this module acts. Claims that are held get their reservation if capacity
+becomes free. Claims whose group has an infeasible claim stay here unserved: no other node would serve it."""
 
 from __future__ import annotations
 
@@ -26,22 +24,26 @@ from tonnage.node.provisioner.precheck import Feasibility
 from tonnage.node.provisioner.reschedule import Withdrawal
 
 UNTOLD_WAIT = 60.0
-"""Seconds after which a driver that has refused, and does not tell how much room it has, is asked again."""
+"""Seconds until a driver that rejected and reports no capacity is asked again."""
 _AGAIN = 0.001
-"""Seconds: something changed while we looked."""
+"""Seconds: something changed during the check."""
 
 
 @dataclass
 class _Exhausted:
-    """A claim that its driver refused at `since` (monotonic seconds; infinite: never to be tried again here). free: the
-    least that the driver told it has since then. why: what to tell of it, "" for want of room."""
+    """A claim for which the driver had insufficient storage.
+
+    since: monotonic seconds; infinite: never tried again here. free: the lowest capacity that the driver reported since
+    then. why: the message, "" for insufficient storage."""
 
     since: float
     free: int | None = None
     why: str = ""
 
     def is_over(self, free: int | None, now: float) -> bool:
-        """Whether it is worth asking the driver again. free: what it tells now, None if it tells nothing."""
+        """Return whether to ask the driver again.
+
+        free: capacity that it reports now, None if it reports none."""
         if free is None:
             return now > self.since + UNTOLD_WAIT
         more = self.free is not None and free > self.free
@@ -50,7 +52,9 @@ class _Exhausted:
 
 
 class ClaimReserver:
-    """Books claims by uid. enqueue asks for another look at a claim; away tells why a copy can only be elsewhere."""
+    """Reserves claims by uid.
+
+    enqueue: schedules another check of a claim. away: returns why a clone can only be made elsewhere."""
 
     def __init__(
         self,
@@ -69,10 +73,10 @@ class ClaimReserver:
         self._siblings, self._withdrawal, self._clock = siblings, withdrawal, clock
         self._feasibility, self._refusals = feasibility, refusals
         self._enqueue, self._why_away = enqueue, away
-        self._held: set[str] = set()  # refused claims that wait here
-        self._exhausted: dict[str, _Exhausted] = {}  # refused by the driver itself, whatever the ledger says
+        self._held: set[str] = set()  # rejected claims that wait here
+        self._exhausted: dict[str, _Exhausted] = {}  # rejected by the driver itself, whatever the ledger says
         self._pace = GroupPace()
-        self._groups: dict[str, ClaimGroup] = {}  # rejected ones
+        self._groups: dict[str, ClaimGroup] = {}  # rejected groups
         self._group_of: dict[str, str] = {}  # uid of a claim here -> its rejected group
         self._locks = KeyedLocks()
         self.reasons: dict[str, str] = {}
@@ -80,12 +84,11 @@ class ClaimReserver:
         readings.on_reading(self._wake_held)
 
     async def book(self, claim: PersistentVolumeClaim, driver: DriverInfo, *, late: bool) -> float | None:
-        """None when the claim has its room, else the seconds after which to look again.
+        """Reserve the claim; return None, or seconds until the next check.
 
-        late: the scheduler sends the claim together with its siblings. May be repeated. Raises ApiError, Unavailable.
-        """
+        late: the scheduler sets selected-node on all claims of the group. Idempotent. Raises: ApiError, Unavailable."""
         await self._readings.first(driver)
-        if self._ledger.get(claim.metadata.uid) is None:  # it left while we waited
+        if self._ledger.get(claim.metadata.uid) is None:  # it left during the wait
             return LOOK_EVERY
         group = await self._siblings.of(claim)
         async with self._locks.hold(group.id):
@@ -163,7 +166,9 @@ class ClaimReserver:
             raise failure
 
     def _here(self, group: PodClaimGroup) -> list[PersistentVolumeClaim]:
-        """A volume populator's claims need nothing of this node: their volumes are made for claims of its own."""
+        """Return claims of the group with this node.
+
+        A volume populator's claims need nothing of this node: their volumes are created for claims of its own."""
         return [c for key in group.claims if (c := self._claims.get(key)) is not None and not is_populated(c)]
 
     def _member(self, claim: PersistentVolumeClaim, now: float) -> Member:
@@ -174,14 +179,18 @@ class ClaimReserver:
         self.reasons.update((c.metadata.uid, reason) for c in claims)
 
     async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
-        """Why the pod cannot be here: one of its claims is to be a copy of what is on another node. "" when it can."""
+        """Return why the pod cannot be on this node, or "".
+
+        True reasons are clones whose source is on another node."""
         for claim in copies:
             if why := await self._why_away(claim):
                 return why
         return ""
 
     async def _is_hopeless(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
-        """Whether one of a pod's claims can never be served; then none is, and all are told."""
+        """Return whether one of the claims is infeasible.
+
+        Then none is served, and Events report it on all."""
         found = await self._feasibility.first_fault(claims)
         if found is None:
             return False
@@ -193,17 +202,18 @@ class ClaimReserver:
         return True
 
     def exhausted(self, uid: str) -> None:
-        """The driver had no room though the ledger thought so: the claim and its siblings go back at the next look, or
-        are kept (patience.py) until there is more room than there was, or might be."""
+        """Record that the driver had less storage than the ledger.
+
+        The group is rescheduled at the next check, or held until there is, or may be, more capacity than before."""
         self._exhausted[uid] = _Exhausted(self._clock.monotonic())
         self._enqueue(uid)
 
     def turn_away(self, uid: str, why: str = "") -> None:
-        """The claim is to go back at the next look, with its siblings, whatever room there is. May be repeated."""
+        """Reschedule the claim's group at the next check. Idempotent."""
         self._exhausted[uid] = _Exhausted(float("inf"), why=why)
 
     def left(self, uid: str) -> None:
-        """The claim is no longer sent here. One that is held may wait for just that."""
+        """Forget a claim without this node. Held claims may fit now."""
         self._forget([uid])
         self.reasons.pop(uid, None)
         if (group := self._groups.get(self._group_of.pop(uid, ""))) is not None:
@@ -227,7 +237,9 @@ class ClaimReserver:
             self._exhausted.pop(uid, None)
 
     def _is_exhausted(self, uid: str) -> bool:
-        """Whether the driver still has no room for the claim as far as one can tell without asking it again."""
+        """Return whether the driver still has insufficient storage for the claim.
+
+        Decided from known results, without another call."""
         found, promise = self._exhausted.get(uid), self._ledger.get(uid)
         if found is None or promise is None:
             return found is not None

@@ -1,10 +1,9 @@
-"""Room kept for a pod that has gone back often, so that smaller ones do not take it for ever (opt-in).
+"""Starvation guard: reserves capacity for an often rescheduled pod.
 
-The pod waits on the node that the scheduler chose for it, so all but the room is right there: selectors, taints, cpu
-and memory. Whatever becomes free is kept for it: published capacity counts it as if it were booked, and no other claim
-is booked against it. One pod a node at a time, and one only that the node could hold when it is empty. It ends when the
-pod has its room, is gone, may go elsewhere, or has waited here for too long.
-"""
+Opt-in. Otherwise smaller pods may use all capacity that becomes free. The scheduler selected this node for the pod, so
+all but its storage fits: selectors, taints, cpu and memory. Whatever becomes free is reserved for the pod: published
+capacity excludes it, and no other claim gets it. One pod at a time for each node, and only one that fits the empty
+node. The guard ends when the pod has its capacity, is gone, may run elsewhere, or has waited too long."""
 
 from __future__ import annotations
 
@@ -23,24 +22,28 @@ HELP = (
     " pods do not starve it (default: never)"
 )
 LONGEST = 1800.0
-"""Seconds that a node's room is kept for one pod; then it goes back, to be sent somewhere else."""
+"""Maximum seconds of the guard for one pod; then the pod is rescheduled."""
 
 
 def times(after: int) -> int:
-    """after, if it is a number of withdrawals. Raises Invalid."""
+    """Return `after` if it is a valid number of reschedules. Raises Invalid."""
     if after < 0:
         raise Invalid(f"--starvation-guard {after}: want a number of reschedules, 0 for never")
     return after
 
 
-class StarvationGuard:
-    """Decides for whom room is kept. after: how often a pod must have gone back before; 0: for nobody."""
+class HoldBack:
+    """Chooses the pod of the starvation guard.
+
+    after: reschedules that the pod must have; 0: no pod."""
 
     def __init__(self, ledger: Ledger, drivers: DriverSet, *, after: int) -> None:
         self._ledger, self._drivers, self._after = ledger, drivers, after
 
     async def keeps(self, promises: Sequence[ClaimReservation], withdrawals: int) -> bool:
-        """Whether room is kept for these claims of one pod; from now on, if it can be. May be repeated."""
+        """Return whether the guard holds for these claims of one pod. Idempotent.
+
+        Begins the guard if it can."""
         uids = {p.uid for p in promises}
         if not self._after or withdrawals < self._after:
             return False
@@ -49,13 +52,13 @@ class StarvationGuard:
         for source in {p.source.room: p.source for p in promises}.values():
             if not kept and sum(p.size for p in promises if p.source.room == source.room) > await self._whole(source):
                 return False
-        if (others := self._ledger.kept()) and not others & uids:  # while we asked
+        if (others := self._ledger.kept()) and not others & uids:  # during the call
             return False
         self._ledger.keep(uids)
         return True
 
     async def _whole(self, source: CapacitySource) -> int:
-        """Bytes of the room when nothing is in it; 0 where that is not known."""
+        """Return bytes of an empty pool, 0 where that is not known."""
         driver = self._drivers.get(source.driver)
         if driver is None or not (driver.lists_volumes and driver.lists_capacity):
             return 0
@@ -65,6 +68,6 @@ class StarvationGuard:
             room = await driver.client.get_capacity({"pool": pool} if pool else {}, topology=place)
             volumes = await driver.client.list_volumes()
         except (CsiError, Unavailable) as failure:
-            log.warning("room not known driver=%s error=%s", driver.name, failure)
+            log.warning("capacity not known driver=%s error=%s", driver.name, failure)
             return 0
         return room.available + sum(v.size for v in volumes if not pool or v.id.startswith(f"{pool}/"))

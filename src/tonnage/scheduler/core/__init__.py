@@ -1,4 +1,3 @@
-"""The scheduling cycle: the cache, one pod's decision, the writes before binding, pod conditions.
+"""Scheduling cycle: cache, decision for one pod, PreBind, pod conditions.
 
-Called by the scheduler's loop. The cache is its only state.
-"""
+The scheduler's loop calls it. The cache is its only state."""

@@ -1,11 +1,10 @@
-"""What the scheduler knows of the cluster, and which change may help which refused pod.
+"""Scheduler cache and queueing hints for rejected pods.
 
-Each handler takes one change of a cache, brings columns, published storage and free volumes up to date, and wakes the
-pods that were refused for something that has now become better (KEP-4247). Nothing here waits.
+Each handler takes one watch event. It updates the node table, published capacity and free PVs, and wakes pods that were
+rejected for something that is better now (KEP-4247). No handler blocks.
 
-Ignored on purpose: heartbeats of nodes (no label, taint or amount changes); capacity that shrinks or goes away (it
-helps nobody); volumes that change while they belong to a claim (the claim's own change tells what matters).
-"""
+Ignored: heartbeats of nodes (no label, taint or amount changes), capacity that falls or vanishes (it helps no pod), and
+changes of a PV that has a claim (the claim's own event matters)."""
 
 from __future__ import annotations
 
@@ -52,11 +51,15 @@ _LIFTED = (
 
 
 _PRIME = "prime-"
-"""Volume populators (lib-volume-populator) name their own claim by this and the uid of the claim that they fill."""
+"""Prefix of a volume populator's own claim; the claim's uid follows.
+
+Of lib-volume-populator."""
 
 
 class Cluster:
-    """State of the cluster for decisions. now: monotonic seconds."""
+    """State of the cluster for decisions.
+
+    now: a function that returns monotonic seconds."""
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class Cluster:
         self.columns = Columns()
         self.residents = Residents()
         self.nominees: set[str] = set()
-        """Pods that room is held for: whatever gets better anywhere wakes them."""
+        """Pods with a nominated node: any improvement wakes them."""
         self.static = StaticVolumes()
         self.published = PublishedStorage(self.columns, self._room, self._reason)
         self.volumes = VolumeBinding(objects, self.columns, self.published, self.static)
@@ -92,7 +95,7 @@ class Cluster:
                 self.queue.wake(entry, self._now())
 
     def room_given_up(self) -> None:
-        """What was held on a node is free again."""
+        """Wake pods: reserved capacity of a node is free again."""
         self._wake(
             RejectionCause.RESOURCES
             | RejectionCause.PORTS
@@ -104,7 +107,7 @@ class Cluster:
     # Nodes
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
-        """A node came, changed or went."""
+        """Handle a node that came, changed or was deleted."""
         node = new or old
         assert node is not None
         if new is None:
@@ -127,11 +130,11 @@ class Cluster:
 
     def _remove_node(self, name: str) -> None:
         self.published.relabel(name, lambda: self.columns.remove_node(name))
-        self.cycle.got_better()  # what is remembered counts this node
+        self.cycle.got_better()  # cached rejections include this node
         self._look_again(name)
 
     def _look_again(self, name: str) -> None:
-        """A node counts otherwise among the places of pods."""
+        """Update the pod counts of a node's topology domains."""
         if (slot := self.columns.slots.get(name)) is not None:
             self.neighbours.census.look(slot)
             self._neighbours_changed()
@@ -140,7 +143,7 @@ class Cluster:
         return lambda entry: self.columns.has_room(slot, entry.ask.demand)
 
     def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> None:
-        """A node's drivers changed."""
+        """Handle changed drivers of a node."""
         if new is not None:
             self._registered[new.metadata.name] = frozenset(driver.name for driver in new.spec.drivers)
             if self.columns.set_limits(new):
@@ -151,13 +154,13 @@ class Cluster:
             self._wake(RejectionCause.LIMITS)
 
     def is_registered(self, driver: str) -> bool:
-        """Whether some node has a CSI driver of that name."""
+        """Return whether some node has a CSI driver of that name."""
         return any(driver in drivers for drivers in self._registered.values())
 
     # Pods on nodes
 
     def pod_placed(self, pod: Pod) -> None:
-        """A pod is on a node, by this scheduler or another hand."""
+        """Count a pod on its node, whichever scheduler set it."""
         claims = [use.key for use in claim_uses(pod)]
         try:
             demand = compile_demand(pod)
@@ -167,12 +170,12 @@ class Cluster:
         used, before = self.volumes.used_by(claims), self.columns.placed.get(pod.metadata.uid)
         self.columns.place(pod.metadata.uid, pod.spec.node_name, demand, used, claims)
         if before is not None and before.demand.inline and not demand.inline:
-            self._wake(RejectionCause.STORAGE, _asks_inline)  # it has started: what is published counts its volumes
+            self._wake(RejectionCause.STORAGE, _asks_inline)  # it has started: published capacity includes its volumes
         self.residents.put(pod, pod.spec.node_name)
         try:
             self._neighbour_came(pod, kin_of(pod), pod.spec.node_name)
         except Invalid as failure:
-            log.warning("pod not counted among neighbours pod=%s error=%s", pod.key, failure)
+            log.warning("pod not counted for affinity and spread pod=%s error=%s", pod.key, failure)
 
     def _neighbour_came(self, pod: Pod, kin: Kin, node: str) -> None:
         meta, slot = pod.metadata, self.columns.slot(node)
@@ -180,27 +183,31 @@ class Cluster:
             self._neighbours_changed(kin)
 
     def _neighbours_changed(self, kin: Kin | None = None) -> None:
-        """Such a pod came or went, or a node (None): what was refused for the sake of other pods may fit now."""
+        """Wake pods that were rejected for affinity or spread.
+
+        kin: the terms of a pod that came or went, None for a changed node."""
         self.cycle.neighbours_changed()
         concerns = self.neighbours.concerns
         test = (lambda entry: concerns(entry.ask.kin, kin)) if kin is not None else None
         self.queue.wake_all(RejectionCause.NEIGHBOURS, self._now(), test)
 
     def settle(self) -> None:
-        """All caches are filled for the first time: resolve what came before the things it names."""
+        """Resolve references when all caches are filled for the first time.
+
+        Objects may come before the objects that they name."""
         self._recount(self.columns.placed)
         for attachment in list(self._unresolved.values()):
             self.attachment_changed(None, attachment)
 
     def _recount(self, uids: Iterable[str]) -> None:
-        """Look again at which volumes placed pods use."""
+        """Resolve again which volumes placed pods use."""
         for uid in list(uids):
             there = self.columns.placed[uid]
             used = self.volumes.used_by(there.claims)
             self.columns.place(uid, self.columns.names[there.slot], there.demand, used, there.claims)
 
     def pod_lifted(self, uid: str) -> None:
-        """A pod has left its node, or will not come."""
+        """Remove a pod that left its node, or will not come."""
         placement = self.columns.placed.get(uid)
         if placement is None:
             return
@@ -219,7 +226,7 @@ class Cluster:
     # Claims and volumes
 
     def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
-        """A claim came, changed or went."""
+        """Handle a claim that came, changed or was deleted."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self.published.drop(old.metadata.uid)
         if new is None:
@@ -230,11 +237,10 @@ class Cluster:
         self.queue.wake_users(new.key, _ON_VOLUMES, self._now())
 
     def follow(self, claim: PersistentVolumeClaim, *, exact: bool = True) -> None:
-        """Bring the claim's reservation up to date. May be repeated, also with an old version of the claim.
+        """Update the claim's reservation. Idempotent, also with an old version.
 
-        A claim that somebody else sent to a node (before a restart, or another scheduler) is reserved here. exact: it
-        was sent with this very version.
-        """
+        A claim whose node another scheduler selected, or this one before a restart, gets its reservation here. exact:
+        this version set selected-node."""
         uid, version = claim.metadata.uid, int(claim.metadata.resource_version or 0)
         selected = claim.metadata.annotations.get(names.SELECTED_NODE, "")
         if matching.is_bound(claim):
@@ -243,7 +249,7 @@ class Cluster:
         known = self.published.node_of(uid)
         if known and known != selected:
             sent = self.published.version_of(uid)
-            if sent is None or version <= sent:  # not yet sent, or this is how it was before
+            if sent is None or version <= sent:  # no node yet, or an older version
                 return
             self.published.drop(uid)
         if selected and known != selected:
@@ -253,7 +259,7 @@ class Cluster:
                 self.published.supersede(claim.metadata.name.removeprefix(_PRIME), selected, size)
 
     def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
-        """A volume came, changed or went."""
+        """Handle a PV that came, changed or was deleted."""
         try:
             freed = self.static.put(old, new)
         except Invalid as failure:
@@ -275,21 +281,23 @@ class Cluster:
         return any(claim is not None and matching.class_name(claim) == storage_class for claim in claims)
 
     def class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
-        """A class came, changed or went."""
+        """Handle a class that came, changed or was deleted."""
         if new is not None and (old is None or old.allowed_topologies != new.allowed_topologies):
             self._wake(_ON_VOLUMES)
         elif new is None:
             self.cycle.got_better()
 
     def driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> None:
-        """A driver came, changed or went: capacity may count no longer."""
+        """Handle a driver that came, changed or was deleted.
+
+        Its capacity may no longer be checked."""
         before = old is not None and old.spec.storage_capacity
         after = new is not None and new.spec.storage_capacity
         if before and not after:
             self._wake(RejectionCause.STORAGE)
 
     def attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
-        """A volume was attached to a node, or detached: it counts against the node's limit."""
+        """Handle an attachment: it counts against the node's limit."""
         key = (new or old).key  # type: ignore[union-attr]
         self._unresolved.pop(key, None)
         gone = self._attachments.pop(key, None)
@@ -304,7 +312,7 @@ class Cluster:
             self._wake(RejectionCause.LIMITS)
 
     def _resolve(self, attachment: VolumeAttachment) -> tuple[int, str, str] | None:
-        """(slot, driver, claim key or volume) of an attachment."""
+        """Return (node index, driver, claim key or PV) of an attachment."""
         node = attachment.spec.get("nodeName")
         name = (attachment.spec.get("source") or {}).get("persistentVolumeName")
         volume = self.objects.volumes.get(name) if name else None
@@ -315,7 +323,7 @@ class Cluster:
     # Capacity
 
     def capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
-        """A capacity object came, changed or went."""
+        """Handle a capacity object that came, changed or was deleted."""
         try:
             if new is not None:
                 self.published.put(new)
@@ -325,7 +333,7 @@ class Cluster:
             log.warning("capacity not usable object=%s error=%s", (new or old), failure)
 
     def _room(self, offer: PublishedCapacity) -> None:
-        """An offer has more room: wake the pods that would fit into it."""
+        """Wake pods that may fit increased capacity."""
 
         def fits(entry: QueuedPod) -> bool:
             sizes = [size for storage_class, size in entry.needs if storage_class == offer.storage_class]
@@ -335,13 +343,13 @@ class Cluster:
         self._wake(RejectionCause.STORAGE, fits)
 
     def _reason(self, offer: PublishedCapacity) -> None:
-        """An offer tells another reason: the pods that it refuses shall tell it too."""
+        """Wake pods that must report another reason of a capacity object."""
         self._wake(RejectionCause.STORAGE | RejectionCause.CLAIM, lambda entry: self._wants(entry, offer.storage_class))
 
     # Decisions
 
     def assume(self, ask: Ask, decision: SchedulingDecision) -> None:
-        """Count a decision before the API server knows of it (Reserve)."""
+        """Reserve a decision before the API server has it (Reserve)."""
         claims = [use.key for use in ask.claims]
         self.columns.place(ask.pod.metadata.uid, decision.node, ask.demand, decision.volumes.used, claims)
         self.residents.put(ask.pod, decision.node)
@@ -349,18 +357,20 @@ class Cluster:
         for claim, volume in decision.plan.found:
             self.static.assume(volume.metadata.name, claim.metadata.uid)
         for made in decision.plan.made:
-            if made.selected:  # reserved when it was sent
+            if made.selected:  # reserved when its node was selected
                 continue
             uid = made.claim.metadata.uid
             self.published.reserve(uid, decision.node, made.storage_class.key, made.size)
 
     def withdraw(self, ask: Ask, decision: SchedulingDecision) -> None:
-        """Take back a decision that was not carried out (Unreserve)."""
+        """Undo a decision that failed (Unreserve)."""
         self.give_up(decision)
         self.pod_lifted(ask.pod.metadata.uid)
 
     def give_up(self, decision: SchedulingDecision) -> None:
-        """Take back what a decision holds of volumes. Claims already sent stay promised until they come back."""
+        """Release the PVs of a decision.
+
+        Claims whose node is selected stay reserved until they are rescheduled."""
         self.release(decision)
         for made in decision.plan.made:
             uid = made.claim.metadata.uid
@@ -368,7 +378,7 @@ class Cluster:
                 self.published.drop(uid)
 
     def release(self, decision: SchedulingDecision) -> None:
-        """The volumes that were found are written to be the claims', or given up."""
+        """Forget assumed PVs: they are written as the claims', or released."""
         for claim, volume in decision.plan.found:
             self.static.release(volume.metadata.name, claim.metadata.uid)
 

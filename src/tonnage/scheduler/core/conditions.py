@@ -1,8 +1,7 @@
-"""Tells in a pod's status, and as an Event, why it has no node: only when that changed, one write at a time.
+"""Pod condition PodScheduled=False and its Event, on each new cause.
 
-What is expected to pass by itself is held back for a moment (docs/reference/kubernetes/gaps.md): the pod of a
-generic ephemeral volume is nearly always seen before its claim.
-"""
+One write at a time for a pod. A cause that is expected to pass is delayed (docs/reference/kubernetes/gaps.md): the pod
+of a generic ephemeral volume is nearly always observed before its claim."""
 
 from __future__ import annotations
 
@@ -36,7 +35,9 @@ class _News:
 
 
 class ConditionWriter:
-    """Writes PodScheduled=False conditions. report() returns at once; the last report about a pod holds."""
+    """Writes PodScheduled=False conditions.
+
+    report() returns at once; a pod's last report wins."""
 
     def __init__(self, client: Client, events: EventRecorder, pods: Cache[Pod], clock: Clock) -> None:
         self._client, self._events, self._pods, self._clock = client, events, pods, clock
@@ -47,7 +48,9 @@ class ConditionWriter:
         self._tasks = Background("pod conditions")
 
     def report(self, pod: Pod, reason: str, message: str, *, after: float = 0.0) -> None:
-        """Tell that the pod has no node. after: seconds to hold it back, in which forget() takes it back."""
+        """Report that the pod has no node.
+
+        after: delay in seconds, in which forget() cancels it."""
         uid = pod.metadata.uid
         self._unhold(uid)
         if self._told.get(uid, _condition(pod)) == (reason, message):
@@ -60,17 +63,17 @@ class ConditionWriter:
             self._start(uid)
 
     def cancel(self, uid: str) -> None:
-        """The pod may get its node after all: what is not yet being written will not be."""
+        """Cancel a report that is not being written yet: the pod may get its node."""
         self._unhold(uid)
         self._news.pop(uid, None)
 
     def forget(self, uid: str) -> None:
-        """The pod got its node, or is gone."""
+        """Forget a pod that got its node, or is gone."""
         self.cancel(uid)
         self._told.pop(uid, None)
 
     async def close(self) -> None:
-        """Stop writing. May be repeated."""
+        """Stop writing. Idempotent."""
         for uid in list(self._held):
             self._unhold(uid)
         await self._tasks.close()
@@ -95,7 +98,7 @@ class ConditionWriter:
         except ApiNotFound:
             self._told.pop(uid, None)
         except TonnageError as failure:
-            self._told.pop(uid, None)  # the next attempt tells it again
+            self._told.pop(uid, None)  # the next attempt reports it again
             log.info("pod condition not written pod=%s error=%s", uid, failure)
         finally:
             self._writing.discard(uid)
@@ -114,7 +117,7 @@ class ConditionWriter:
             except ApiError as failure:
                 if failure.code not in (409, 422) or attempt == _TRIES - 1:
                     raise
-                pod = await self._client.get(PODS, meta.name, meta.namespace)  # somebody was faster: look again
+                pod = await self._client.get(PODS, meta.name, meta.namespace)  # changed by others: read it again
 
 
 def _find(conditions: list[Condition], word: str) -> int | None:
@@ -130,10 +133,10 @@ def _condition(pod: Pod) -> tuple[str, str] | None:
 
 
 def condition_patch(pod: Pod, word: str, value: str, reason: str, message: str, now: str) -> list[dict[str, Any]]:
-    """JSON patch that sets one condition of a pod's status (word: its type) and leaves the others as they are.
+    """Return a JSON patch that sets one condition of a pod's status.
 
-    It fails where the pod has been changed since it was read.
-    """
+    It leaves the other conditions unchanged. word: the condition's type. It fails if the pod has changed since it was
+    read."""
     conditions = pod.status.conditions
     index = _find(conditions, word)
     since = now

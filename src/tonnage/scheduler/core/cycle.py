@@ -1,7 +1,7 @@
-"""One pod, one decision: a node and how its volumes are had there, or why nowhere. Sans-I/O, no waiting.
+"""Scheduling cycle: picks a node for one pod and plans its volumes there.
 
-Source: k/k pkg/scheduler/schedule_one.go (findNodesThatFitPod, selectHost), types.go (FitError).
-"""
+Or explains why no node fits. Sans-I/O; it never blocks. Source: k/k pkg/scheduler/schedule_one.go (findNodesThatFitPod,
+selectHost), types.go (FitError)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class SchedulingDecision:
-    """Where the pod goes, and what its volumes need there."""
+    """Node of a pod, and the plan of its volumes there."""
 
     node: str
     plan: VolumePlan
@@ -45,9 +45,10 @@ class SchedulingDecision:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the pod goes nowhere now. awaited: it will pass by itself, and need not be told yet. unpublished: nothing is
-    published yet for a class of the pod, so that the cause may be known in a moment. needs: what the pod asks of
-    published storage, (class, bytes)."""
+    """Why no node fits a pod now.
+
+    awaited: it will pass by itself and need not be reported yet. unpublished: no capacity is published yet for a class
+    of the pod; the cause may be known soon. needs: requested storage, (class, bytes)."""
 
     message: str
     causes: RejectionCause
@@ -58,19 +59,23 @@ class Refusal:
 
 @dataclass
 class Cycle:
-    """Decides. Refusals are remembered by the pod's shape until something got better somewhere, so that a thousand
-    equal pods that wait for room cost one look at the nodes."""
+    """Decides about pods.
+
+    Rejections are cached by the pod's shape until something improves. A thousand equal pods that wait for capacity then
+    cost one search."""
 
     columns: Columns
     volumes: VolumeBinding
     neighbours: Neighbours
     is_registered: Callable[[str], bool] = lambda driver: True
-    """Whether some node has that CSI driver; for telling why there is no storage."""
+    """Whether some node has that CSI driver; used in messages about storage."""
     strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     share: float = 0.0
-    """The search ends when this part of the nodes, and at least `least` of them, were found to fit (in kube-scheduler
-    percentageOfNodesToScore). 0: that does on any cluster, and fewer do where few of those that were looked at fit.
-    Every so many pods, the search goes on where it ended: what was just looked at is quickly looked at again."""
+    """Part of the nodes after which the search ends; at least `least`.
+
+    Nodes that fit are counted; in kube-scheduler this is percentageOfNodesToScore. 0: `least` suffices in any cluster,
+    and fewer if few of the tested nodes fit. Every few pods, the search continues where it ended, since recently tested
+    nodes are still in the processor's cache."""
     least: int = _ENOUGH
     _start: int = 0
     _turn: int = 0
@@ -78,23 +83,23 @@ class Cycle:
     _refused_neighbours: list[object] = field(default_factory=list)
 
     def got_better(self) -> None:
-        """Forget refusals: a node or a volume may now take what it refused before."""
+        """Drop cached rejections: a node or a PV may now fit."""
         self._refused.clear()
         self._refused_neighbours.clear()
 
     def neighbours_changed(self) -> None:
-        """Forget refusals for the sake of other pods: one came or went."""
+        """Drop cached rejections for affinity and spread: a pod came or went."""
         for shape in self._refused_neighbours:
             self._refused.pop(shape, None)
         self._refused_neighbours.clear()
 
     def filters(self, ask: Ask, used: tuple[UsedVolume, ...]) -> list[NodeFilter]:
-        """What keeps the pod from nodes, volumes apart."""
+        """Return the pod's filters, without volumes."""
         near = [NodeFilter.one_by_one(RejectionCause.NEIGHBOURS, check) for check in self.neighbours.checks(ask)]
         return node_filters(ask, self.columns, used) + near
 
     def fits_on(self, ask: Ask, slot: int) -> bool:
-        """Whether the pod fits on one node, as things are now. Raises Invalid."""
+        """Return whether the pod fits one node now. Raises Invalid."""
         volumes = self.volumes.sort_out(ask)
         if ask.unsupported or isinstance(volumes, Stop):
             return False
@@ -103,10 +108,9 @@ class Cycle:
         return isinstance(self.volumes.asker(volumes)(slot), VolumePlan)
 
     def decide(self, ask: Ask, *, remembers: bool = True) -> SchedulingDecision | Refusal:
-        """Find a node. Takes nothing: the caller places the pod and reserves its volumes. Raises Invalid.
+        """Find a node. Reserves nothing: the caller does. Raises Invalid.
 
-        remembers: whether earlier refusals hold, and this one will.
-        """
+        remembers: whether to use and store cached rejections."""
         if not self.columns.live:
             return Refusal(NO_NODES, RejectionCause.NODE)
         if ask.unsupported:
@@ -133,7 +137,7 @@ class Cycle:
         return Refusal(f"0/{len(self.columns.live)} nodes are available: {message}.{hint}", cause, awaited)
 
     def _hint(self, stop: Stop) -> str:
-        """Why a claim that binds at once is not bound, where that is known."""
+        """Return why a claim with immediate binding is unbound, if known."""
         name = stop.unready
         if not name:
             return ""
@@ -166,7 +170,7 @@ class Cycle:
         return SchedulingDecision(self.columns.names[slot], fitting[slot], volumes)
 
     def _refuse(self, volumes: PodVolumes, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Refusal:
-        """Ask each node why not."""
+        """Ask each node why it rejects the pod."""
         refusals, lacking, live = _Refusals(), list[str](), self.columns.live
         faults = FaultyNodes(volumes, self.volumes.published, self.is_registered)
         checks = [(each.cause, each.check) for each in filters]
@@ -199,7 +203,7 @@ class Cycle:
             self._turn, self._start = 0, end % len(self.columns.live)
 
     def _storage_score(self, ask: Ask, fitting: Mapping[int, VolumePlan]) -> scores.StorageScore | None:
-        """What the strategy says of nodes; None when it looks at cpu and memory first."""
+        """Return the strategy's storage score, None if cpu and memory come first."""
         if self.strategy is ScoringStrategy.LEAST_ALLOCATED:
             return None
         shares, node_names, takes = scores.compute_shares(ask, self.columns), self.columns.names, self.volumes.takes
@@ -220,8 +224,9 @@ def _find(
     enough: int,
     some: int,
 ) -> tuple[dict[int, VolumePlan], int]:
-    """Nodes that fit, from there on and round again, with what volumes need there; and how many were looked at. Many
-    are looked at together: that costs a fifth."""
+    """Return nodes that fit, with their plans, and how many were tested.
+
+    It starts at `start` and wraps. Testing many nodes at once takes a fifth of the time."""
     fitting: dict[int, VolumePlan] = {}
     looked = 0
     while looked < len(nodes) and (lacking := (enough if looked < _LOOKS else some) - len(fitting)) > 0:
@@ -236,14 +241,14 @@ def _find(
 
 
 class _Refusals:
-    """Reasons with the nodes that gave them, and of what sort they are."""
+    """Reasons with the number of nodes, and their causes."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.causes = RejectionCause.NO
 
     def note(self, reasons: Reasons, cause: RejectionCause, *, nodes: int = 1) -> None:
-        """So many nodes refused."""
+        """Record that so many nodes rejected the pod."""
         for reason in reasons:
             known = self.counts.get(reason)
             if known is None:
@@ -252,6 +257,6 @@ class _Refusals:
 
 
 def _fit_error(nodes: int, histogram: dict[str, int]) -> str:
-    """The usual message: reasons with their counts, sorted as text."""
+    """Return Kubernetes' message: reasons with counts, sorted as text."""
     reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in histogram.items()))
     return f"0/{nodes} nodes are available: {reasons}."

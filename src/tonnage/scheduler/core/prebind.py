@@ -1,8 +1,7 @@
-"""Getting a pod's volumes bound before the pod is: what is written, and when it has come true (PreBind).
+"""PreBind: writes a pod's claims and PVs, and waits until they are bound.
 
-Source: k/k volumebinding/binder.go (bindAPIUpdate, checkBindings), with its error texts.
-Nothing is polled: whoever sees a claim or volume change tells, and the binding is looked at again.
-"""
+Source: k/k volumebinding/binder.go (bindAPIUpdate, checkBindings), with its error texts. There is no polling: an event
+of a claim or PV causes the next check."""
 
 from __future__ import annotations
 
@@ -26,14 +25,13 @@ POD_GONE = "pod does not exist any more"
 
 
 class Withdrawn(Precondition):
-    """The node's agent sent a claim back: no room there after all."""
+    """The node's agent rescheduled a claim: insufficient storage there."""
 
 
 def claim_patch(unbound: Unbound, node: str, pod: Pod) -> dict[str, Any]:
-    """Merge patch that sends a pod's claim to a node: for its provisioner, for the node's agent, for whoever looks.
+    """Return the patch of a claim's selected-node, label and provisioner.
 
-    An ephemeral claim that has no siblings is told so, and its agent need not ask for the pod.
-    """
+    It marks an ephemeral single claim, so that its agent need not read the pod."""
     provisioner = unbound.storage_class.provisioner
     notes = {
         names.SELECTED_NODE: node,
@@ -46,10 +44,9 @@ def claim_patch(unbound: Unbound, node: str, pod: Pod) -> dict[str, Any]:
 
 
 def volume_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any]:
-    """Merge patch that gives a volume to a claim; empty when the volume says so already.
+    """Return the merge patch of a PV's claimRef; empty if it is set.
 
-    A volume that a person pointed to the claim gets the missing uid, but not the mark of the binder.
-    """
+    A PV that a person assigned to the claim gets the missing uid, but not the binder's mark."""
     if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == claim.metadata.uid:
         return {}
     ref = {
@@ -66,8 +63,9 @@ def volume_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict
 
 
 class Binding:
-    """A pod's decision on its way. sent: claim uid -> resourceVersion that our write returned; what a cache still
-    shows from before that says nothing."""
+    """Decision of a pod whose volumes are being bound.
+
+    sent: claim uid -> resourceVersion that our write returned; older versions in a cache are ignored."""
 
     def __init__(self, pod: Pod, decision: SchedulingDecision, labels: Mapping[str, str]) -> None:
         self.pod = pod
@@ -77,15 +75,16 @@ class Binding:
         self._labels = labels
 
     def claim_keys(self) -> list[str]:
-        """Keys of the claims that are waited for."""
+        """Keys of the claims to wait for."""
         return [claim.key for claim, _ in self.plan.found] + [made.claim.key for made in self.plan.made]
 
     def look(self, objects: StorageObjects) -> bool:
-        """Whether all is bound. Raises Precondition, with Kubernetes' text, when it will not come true.
+        """Return whether all volumes are bound.
 
-        A claim that was sent back counts when its siblings have made up their minds too: they are sent back one after
-        the other, and a decision in between would be pinned to the node by those that still go there.
-        """
+        A rescheduled claim counts when its whole group is decided: the claims are rescheduled one after the other, and
+        a decision in between would be pinned by those that still have the node.
+
+        Raises: Precondition, with Kubernetes' text, when it cannot succeed."""
         found = [self._found(objects, claim, volume) for claim, volume in self.plan.found]
         made = [self._made(objects, made.claim) for made in self.plan.made]
         if BACK in made and AWAITED not in made:
@@ -112,7 +111,7 @@ class Binding:
         return matching.is_bound(seen)
 
     def _made(self, objects: StorageObjects, claim: PersistentVolumeClaim) -> str:
-        """What became of a claim that was sent: BOUND, AWAITED or BACK."""
+        """Return the state of a claim with selected node: BOUND, AWAITED or BACK."""
         seen = self._claim(objects, claim)
         if _version(seen) < self.sent.get(claim.metadata.uid, 0):
             return AWAITED
@@ -122,7 +121,7 @@ class Binding:
                 raise Precondition(f'provisioning failed for PVC "{claim.metadata.name}"')
             return BACK if selected is None else AWAITED
         volume = objects.volumes.get(seen.spec.volume_name)
-        if volume is None:  # the claim's watch was faster than the volume's
+        if volume is None:  # the claim's watch was faster than the PV's
             return AWAITED
         self._check_reach(volume)
         return BOUND
@@ -140,7 +139,7 @@ def _version(obj: PersistentVolumeClaim | PersistentVolume) -> int:
 
 
 class BindingWaits:
-    """Bindings that wait for changes of claims and volumes."""
+    """Bindings that wait for events of claims and PVs."""
 
     def __init__(self, objects: StorageObjects) -> None:
         self._objects = objects
@@ -148,7 +147,9 @@ class BindingWaits:
         self._by_pod: dict[str, asyncio.Future[None]] = {}
 
     async def wait(self, binding: Binding) -> None:
-        """Return when all volumes are bound. Raises Precondition (see Binding.look), also when the pod is gone."""
+        """Wait until all volumes are bound.
+
+        Raises: Precondition (see Binding.look), also when the pod is gone."""
         if binding.look(self._objects):
             return
         future = asyncio.get_running_loop().create_future()
@@ -168,7 +169,7 @@ class BindingWaits:
                     del self._by_claim[key]
 
     def changed(self, claim: str) -> None:
-        """A claim, or the volume that points to it, has changed or is gone."""
+        """Handle a changed or deleted claim, or PV of the claim."""
         for binding, future in self._by_claim.get(claim, ()):
             if future.done():
                 continue
@@ -179,7 +180,7 @@ class BindingWaits:
                 future.set_exception(failure)
 
     def pod_gone(self, uid: str) -> None:
-        """The pod was deleted."""
+        """Handle a deleted pod."""
         future = self._by_pod.get(uid)
         if future is not None and not future.done():
             future.set_exception(Precondition(POD_GONE))

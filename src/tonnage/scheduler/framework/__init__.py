@@ -1,4 +1,3 @@
-"""Data that plugins read: nodes in columns, topology counts, pods on nodes, capacity, the queue.
+"""Data of the plugins: node table, topology pair counts, capacity, queue.
 
-Called by the plugins and the core. In memory only, updated from watch events.
-"""
+The plugins and the core call it. It is in memory only, updated by watch events."""

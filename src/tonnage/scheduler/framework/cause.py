@@ -1,4 +1,4 @@
-"""Why a pod fits nowhere, as flags: which changes of the cluster may help it."""
+"""Causes of a rejection, as flags, for queueing hints."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from enum import Flag, auto
 
 
 class RejectionCause(Flag):
-    """What refused a pod; says which changes may help it (queueing hints)."""
+    """Cause of a pod's rejection; it selects the queueing hints."""
 
     NO = 0
     NODE = auto()
-    """Taints, affinity, cordon: a change of a node's object."""
+    """Taints, affinity, cordon: a change of a Node may help."""
     RESOURCES = auto()
     PORTS = auto()
     LIMITS = auto()
     STORAGE = auto()
-    """Not enough published storage."""
+    """Insufficient published capacity."""
     BINDING = auto()
-    """Volumes that are there do not fit, or topology forbids making one."""
+    """Existing PVs do not fit, or topology forbids new ones."""
     CLAIM = auto()
     """A claim is missing, foreign, being deleted or binds elsewhere."""
     EXCLUSIVE = auto()
-    """A claim is used by another pod and may be used by one only."""
+    """A ReadWriteOncePod claim is in use by another pod."""
     UNSUPPORTED = auto()
     NEIGHBOURS = auto()
-    """Other pods are there that it must not be with, or are not there that it must be with."""
+    """Inter-pod affinity, anti-affinity or topology spread."""

@@ -1,8 +1,7 @@
-"""Nodes in columns: for each property one list, a node is a number into all of them (its slot).
+"""Node table: a list for each property, indexed by node.
 
-Filters and scores run over these lists. Pods are counted when they are placed and lifted, so a decision costs nothing
-for the pods that are there. Amounts as in ask.py. Sans-I/O; whoever feeds it says what changed.
-"""
+Filters and scores run over these lists. Pods are counted when they come and go, so a decision does not iterate over
+them. Amounts are milli for cpu and whole units otherwise. Sans-I/O; the caller reports changes."""
 
 from __future__ import annotations
 
@@ -20,27 +19,31 @@ K = TypeVar("K", str, Port, Place)
 _ALL_LOOKED_AT = 100
 _HARD = ("NoSchedule", "NoExecute")
 UsedVolume = tuple[str, str]
-"""(driver, claim key): a volume that counts against a node's limit. The claim names the volume before it exists."""
+"""(driver, claim key): a volume that counts against a node's limit.
+
+The claim identifies the volume before it exists."""
 
 
 class Better(Flag):
-    """In which ways a node may now take pods that it refused before."""
+    """Improvements of a node, for queueing hints."""
 
     NO = 0
     NODE = auto()
-    """New, labelled otherwise, untainted or uncordoned."""
+    """New, or with other labels, untainted or uncordoned."""
     RESOURCES = auto()
     PORTS = auto()
     LIMITS = auto()
     CLAIMS = auto()
-    """A claim that one pod alone may use is no longer used."""
+    """A ReadWriteOncePod claim is no longer in use."""
     INLINE = auto()
-    """A pod will not take the room that was expected for its inline volumes."""
+    """A pod will not use the capacity that was expected for its inline volumes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod on a node: what it takes. claims: keys of all claims it uses."""
+    """A pod on a node, and its resources.
+
+    claims: keys of all claims it uses."""
 
     slot: int
     demand: Demand
@@ -49,41 +52,43 @@ class Placement:
 
 
 class Columns:
-    """All nodes. A slot is made when a node is first heard of (by its object, its CSINode or a pod on it)."""
+    """All nodes.
+
+    A node's index is assigned at its first event: of its object, its CSINode or a pod on it."""
 
     def __init__(self) -> None:
         self.slots: dict[str, int] = {}
         self.names: list[str] = []
         self.live: list[int] = []
-        """Slots whose Node object is there, in the order they came; where they are many, in none."""
+        """Indices of existing Nodes, in the order of arrival; shuffled if they are many."""
         self.present: list[bool] = []
         self.labels: list[Mapping[str, str]] = []
         self.unschedulable: list[bool] = []
         self.taints: list[tuple[Taint, ...]] = []
         """Taints that keep pods away (NoSchedule, NoExecute)."""
         self.guarded: list[bool] = []
-        """Whether a pod needs a toleration to go there: cordoned or tainted."""
+        """Whether a pod needs a toleration: cordoned or tainted."""
         self.soft_taints: list[tuple[Taint, ...]] = []
         self.allocatable: dict[str, list[int]] = {CPU: [], MEMORY: []}
         self.free: dict[str, list[int]] = {CPU: [], MEMORY: []}
-        """allocatable minus requested; below zero where a node shrank or was overfilled by others."""
+        """allocatable minus requested; negative where a node shrank or was overcommitted."""
         self.scored_cpu: list[int] = []
         self.scored_memory: list[int] = []
         self.ports: list[dict[Port, int]] = []
         self.inline: list[dict[Place, int]] = []
-        """Bytes that inline volumes of pods are to take which have yet to start there."""
+        """Bytes for inline volumes of pods that have not started yet."""
         self.limits: list[dict[str, int]] = []
-        """How many volumes of a driver a node can serve, for drivers that say so."""
+        """Maximum volumes of a driver on a node, for drivers that report it."""
         self.attached: list[dict[str, dict[str, int]]] = []
         """driver -> claim key -> users, of the volumes on a node."""
         self.claim_users: dict[str, set[str]] = {}
-        """claim key -> uids of the pods, placed on any node, that use it."""
+        """claim key -> uids of the pods on any node that use it."""
         self.placed: dict[str, Placement] = {}
         self._random = Random(0)
         self._tracked: dict[str, dict[str, set[str]]] = {}
 
     def slot(self, name: str) -> int:
-        """The slot of a node, made if need be."""
+        """Return the index of a node; assign it if it is new."""
         found = self.slots.get(name)
         if found is not None:
             return found
@@ -106,7 +111,7 @@ class Columns:
     # Nodes
 
     def set_node(self, node: Node) -> Better:
-        """Take in a node, new or changed. Raises Invalid for a quantity that cannot be read."""
+        """Add or update a node. Raises Invalid for an invalid quantity."""
         amounts = amounts_of(node.status.allocatable)
         slot, better = self.slot(node.metadata.name), Better.NO
         if not self.present[slot]:
@@ -128,7 +133,9 @@ class Columns:
         return better
 
     def _enlive(self, slot: int) -> None:
-        """Where there are more nodes than a search looks at, neighbours in `live` are not of one rack or zone."""
+        """Insert a node into `live`.
+
+        In large clusters at a random position: adjacent nodes should not share a rack or zone."""
         live = self.live
         live.append(slot)
         if len(live) > _ALL_LOOKED_AT:
@@ -136,7 +143,7 @@ class Columns:
             live[other], live[-1] = live[-1], live[other]
 
     def remove_node(self, name: str) -> None:
-        """The node is gone; pods that are still counted on it stay so until they are lifted."""
+        """Remove a node; its pods stay counted until they are removed."""
         slot = self.slots.get(name)
         if slot is None or not self.present[slot]:
             return
@@ -164,7 +171,7 @@ class Columns:
         return column
 
     def free_of(self, resource: str) -> list[int]:
-        """The column of what is free of a resource; all zeros for one that no node has."""
+        """Return the column of a resource's free amounts; zeros for an unknown one."""
         column = self.free.get(resource)
         if column is None:
             self._column(resource)
@@ -172,7 +179,7 @@ class Columns:
         return column
 
     def set_limits(self, csi_node: CSINode) -> Better:
-        """Take in how many volumes the node's drivers can serve."""
+        """Update the volume limits of the node's drivers."""
         slot = self.slot(csi_node.metadata.name)
         old, new = self.limits[slot], {}
         for driver in csi_node.spec.drivers:
@@ -183,14 +190,16 @@ class Columns:
         return Better.LIMITS if raised else Better.NO
 
     def clear_limits(self, name: str) -> None:
-        """The node's CSINode is gone: nothing limits it."""
+        """Remove the limits of a node whose CSINode is gone."""
         if name in self.slots:
             self.limits[self.slots[name]] = {}
 
     # Labels
 
     def with_label(self, key: str, value: str) -> set[str]:
-        """Names of the nodes with that label. The first question about a key costs a look at all nodes."""
+        """Return names of the nodes with that label.
+
+        The first call for a key iterates over all nodes."""
         values = self._tracked.get(key)
         if values is None:
             values = self._tracked[key] = {}
@@ -213,7 +222,7 @@ class Columns:
     def place(
         self, uid: str, node: str, demand: Demand, volumes: Iterable[UsedVolume] = (), claims: Iterable[str] = ()
     ) -> None:
-        """Count a pod on a node. One that is already counted there, alike, stays; elsewhere it is moved."""
+        """Count a pod on a node; idempotent. A pod on another node is moved."""
         placement = Placement(self.slot(node), demand, tuple(sorted(volumes)), tuple(claims))
         old = self.placed.get(uid)
         if old == placement:
@@ -226,7 +235,7 @@ class Columns:
             self.claim_users.setdefault(claim, set()).add(uid)
 
     def lift(self, uid: str) -> Better:
-        """Stop counting a pod; says what that made better. An unknown one is ignored."""
+        """Stop counting a pod; return what improved. An unknown one is ignored."""
         placement = self.placed.pop(uid, None)
         if placement is None:
             return Better.NO
@@ -260,7 +269,7 @@ class Columns:
         _tally(self.attached[slot].setdefault(driver, {}), volume, sign)
 
     def has_room(self, slot: int, demand: Demand) -> bool:
-        """Whether the node has what the pod requests."""
+        """Return whether the node has the resources that the pod requests."""
         return all(self.free_of(resource)[slot] >= amount for resource, amount in demand.requests)
 
 

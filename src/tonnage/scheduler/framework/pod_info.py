@@ -1,8 +1,7 @@
-"""What a pod asks of a node, compiled once and matched often.
+"""Pod requirements, compiled once and matched often.
 
 Source: k/k pkg/scheduler/framework (PodInfo), component-helpers resource (PodRequests). Amounts are milli for cpu and
-whole units for everything else. What cannot be honoured is refused by name, see `unsupported`.
-"""
+whole units otherwise. What is not supported is rejected by name, see `unsupported`."""
 
 from __future__ import annotations
 
@@ -20,15 +19,17 @@ from tonnage.errors import Invalid
 from tonnage.scheduler.framework.pod_terms import Kin, kin_of
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
-_SCORED_CPU, _SCORED_MEMORY = 100, 200 * 1024**2  # what a container without requests counts for in scores
+_SCORED_CPU, _SCORED_MEMORY = 100, 200 * 1024**2  # of a container without requests, in scores
 Amounts = dict[str, int]
 Port = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a pod takes from its node. scored: cpu and memory with defaults for containers that ask for none. inline:
-    what its inline volumes are still to take."""
+    """Resources of a pod.
+
+    scored: cpu and memory, with defaults for containers without requests. inline: bytes for its inline volumes that
+    published capacity does not include."""
 
     requests: tuple[tuple[str, int], ...] = ((PODS, 1),)
     ports: tuple[Port, ...] = ()
@@ -38,7 +39,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """A claim that a pod uses: its `namespace/name`, and whether an ephemeral volume makes it."""
+    """A claim of a pod: its `namespace/name`, and whether it is ephemeral."""
 
     key: str
     name: str
@@ -47,7 +48,9 @@ class ClaimUse:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A pod as the cycle sees it. shape is equal for pods that any node answers alike, volumes apart."""
+    """A pod in the scheduling cycle.
+
+    shape: equal for pods to which any node answers the same, without volumes."""
 
     pod: Pod
     demand: Demand
@@ -61,7 +64,7 @@ class Ask:
 
 
 def compile_ask(pod: Pod) -> Ask:
-    """Compile a pod. Raises Invalid for a quantity or selector that cannot be read."""
+    """Compile a pod. Raises Invalid for an invalid quantity or selector."""
     spec = pod.spec
     node_affinity = spec.affinity.node_affinity if spec.affinity else None
     demand, kin = compile_demand(pod), kin_of(pod)
@@ -86,7 +89,7 @@ def compile_ask(pod: Pod) -> Ask:
 
 
 def claim_uses(pod: Pod) -> tuple[ClaimUse, ...]:
-    """The claims of a pod, each once, in the order of its volumes."""
+    """Return the claims of a pod, each once, in the order of its volumes."""
     namespace, uses = pod.metadata.namespace, {}
     for volume in pod.spec.volumes:
         if name := claim_name(pod.metadata.name, volume):
@@ -95,7 +98,7 @@ def claim_uses(pod: Pod) -> tuple[ClaimUse, ...]:
 
 
 def compile_demand(pod: Pod) -> Demand:
-    """Add up what a pod takes from its node. Raises Invalid for text that is no quantity."""
+    """Return the resources of a pod. Raises Invalid for an invalid quantity."""
     spec = pod.spec
     containers = (*spec.containers, *spec.init_containers)
     amounts = [_amounts(container) for container in spec.containers]
@@ -105,7 +108,9 @@ def compile_demand(pod: Pod) -> Demand:
 
 
 def _requests(pod: Pod, amounts: Iterable[Amounts]) -> Amounts:
-    """Containers together, or the largest moment of initialisation if that is more; sidecars count in both."""
+    """Return the sum of containers, or the maximum during initialization.
+
+    Sidecars count in both."""
     total: Amounts = {}
     for own in amounts:
         _add(total, own)
@@ -113,7 +118,7 @@ def _requests(pod: Pod, amounts: Iterable[Amounts]) -> Amounts:
     peak: Amounts = {}
     for container in pod.spec.init_containers:
         own = _amounts(container)
-        # What the container does not ask for is at its peak already: sidecars only become more.
+        # Other resources are at their maximum already: only sidecars are added.
         for resource, amount in own.items():
             moment = sidecars.get(resource, 0) + amount
             peak[resource] = max(peak.get(resource, 0), moment)
@@ -123,7 +128,7 @@ def _requests(pod: Pod, amounts: Iterable[Amounts]) -> Amounts:
             _add(total, own)
     for resource, amount in peak.items():
         total[resource] = max(total.get(resource, 0), amount)
-    for resource in (CPU, MEMORY):  # requests of the pod as a whole stand in for those of its containers
+    for resource in (CPU, MEMORY):  # requests of the whole pod replace those of its containers
         if text := pod.spec.resources.requests.get(resource):
             total[resource] = amount_of(resource, text)
     _add(total, amounts_of(pod.spec.overhead))
@@ -147,13 +152,13 @@ def _scored(amounts: Iterable[Amounts], resource: str, default: int) -> int:
 
 
 def amounts_of(texts: Mapping[str, str]) -> Amounts:
-    """Quantities as numbers: milli for cpu, whole units otherwise. Raises Invalid."""
+    """Return quantities as numbers: milli for cpu, else whole units. Raises Invalid."""
     return {resource: amount_of(resource, text) for resource, text in texts.items()}
 
 
 @lru_cache(maxsize=4096)
 def amount_of(resource: str, text: str) -> int:
-    """One quantity as a number: milli for cpu, whole units otherwise. Raises Invalid."""
+    """Return a quantity as a number: milli for cpu, else whole units. Raises Invalid."""
     quantity = Quantity.parse(text)
     return quantity.milli if resource == CPU else quantity.value
 
@@ -172,7 +177,7 @@ def _equals(wanted: tuple[tuple[str, str], ...]) -> NodeMatcher:
 
 
 def _unsupported(pod: Pod, kin: Kin) -> str:
-    """What this scheduler cannot honour and must not ignore, "" when there is nothing."""
+    """Return what this scheduler does not support and must not ignore, or ""."""
     found = [kin.unsupported] if kin.unsupported else []
     if pod.spec.resource_claims:
         found.append("spec.resourceClaims")
@@ -185,7 +190,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class InlineUse:
-    """Bytes that a pod asks of a pool of a driver."""
+    """Bytes that a pod requests of a driver's pool."""
 
     driver: str
     pool: str
@@ -193,13 +198,14 @@ class InlineUse:
 
     @property
     def place(self) -> Place:
-        """Where they are asked."""
+        """Driver and pool."""
         return self.driver, self.pool
 
 
 def inline_uses(pod: Pod) -> tuple[InlineUse, ...]:
-    """What a pod's inline volumes are still to take; nothing once it has started. Sizes that cannot be read, and
-    volumes without one (of drivers of others), are left out."""
+    """Return bytes of a pod's inline volumes; none once it has started.
+
+    Left out: invalid sizes, and volumes without a size, as other drivers' are."""
     if pod.status.phase not in ("", "Pending"):
         return ()
     found = []
@@ -217,4 +223,4 @@ def inline_uses(pod: Pod) -> tuple[InlineUse, ...]:
 
 
 DEFAULT, SOME = "", "*"
-"""Pools of volumes that name none: the driver's default one; one that is not known here (by its kind)."""
+"""Pools of volumes that name none: the driver's default pool, or an unknown one."""

@@ -1,9 +1,8 @@
-"""What pods want of one another, compiled once for all pods that are alike in it. Sans-I/O.
+"""Affinity and spread terms of pods, compiled once. Sans-I/O.
 
-Source: k/k pkg/scheduler/framework (AffinityTerm) and plugins/podtopologyspread/common.go. Not supported, and refused
-by name: a namespaceSelector that selects some namespaces by label. On a pod of another scheduler it counts as all of
-them, so that no such pod is let down.
-"""
+Source: k/k pkg/scheduler/framework (AffinityTerm) and plugins/podtopologyspread/common.go. A namespaceSelector that
+selects some namespaces by label is not supported and is rejected by name. On a pod of another scheduler it counts as
+all namespaces, so that its anti-affinity is never violated."""
 
 from __future__ import annotations
 
@@ -26,13 +25,15 @@ _SOFT = "ScheduleAnyway"
 
 @dataclass(frozen=True, slots=True)
 class TermGroup:
-    """Pods by labels and namespace; namespaces None: all, selector None: no pod."""
+    """Pods by labels and namespace.
+
+    namespaces None: all. selector None: no pod."""
 
     selector: Selector | None
     namespaces: frozenset[str] | None
 
     def has(self, kin: Kin) -> bool:
-        """Whether such a pod is one of them."""
+        """Return whether such a pod matches."""
         if self.selector is None or (self.namespaces is not None and kin.namespace not in self.namespaces):
             return False
         return self.selector.matches(kin.labels)
@@ -40,7 +41,7 @@ class TermGroup:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A group, and the node label whose values are the places that are meant."""
+    """A term group, and the topology key."""
 
     group: TermGroup
     key: str
@@ -48,7 +49,9 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A topologySpreadConstraint. own: whether the pod is itself one of those that are counted."""
+    """A topologySpreadConstraint.
+
+    own: whether the pod matches its own selector."""
 
     term: Term
     max_skew: int
@@ -60,10 +63,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kin:
-    """Pods that are alike in all that pods want of one another. Equal by `text`, which says all of it.
+    """Affinity terms of equal pods; `text` contains all of them.
 
-    wishes: preferred terms with their weight, below zero for anti-affinity.
-    """
+    wishes: preferred terms with their weight, negative for anti-affinity."""
 
     text: bytes
     namespace: str
@@ -75,7 +77,7 @@ class Kin:
     soft: tuple[Spread, ...] = ()
     unsupported: str = ""
     asks: bool = field(default=False)
-    """Whether it wants anything of others."""
+    """Whether it has any term."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Kin) and self.text == other.text
@@ -85,12 +87,14 @@ class Kin:
 
     @property
     def is_own_friend(self) -> bool:
-        """Whether the pod itself is one that its required affinity asks for."""
+        """Return whether the pod matches its own required affinity."""
         return all(term.group.has(self) for term in self.affinity)
 
 
 def kin_of(pod: Pod) -> Kin:
-    """What a pod wants of others, and what others may see of it. Raises Invalid for a selector that cannot be read."""
+    """Compile a pod's terms, and what other pods' terms match.
+
+    Raises: Invalid for an invalid selector."""
     spec, labels = pod.spec, pod.metadata.labels
     affinity = spec.affinity
     near = affinity.pod_affinity if affinity is not None else None
@@ -100,7 +104,7 @@ def kin_of(pod: Pod) -> Kin:
             msgspec.json.encode((pod.metadata.namespace, labels), order="sorted"), pod.metadata.namespace, labels
         )
     nodes: tuple[object, ...] = ()
-    if spec.topology_spread_constraints:  # which nodes are counted depends on these
+    if spec.topology_spread_constraints:  # the counted nodes depend on these
         nodes = (spec.node_selector, affinity.node_affinity if affinity is not None else None, spec.tolerations)
     wants = (near, far, spec.topology_spread_constraints, nodes)
     return _compile(msgspec.json.encode((pod.metadata.namespace, labels, *wants), order="sorted"))
@@ -157,7 +161,9 @@ def _spread(constraint: TopologySpreadConstraint, me: Kin) -> Spread:
 
 
 def _selector(found: LabelSelector | None, same: Iterable[str], other: Iterable[str], me: Kin) -> Selector | None:
-    """With what matchLabelKeys and mismatchLabelKeys add. No selector selects nothing."""
+    """Return the selector with matchLabelKeys and mismatchLabelKeys.
+
+    No selector matches nothing."""
     if found is None:
         return None
     more = [Requirement(key, "In", (me.labels[key],)) for key in same if key in me.labels]

@@ -1,4 +1,4 @@
-"""Who is on which node, and what of its storage comes back when a pod goes. Sans-I/O."""
+"""Pods on each node, and the storage that is freed when a pod goes. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tonnage.scheduler.framework.storage_capacity import Offers
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 
 Room = str
-"""A pool's label, or the class where a node's offers have none."""
+"""A pool's label, or the class if a node's capacity objects have no such label."""
 _DELETE = "Delete"
 
 
 class Residents:
-    """The pods that are counted on nodes. An assumed pod is one of them."""
+    """Pods that are counted on nodes, also assumed ones."""
 
     def __init__(self) -> None:
         self._on: dict[str, dict[str, Pod]] = {}
         self._where: dict[str, tuple[str, int]] = {}
         self._priorities: Counter[int] = Counter()
         self.generation = 0
-        """Changes with every pod that comes."""
+        """Incremented with every pod that comes."""
 
     def put(self, pod: Pod, node: str) -> None:
-        """A pod is on a node, or changed there."""
+        """Add or update a pod on a node."""
         uid = pod.metadata.uid
         self.generation += uid not in self._where
         self.drop(uid)
@@ -40,7 +40,7 @@ class Residents:
         self._priorities[pod.spec.priority or 0] += 1
 
     def drop(self, uid: str) -> None:
-        """A pod is on no node. An unknown one is ignored."""
+        """Remove a pod. An unknown one is ignored."""
         node, priority = self._where.pop(uid, ("", 0))
         if not node:
             return
@@ -55,22 +55,24 @@ class Residents:
         return uid in self._where
 
     def is_going(self, uid: str) -> bool:
-        """Whether the pod is being deleted."""
+        """Return whether the pod is being deleted."""
         pod = self._on.get(self._where[uid][0], {}).get(uid) if uid in self._where else None
         return pod is not None and pod.metadata.deleting
 
     def on(self, node: str) -> Collection[Pod]:
-        """The pods of a node."""
+        """Return the pods of a node."""
         return self._on.get(node, {}).values()
 
     def below(self, priority: int) -> bool:
-        """Whether any node has a pod of lower priority."""
+        """Return whether any node has a pod of lower priority."""
         return any(other < priority for other in self._priorities)
 
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """Bytes that come back to a room. inline: of an inline volume; where some is kept for those, claims get none."""
+    """Bytes that are freed in a pool.
+
+    inline: of an inline volume; inline capacity is not free for claims."""
 
     room: Room
     size: int
@@ -78,11 +80,10 @@ class Back:
 
 
 def given_back(pod: Pod, offers: Offers, objects: StorageObjects) -> Iterator[Back]:
-    """What of its node's room comes back when the pod goes: of volumes that go with it.
+    """Return the storage that is freed when the pod goes.
 
-    Those are of claims that belong to the pod, with reclaim policy Delete, and inline volumes once it has started
-    (until then nothing published counts them). Where it cannot be told in which room a volume is, none is given back.
-    """
+    That of its ephemeral claims with reclaim policy Delete, and of its inline volumes once it has started; published
+    capacity does not include these before. A volume whose pool is not known frees nothing."""
     for claim in own_claims(pod, objects):
         size, storage_class = _takes(claim, objects)
         if size and (room := _room(offers, storage_class)):
@@ -93,7 +94,7 @@ def given_back(pod: Pod, offers: Offers, objects: StorageObjects) -> Iterator[Ba
 
 
 def own_claims(pod: Pod, objects: StorageObjects) -> Iterator[PersistentVolumeClaim]:
-    """Claims that go with the pod (generic ephemeral volumes)."""
+    """Return the ephemeral claims of the pod."""
     for use in claim_uses(pod):
         claim = objects.claims.get(use.key)
         if claim is not None and use.ephemeral and claim.metadata.controller_uid() == pod.metadata.uid:
@@ -101,7 +102,7 @@ def own_claims(pod: Pod, objects: StorageObjects) -> Iterator[PersistentVolumeCl
 
 
 def _takes(claim: PersistentVolumeClaim, objects: StorageObjects) -> tuple[int, str]:
-    """Bytes that come back with the claim, and its class; 0 for a volume that stays."""
+    """Return bytes that the claim frees, and its class; 0 for a volume that stays."""
     name = matching.class_name(claim)
     volume = objects.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
     storage_class = objects.classes.get(name)
@@ -115,13 +116,15 @@ def _takes(claim: PersistentVolumeClaim, objects: StorageObjects) -> tuple[int, 
 
 
 def _room(offers: Offers, storage_class: str) -> Room:
-    """The room that volumes of a class are in; "" where there is none, or more than one."""
+    """Return the pool of a class's volumes, "" for none or several."""
     rooms = {offer.pool or offer.storage_class for offer in offers.get(storage_class, ())}
     return rooms.pop() if len(rooms) == 1 else ""
 
 
 def _inline(source: CSIVolumeSource, offers: Offers) -> Back | None:
-    """What an inline volume of ours takes: of the pool it names, of the default one, or of the only one."""
+    """Return what an inline volume of ours uses.
+
+    Of the pool that it names, else the default or the only one."""
     ours = [offer for some in offers.values() for offer in some if offer.driver == source.driver and offer.pool]
     pools = {offer.pool for offer in ours}
     pool = source.volume_attributes.get("pool", "")

@@ -1,10 +1,9 @@
-"""Pods that want a node: ready, backing off, or waiting for something to change. Sans-I/O; the clock is the caller's.
+"""Scheduling queue: ready, backing-off and waiting pods. Sans-I/O.
 
-Source: k/k pkg/scheduler/backend/queue, KEP-4247. A refused pod waits until a hint says that what
-refused it may have changed; then it is ready, after its back-off (1 s doubling to 10 s, counted from its last try).
-What no hint wakes is tried again after 5 minutes. Older pods come first among those of equal priority, so a large pod
-is not overtaken for ever by small ones that came later.
-"""
+The caller has the clock. Source: k/k pkg/scheduler/backend/queue, KEP-4247. A rejected pod waits for a queueing hint
+that its cause may have changed. Then it is ready after its back-off (1 s doubling to 10 s, from its last attempt).
+Without a hint it is tried again after 5 minutes. Older pods come first among those of equal priority, so small later
+pods do not starve a large one."""
 
 from __future__ import annotations
 
@@ -26,13 +25,15 @@ class QueuePlace(Enum):
     BACKING_OFF = "backing off"
     WAITING = "waiting"
     OUT = "out"
-    """Handed out by pop(): being decided about, or being bound."""
+    """Returned by pop(): being decided or bound."""
     GONE = "gone"
 
 
 @dataclass(slots=True, eq=False)
 class QueuedPod:
-    """A pod in the queue. tries: attempts that count for the back-off. needs: (class, bytes) it lacked."""
+    """A pod in the queue.
+
+    tries: attempts that count for the back-off. needs: its shortfall, (class, bytes)."""
 
     uid: str
     ask: Ask
@@ -52,10 +53,10 @@ class QueuedPod:
 
 
 class SchedulingQueue:
-    """All pods that this scheduler has to place. Times are seconds of a monotonic clock."""
+    """All pods that this scheduler must place. Times are monotonic seconds."""
 
     def __init__(self, ready: Callable[[], object] = lambda: None) -> None:
-        """ready is called whenever a pod became ready, or will be so earlier than anything before."""
+        """ready is called when a pod became ready, or will be earlier than any before."""
         self._notify = ready
         self._entries: dict[str, QueuedPod] = {}
         self._by_claim: dict[str, dict[str, QueuedPod]] = {}
@@ -68,23 +69,23 @@ class SchedulingQueue:
         self._ready_count = 0
 
     def __len__(self) -> int:
-        """Pods that are ready now."""
+        """Return how many pods are ready."""
         return self._ready_count
 
     def get(self, uid: str) -> QueuedPod | None:
-        """The entry of a pod, or None."""
+        """Return the entry of a pod, or None."""
         return self._entries.get(uid)
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        """All pods, wherever they are."""
+        """Iterate over all pods, in any state."""
         return iter(list(self._entries.values()))
 
     def waiting(self) -> Iterable[QueuedPod]:
-        """Refused pods that wait for a hint."""
+        """Return rejected pods that wait for a hint."""
         return self._waiting.values()
 
     def add(self, uid: str, ask: Ask, now: float) -> None:
-        """Take in a pod, or its newer version: what waits because of itself may try again."""
+        """Add or update a pod; one that waits because of itself may try again."""
         entry = self._entries.get(uid)
         if entry is None:
             self._numbers += 1
@@ -99,7 +100,7 @@ class SchedulingQueue:
             self.wake(entry, now)
 
     def remove(self, uid: str) -> None:
-        """The pod needs no node any more. An unknown one is ignored."""
+        """Remove a pod. An unknown one is ignored."""
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
@@ -111,7 +112,7 @@ class SchedulingQueue:
         self._leave(entry, QueuePlace.GONE)
 
     def pop(self) -> QueuedPod | None:
-        """Take the next ready pod. refuse(), retry() or remove() must follow."""
+        """Return the next ready pod. Call refuse(), retry() or remove() after it."""
         while self._ready:
             _, _, stamp, entry = heapq.heappop(self._ready)
             if entry.stamp == stamp and entry.place is QueuePlace.READY:
@@ -128,7 +129,9 @@ class SchedulingQueue:
         needs: tuple[tuple[str, int], ...] = (),
         counts: bool = True,
     ) -> None:
-        """No node now: wait for a hint. counts False: nothing was really tried, no back-off for that."""
+        """Let a rejected pod wait for a hint.
+
+        counts: False if nothing was tried, without back-off."""
         if entry.place is not QueuePlace.OUT:
             return
         entry.tries += counts
@@ -140,7 +143,9 @@ class SchedulingQueue:
             self._by_cause.setdefault(cause, {})[entry.uid] = entry
 
     def retry(self, entry: QueuedPod, now: float, *, free: bool = False) -> None:
-        """The attempt failed on the way: come again after the back-off. free: the first time at once."""
+        """Try the pod again after the back-off: its binding failed.
+
+        free: the first retry is immediate."""
         if entry.place is not QueuePlace.OUT:
             return
         entry.tries += 1
@@ -151,13 +156,13 @@ class SchedulingQueue:
             self._wait_backoff(entry, now)
 
     def wake(self, entry: QueuedPod, now: float) -> None:
-        """A hint: what refused this waiting pod may have changed."""
+        """Apply a hint to a waiting pod."""
         if entry.place is QueuePlace.WAITING:
             self._leave(entry, QueuePlace.OUT)
             self._wait_backoff(entry, now)
 
     def wake_all(self, causes: RejectionCause, now: float, test: Callable[[QueuedPod], bool] | None = None) -> None:
-        """A hint for all that were refused for one of the causes, and pass the test."""
+        """Apply a hint to all pods with one of the causes that pass the test."""
         for cause in causes:
             refused = self._by_cause.get(cause)
             for entry in list(refused.values()) if refused else ():
@@ -165,22 +170,24 @@ class SchedulingQueue:
                     self.wake(entry, now)
 
     def wake_users(self, claim: str, causes: RejectionCause, now: float) -> None:
-        """A hint for the pods that use a claim (`namespace/name`) and were refused for one of the causes."""
+        """Apply a hint to pods that use a claim and have one of the causes.
+
+        claim: `namespace/name`."""
         for entry in list(self._by_claim.get(claim, {}).values()):
             if entry.causes & causes:
                 self.wake(entry, now)
 
     def next_due(self) -> float | None:
-        """When advance() will next have something to do, or None."""
+        """Return when advance() has something to do, or None."""
         while self._later and not _is_current(self._later[0]):
             heapq.heappop(self._later)
         due = [self._later[0][0]] if self._later else []
-        if (oldest := next(iter(self._waiting.values()), None)) is not None:  # in the order in which they were refused
+        if (oldest := next(iter(self._waiting.values()), None)) is not None:  # in the order of their rejection
             due.append(oldest.since + LEFTOVER)
         return min(due, default=None)
 
     def advance(self, now: float) -> None:
-        """Let the pods be ready whose back-off is over, or that have waited for too long."""
+        """Make pods ready whose back-off is over, or that waited for too long."""
         while self._later and (self._later[0][0] <= now or not _is_current(self._later[0])):
             item = heapq.heappop(self._later)
             if _is_current(item):
@@ -220,5 +227,5 @@ def _is_current(item: tuple[float, int, int, QueuedPod]) -> bool:
 
 
 def backoff(tries: int) -> float:
-    """Seconds from a failed attempt to the next one."""
+    """Return seconds of back-off after so many attempts."""
     return min(BACKOFF * 2.0 ** min(tries - 1, 10), LONGEST_BACKOFF) if tries else 0.0

@@ -1,8 +1,7 @@
-"""PersistentVolumes that are there and wait for a claim: which of them is the smallest that fits, on a node.
+"""Free PVs: finds the smallest that fits a claim on a node.
 
-Rules of matching in api/matching.py; what is added here is that a node looks at its own volumes only, and that a
-volume chosen for one pod is not offered to the next before the API server says so.
-"""
+The matching rules are the binder's. A node checks only PVs that reach it. A PV that was assumed for one pod is not used
+for the next, before the API server shows it."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from tonnage.scheduler.framework.topology_index import EVERYWHERE, ByTopology, L
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticCandidate:
-    """A volume and the nodes that reach it."""
+    """A PV and the nodes that reach it."""
 
     volume: PersistentVolume
     size: int
@@ -24,19 +23,19 @@ class StaticCandidate:
 
 
 def reach_of(volume: PersistentVolume) -> Reach:
-    """The nodes that reach a volume. Raises Invalid."""
+    """Return the nodes that reach a PV. Raises Invalid."""
     affinity = volume.spec.node_affinity
     return reach_of_nodes(affinity.required) if affinity is not None else EVERYWHERE
 
 
 def claim_key(volume: PersistentVolume) -> str:
-    """`namespace/name` of the claim that the volume points to, "" for none."""
+    """Return `namespace/name` of the PV's claimRef, "" for none."""
     ref = volume.spec.claim_ref
     return f"{ref.namespace}/{ref.name}" if ref is not None else ""
 
 
 class StaticVolumes:
-    """Free volumes by class and topology, volumes by the claim they point to, and what was assumed."""
+    """Free PVs by class and topology, PVs by claimRef, and assumed ones."""
 
     def __init__(self) -> None:
         self._free: dict[str, ByTopology[StaticCandidate]] = {}
@@ -47,7 +46,9 @@ class StaticVolumes:
         self._assumed_for: dict[str, str] = {}  # claim uid -> volume
 
     def put(self, old: PersistentVolume | None, new: PersistentVolume | None) -> bool:
-        """Take in a change; whether a volume became free. Raises Invalid for affinity or size that cannot be read."""
+        """Handle a changed PV; return whether it became free.
+
+        Raises: Invalid for an invalid affinity or size."""
         was_free = False
         if old is not None:
             was_free = self._discard(old)
@@ -87,17 +88,16 @@ class StaticVolumes:
             del self._in_class[storage_class], self._free[storage_class]
 
     def may_serve(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether looking for a volume for the claim can find anything, on any node."""
+        """Return whether any node may have a PV for the claim."""
         return matching.class_name(claim) in self._in_class or claim.key in self._claimed
 
     def find(
         self, claim: PersistentVolumeClaim, size: int, labels: Labels, node: str, chosen: Collection[str]
     ) -> PersistentVolume | None:
-        """The volume for the claim on a node: one that points to it, else the smallest that fits; None for none.
+        """Return the PV for a claim on a node, or None.
 
-        chosen: names of volumes that siblings of the claim take. A volume that points to the claim but is not
-        reached from the node leaves the claim without one there (FindMatchingVolume).
-        """
+        One with a claimRef to the claim, else the smallest that fits. chosen: names of PVs for other claims of the pod.
+        If the PV with the claimRef does not reach the node, the claim gets none there (FindMatchingVolume)."""
         for volume in self._claimed.get(claim.key, {}).values():
             if matching.is_claimed_by(volume, claim) and not matching.mismatch(volume, claim):
                 return volume if reach_of(volume).matches(labels, node) else None
@@ -124,12 +124,12 @@ class StaticVolumes:
         return best.volume if best is not None else None
 
     def assume(self, volume: str, claim_uid: str) -> None:
-        """The volume will be the claim's."""
+        """Assume the PV for the claim."""
         self._assumed[volume] = claim_uid
         self._assumed_for[claim_uid] = volume
 
     def release(self, volume: str, claim_uid: str) -> None:
-        """The volume was written to be the claim's, or will not be. May be repeated."""
+        """Forget the assumption: it was written, or will not be. Idempotent."""
         if self._assumed.get(volume) == claim_uid:
             del self._assumed[volume]
         if self._assumed_for.get(claim_uid) == volume:

@@ -1,18 +1,15 @@
-"""Published storage, minus what this scheduler has promised and the publisher has not counted yet.
+"""Published capacity, less reservations not included in it. Sans-I/O.
 
-A capacity object (an offer) says how much room a class has for the nodes that its topology selects. Between a decision
-and the moment the node's agent publishes lower numbers, the decision is a reservation: it is subtracted from every
-offer that draws on the same room, until that very offer includes it. So a burst of pods never promises room twice.
+A capacity object (an offer) has the capacity of a class for the nodes that its topology selects. A decision is a
+reservation until the node's agent publishes lower numbers. It is subtracted from every offer of the same pool until
+that offer includes it, so a burst of pods never reserves bytes twice.
 
-When an offer includes a reservation: its observed claim version is at least the resourceVersion that the
-scheduler's patch of the claim returned; offers of other publishers, without that annotation: when the claim is bound.
-Offers of one node with the same label `tonnage.dev/pool` share their room, others have one of their own. Sizes are
-whole bytes. Sans-I/O.
+An offer includes a reservation when its observed claim version is at least the resourceVersion that the patch of the
+claim returned. Offers without that annotation, of other publishers, include it when the claim is bound. Offers of one
+node with the same label `tonnage.dev/pool` share their capacity; others do not. Sizes are whole bytes.
 
-An object of a tier (label `tonnage.dev/tier`) says what each of the nodes that it selects has at least, not what they
-have together: every node has a share of its own, from which its reservations are subtracted until their claims are
-bound. Where a node has an object of its own for the class too, that one holds.
-"""
+A tier's object (label `tonnage.dev/tier`) says what each of its nodes has at least. Every node has a share of its own,
+less its reservations until their claims are bound. A node's exact object replaces its share."""
 
 from __future__ import annotations
 
@@ -35,10 +32,12 @@ NO_BOUND = 1 << 200
 
 @dataclass(slots=True, eq=False)
 class PublishedCapacity:
-    """One capacity object. capacity: bytes for all volumes together; maximum: the largest single one; outstanding:
-    bytes reserved that the numbers do not include; counted: see the module; reason: why the class can have no volumes
-    there, "" when it can; tier: each node that it reaches has so much at least; inline: bytes for inline volumes where
-    some are kept for them; driver: of the class; is_default: whether it is of the driver's default pool."""
+    """One capacity object.
+
+    capacity: bytes for all volumes. maximum: maximum volume size. outstanding: reserved bytes that the numbers do not
+    include. counted: the observed claim version. reason: why the class cannot have volumes there, or "". tier: whether
+    each node that it selects has at least this. inline: inline capacity. driver: of the class. is_default: whether it
+    is of the driver's default pool."""
 
     key: str
     storage_class: str
@@ -57,21 +56,20 @@ class PublishedCapacity:
 
     @property
     def inline_left(self) -> int:
-        """Bytes that may still be promised to inline volumes."""
+        """Bytes that can still be reserved for inline volumes."""
         return (self.capacity if self.inline is None else self.inline) - self.outstanding
 
     @property
     def left(self) -> int:
-        """Bytes that may still be promised."""
+        """Bytes that can still be reserved."""
         return self.capacity - self.outstanding
 
     @property
     def largest(self) -> int:
-        """The largest volume that may still be promised.
+        """Size of the largest volume that can still be reserved.
 
-        Where a single volume cannot fill the room (it is in pieces), what is outstanding may come out of the largest
-        piece. Publishers that do not count for us get the plain comparison of Kubernetes: their maximum may be a rule.
-        """
+        If one volume cannot use all free bytes (the pool is in pieces), outstanding bytes may be in the largest piece.
+        Other publishers get Kubernetes' plain comparison: their maximum may be a rule."""
         left = self.capacity - self.outstanding
         if self.counted is None or self.maximum >= self.capacity:
             return self.maximum if self.maximum < left else left
@@ -79,15 +77,17 @@ class PublishedCapacity:
 
     @property
     def room(self) -> object:
-        """Equal for offers of one node that draw on the same bytes."""
+        """Return a key that is equal for offers of one node with the same bytes."""
         return self.pool or self
 
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """A claim that was sent to a node. version: resourceVersion of the patch that sent it, None while under way.
-    exact: that is known; else (found there at the start) it is a later version of the claim, which its agent need not
-    publish, but agents publish what they promised before they make the volume."""
+    """A claim with a selected node.
+
+    version: resourceVersion of the patch that set it, None while that is under way. exact: that version is known.
+    Otherwise the claim was found at the start and the version is a later one, which its agent need not publish; but
+    agents publish a reservation before they create the volume."""
 
     uid: str
     node: str
@@ -98,7 +98,7 @@ class Reservation:
     bound: bool = False
 
     def is_counted_by(self, offer: PublishedCapacity) -> bool:
-        """Whether the offer's numbers include it."""
+        """Return whether the offer's numbers include it."""
         if offer.counted is None:
             return self.bound
         if self.version is None:
@@ -111,7 +111,7 @@ _NONE: Offers = {}
 
 
 class _Known(dict[str, Offers]):
-    """What was found for each node. find(node) does that the first time."""
+    """Results by node. find(node) computes a missing one."""
 
     def __init__(self, find: Callable[[str], Offers]) -> None:
         self._find = find
@@ -122,8 +122,10 @@ class _Known(dict[str, Offers]):
 
 
 class PublishedStorage:
-    """All offers and reservations. on_room(offer) is called when an offer may take volumes it refused before,
-    on_reason(offer) when it refuses them for another reason than before."""
+    """All offers and reservations.
+
+    on_room(offer): called when an offer may fit volumes that it rejected before. on_reason(offer): called when its
+    reason changed."""
 
     def __init__(
         self,
@@ -140,14 +142,18 @@ class PublishedStorage:
         self._near: ByTopology[PublishedCapacity] = ByTopology(lambda offer: (0, offer.key))
         self._on = _Known(self._find)
         self.on: Callable[[str], Offers] = self._on.__getitem__
-        """The offers that a node reaches, by class. Asked for a hundred nodes for each pod."""
+        """Returns the offers of a node by class. Called for a hundred nodes for each pod."""
         self._reservations: dict[str, Reservation] = {}
-        self._waiting: dict[str, dict[str, Reservation]] = {}  # node -> those that some offer does not include yet
+        self._waiting: dict[
+            str, dict[str, Reservation]
+        ] = {}  # node -> reservations that some offer does not include yet
 
     # Offers
 
     def suppose(self, node: str, offers: Offers) -> None:
-        """See a node with other offers until it is told again, or until they change."""
+        """Replace a node's offers, until restore or the next change.
+
+        For simulations."""
         self._on[node] = offers
 
     def _find(self, node: str) -> Offers:
@@ -163,12 +169,12 @@ class PublishedStorage:
         return {name: _of_node(offers) for name, offers in by_class.items() if offers}
 
     def put(self, obj: CSIStorageCapacity) -> None:
-        """Take in a capacity object, new or changed. Numbers that cannot be read offer nothing."""
+        """Add or update a capacity object. Invalid numbers count as 0."""
         offer = self._offers.get(obj.key)
         if offer is not None and (offer.storage_class, offer.topology) != (obj.storage_class_name, obj.node_topology):
-            self.remove(obj.key)  # both are immutable: another object has taken the name
+            self.remove(obj.key)  # both are immutable: this is another object of the same name
             offer = None
-        if obj.node_topology is None:  # reachable from no node
+        if obj.node_topology is None:  # reached by no node
             return
         known = offer is not None
         if offer is None:
@@ -192,7 +198,7 @@ class PublishedStorage:
             self._on_reason(offer)
 
     def remove(self, key: str) -> None:
-        """The capacity object is gone."""
+        """Remove a capacity object."""
         offer = self._offers.get(key)
         if offer is None:
             return
@@ -207,26 +213,30 @@ class PublishedStorage:
         self._recount(nodes, 1)
 
     def has_offers(self, storage_class: str) -> bool:
-        """Whether anybody has published anything for the class."""
+        """Return whether anything is published for the class."""
         return self._of_class[storage_class] > 0
 
     def has_reasons(self, storage_class: str) -> bool:
-        """Whether some offer of the class has a reason."""
+        """Return whether some offer of the class has a reason."""
         return self._reasons[storage_class] > 0
 
     def is_faulty(self, storage_class: str) -> bool:
-        """Whether something is published for the class, and each offer has a fault of it as its reason."""
+        """Return whether each offer of the class has an error as its reason.
+
+        False if nothing is published."""
         return 0 < self._faulty[storage_class] == self._of_class[storage_class]
 
     def relabel(self, node: str, change: Callable[[], None]) -> None:
-        """Change a node's labels (by calling change) while its reservations are not counted anywhere."""
+        """Change a node's labels by calling change.
+
+        Its reservations are removed before and counted again after."""
         self._recount((node,), -1)
         change()
         self._on.pop(node, None)
         self._recount((node,), 1)
 
     def _nodes_of(self, offer: PublishedCapacity) -> list[str]:
-        """Nodes that the offer may be for."""
+        """Return nodes that the offer may select."""
         if not offer.reach.buckets:
             return list(self._columns.slots)
         return [n for key, value in offer.reach.buckets for n in self._columns.with_label(key, value)]
@@ -238,14 +248,14 @@ class PublishedStorage:
     # Reservations
 
     def node_of(self, uid: str) -> str:
-        """The node to which the claim was sent, "" when it was not."""
+        """Return the selected node of the claim, or ""."""
         found = self._reservations.get(uid)
         return found.node if found is not None else ""
 
     def reserve(
         self, uid: str, node: str, storage_class: str, size: int, *, version: int | None = None, exact: bool = True
     ) -> None:
-        """Count a claim as promised on a node, until offers include it. One that is known stays as it is."""
+        """Reserve a claim on a node, until offers include it. Idempotent."""
         if uid in self._reservations:
             return
         reservation = Reservation(uid, node, storage_class, size, version, exact)
@@ -255,15 +265,17 @@ class PublishedStorage:
         self._settle(reservation)
 
     def confirm(self, uid: str, version: int) -> None:
-        """The patch that sends the claim returned this resourceVersion."""
+        """Record the resourceVersion that the patch of the claim returned."""
         self._change(uid, version=version)
 
     def bound(self, uid: str) -> None:
-        """The claim has its volume."""
+        """Record that the claim has its volume."""
         self._change(uid, bound=True)
 
     def supersede(self, uid: str, node: str, size: int) -> None:
-        """The volume of this claim is made there for another claim, which is reserved by itself. May be repeated."""
+        """Replace the reservation of a populated claim. Idempotent.
+
+        The volume is created for another claim, which has its own reservation."""
         reservation = self._reservations.get(uid)
         if reservation is not None and reservation.node == node and reservation.size <= size:
             self._change(uid, bound=True)
@@ -284,15 +296,16 @@ class PublishedStorage:
             self._tell(before)
 
     def version_of(self, uid: str) -> int | None:
-        """The resourceVersion with which the claim was sent; None if it was not, or the answer is still out."""
+        """Return the resourceVersion that set the claim's node.
+
+        None without a node, or while the write is under way."""
         found = self._reservations.get(uid)
         return found.version if found is not None else None
 
     def drop(self, uid: str, *, tells: bool = True) -> None:
-        """The claim is gone, was taken back, or was never sent. An unknown one is ignored.
+        """Remove a reservation. An unknown one is ignored.
 
-        tells: whether whoever waits for room is to hear of it.
-        """
+        tells: whether to wake pods that wait for capacity."""
         reservation = self._reservations.pop(uid, None)
         if reservation is None or uid not in self._waiting.get(reservation.node, {}):
             return
@@ -302,7 +315,7 @@ class PublishedStorage:
         self._tell(before)
 
     def outstanding(self) -> int:
-        """How many reservations some offer does not include yet."""
+        """Return how many reservations some offer does not include yet."""
         return sum(len(waiting) for waiting in self._waiting.values())
 
     def _rooms(self, reservation: Reservation) -> list[tuple[PublishedCapacity, int]]:
@@ -314,7 +327,9 @@ class PublishedStorage:
                 self._on_room(offer)
 
     def _drawn_on(self, reservation: Reservation) -> Iterator[PublishedCapacity]:
-        """Offers whose room the reservation uses: those of its class, and those that share a pool with them."""
+        """Return the offers that a reservation reduces.
+
+        Those of its class, and those that share a pool with them."""
         offers = self.on(reservation.node)
         own = offers.get(reservation.storage_class, ())
         yield from own
@@ -337,10 +352,9 @@ class PublishedStorage:
                     self._settle(reservation)
 
     def _settle(self, reservation: Reservation) -> None:
-        """Stop looking after a reservation that all its offers include.
+        """Stop tracking a reservation that all its offers include.
 
-        It stays known until the claim is gone, so that a later change of the claim is not taken for a new promise.
-        """
+        It stays known until the claim is gone, so that a later event of the claim is no new reservation."""
         offers = list(self._drawn_on(reservation))
         if all(reservation.is_counted_by(o) for o in offers) if offers else reservation.bound:
             self._unwait(reservation)
@@ -354,14 +368,15 @@ class PublishedStorage:
 
 
 def _of_node(offers: Sequence[PublishedCapacity]) -> tuple[PublishedCapacity, ...]:
-    """What counts on one node, of the offers of a class that it reaches: its share of a tier only where it has no
-    other."""
+    """Return the offers of a class that count on one node.
+
+    The share of a tier counts only without any other."""
     others = tuple(offer for offer in offers if not offer.tier)
     return others or tuple(replace(offer) for offer in offers)
 
 
 def _read(offer: PublishedCapacity, obj: CSIStorageCapacity) -> None:
-    """Take over a capacity object's numbers. Without any number there is no room."""
+    """Read a capacity object's numbers. Without any number the capacity is 0."""
     offer.pool, offer.tier = obj.metadata.labels.get(names.POOL_LABEL, ""), names.TIER in obj.metadata.labels
     offer.counted = obj.counted
     offer.reason = obj.metadata.annotations.get(names.REASON, "")

@@ -1,4 +1,4 @@
-"""The caches of storage objects that the scheduler reads."""
+"""Caches of storage objects that the scheduler reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tonnage.kube.cache import Cache
 
 @dataclass(frozen=True, slots=True)
 class StorageObjects:
-    """The caches that say what claims, volumes, classes and drivers there are."""
+    """Caches of claims, PVs, classes and drivers."""
 
     claims: Cache[PersistentVolumeClaim]
     volumes: Cache[PersistentVolume]

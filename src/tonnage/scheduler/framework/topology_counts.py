@@ -1,8 +1,7 @@
-"""How many pods of a kind there are in each place: counted when a pod comes or goes, not when somebody asks.
+"""Counts matching pods per topology domain, updated incrementally.
 
-A place is a value of a node label. The first question about a group of pods costs a look at the kinds of pods there
-are; from then on it is a number that is kept. Sans-I/O.
-"""
+A domain is a value of a node label. The first query for a group of pods iterates over all kinds of pods; from then on
+the count is updated with each pod."""
 
 from __future__ import annotations
 
@@ -13,25 +12,27 @@ from tonnage.scheduler.framework.pod_terms import Kin, Term, TermGroup
 
 _QUESTIONS = 2048
 Domain = Callable[[int], str | None]
-"""The place that a node (by slot) is in, None for none."""
+"""Returns the topology domain of a node, by node index, None for none."""
 
 
 class TopologyCount:
-    """Pods by node and by place. spread: the fewest in any place are known too, places without pods included."""
+    """Pods by node and by domain.
+
+    spread: whether the minimum over domains is tracked too, including domains without pods."""
 
     def __init__(self, domain: Domain, *, spread: bool = False) -> None:
         self._domain_of, self._spread = domain, spread
         self.total: dict[str, int] = {}
-        """Place -> pods; 0 for places without, if those are known."""
+        """Domain -> pods; 0 for empty domains, if those are known."""
         self.on: dict[int, int] = {}
-        """Slot -> pods."""
+        """Node index -> pods."""
         self._domain: dict[int, str] = {}
         self._nodes: dict[str, int] = {}
         self._levels: dict[int, int] = {}
         self._least = 0
 
     def add(self, slot: int, change: int) -> None:
-        """So many more (or fewer) on a node."""
+        """Add a number of pods (or subtract) on a node."""
         left = self.on.get(slot, 0) + change
         if left:
             self.on[slot] = left
@@ -44,7 +45,7 @@ class TopologyCount:
             self._change(place, change)
 
     def look(self, slot: int) -> None:
-        """The node is new, has changed or is gone."""
+        """Update a node that is new, has changed or is gone."""
         before, after = self._domain.get(slot), self._domain_of(slot)
         if before == after or (before is None and not self._spread and slot not in self.on):
             return
@@ -59,7 +60,7 @@ class TopologyCount:
             self._enter(slot, after)
 
     def least(self) -> int:
-        """The fewest pods in any place; 0 without places."""
+        """Return the minimum of pods in any domain; 0 without domains."""
         return self._least
 
     def _enter(self, slot: int, place: str) -> None:
@@ -100,8 +101,10 @@ class TopologyCount:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Pods that are in all of the groups, by the places that `key` names. eligible: the pods' kin whose own nodes are
-    counted (topology spread), None for all nodes. alive: without those that are being deleted."""
+    """Query: pods that match all groups, by domains of `key`.
+
+    eligible: the kin whose eligible nodes are counted (topology spread), None for all nodes. alive: without pods that
+    are being deleted."""
 
     groups: tuple[TermGroup, ...]
     key: str
@@ -109,13 +112,14 @@ class Question:
     alive: bool = False
 
     def counts(self, kin: Kin, *, alive: bool) -> bool:
-        """Whether such pods are meant."""
+        """Return whether such pods match."""
         return (alive or not self.alive) and all(group.has(kin) for group in self.groups)
 
 
 class Census:
-    """All pods on nodes. domain(key): a function from a node to its value of that label, None for nodes that are not
-    there."""
+    """Topology pair counts of all pods on nodes.
+
+    domain(key): returns a function from node index to label value, None for nodes that do not exist."""
 
     def __init__(self, domain: Callable[[str], Domain]) -> None:
         self._domain = domain
@@ -124,14 +128,14 @@ class Census:
         self._questions: dict[Question, TopologyCount] = {}
         self._counted: dict[tuple[Kin, bool], list[TopologyCount]] = {}
         self.foes: dict[Term, TopologyCount] = {}
-        """Required anti-affinity of pods that are there: how many have it where."""
+        """Required anti-affinity terms of pods on nodes: how many, by domain."""
         self.pulls: dict[Term, TopologyCount] = {}
-        """Wishes and required affinity of pods that are there: what they weigh where."""
+        """Preferred terms and required affinity of pods on nodes: weight, by domain."""
         self.generation = 0
-        """Changes when a term was added or nobody has one any more."""
+        """Incremented when a term is new, or no pod has it any more."""
 
     def place(self, uid: str, slot: int, kin: Kin, *, alive: bool = True) -> bool:
-        """Count a pod on a node, or elsewhere than before; whether that changed anything."""
+        """Count a pod on a node, or move it; return whether anything changed."""
         entry = (slot, kin, alive)
         old = self._where.get(uid)
         if old == entry:
@@ -143,7 +147,7 @@ class Census:
         return True
 
     def lift(self, uid: str) -> Kin | None:
-        """Stop counting a pod; what it was, None for an unknown one."""
+        """Stop counting a pod; return its terms, None for an unknown one."""
         entry = self._where.pop(uid, None)
         if entry is None:
             return None
@@ -151,7 +155,7 @@ class Census:
         return entry[1]
 
     def look(self, slot: int) -> None:
-        """A node is new, has changed or is gone."""
+        """Update a node that is new, has changed or is gone."""
         for counts in (self._questions, self.foes, self.pulls):
             for count in counts.values():
                 count.look(slot)
@@ -159,7 +163,9 @@ class Census:
     def ask(
         self, question: Question, domain: Domain | None = None, nodes: Sequence[int] | None = None
     ) -> TopologyCount:
-        """The count that answers a question. domain, nodes: of a spread: the nodes that count, and their places."""
+        """Return the count for a query.
+
+        domain, nodes: for a spread: the eligible nodes, and their domains."""
         found = self._questions.get(question)
         if found is not None:
             return found
@@ -213,7 +219,9 @@ class Census:
 
 
 def _held(kin: Kin) -> Iterator[tuple[Term, int]]:
-    """What a pod that is there wants of those that come; what it required counts as the least wish."""
+    """Return the terms by which a pod on a node attracts others.
+
+    A required term counts as a preferred one of minimum weight."""
     yield from kin.wishes
     for term in kin.affinity:
         yield term, 1

@@ -1,8 +1,7 @@
-"""Things that some nodes reach, found by a node's labels without looking at all of them.
+"""Index of objects by node labels: finds what a node reaches.
 
-Nearly every published capacity and every local volume names one label with one value; those lie in a bucket of that
-label, and a node looks into the buckets of its own labels. What names no such label is looked at for every node.
-"""
+Nearly every capacity object and local PV selects one value of one label and is in that label's bucket. A node reads the
+buckets of its own labels. Objects that select otherwise are tested for every node."""
 
 from __future__ import annotations
 
@@ -25,7 +24,9 @@ def _everywhere(labels: Labels, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Which nodes reach something: `matches` decides; labels, if any, are the buckets it lies in."""
+    """Nodes that reach an object.
+
+    `matches` decides. labels: its buckets, if any."""
 
     matches: NodeMatcher
     buckets: tuple[tuple[str, str], ...] = ()
@@ -35,7 +36,9 @@ EVERYWHERE = Reach(_everywhere)
 
 
 def reach_of_labels(selector: LabelSelector) -> Reach:
-    """Reach of a capacity object's nodeTopology; an empty one is every node. Raises Invalid."""
+    """Return the reach of an object's nodeTopology; empty: every node.
+
+    Raises: Invalid."""
     compiled = from_label_selector(selector)
     pair = next(iter(selector.match_labels.items()), None)
     buckets = (pair,) if pair is not None else _buckets(selector.match_expressions)
@@ -43,7 +46,7 @@ def reach_of_labels(selector: LabelSelector) -> Reach:
 
 
 def reach_of_nodes(selector: NodeSelector | None) -> Reach:
-    """Reach of a volume's node affinity; None is every node. Raises Invalid."""
+    """Return the reach of a PV's node affinity; None: every node. Raises Invalid."""
     if selector is None:
         return EVERYWHERE
     buckets: list[tuple[str, str]] = []
@@ -61,7 +64,7 @@ def _buckets(expressions: list[SelectorRequirement]) -> tuple[tuple[str, str], .
 
 
 class ByTopology(Generic[T]):
-    """Things with their reach, kept in the order of a sort key."""
+    """Objects with their reach, in the order of a sort key."""
 
     def __init__(self, order: Callable[[T], tuple[int, str]]) -> None:
         self._order = order
@@ -69,12 +72,12 @@ class ByTopology(Generic[T]):
         self._others: list[T] = []
 
     def add(self, thing: T, reach: Reach) -> None:
-        """Take in a thing."""
+        """Add an object."""
         for bucket in self._lists(reach):
             insort(bucket, thing, key=self._order)
 
     def remove(self, thing: T, reach: Reach) -> None:
-        """Take out a thing that was added with the same reach."""
+        """Remove an object that was added with the same reach."""
         for bucket in self._lists(reach):
             bucket.remove(thing)
         for key, value in reach.buckets:
@@ -90,7 +93,9 @@ class ByTopology(Generic[T]):
             yield self._buckets.setdefault(key, {}).setdefault(value, [])
 
     def near(self, labels: Labels) -> Iterator[list[T]]:
-        """Ordered lists that hold everything a node with these labels may reach (and perhaps more, or twice)."""
+        """Iterate over ordered lists with all objects that the labels may reach.
+
+        They may contain more, or duplicates."""
         for key, values in self._buckets.items():
             if (value := labels.get(key)) is not None and (bucket := values.get(value)):
                 yield bucket

@@ -1,4 +1,3 @@
-"""Filter and Score plugins, by the names of kube-scheduler's where they do the same.
+"""Filter and Score plugins, named as kube-scheduler's.
 
-Called by the scheduling cycle. Pure functions over the framework's data.
-"""
+The scheduling cycle calls them. Pure functions over the framework's data."""

@@ -1,10 +1,9 @@
-"""CSI inline volumes: what a pod asks of the pools of its node, and whether they are to be had there.
+"""Filter of CSI inline volumes: whether a node's pools have the capacity.
 
-Kubernetes' scheduler does not look at them: no claim tells of them. The agents' capacity objects say what pools have
-(names.INLINE_ROOM where some is kept for inline volumes, else the capacity); what pods take that are on their way to a
-node is subtracted until they have started, for by then the object counts it. Where nothing is published for a driver,
-or only that there is plenty (a tier), a volume is taken to fit: its publish call decides.
-"""
+kube-scheduler ignores them, since no claim represents them. The agents' capacity objects have the pools' bytes
+(names.INLINE_ROOM for inline capacity, else the capacity). Bytes of pods that are assigned to a node and have not
+started are subtracted; after the start, the object includes them. If nothing is published for a driver, or only a tier,
+a volume is assumed to fit: NodePublishVolume decides."""
 
 from __future__ import annotations
 
@@ -21,7 +20,9 @@ NO_INLINE = "node(s) did not have enough free storage for inline volumes"
 
 @dataclass(frozen=True, slots=True)
 class InlineShortfall:
-    """A pool with too little room. asked: bytes by the pod. free: bytes that it could have."""
+    """A pool with insufficient storage.
+
+    asked: bytes that the pod requests. free: bytes that it could have."""
 
     pool: str
     asked: int
@@ -31,10 +32,10 @@ class InlineShortfall:
 def shortages(
     offers: Offers, uses: Sequence[InlineUse], claims: Sequence[tuple[str, int]], on_the_way: Mapping[Place, int]
 ) -> list[InlineShortfall]:
-    """The pools of a node that lack room for a pod's inline volumes; none where they fit, or nothing is known.
+    """Return a node's pools that lack capacity for a pod's inline volumes.
 
-    claims: (class, bytes) that the pod needs beside them. on_the_way: bytes of pods that have yet to start there.
-    """
+    None if they fit, or nothing is known. claims: (class, bytes) that the pod needs in addition. on_the_way: bytes of
+    pods that have not started there."""
     found = []
     for driver in dict.fromkeys(use.driver for use in uses):
         rooms = _rooms(offers, driver)
@@ -44,7 +45,7 @@ def shortages(
         taken = _by_pool(rooms, ((pool, size) for (name, pool), size in on_the_way.items() if name == driver))
         for pool, size in asked.items():
             if pool not in rooms:
-                continue  # its publish call tells which there are
+                continue  # NodePublishVolume reports unknown pools
             size += sum(size for storage_class, size in claims if _draws_on(offers.get(storage_class, ()), pool))
             free = rooms[pool].inline_left - taken.get(pool, 0)
             if size > free:
@@ -53,7 +54,9 @@ def shortages(
 
 
 def _rooms(offers: Offers, driver: str) -> dict[str, PublishedCapacity]:
-    """The best offer of each of the driver's pools, the default one first. Empty where that cannot be told."""
+    """Return the best offer of each of the driver's pools, the default first.
+
+    Empty where that is not known."""
     found: dict[str, PublishedCapacity] = {}
     for offer in (offer for of_class in offers.values() for offer in of_class if offer.driver == driver):
         if offer.tier:
@@ -64,7 +67,7 @@ def _rooms(offers: Offers, driver: str) -> dict[str, PublishedCapacity]:
 
 
 def _by_pool(rooms: Mapping[str, PublishedCapacity], asked: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Bytes by the pool that they are taken of."""
+    """Return bytes by the pool that provides them."""
     roomiest = max(rooms, key=lambda pool: rooms[pool].inline_left)
     first = next(iter(rooms))
     default = first if len(rooms) == 1 or rooms[first].is_default else roomiest
@@ -76,5 +79,5 @@ def _by_pool(rooms: Mapping[str, PublishedCapacity], asked: Iterable[tuple[str, 
 
 
 def _draws_on(offers: Sequence[PublishedCapacity], pool: str) -> bool:
-    """Whether a class has its volumes in that pool and in no other."""
+    """Return whether a class has its volumes in that pool and in no other."""
     return {offer.pool for offer in offers} == {pool}

@@ -1,8 +1,7 @@
-"""Pods that want to be near one another, apart, or spread evenly: what keeps a pod from a node, what draws it there.
+"""Inter-pod affinity and topology spread: filters and scores.
 
-Source: k/k pkg/scheduler/framework/plugins interpodaffinity and podtopologyspread, with their texts. Asked before
-volumes, as it costs less. Clusters' default spread constraints are not known here. Sans-I/O.
-"""
+Source: k/k pkg/scheduler/framework/plugins interpodaffinity and podtopologyspread, with their texts. They run before
+the volume filter, since they cost less. Default spread constraints of a cluster are not known here. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _REMEMBERED = 4096
 
 
 class Neighbours:
-    """What pods on nodes mean for those that come."""
+    """Inter-pod affinity and topology spread."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -39,11 +38,13 @@ class Neighbours:
     # Before looking at nodes
 
     def shape(self, kin: Kin) -> bytes | None:
-        """Equal for pods that nodes answer alike in this; None for those that no other pod matters to."""
+        """Return a key that is equal for pods with the same results.
+
+        None for pods that other pods do not affect."""
         return kin.text if kin.asks or self._held(kin)[0] else None
 
     def checks(self, ask: Ask) -> list[Check]:
-        """What keeps this pod from nodes, in the order of Kubernetes."""
+        """Return the pod's filters, in Kubernetes' order."""
         kin = ask.kin
         found: list[Check] = []
         if kin.hard:
@@ -57,7 +58,7 @@ class Neighbours:
         return found
 
     def candidates(self, ask: Ask) -> list[int] | None:
-        """The only nodes that can do, where that is known and they are few places; None: look at all."""
+        """Return the only possible nodes if they are few domains; None: all nodes."""
         best: list[int] | None = None
         for term in ask.kin.affinity:
             places = [place for place, pods in self._friends(ask.kin, term.key).total.items() if pods > 0]
@@ -72,7 +73,7 @@ class Neighbours:
         return best
 
     def concerns(self, waiting: Kin, other: Kin) -> bool:
-        """Whether it may matter to a pod that waits that another came or went."""
+        """Return whether a pod that came or went may affect a waiting pod."""
         spreads = any(spread.term.group.has(other) for spread in waiting.hard)
         return (
             spreads
@@ -130,7 +131,9 @@ class Neighbours:
     # Scores
 
     def scores(self, ask: Ask, slots: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-        """0 to 100 for each slot, and the weight of it; nothing where nothing draws the pod anywhere."""
+        """Yield scores of 0 to 100 for each node, with their weight.
+
+        None if no term attracts the pod."""
         if ask.kin.soft:
             yield self._evenness(ask, slots), SPREAD_WEIGHT
         pulls = [(key, count.total, 1) for key, count in self._held(ask.kin)[1]]
@@ -147,7 +150,9 @@ class Neighbours:
         return [100 * (one - least) // (most - least) if most > least else 0 for one in found]
 
     def _evenness(self, ask: Ask, slots: Sequence[int]) -> list[int]:
-        """More where fewer are; a place counts the more, the more places there are."""
+        """Return scores that are higher where fewer pods are.
+
+        The more domains, the more a domain counts."""
         labels, soft = self._columns.labels, ask.kin.soft
         counted = [slot for slot in slots if all(spread.term.key in labels[slot] for spread in soft)]
         sums = dict.fromkeys(counted, 0.0)
@@ -172,11 +177,13 @@ class Neighbours:
         return self.census.ask(Question((group,), key))
 
     def _friends(self, kin: Kin, key: str) -> TopologyCount:
-        """Pods that are all that the pod's required affinity asks for."""
+        """Return the count of pods that match all required affinity terms."""
         return self.census.ask(Question(tuple(term.group for term in kin.affinity), key))
 
     def _evenly(self, ask: Ask, spread: Spread, among: Sequence[Spread]) -> TopologyCount:
-        """Pods of a constraint on the nodes that count: those with all its labels, and where the pod may go."""
+        """Return a constraint's count on eligible nodes.
+
+        Those with all its labels, which the pod's node affinity allows."""
         keys = tuple(sorted({one.term.key for one in among}))
         honors_affinity, honors_taints = spread.honors_affinity and bool(ask.required), spread.honors_taints
         who = ask.shape[1] if honors_affinity or honors_taints else b""
@@ -196,7 +203,7 @@ class Neighbours:
         return self.census.ask(question, domain, columns.live)
 
     def _held(self, kin: Kin) -> tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]:
-        """What pods that are there forbid such pods, and what they wish of them."""
+        """Return anti-affinity terms of pods on nodes that match, and their preferred ones."""
         if self._generation != self.census.generation or len(self._met) > _REMEMBERED:
             self._met.clear()
             self._generation = self.census.generation
@@ -211,6 +218,6 @@ class Neighbours:
 
 
 def _most(spread: Spread, count: TopologyCount) -> int:
-    """How many pods of a constraint a place may have, for one more to come."""
+    """Return the maximum of pods in a domain for which one more may come."""
     least = count.least() if len(count.total) >= spread.min_domains else 0
     return spread.max_skew + least - spread.own

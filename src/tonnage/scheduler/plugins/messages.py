@@ -1,8 +1,7 @@
-"""What Kubernetes' sentences leave out: that a driver can never serve the class, or is not there, or the class is not.
+"""Additional messages about storage: invalid classes and missing drivers.
 
-Said after Kubernetes' sentence, in which nodes with such a fault are not counted among those without free storage.
-Publishers write a class's fault in the annotation `tonnage.dev/reason` of their capacity objects.
-"""
+They follow Kubernetes' sentence; nodes with such an error are not in its count of nodes without enough free storage.
+Publishers write a class's error into the annotation `tonnage.dev/reason` of their capacity objects."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, Publ
 from tonnage.scheduler.plugins.volume_binding import PodVolumes
 
 MOST = 3
-"""Reasons that are told of one pod."""
+"""Maximum number of reasons for one pod."""
 
 
 def storage_hint(
     volumes: PodVolumes, refused: Sequence[str], published: PublishedStorage, is_registered: Callable[[str], bool]
 ) -> str:
-    """A sentence (with a space before it) on why these nodes, refused for storage, have none, or ""."""
+    """Return a sentence, after a space, why nodes lack storage, or ""."""
     found: dict[str, None] = {}
     for unbound in volumes.unbound:
         name, provisioner = unbound.storage_class.metadata.name, unbound.storage_class.provisioner
@@ -35,7 +34,7 @@ def storage_hint(
 
 
 class FaultyNodes:
-    """Which nodes cannot make volumes of a pod's classes, however much storage is free there."""
+    """Nodes that cannot create volumes of a pod's classes, whatever their capacity."""
 
     def __init__(self, volumes: PodVolumes, published: PublishedStorage, is_registered: Callable[[str], bool]) -> None:
         classes = {u.storage_class.key: u.storage_class.provisioner for u in volumes.unbound if u.measured}
@@ -44,10 +43,12 @@ class FaultyNodes:
         self._suspect = [name for name in classes if published.has_reasons(name)]
         self._is_absent = any(not is_registered(provisioner) for provisioner in silent)
         self.is_unpublished = any(map(is_registered, silent))
-        """Whether a driver is there, and has published nothing for its class yet."""
+        """Whether a driver exists and has published nothing for its class yet."""
 
     def on(self, node: str) -> bool:
-        """Whether the node is one of them, or has published nothing yet for a class that is faulty on all that have."""
+        """Return whether the node has such an error.
+
+        Also if it has published nothing yet for a class that is invalid on all others."""
         if not self._suspect:
             return self._is_absent
         offers = self._published.on(node)
@@ -64,31 +65,31 @@ def _reasons(published: PublishedStorage, nodes: Iterable[str], storage_class: s
 
 
 def _counted(name: str, reasons: Iterable[str], nodes: int) -> Iterable[str]:
-    """The reasons; where nodes differ, on how many each holds."""
+    """Yield the reasons; where nodes differ, with the number of nodes."""
     for reason, count in Counter(reasons).items():
         where = "" if count >= nodes else f" (on {count} of these nodes)"
         yield of_class(name, reason.removesuffix(".") + where if where else reason)
 
 
 def class_hint(published: PublishedStorage, storage_class: str, nodes: Iterable[str]) -> str:
-    """The same for a claim that binds at once, and so is no scheduler's to place."""
+    """Return the sentence for a claim with immediate binding."""
     if not published.has_reasons(storage_class):
         return ""
     return sentence(dict.fromkeys(of_class(storage_class, r) for r in _reasons(published, nodes, storage_class)))
 
 
 def of_class(name: str, reason: str) -> str:
-    """A reason and the class that it is about."""
+    """Return a reason with its class."""
     return f'StorageClass "{name}": {reason}'
 
 
 def not_there(provisioner: str) -> str:
-    """That no node has a driver of that name."""
+    """Return the message that no node has a driver of that name."""
     return f'no node has a CSI driver "{provisioner}"; start it, or correct the provisioner of the class'
 
 
 def sentence(reasons: Iterable[str]) -> str:
-    """The first few reasons, "" without any."""
+    """Join the first few reasons, "" without any."""
     told = [reason.removesuffix(".") if not reason.endswith("...") else reason for reason in reasons]
     if not told:
         return ""

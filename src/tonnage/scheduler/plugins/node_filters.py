@@ -1,8 +1,7 @@
-"""What keeps a pod from a node, volumes apart: each filter says for a slot why not, or an empty tuple.
+"""Node filters, without volumes: each returns why a node rejects the pod.
 
-Only the filters that a pod needs are made (the PreFilter Skip of Kubernetes), in the order in which Kubernetes runs
-them; the first that answers decides. Texts: k/k pkg/scheduler/framework/plugins.
-"""
+An empty tuple: it does not. Only filters that a pod needs are created (Kubernetes' PreFilter Skip), in Kubernetes'
+order; the first that rejects decides. Texts: k/k pkg/scheduler/framework/plugins."""
 
 from __future__ import annotations
 
@@ -25,15 +24,17 @@ MAX_VOLUMES = "node(s) exceed max volume count"
 
 Reasons = tuple[str, ...]
 Check = Callable[[int], Reasons]
-"""Why a pod cannot go to a node, by slot."""
+"""Returns why a node rejects the pod, by node index."""
 Sieve = Callable[[Sequence[int]], Sequence[int]]
-"""Those of some slots that a pod can go to."""
+"""Returns those of some nodes that the pod fits, by node index."""
 _FITS: Reasons = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFilter:
-    """One filter. sieve: says the same of many nodes at once as check says of each, and quicker."""
+    """One filter.
+
+    sieve: check for many nodes at once, faster."""
 
     cause: RejectionCause
     check: Check
@@ -41,17 +42,17 @@ class NodeFilter:
 
     @classmethod
     def one_by_one(cls, cause: RejectionCause, check: Check) -> NodeFilter:
-        """A filter that has no quicker way."""
+        """Return a filter without a fast form."""
         return cls(cause, check, lambda slots: [slot for slot in slots if not check(slot)])
 
     @classmethod
     def of_few(cls, cause: RejectionCause, check: Check, concerned: Sequence[object]) -> NodeFilter:
-        """A filter that passes every node of which the column says nothing."""
+        """Return a filter that passes every node with an empty column."""
         return cls(cause, check, lambda slots: [slot for slot in slots if not concerned[slot] or not check(slot)])
 
 
 def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> list[NodeFilter]:
-    """The filters that this pod needs."""
+    """Return the filters that this pod needs."""
     found = [NodeFilter.of_few(RejectionCause.NODE, _guard(ask, columns), columns.guarded)]
     if ask.required:
         found.append(NodeFilter.one_by_one(RejectionCause.NODE, _affinity(ask, columns)))
@@ -64,7 +65,7 @@ def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> li
 
 
 def _guard(ask: Ask, columns: Columns) -> Check:
-    """Cordon and taints: most nodes have neither."""
+    """Check cordon and taints; most nodes have neither."""
     guarded, unschedulable, taints, tolerations = (
         columns.guarded,
         columns.unschedulable,
@@ -86,12 +87,12 @@ def _guard(ask: Ask, columns: Columns) -> Check:
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Iterator[Taint]:
-    """The taints that keep a pod with these tolerations away."""
+    """Return the taints that these tolerations do not tolerate."""
     return (taint for taint in taints if not tolerates(tolerations, taint))
 
 
 def taint_reason(taint: Taint) -> str:
-    """What a pod is told of a taint, as Kubernetes says it."""
+    """Return Kubernetes' message about a taint."""
     return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
 
 
@@ -112,12 +113,14 @@ def _ports(ask: Ask, columns: Columns) -> Check:
 
 
 def taken_ports(ask: Ask, columns: Columns, slot: int) -> Iterator[Port]:
-    """Host ports that the pod asks for and others have."""
+    """Return host ports that the pod requests and others have."""
     return (a for a in ask.demand.ports if any(_conflicts(a, b) for b in columns.ports[slot]))
 
 
 def _conflicts(a: Port, b: Port) -> bool:
-    """Same protocol and port, on the same address; no address is every address."""
+    """Return whether host ports conflict.
+
+    Same protocol and port on the same address; no address is every address."""
     if a[0] != b[0] or a[2] != b[2]:
         return False
     anywhere = ("", "0.0.0.0")
@@ -142,19 +145,19 @@ def _resources(ask: Ask, columns: Columns) -> NodeFilter:
 
 
 def lacking(ask: Ask, columns: Columns, slot: int) -> Reasons:
-    """All resources that a node lacks for a pod, as Kubernetes names them."""
+    """Return all insufficient resources, named as Kubernetes does."""
     return tuple(resource_reason(resource) for resource, _ in short_of(ask, columns, slot))
 
 
 def short_of(ask: Ask, columns: Columns, slot: int) -> Iterator[tuple[str, int]]:
-    """Resources of which a node has less free than a pod requests, and how much it requests."""
+    """Return insufficient resources of a node, with the requested amounts."""
     return (
         (resource, amount) for resource, amount in ask.demand.requests if columns.free_of(resource)[slot] < amount
     )  # fmt: skip
 
 
 def resource_reason(resource: str) -> str:
-    """What a pod is told of a resource that is lacking, as Kubernetes says it."""
+    """Return Kubernetes' message about an insufficient resource."""
     return TOO_MANY_PODS if resource == PODS else f"Insufficient {resource}"
 
 

@@ -1,8 +1,7 @@
-"""Room for all claims of a pod at once on one node, where a class may have several rooms. Computes only.
+"""Fit of all claims of a pod on a node; a class may have several pools.
 
-Each claim takes the room that has most left: that is quick, and right where each class has one room. Where it fails
-although there is a choice, all choices are tried; of a pod with many claims only so many.
-"""
+Pure. Each claim goes to the pool with most free bytes: fast, and exact where each class has one pool. Where that fails
+although there is a choice, all choices are tried, up to a limit for pods with many claims."""
 
 from __future__ import annotations
 
@@ -14,14 +13,13 @@ Offers = Mapping[str, tuple[PublishedCapacity, ...]]
 Needs = Sequence[tuple[str, int]]
 MOST_CLAIMS = 8
 MOST_STEPS = 2000
-"""Choices that are tried for one pod on one node: less than a millisecond."""
+"""Maximum choices for one pod on one node: less than a millisecond."""
 
 
 def allot(offers: Offers, wanted: Needs) -> list[tuple[int, int]] | None:
-    """Find room for claims, as (class, bytes), largest first, in a node's offers: all at once or None.
+    """Find capacity for all claims in a node's offers, or return None.
 
-    Of each room that is used: bytes taken, and bytes that were left there before.
-    """
+    wanted: (class, bytes), largest first. Returns for each used pool its bytes used, and its free bytes before."""
     chosen = _choose(offers, wanted)
     if chosen is None:
         return None
@@ -34,12 +32,14 @@ def allot(offers: Offers, wanted: Needs) -> list[tuple[int, int]] | None:
 
 
 def fit_together(offers: Offers, wanted: Needs) -> bool:
-    """Whether claims, as (class, bytes), largest first, all find room in a node's offers at once."""
+    """Return whether all claims fit a node's offers.
+
+    wanted: (class, bytes), largest first."""
     return _choose(offers, wanted) is not None
 
 
 def _choose(offers: Offers, wanted: Needs) -> list[PublishedCapacity] | None:
-    """An offer for each claim."""
+    """Return an offer for each claim, or None."""
     chosen = _greedy(offers, wanted)
     return _Search(offers, wanted).run() if chosen is None else chosen
 
@@ -62,7 +62,7 @@ def _greedy(offers: Offers, wanted: Needs) -> list[PublishedCapacity] | None:
 
 
 class _Search:
-    """Tries the choices one after the other, and gives up after so many."""
+    """Tries the choices in order, up to a limit."""
 
     def __init__(self, offers: Offers, wanted: Needs) -> None:
         self._wanted = wanted
@@ -72,19 +72,19 @@ class _Search:
         self._steps = 0
 
     def run(self) -> list[PublishedCapacity] | None:
-        """An offer for each claim, or None."""
+        """Return an offer for each claim, or None."""
         is_choice = any(len(choice) > 1 for choice in self._choices)
         if not is_choice or len(self._wanted) > MOST_CLAIMS or not self._go_on():
             return None
         return [choice[n] for choice, n in zip(self._choices, self._chosen, strict=True)]
 
     def _go_on(self) -> bool:
-        """Whether the claims that are left find room beside those that have it."""
+        """Return whether the remaining claims fit besides the chosen ones."""
         at = len(self._chosen)
         if at == len(self._wanted):
             return True
         size = self._wanted[at][1]
-        # Of equal claims the second need not try what the first has tried before.
+        # Of equal claims, the second need not try what the first has tried.
         first = self._chosen[-1] if at and self._wanted[at - 1] == self._wanted[at] else 0
         for n, offer in enumerate(self._choices[at][first:], first):
             if size > offer.largest or size > offer.left - self._taken.get(offer.room, 0):

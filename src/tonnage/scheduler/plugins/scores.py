@@ -1,12 +1,11 @@
-"""Which of the nodes that fit is the best: the one with most left, wishes first.
+"""Scores: picks the best of the nodes that fit.
 
-Source: k/k noderesources (LeastAllocated), nodeaffinity, tainttoleration with their default weights. Where they see no
-difference, the node whose existing volumes are least larger than asked wins, so that no small claim takes a large disk;
-then the one with the most published storage left for the pod's classes, so that volumes spread.
+Source: k/k noderesources (LeastAllocated), nodeaffinity, tainttoleration with their default weights; preferences come
+first. Among equals, the node wins whose existing PVs exceed the request least, so that a small claim does not use a
+large disk; then the node with most published capacity, so that volumes spread.
 
-Where storage is to decide (strategies.py), its score stands in the place of LeastAllocated for pods that take some, and
-that decides between equals. Wishes weigh as much against it as against LeastAllocated.
-"""
+If a storage strategy is set, its score replaces LeastAllocated for pods with storage, and LeastAllocated decides
+between equals. Preferences have the same weight against either."""
 
 from __future__ import annotations
 
@@ -30,9 +29,11 @@ def best(
     storage_score: StorageScore | None = None,
     neighbours: Iterable[tuple[Sequence[int], int]] = (),
 ) -> int:
-    """The slot to take; of equals by score the one with the highest storage, of equals by that too the first. slots is
-    not empty. storage_score: 0 to 100, decides before cpu and memory; None, or answering so: they alone decide.
-    neighbours: more scores of 0 to 100, with their weights."""
+    """Return the index of the best node.
+
+    Among equals by score, the highest storage decides, then the first. slots is not empty. storage_score: 0 to 100,
+    decides before cpu and memory; None, or returning None: only they decide. neighbours: more scores of 0 to 100, with
+    their weights."""
     if len(slots) == 1:
         return slots[0]
     by_storage = _by_storage(slots, storage_score)
@@ -56,13 +57,13 @@ def _leaders(slots: Sequence[int], scores: Sequence[float]) -> list[int]:
 
 
 def _by_storage(slots: Sequence[int], score: StorageScore | None) -> list[float]:
-    """Scores of storage, [] where there is nothing to compare."""
+    """Return storage scores, [] if there is nothing to compare."""
     found = [score(slot) for slot in slots] if score is not None else []
     return [one for one in found if one is not None] if None not in found else []
 
 
 def least_allocated(slots: Sequence[int], ask: Ask, columns: Columns) -> list[float]:
-    """0 to 100 for each slot: what part of cpu and memory would be left."""
+    """Return 0 to 100 for each node: the free part of cpu and memory."""
     all_cpu, all_memory = columns.allocatable[CPU], columns.allocatable[MEMORY]
     used_cpu, used_memory = columns.scored_cpu, columns.scored_memory
     cpu, memory = ask.demand.scored
@@ -81,7 +82,9 @@ def least_allocated(slots: Sequence[int], ask: Ask, columns: Columns) -> list[fl
 
 
 def compute_shares(ask: Ask, columns: Columns) -> Callable[[int], tuple[float, ...]]:
-    """A function that says what parts a pod takes of a node's free cpu and memory, of those that the node has."""
+    """Return a function: used parts of a node's free cpu and memory.
+
+    Of the resources that the node has."""
     has = (columns.allocatable[CPU], columns.allocatable[MEMORY])
     used = (columns.scored_cpu, columns.scored_memory)
 
@@ -96,7 +99,7 @@ def compute_shares(ask: Ask, columns: Columns) -> Callable[[int], tuple[float, .
 
 
 def _add(scores: list[float], more: list[int], weight: int) -> None:
-    """Add raw scores, scaled so that the largest counts 100."""
+    """Add raw scores, scaled to a maximum of 100."""
     top = max(more)
     if top > 0:
         for index, score in enumerate(more):
@@ -104,7 +107,7 @@ def _add(scores: list[float], more: list[int], weight: int) -> None:
 
 
 def _preferred(slots: Sequence[int], ask: Ask, columns: Columns) -> list[int]:
-    """Weights of the node affinity terms that hold."""
+    """Return the weights of node affinity terms that match."""
     labels, node_names = columns.labels, columns.names
     return [
         sum(weight for weight, matches in ask.preferred if matches(labels[slot], node_names[slot])) for slot in slots
@@ -112,7 +115,7 @@ def _preferred(slots: Sequence[int], ask: Ask, columns: Columns) -> list[int]:
 
 
 def _untainted(slots: Sequence[int], ask: Ask, columns: Columns) -> list[int]:
-    """More for nodes with fewer PreferNoSchedule taints that the pod does not tolerate."""
+    """Return scores: higher with fewer PreferNoSchedule taints not tolerated."""
     counts = [sum(not tolerates(ask.tolerations, t) for t in columns.soft_taints[slot]) for slot in slots]
     top = max(counts)
     return [top - count for count in counts]

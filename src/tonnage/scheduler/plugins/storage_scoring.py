@@ -1,10 +1,9 @@
-"""By what nodes are compared that a pod with volumes fits: how much of the published room its claims would take there.
+"""Storage capacity scoring of nodes that a pod with volumes fits.
 
-Source: k/k volumebinding/scorer.go and KEP-4049 (Storage Capacity Scoring): for each class, what is asked as a part of
-the capacity that the class has on the node, turned into a score by a shape; the mean over classes. Two differences:
-claims whose classes share a pool count together, as they take the same bytes, and what is promised but not yet
-published is no capacity. A volume that is there already is the better the less larger it is than asked: always.
-"""
+Source: k/k volumebinding/scorer.go and KEP-4049 (Storage Capacity Scoring). For each class, the requested part of the
+node's capacity is turned into a score by a shape; the result is the mean over classes. Two differences: claims whose
+classes share a pool count together, since they use the same bytes, and reserved capacity does not count. An existing PV
+always scores higher the less it exceeds the request."""
 
 from __future__ import annotations
 
@@ -13,24 +12,24 @@ from enum import StrEnum
 from math import sqrt
 
 Take = tuple[int, int]
-"""Bytes that a pod takes, and the bytes that there are to take from."""
+"""Bytes that a pod uses, and the bytes of the pool."""
 
 
 class ScoringStrategy(StrEnum):
-    """How the node is chosen of those that fit."""
+    """Scoring strategy of the scheduler."""
 
     LEAST_ALLOCATED = "least-allocated"
-    """Most cpu and memory left; storage decides between equals."""
+    """Most free cpu and memory; storage decides between equals."""
     MOST_FREE = "most-free"
-    """The least part of the free storage taken: volumes spread."""
+    """Smallest part of the free storage used: volumes spread."""
     TIGHTEST_FIT = "tightest-fit"
-    """The largest part of the free storage taken: room for large volumes stays elsewhere."""
+    """Largest part of the free storage used: other nodes keep capacity for large volumes."""
     BALANCED = "balanced"
-    """The parts taken of free cpu, memory and storage most alike: none is left over without the others."""
+    """Most equal parts of cpu, memory and storage used: none is left over without the others."""
 
 
 def share(take: Take) -> float:
-    """The part that is taken, 0 to 1; all of it where there is nothing."""
+    """Return the used part, 0 to 1; 1 where the pool has nothing."""
     taken, room = take
     return min(1.0, taken / room) if room > 0 else 1.0
 
@@ -38,11 +37,10 @@ def share(take: Take) -> float:
 def storage_score(
     strategy: ScoringStrategy, rooms: Sequence[Take], found: Sequence[Take], compute: Sequence[float]
 ) -> float | None:
-    """0 to 100 for one node, the more the better; None where no storage is taken that could be compared.
+    """Return 0 to 100 for one node, higher is better; None without storage.
 
-    rooms: of each pool that volumes are made in. found: of each volume that is there already, asked and size.
-    compute: the parts that the pod takes of the node's free cpu and memory.
-    """
+    rooms: of each pool for new volumes. found: requested bytes and size of each existing PV. compute: used parts of the
+    node's free cpu and memory."""
     if strategy is ScoringStrategy.LEAST_ALLOCATED or not (rooms or found):
         return None
     scores = [100.0 * share(take) for take in found]
@@ -57,6 +55,8 @@ def storage_score(
 
 
 def _deviation(parts: Sequence[float]) -> float:
-    """Standard deviation; of parts between 0 and 1 at most a half. (The module statistics costs a box megabytes.)"""
+    """Return the standard deviation; at most 0.5 for parts between 0 and 1.
+
+    The statistics module would cost a box megabytes."""
     mean = sum(parts) / len(parts)
     return sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))

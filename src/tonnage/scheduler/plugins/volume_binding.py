@@ -1,9 +1,9 @@
-"""The volumes of a pod: what stands against scheduling it at all, and on which nodes all of them can be had.
+"""VolumeBinding: PreFilter and Filter of a pod's volumes.
 
-Source: k/k pkg/scheduler/framework/plugins/volumebinding and nodevolumelimits (docs/reference/kubernetes/scheduler.md).
-One difference: capacity is compared for all claims of the pod together, minus what is already promised (capacity.py),
-and a claim that was sent to a node is not compared again: its room is counted.
-"""
+PreFilter returns what stops the pod on all nodes, Filter the nodes where all volumes fit. Source: k/k
+pkg/scheduler/framework/plugins/volumebinding and nodevolumelimits (docs/reference/kubernetes/scheduler.md). One
+difference: capacity is compared for all claims of the pod together, less reservations. A claim with a selected node is
+not compared again: its bytes are reserved."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tonnage.scheduler.plugins.storage_scoring import Take
 
 CONFLICT = "node(s) had volume node affinity conflict"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
-NO_SOURCE = "node(s) did not have the volume that a claim is to be a copy of"
+NO_SOURCE = "node(s) did not have the source volume of a clone"
 NO_STORAGE = "node(s) did not have enough free storage"
 NO_CLASS = "node(s) could not make volumes of the StorageClass"
-"""Said in the place of NO_STORAGE where a node publishes what is wrong with the class, or no driver is there."""
+"""Replaces NO_STORAGE where a node publishes an error of the class, or no driver exists."""
 VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
@@ -39,8 +39,10 @@ Reasons = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why no node will do. awaited: an ephemeral claim is not there yet, which passes by itself. unready: the class of
-    a claim that had to be bound before, and is not."""
+    """Cause on all nodes.
+
+    awaited: an ephemeral claim does not exist yet, which passes by itself. unready: class of an unbound claim with
+    immediate binding."""
 
     message: str
     awaited: bool = False
@@ -49,8 +51,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unbound:
-    """A claim that this decision has to find room for. selected: the node it was already sent to, or "". source: which
-    nodes have what its volume is to be a copy of, None for any."""
+    """An unbound claim that needs capacity.
+
+    selected: its selected node, or "". source: nodes with the source that it clones, None for any."""
 
     claim: PersistentVolumeClaim
     size: int
@@ -63,20 +66,20 @@ class Unbound:
     source: NodeMatcher | None = None
 
     def is_sent_to(self, node: str) -> bool:
-        """Whether the API server already has the decision, by an earlier attempt."""
+        """Return whether the API server has the decision, by an earlier attempt."""
         return self.claim.metadata.annotations.get(names.SELECTED_NODE) == node
 
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """How the unbound claims get volumes on a node: found ones, and claims to be made there."""
+    """Plan of unbound claims on a node: existing PVs, and claims to provision."""
 
     found: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
     made: tuple[Unbound, ...] = ()
 
     @property
     def waste(self) -> int:
-        """Bytes that the found volumes have above what is asked of them."""
+        """Bytes by which existing PVs exceed the requests."""
         if not self.found:
             return 0
         return sum(matching.capacity(volume) - matching.requested(claim) for claim, volume in self.found)
@@ -84,9 +87,10 @@ class VolumePlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodVolumes:
-    """A pod's claims, sorted out. shape: equal for pods whose claims any node answers alike; None where that is not
-    known. missing: a bound claim's volume is not there. needs: (class, bytes) of measured claims, largest first.
-    inline: what inline volumes ask, which no claim tells of."""
+    """Result of PreFilter: a pod's claims by state.
+
+    shape: equal for pods with the same result on any node; None where not known. missing: a bound claim's PV does not
+    exist. needs: (class, bytes) of claims that need capacity, largest first. inline: bytes for inline volumes."""
 
     bound: tuple[NodeMatcher, ...] = ()
     unbound: tuple[Unbound, ...] = ()
@@ -103,7 +107,7 @@ NO_VOLUMES = PodVolumes()
 
 
 class VolumeBinding:
-    """Sorts claims out (PreFilter) and asks nodes about them (Filter)."""
+    """PreFilter and Filter of claims."""
 
     def __init__(
         self, objects: StorageObjects, columns: Columns, published: PublishedStorage, static: StaticVolumes
@@ -116,7 +120,9 @@ class VolumeBinding:
     # Before looking at nodes
 
     def sort_out(self, ask: Ask) -> PodVolumes | Stop:
-        """Look at the pod's claims: what stops it everywhere, or what to ask the nodes. Raises Invalid."""
+        """Check the pod's claims (PreFilter).
+
+        Returns what stops it on all nodes, or the input of Filter. Raises: Invalid."""
         found = self._sort_out(ask)
         if isinstance(found, Stop) or not ask.demand.inline:
             return found
@@ -180,7 +186,9 @@ class VolumeBinding:
         )
 
     def _source(self, claim: PersistentVolumeClaim) -> NodeMatcher | None:
-        """While a source is not bound its copy goes anywhere: it may be a claim of the same pod."""
+        """Return the nodes of a clone's source.
+
+        None while the source is not bound: it may be a claim of the same pod."""
         origin = origin_of(claim, self.objects.claims.get, self.objects.volumes.get)
         return origin.reach if origin is not None else None
 
@@ -210,7 +218,7 @@ class VolumeBinding:
         )
 
     def used_by(self, claims: Iterable[str]) -> tuple[UsedVolume, ...]:
-        """Volumes that a pod on a node takes from the node's limits; what cannot be resolved is not counted."""
+        """Return volumes that count against a node's limits; unresolved ones are left out."""
         found = []
         for key in claims:
             claim = self.objects.claims.get(key)
@@ -230,19 +238,19 @@ class VolumeBinding:
     # Asking a node
 
     def asker(self, volumes: PodVolumes) -> Callable[[int], VolumePlan | Reasons]:
-        """A function that says how the pod's volumes are had on a node (by slot), or why they cannot be."""
+        """Return a function: the plan on a node, by node index, or the reasons."""
         ask = self._claim_asker(volumes)
         if not volumes.inline:
             return ask
         return lambda slot: (NO_INLINE,) if self.inline_shortages(volumes, slot) else ask(slot)
 
     def inline_shortages(self, volumes: PodVolumes, slot: int) -> list[InlineShortfall]:
-        """The pools of a node that lack room for the pod's inline volumes."""
+        """Return a node's pools that lack capacity for the pod's inline volumes."""
         offers = self.published.on(self._columns.names[slot])
         return shortages(offers, volumes.inline, volumes.needs, self._columns.inline[slot])
 
     def planner(self, volumes: PodVolumes) -> Callable[[Sequence[int]], dict[int, VolumePlan]]:
-        """A function that says of many nodes at once how the volumes are had, of those where they can be."""
+        """Return a function: plans on those of many nodes that fit."""
         ask, plan, needs = self.asker(volumes), volumes.plan, volumes.needs
         if volumes.inline or not _is_plain(volumes) or len({storage_class for storage_class, _ in needs}) > 1:
             return lambda slots: {slot: answer for slot in slots if isinstance(answer := ask(slot), VolumePlan)}
@@ -255,7 +263,7 @@ class VolumeBinding:
             found = {}
             for slot in slots:
                 offers = on(node_names[slot]).get(storage_class, ())
-                if len(offers) == 1:  # the usual case, asked for a hundred nodes for each pod
+                if len(offers) == 1:  # the usual case, for a hundred nodes for each pod
                     offer = offers[0]
                     taken = offer.outstanding
                     if total <= offer.capacity - taken and (
@@ -312,12 +320,14 @@ class VolumeBinding:
         return VolumePlan(tuple(found), tuple(made))
 
     def takes(self, plan: VolumePlan, node: str) -> tuple[list[Take], list[Take]]:
-        """What a plan takes on a node: of each published room, and of each volume that is there already."""
+        """Return what a plan uses on a node: of each pool, and of each existing PV."""
         found = [(matching.requested(claim), matching.capacity(volume)) for claim, volume in plan.found]
         return allot(self.published.on(node), _needs(plan.made)) or [], found
 
     def most_left(self, volumes: PodVolumes) -> Callable[[int], int]:
-        """A function that says how much room a node has left for the pod's classes, in bytes; for comparing nodes."""
+        """Return a function: free bytes of a node for the pod's classes.
+
+        For comparing nodes."""
         classes = {storage_class for storage_class, _ in volumes.needs}
         if not classes:
             return lambda slot: NO_BOUND
@@ -339,7 +349,7 @@ class VolumeBinding:
 
 
 def _is_plain(volumes: PodVolumes) -> bool:
-    """Whether all volumes are yet to be made, wherever there is room."""
+    """Return whether all volumes are to be provisioned, on any node with capacity."""
     return volumes.simple and not volumes.bound and not volumes.missing
 
 
@@ -349,7 +359,7 @@ def _needs(unbound: Iterable[Unbound]) -> tuple[tuple[str, int], ...]:
 
 
 def _topology(terms: list[TopologyTerm]) -> NodeMatcher:
-    """Compile a class's allowedTopologies: one of the terms must hold."""
+    """Compile a class's allowedTopologies: one of the terms must match."""
 
     def matches(labels: object, node: str) -> bool:
         return any(

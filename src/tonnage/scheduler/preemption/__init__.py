@@ -1,4 +1,3 @@
-"""Preemption and starvation: which pods to evict for a pod of higher priority, and whom to let wait.
+"""Preemption and starvation: victims of a pod, and reserved capacity.
 
-Called where no node fits. It simulates on the cache; the loop writes the evictions.
-"""
+Called where no node fits. It simulates on the cache; the loop writes the evictions."""

@@ -1,9 +1,8 @@
-"""Where a pod that fits nowhere would fit if less important ones went, storage included. Sans-I/O, no waiting.
+"""Preemption dry run: where a pod would fit without less important pods.
 
-The scheduler's own filters decide, asked about a node as it would be without some of its pods: what they request,
-ports, limits, claims that one pod alone may use, and the room that their ephemeral volumes give back.
-Source: k/k plugins/defaultpreemption; the search ends when a tenth of the nodes, and at least 100, would do.
-"""
+Sans-I/O; it never blocks. The scheduler's own filters test a node without some of its pods: their requests, ports,
+limits, ReadWriteOncePod claims, and the capacity that their ephemeral volumes free. Source: k/k
+plugins/defaultpreemption; the search ends when a tenth of the nodes, and at least 100, are candidates."""
 
 from __future__ import annotations
 
@@ -32,16 +31,16 @@ HELPED = (
     | RejectionCause.EXCLUSIVE
     | RejectionCause.NEIGHBOURS
 )
-"""What may be no longer in the way when pods have gone."""
+"""Causes that the deletion of pods may remove."""
 _ENOUGH, _SHARE = 100, 0.1
 _MOST_LOOKED = 500
-"""Nodes with less important pods that one search looks at; the next one goes on with others."""
+"""Maximum nodes with less important pods in one search; the next continues with others."""
 Freed = Counter[tuple[str, bool]]
-"""Bytes given back, by room and whether inline volumes had them."""
+"""Freed bytes, by pool and whether they are of inline volumes."""
 
 
 class Preemption:
-    """Looks for victims. budgets: all PodDisruptionBudgets."""
+    """Finds victims. budgets: all PodDisruptionBudgets."""
 
     def __init__(self, cluster: Cluster, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
         self._cluster, self._budgets = cluster, budgets
@@ -49,11 +48,13 @@ class Preemption:
         self._hopeless: tuple[Refusal, int, int] | None = None
 
     def may(self, pod: Pod) -> bool:
-        """Whether the pod may push others out, and there are any."""
+        """Return whether the pod may preempt, and there are less important pods."""
         return pod.spec.preemption_policy != NEVER and self._cluster.residents.below(priority(pod))
 
     def find(self, ask: Ask, refusal: Refusal) -> PreemptionCandidate | None:
-        """The best node for a refused pod and its victims there, None where nothing helps. Changes nothing."""
+        """Return the best candidate for a rejected pod, None where nothing helps.
+
+        Changes nothing."""
         if not self.may(ask.pod) or not refusal.causes & HELPED or self._is_hopeless(ask, refusal):
             return None
         found, all_looked = self._search(ask)
@@ -62,7 +63,9 @@ class Preemption:
         return best(found) if found else None
 
     def _is_hopeless(self, ask: Ask, refusal: Refusal) -> bool:
-        """Whether an equal pod was found no victims, and nothing has changed since (cycle.py remembers refusals)."""
+        """Return whether an equal pod got no candidate and nothing changed since.
+
+        The cycle caches rejections."""
         if self._hopeless is None:
             return False
         before, least, generation = self._hopeless
@@ -70,7 +73,7 @@ class Preemption:
         return same and priority(ask.pod) <= least
 
     def _search(self, ask: Ask) -> tuple[list[PreemptionCandidate], bool]:
-        """Candidates, and whether all nodes were looked at."""
+        """Return candidates, and whether all nodes were tested."""
         budgets = compile_budgets(self._budgets())
         columns, lower = self._cluster.columns, 0
         live = columns.live
@@ -90,7 +93,9 @@ class Preemption:
         return found, True
 
     def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> PreemptionCandidate | None:
-        """The victims on one node, None where it does not help that all less important pods go."""
+        """Return the victims on one node.
+
+        None if the deletion of all less important pods does not help."""
         lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
         if not lower:
             return None
@@ -99,7 +104,7 @@ class Preemption:
 
 
 class Supposed:
-    """A node as it would be without some of its pods (victims.Room), until restore()."""
+    """A node without some of its pods, until restore()."""
 
     def __init__(self, cluster: Cluster, node: str, ask: Ask) -> None:
         self._cluster, self._node, self._ask = cluster, node, ask
@@ -109,7 +114,7 @@ class Supposed:
         self._freed: Freed = Counter()
 
     def take(self, pod: Pod) -> None:
-        """See a pod as gone."""
+        """Simulate the deletion of a pod."""
         uid, columns = pod.metadata.uid, self._cluster.columns
         placement = columns.placed.get(uid)
         if placement is None:
@@ -120,7 +125,7 @@ class Supposed:
         self._free(freed, 1)
 
     def put_back(self, pod: Pod) -> None:
-        """See it as there again."""
+        """Undo the simulated deletion of a pod."""
         self._restore(pod.metadata.uid)
 
     def _restore(self, uid: str) -> None:
@@ -139,11 +144,11 @@ class Supposed:
         self._cluster.published.suppose(self._node, relieved(self._offers, self._freed))
 
     def fits(self) -> bool:
-        """Whether the pod fits now."""
+        """Return whether the pod fits now."""
         return self._cluster.cycle.fits_on(self._ask, self._slot)
 
     def restore(self) -> None:
-        """Leave everything as it was."""
+        """Restore the cluster."""
         for uid in list(self._gone):
             self._restore(uid)
         self._cluster.published.suppose(self._node, self._offers)
@@ -151,7 +156,7 @@ class Supposed:
 
 @contextmanager
 def supposing(cluster: Cluster, node: str, ask: Ask) -> Iterator[Supposed]:
-    """Look at a node as it would be without some pods. Nothing may wait meanwhile."""
+    """Simulate a node without some pods; the caller must not await meanwhile."""
     room = Supposed(cluster, node, ask)
     try:
         yield room
@@ -160,17 +165,19 @@ def supposing(cluster: Cluster, node: str, ask: Ask) -> Iterator[Supposed]:
 
 
 def relieved(offers: Offers, freed: Freed) -> Offers:
-    """Offers with bytes given back."""
+    """Return offers with freed bytes added."""
     if not any(freed.values()):
         return offers
     return {name: tuple(_relieved(offer, freed) for offer in some) for name, some in offers.items()}
 
 
 def _relieved(offer: PublishedCapacity, freed: Freed) -> PublishedCapacity:
-    """The largest volume grows only where it is as large as the room: elsewhere it is a rule, or the room in pieces."""
+    """Return an offer with freed bytes.
+
+    The maximum volume size grows only if it equals the free bytes: otherwise it is a rule, or the pool is in pieces."""
     room = offer.pool or offer.storage_class
     claims, inline = freed[room, False], freed[room, True]
-    if offer.inline is not None:  # what is kept for inline volumes goes back to them
+    if offer.inline is not None:  # inline capacity gets its own bytes again
         offer = replace(offer, inline=offer.inline + claims + inline)
         inline = 0
     more = claims + inline

@@ -1,10 +1,9 @@
-"""Makes room for pods: nominates, evicts, gives up. Less important pods are evicted as kube-scheduler does, and room is
-held for those that have waited for too long (waiting.py).
+"""Preemption: nominates a node, evicts victims, ends nominations.
 
-First the pod's status names its node, then its victims get a condition that says why, and are deleted. After a restart
-a nomination is read back from the status, so that a victim is never deleted for nobody.
-Source: k/k pkg/scheduler/framework/preemption (prepareCandidate, PreparePreemption).
-"""
+Less important pods are evicted as kube-scheduler does, and capacity is reserved for pods that waited too long. First
+the pod's status names its node; then its victims get a condition with the reason and are deleted. After a restart
+nominations are read from the status, so that no victim is deleted in vain. Source: k/k
+pkg/scheduler/framework/preemption (prepareCandidate, PreparePreemption)."""
 
 from __future__ import annotations
 
@@ -38,7 +37,9 @@ _PAUSE = 60.0
 
 
 class Preemptor:
-    """Carries preemption out. name: the scheduler's, for the words in conditions."""
+    """Performs preemption.
+
+    name: the scheduler's name, for texts of conditions."""
 
     def __init__(
         self,
@@ -58,11 +59,13 @@ class Preemptor:
         self._waiting = Waiting(cluster, self.nominations)
 
     async def close(self) -> None:
-        """Stop evicting. May be repeated."""
+        """Stop evicting. Idempotent."""
         await self._tasks.close()
 
     def restore(self, entries: Iterable[QueuedPod]) -> None:
-        """Hold room again for pods that were nominated before a restart. Their victims are those that are going."""
+        """Restore nominations from before a restart.
+
+        Their victims are the pods that are being deleted."""
         now = self._clock.monotonic()
         for entry in entries:
             pod = entry.ask.pod
@@ -72,7 +75,7 @@ class Preemptor:
                 self.nominations.hold(entry.ask, node, now, victims=going)
 
     def refused(self, ask: Ask, refusal: Refusal) -> bool:
-        """A pod fits nowhere: make room for it, if that is possible and not under way. Whether it has a nomination."""
+        """Preempt for a rejected pod if possible; return whether it has a nomination."""
         pod, now = ask.pod, self._clock.monotonic()
         found = self.nominations.get(pod.metadata.uid)
         if found is not None and (found.going or found.until is None):
@@ -90,26 +93,28 @@ class Preemptor:
         return True
 
     def _make_way(self, pod: Pod, node: str) -> None:
-        """Less important pods that are nominated to the node have to look for another one."""
+        """Clear nominations of less important pods to the node."""
         for one in self.nominations:
             if one.node == node and one.priority < priority(pod):
                 self._give_up(one)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone, or wants no node any more."""
+        """Forget a pod that is gone or needs no node."""
         self._failed.pop(uid, None)
         self._waiting.forget(uid)
         self.nominations.drop(uid)
 
     def placed(self, uid: str, decision: SchedulingDecision) -> None:
-        """The pod got a node, which is counted by now."""
+        """Record that the pod got a node, which counts it by now."""
         self._failed.pop(uid, None)
         self._waiting.forget(uid)
         self._waiting.served(decision.volumes.needs, self._clock.monotonic())
         self.nominations.placed(uid, decision.node)
 
     def advance(self, now: float) -> None:
-        """Give up nominations whose time is over, so that their pods try anew; hold room for who waited too long."""
+        """End overdue nominations, so that their pods try again.
+
+        Reserve capacity for pods that waited too long."""
         for one in self.nominations.over(now):
             self._give_up(one)
         for grant in self._waiting.grants(now):
@@ -117,7 +122,7 @@ class Preemptor:
             self._tasks.start(self._tell_held(grant), f"hold for {grant.ask.pod.key}")
 
     def next_due(self) -> float | None:
-        """When advance() will have something to do, as far as time tells."""
+        """Return when advance() has something to do, as far as time decides."""
         dues = (self.nominations.next_due(), self._waiting.next_due())
         return min((due for due in dues if due is not None), default=None)
 
@@ -138,8 +143,8 @@ class Preemptor:
     async def _tell_held(self, grant: Grant) -> None:
         pod = grant.ask.pod
         text = (
-            f"others were given storage while this pod waited for it: room is held for it on node {grant.node}, which "
-            f"lacks {from_bytes(grant.missing)}; pods of the same or lower priority get none of it for now"
+            f"other pods got storage while this pod waited: capacity on node {grant.node} is reserved, shortfall "
+            f"{from_bytes(grant.missing)}; pods of the same or lower priority cannot use it for now"
         )
         self._events.normal(refer(PODS, pod), ROOM_HELD, text)
         try:
@@ -167,15 +172,19 @@ class Preemptor:
             self._not_done(pod, candidate, failure)
 
     def _not_done(self, pod: Pod, candidate: PreemptionCandidate, failure: TonnageError) -> None:
-        """What could not be evicted stays; the pod waits for other room, and tries again later."""
+        """Report a failed preemption; the pod waits for other capacity and tries again."""
         log.warning("preemption failed pod=%s node=%s error=%s", pod.key, candidate.node, failure)
-        self._events.warning(refer(PODS, pod), "PreemptionFailed", f"cannot make room on {candidate.node}: {failure}")
+        self._events.warning(
+            refer(PODS, pod), "PreemptionFailed", f"preemption on node {candidate.node} failed: {failure}"
+        )
         self._failed[pod.metadata.uid] = self._clock.monotonic() + _PAUSE
         if (found := self.nominations.get(pod.metadata.uid)) is not None:
             self._give_up(found)
 
     async def _evict(self, victim: Pod, pod: Pod, node: str) -> None:
-        """Tell the victim why, and delete it. One that is gone or another one by now is left alone."""
+        """Write the victim's condition, and delete it.
+
+        A pod that is gone or was created again is left alone."""
         if victim.metadata.deleting:
             return
         meta = victim.metadata

@@ -1,10 +1,9 @@
-"""Room that is held on a node for a pod that is to come there: while victims go, or until it has become large enough.
+"""Nominated nodes: resources reserved on a node for a pod. Sans-I/O.
 
-A hold counts like a pod that is there already, with the room for its claims. It does not stand against the pod itself,
-nor against pods of higher priority: for them it is lifted while they are decided about. It ends when the pod has its
-node, when what it waited for is over, and at the latest after LONGEST seconds. Affinity of others to the pod, and their
-anti-affinity, begin to count when it is there. Sans-I/O; times are monotonic seconds.
-"""
+While victims terminate, or until enough capacity is free. A nomination counts like a pod on the node, with capacity for
+its claims. It does not count against the pod itself, nor against pods of higher priority while they are decided. It
+ends when the pod has its node, when its cause is over, and after LONGEST seconds at most. Affinity and anti-affinity of
+others to the pod count only when it is there. Times are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -22,13 +21,15 @@ from tonnage.scheduler.plugins.volume_binding import PodVolumes
 from tonnage.scheduler.preemption.victims import priority
 
 GRACE, LONGEST = 30.0, 600.0
-"""Seconds: for room to be published after its volumes have gone; of any hold."""
+"""Seconds: until freed volumes are published; maximum of any nomination."""
 _PREFIX = "held for "
 
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """A victim that has to be gone. claims, volumes: those that go with it: (key, uid) and names."""
+    """A victim that is terminating.
+
+    claims: (key, uid), and volumes: names, that are deleted with it."""
 
     pod: str
     claims: tuple[tuple[str, str], ...] = ()
@@ -37,7 +38,9 @@ class Going:
 
 @dataclass(slots=True, eq=False)
 class Nomination:
-    """A pod and its node. until: when the hold ends, None while victims are still going."""
+    """A pod and its node.
+
+    until: end of the nomination, None while victims terminate."""
 
     ask: Ask
     node: str
@@ -59,14 +62,14 @@ class Nomination:
 
 
 class Nominations:
-    """All holds. A pod has one at most."""
+    """All nominations, at most one for each pod."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._all: dict[str, Nomination] = {}
 
     def get(self, uid: str) -> Nomination | None:
-        """The nomination of a pod, or None."""
+        """Return the nomination of a pod, or None."""
         return self._all.get(uid)
 
     def __iter__(self) -> Iterator[Nomination]:
@@ -75,7 +78,9 @@ class Nominations:
     def hold(
         self, ask: Ask, node: str, now: float, *, victims: Iterable[Pod] = (), seconds: float | None = None
     ) -> Nomination:
-        """Hold room for a pod: until its victims have gone, or for some seconds. One that it has is given up."""
+        """Reserve resources for a pod until its victims are gone, or for seconds.
+
+        It replaces an earlier nomination of the pod."""
         self._forget(ask.pod.metadata.uid)
         volumes = self._cluster.volumes.sort_out(ask)
         used, needs = (volumes.used, volumes.needs) if isinstance(volumes, PodVolumes) else ((), ())
@@ -96,13 +101,17 @@ class Nominations:
         )
 
     def placed(self, uid: str, node: str) -> None:
-        """The pod got a node, which is counted by now. Without a nomination nothing happens."""
+        """Handle a pod that got a node, which counts it by now.
+
+        Ignored without a nomination."""
         found = self._forget(uid)
         if found is not None and found.node != node:
             self._cluster.room_given_up()
 
     def drop(self, uid: str) -> None:
-        """Hold nothing any more: others may have the room. Without a nomination nothing happens."""
+        """End a nomination: others may use the resources.
+
+        Ignored without one."""
         found = self._forget(uid)
         if found is not None:
             self._cluster.room_given_up()
@@ -129,8 +138,9 @@ class Nominations:
 
     @contextmanager
     def lifted(self, ask: Ask) -> Iterator[bool]:
-        """See the cluster as the pod may: without its own hold and those of lower priority. Nothing may wait meanwhile.
-        Says whether that makes a difference."""
+        """Remove the pod's nomination and those of lower priority, meanwhile.
+
+        The caller must not await. Yields whether that changes anything."""
         mine, important = ask.pod.metadata.uid, priority(ask.pod)
         aside = [one for one in self._all.values() if one.uid == mine or one.priority < important]
         for one in aside:
@@ -142,21 +152,23 @@ class Nominations:
                 self._place(one)
 
     def decide(self, ask: Ask) -> SchedulingDecision | Refusal:
-        """Cycle.decide() with the holds that stand against this pod. Raises Invalid."""
+        """Run Cycle.decide() with the nominations that count against this pod.
+
+        Raises: Invalid."""
         with self.lifted(ask) as differs:
             return self._cluster.cycle.decide(ask, remembers=not differs)
 
     # When a hold ends
 
     def over(self, now: float) -> list[Nomination]:
-        """Nominations whose time is over. May be asked at any time."""
+        """Return nominations whose time is over. Idempotent."""
         for one in self._all.values():
             if one.until is None and not any(map(self._is_there, one.going)):
                 one.until = min(now + GRACE, one.since + LONGEST)
         return [one for one in self._all.values() if self._end(one) <= now]
 
     def next_due(self) -> float | None:
-        """When over() may have a new answer, as far as time tells."""
+        """Return when over() may change, as far as time decides."""
         return min(map(self._end, self._all.values()), default=None)
 
     def _end(self, one: Nomination) -> float:

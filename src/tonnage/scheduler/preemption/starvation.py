@@ -1,11 +1,10 @@
-"""Pods that have waited for storage for too long while others were given some: for them room is held on a node.
+"""Starvation rule: capacity for pods that waited too long for it.
 
-Small claims that keep coming would take each bit of room that a large one waits for. The rule: a pod that has waited
-PATIENCE seconds for storage, and was overtaken by OVERTAKEN pods with volumes of its classes, gets the node that lacks
-the least for it, if that could ever hold it. Room is held there for HOLD seconds at most; then the pod goes to the end
-of this line. At most one node in NODES_A_HOLD is held in this way, and one at least; pods of higher priority are not
-kept away. So nobody waits for ever for the sake of another. Sans-I/O; times are monotonic seconds.
-"""
+Otherwise a stream of small claims would use each byte that a large one waits for. A pod that has waited PATIENCE
+seconds for storage, and was overtaken by OVERTAKEN pods with volumes of its classes, gets the node with the smallest
+shortfall, if that could ever hold it. Capacity is reserved there for HOLD seconds at most; then the pod starts to wait
+again. At most one node in NODES_A_HOLD is reserved so, and at least one; pods of higher priority may still use it. So
+no pod starves. Sans-I/O; times are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -29,7 +28,9 @@ Needs = Iterable[tuple[str, int]]
 
 @dataclass(slots=True)
 class _Waiter:
-    """since when a pod waits, and how many pods had got volumes of its classes then. needs: (class, bytes)."""
+    """Start of a pod's wait; pods with volumes of its classes by then.
+
+    needs: (class, bytes)."""
 
     since: float
     needs: tuple[tuple[str, int], ...]
@@ -38,7 +39,7 @@ class _Waiter:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A pod that is to have room held, where, and how many bytes are lacking there."""
+    """A pod to reserve capacity for, its node, and the node's shortfall in bytes."""
 
     ask: Ask
     node: str
@@ -46,7 +47,7 @@ class Grant:
 
 
 class Waiting:
-    """Who waits for storage."""
+    """Pods that wait for storage."""
 
     def __init__(self, cluster: Cluster, nominations: Nominations) -> None:
         self._cluster, self._nominations = cluster, nominations
@@ -55,32 +56,36 @@ class Waiting:
         self._looks_at: float | None = None
 
     def refused(self, uid: str, refusal: Refusal, now: float) -> None:
-        """A pod was refused. One that lacks something else than storage does not wait for storage."""
+        """Record a rejected pod.
+
+        A pod rejected for anything else than storage does not wait for storage."""
         if RejectionCause.STORAGE not in refusal.causes or not refusal.needs:
             self._waiters.pop(uid, None)
         elif uid not in self._waiters:
             self._waiters[uid] = _Waiter(now, refusal.needs, self._count(refusal.needs))
 
     def served(self, needs: Needs, now: float) -> None:
-        """A pod with such claims got a node."""
+        """Record that a pod with such claims got a node."""
         for storage_class in {storage_class for storage_class, _ in needs}:
             self._served[storage_class] += 1
             if self._waiters and self._looks_at is None:
                 self._looks_at = now + _LOOK
 
     def forget(self, uid: str) -> None:
-        """The pod waits no longer."""
+        """Forget a pod that no longer waits."""
         self._waiters.pop(uid, None)
 
     def _count(self, needs: Needs) -> int:
         return sum(self._served[storage_class] for storage_class in {c for c, _ in needs})
 
     def next_due(self) -> float | None:
-        """When grants() may have something to say, as far as time tells."""
+        """Return when grants() may return something, as far as time decides."""
         return self._looks_at
 
     def grants(self, now: float) -> Iterator[Grant]:
-        """Pods that are to have room held now, longest waiting first. Each waits anew from here on."""
+        """Return pods to reserve capacity for, longest wait first.
+
+        The wait of each starts again."""
         if self._looks_at is None or self._looks_at > now:
             return
         overtaken = [(w.since, uid) for uid, w in self._waiters.items() if self._count(w.needs) - w.before >= OVERTAKEN]
@@ -100,7 +105,7 @@ class Waiting:
         return sum(one.until is not None and not one.going for one in self._nominations)
 
     def _soonest(self, ask: Ask, needs: Needs) -> Grant | None:
-        """The node that lacks the least, of those where the pod would fit if it were alone there."""
+        """Return the node with the smallest shortfall where the pod alone would fit."""
         names, taken = self._cluster.columns.names, {one.node for one in self._nominations}
         lacking = [
             (missing, name)
@@ -113,7 +118,7 @@ class Waiting:
         return None
 
     def _missing(self, node: str, needs: Needs) -> int | None:
-        """Bytes that the node lacks; None where it has nothing of a class."""
+        """Return the node's shortfall in bytes; None if it has none of a class."""
         wanted: Counter[str] = Counter()
         for storage_class, size in needs:
             wanted[storage_class] += size

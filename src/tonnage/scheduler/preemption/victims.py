@@ -1,8 +1,7 @@
-"""Which pods have to go so that a more important one fits on a node, and which node is the one to choose. Pure.
+"""Choice of preemption victims on a node, and of the node. Pure.
 
 Source: k/k pkg/scheduler/framework/preemption and plugins/defaultpreemption (SelectVictimsOnNode,
-pickOneNodeForPreemption), util.MoreImportantPod.
-"""
+pickOneNodeForPreemption), util.MoreImportantPod."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _OFFSET = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCandidate:
-    """A node, the pods that would have to go there (the most important first), and how many of them break a budget."""
+    """A node, its victims (most important first), and how many violate a budget."""
 
     node: str
     victims: tuple[Pod, ...]
@@ -29,35 +28,35 @@ class PreemptionCandidate:
 
 
 class VictimCapacity(Protocol):
-    """A node that pods can be taken from and put back to, to see whether another one fits then."""
+    """Interface of a node on which the deletion of pods is simulated."""
 
     def take(self, pod: Pod) -> None:
-        """See it as gone."""
+        """Simulate the deletion of a pod."""
 
     def put_back(self, pod: Pod) -> None:
-        """See it as there again."""
+        """Undo the simulated deletion."""
 
     def fits(self) -> bool:
-        """Whether the pod in question fits now."""
+        """Return whether the preempting pod fits now."""
 
 
 def priority(pod: Pod) -> int:
-    """Its priority as a number."""
+    """Return a pod's priority as a number."""
     return pod.spec.priority or 0
 
 
 def importance(pod: Pod) -> tuple[int, str]:
-    """Sorts pods, the most important first: of equal priority those that have run for longer."""
+    """Return a sort key: most important first, then the longest running."""
     return -priority(pod), pod.status.start_time or _NOT_STARTED
 
 
 def choose(
     node: str, lower: Iterable[Pod], budgets: Sequence[Budget], room: VictimCapacity
 ) -> PreemptionCandidate | None:
-    """The victims on one node, or None when it does not help that all of them go.
+    """Return a node's victims, None if the deletion of all does not help.
 
-    All go; then as many as possible come back, those first whose budget would be broken, and of these the most
-    important first. So no pod is a victim that could stay beside the others that stay. room is left without victims.
+    All are removed; then as many as possible return: first those whose deletion violates a budget, and of these the
+    most important first. So no victim could stay with the others that stay. The node is restored without the victims.
     """
     potential = sorted(lower, key=importance)
     for pod in potential:
@@ -82,7 +81,9 @@ def _comes_back(pod: Pod, room: VictimCapacity) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A PodDisruptionBudget, compiled. disrupted: names of pods that it has let go already."""
+    """A compiled PodDisruptionBudget.
+
+    disrupted: names of pods that it has already allowed to evict."""
 
     namespace: str
     selector: Selector
@@ -90,7 +91,7 @@ class Budget:
     disrupted: Collection[str]
 
     def covers(self, pod: Pod) -> bool:
-        """Whether the pod's going would be counted."""
+        """Return whether the pod's deletion would count."""
         meta = pod.metadata
         if meta.namespace != self.namespace or not meta.labels or meta.name in self.disrupted:
             return False
@@ -98,7 +99,9 @@ class Budget:
 
 
 def compile_budgets(budgets: Iterable[PodDisruptionBudget]) -> list[Budget]:
-    """Budgets for choose(); those that select nothing, or cannot be read, are left out."""
+    """Compile budgets for choose().
+
+    Those that select nothing, or are invalid, are left out."""
     found = []
     for budget in budgets:
         selector = budget.spec.selector
@@ -114,7 +117,7 @@ def compile_budgets(budgets: Iterable[PodDisruptionBudget]) -> list[Budget]:
 
 
 def split(pods: Iterable[Pod], budgets: Sequence[Budget]) -> tuple[list[Pod], list[Pod]]:
-    """Pods whose going would break a budget, if all of them went in this order; and the others."""
+    """Split pods by whether their deletion, in this order, violates a budget."""
     left = [budget.allowed for budget in budgets]
     breaking, others = list[Pod](), list[Pod]()
     for pod in pods:
@@ -126,8 +129,10 @@ def split(pods: Iterable[Pod], budgets: Sequence[Budget]) -> tuple[list[Pod], li
 
 
 def best(candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
-    """The node to choose: fewest broken budgets; least important victim at the top; lowest priorities together; fewest
-    victims; latest start of the most important ones; the first. candidates is not empty."""
+    """Return the best candidate; candidates is not empty.
+
+    In this order: fewest violated budgets; least important highest victim; lowest sum of priorities; fewest victims;
+    latest start of the most important ones; the first."""
     cheapest = min(map(_cost, candidates))
     return max((c for c in candidates if _cost(c) == cheapest), key=_start)
 
@@ -138,6 +143,6 @@ def _cost(candidate: PreemptionCandidate) -> tuple[int, int, int, int]:
 
 
 def _start(candidate: PreemptionCandidate) -> str:
-    """When the first of its most important victims started."""
+    """Return when the first of its most important victims started."""
     top = max(map(priority, candidate.victims))
     return min(importance(pod)[1] for pod in candidate.victims if priority(pod) == top)

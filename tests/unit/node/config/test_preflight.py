@@ -109,7 +109,7 @@ def test_a_socket_that_is_there_is_told(make: Make, folder: Path) -> None:
         old.bind(str(folder / "csi.sock"))
         finding = _of(preflight.check(make()), "endpoint")
 
-    assert "it is replaced if nobody answers there" in finding.text
+    assert "it is replaced if no program answers" in finding.text
     assert finding.fault is None
 
 

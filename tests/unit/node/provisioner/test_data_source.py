@@ -51,7 +51,7 @@ async def test_a_copy_that_was_sent_to_another_node_goes_back(
     await other.send("second", node="node-2")
     (text,) = await eventually(told(all_events, "Rescheduled"))
     volume = (await node.claim("first")).spec.volume_name
-    assert text == f"claim second is to be a copy of claim first, whose volume {volume} is on another node"
+    assert text == f"claim second clones claim first, whose volume {volume} is on another node"
     claim = await node.claim("second")
     assert names.SELECTED_NODE not in claim.metadata.annotations
     assert await other.volumes() == []
@@ -64,7 +64,7 @@ async def test_a_source_is_awaited(make_node: Any, make_claim: Any, eventually: 
     await make_claim("second", "3Gi", **source("first"))
     await node.send("second")
     (text,) = await eventually(told(all_events, "ProvisioningFailed"))
-    assert text.endswith("it is to be a copy, and claim first is not there")
+    assert text.endswith("cannot clone: claim first is not there")
     await eventually(lambda: node.shows("10Gi", "10Gi"))  # it holds no room meanwhile
     await make_claim("first", "2Gi", storageClassName="late")
 
@@ -78,7 +78,10 @@ async def test_a_source_is_awaited(make_node: Any, make_claim: Any, eventually: 
 
 @pytest.mark.parametrize(
     ("size", "spec", "why"),
-    [("1Gi", {}, "1Gi are asked, and pvc-"), ("2Gi", {"volumeMode": "Block"}, "volume mode Block is asked")],
+    [
+        ("1Gi", {}, "requested size 1Gi is smaller than the source volume pvc-"),
+        ("2Gi", {"volumeMode": "Block"}, "requested volume mode Block differs from"),
+    ],
 )
 async def test_what_no_copy_can_be_is_refused(
     node: Any, make_claim: Any, eventually: Any, all_events: Any, size: str, spec: dict[str, Any], why: str

@@ -75,7 +75,7 @@ async def test_without_a_sibling_that_does_not_come_a_claim_goes_back(
     await node.send("app-v0")
     await eventually(_sent_back(node, "app-v0"))
     assert await eventually(_withdrawn(all_events)) == [
-        ("app", "node node-1: app-v1 of this pod did not get this node too; choosing a node again")
+        ("app", "node node-1: app-v1 of this pod did not get this node too; rescheduling")
     ]
     await eventually(lambda: node.shows("10Gi", "10Gi"))
     await node.send("app-v0", "app-v1")
@@ -96,8 +96,7 @@ async def test_a_pod_that_does_not_fit_gets_nothing_and_is_told_once(
     assert await eventually(_withdrawn(all_events)) == [
         (
             "app",
-            "pool scratch of node node-1 lacks 10Gi for the volumes of this pod (2 x 20Gi; free 30Gi);"
-            " choosing a node again",
+            "insufficient storage on node node-1, pool scratch: pod needs 40Gi (2 x 20Gi), 30Gi free; rescheduling",
         )
     ]
     assert not [e for e in await all_events() if e[1] == "ProvisioningFailed"]
@@ -135,7 +134,7 @@ async def test_from_the_third_time_on_it_goes_back_slowly_and_says_that_no_node_
     assert took[3] >= 2.0
     assert took[4] >= 4.0
     texts = {text for _, text in await eventually(_withdrawn(all_events))}
-    assert "no node has room for all volumes of this pod (2 x 20Gi; largest free 30Gi)" in texts
+    assert "insufficient storage on all nodes: pod needs 40Gi (2 x 20Gi), at most 30Gi free" in texts
 
 
 async def test_room_that_comes_up_while_a_claim_is_held_is_used(

@@ -11,7 +11,7 @@ from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 from tonnage.scheduler.explain import explain
 from tonnage.scheduler.framework.cause import RejectionCause
 
-NO_SOURCE = "2 node(s) did not have the volume that a claim is to be a copy of"
+NO_SOURCE = "2 node(s) did not have the source volume of a clone"
 
 
 def copy_of(name: str, **more: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_it_is_explained(stage: Any) -> None:
     stage.claim("c", **copy_of("a"))
     found = explain(stage.cluster, stage.pod("p", claims=["c"]), written={}, scheduler="default-scheduler")
     told = {answer.node: answer.lacks for answer in found.nodes}
-    text = "node(s) did not have the volume that a claim is to be a copy of: claim c of claim a (volume pv-a)"
+    text = "node(s) did not have the source volume of a clone: claim c of claim a (volume pv-a)"
     assert told["node-1"] == told["node-3"] == [text]
     assert "free 0" in told["node-2"][0]
 

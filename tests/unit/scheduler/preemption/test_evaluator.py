@@ -223,7 +223,7 @@ async def test_what_cannot_be_evicted_stays_and_the_pod_is_told(
         await stage.pod("high", "2", priorityClassName="high")
         told = await stage.event("PreemptionFailed")
         assert told.involved_object.name == "high"
-        assert told.message.startswith("cannot make room on node-1: ")
+        assert told.message.startswith("preemption on node node-1 failed: ")
 
         async def cleared() -> bool:
             return not (await stage.get("high")).status.nominated_node_name
