@@ -105,7 +105,7 @@ class CSIStorageCapacity(KubeObject, frozen=True):
 
         None where it is missing or not a number: agents write it, and one may be compromised.
         """
-        text = self.metadata.annotations.get(names.COUNTED, "")
+        text = names.annotation(self.metadata.annotations, names.OBSERVED_CLAIM_VERSION)
         return whole(text)
 
 

@@ -37,7 +37,7 @@ class BoxNode:
     drivers: names of our own. endpoints: CSI sockets of external drivers; the agent serves them as it serves ours.
     sources: folders from which new volumes may be populated. former_clusters: uids of earlier clusters of the data
     folder.
-    capacity: how capacity is published, "tiers" or "exact". hold_back: reschedules after which the node reserves
+    capacity: how capacity is published, "tiers" or "exact". starvation_guard: reschedules after which the node reserves
     capacity
     for a pod (starvation guard).
     """

@@ -24,17 +24,17 @@ REMEMBERED = 32
 class Stage(Enum):
     """Stage of a claim that has this node."""
 
-    SEEN = "seen"
+    OBSERVED = "observed"
     """Observed and subtracted from published capacity; not reserved yet."""
-    BOOKED = "booked"
+    RESERVED = "reserved"
     """Reserved: CreateVolume may be called."""
     CREATING = "creating"
     """CreateVolume was called and its outcome is not known."""
-    MADE = "made"
+    CREATED = "created"
     """The volume exists; stays until GetCapacity results include it."""
-    KEPT = "kept"
+    GUARDED = "guarded"
     """The starvation guard reserves free bytes for it against all others."""
-    REFUSED = "refused"
+    REJECTED = "rejected"
     """Rejected: to be rescheduled, or never served; not subtracted."""
 
 
@@ -123,7 +123,7 @@ class Ledger:
     @property
     def unmade(self) -> Sequence[ClaimReservation]:
         """Return claims without a volume. May be called in another thread."""
-        return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.MADE]
+        return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.CREATED]
 
     def get(self, uid: str) -> ClaimReservation | None:
         """Return the claim's reservation, or None."""
@@ -203,7 +203,7 @@ class Ledger:
 
     def kept(self) -> set[str]:
         """Return the claims under the starvation guard."""
-        return {p.uid for p in self._promises.values() if p.stage is Stage.KEPT}
+        return {p.uid for p in self._promises.values() if p.stage is Stage.GUARDED}
 
     def release(self, uids: Iterable[str]) -> None:
         """End the starvation guard for these claims."""

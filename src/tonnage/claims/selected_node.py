@@ -35,8 +35,7 @@ def withdrawals(claim: PersistentVolumeClaim) -> int:
     """Return the claim's number of reschedules; 0 for an invalid one.
 
     Anybody may write that annotation."""
-    text = claim.metadata.annotations.get(names.WITHDRAWN, "0")
-    return whole(text, digits=9) or 0
+    return whole(names.annotation(claim.metadata.annotations, names.RESCHEDULES), digits=9) or 0
 
 
 def pause(claim: PersistentVolumeClaim, first: float = 0.5, longest: float = 60.0) -> float:

@@ -104,7 +104,7 @@ class Together:
         """Return whether a bound claim was provisioned for this pod.
 
         No pod has used it then."""
-        noted = waiting & set(claim.metadata.annotations.get(names.WITH, "").split(","))
+        noted = waiting & set(names.annotation(claim.metadata.annotations, names.CLAIM_GROUP).split(","))
         volume = self._volumes.get(claim.spec.volume_name)
         if not noted or volume is None:
             return False

@@ -149,8 +149,8 @@ class NodeAgent:
     "agent" or "controller". sweep_every: seconds between two sweeps, 0 for sweeps only at start and after a loss.
     startup_taint: drivers that the kubelet must list before the agent removes the start-up taint; empty: the agent does
     not check for it. watches: the watch scope. went_back: an earlier agent of this process ended because the API server
-    returned to an older state. hold_back: reschedules of a pod after which the starvation guard reserves capacity for
-    it, 0 for never."""
+    returned to an older state. starvation_guard: reschedules of a pod after which it
+    reserves capacity for it, 0 for never."""
 
     def __init__(
         self,

@@ -123,5 +123,5 @@ async def test_a_node_without_room_is_told_to_the_pod(
     await settle()
     assert await controller.reconcile("default/p") == pytest.approx(1.0)
     ((about, _, reason, text),) = await told()
-    assert (about, reason) == ("p", "NoRoom")
+    assert (about, reason) == ("p", "InsufficientStorage")
     assert "its claim copy clones claim a, which is there, so no other node is possible" in text

@@ -135,7 +135,7 @@ async def test_sent_back_it_waits_longer_each_time(
         assert (await claim_of(kube)).metadata.annotations[names.SELECTED_NODE] == "n1"
     assert len(controller._waits) == 0
     ((about, kind, reason, text),) = await told()
-    assert (about, kind, reason) == ("p", "Warning", "NoRoom")
+    assert (about, kind, reason) == ("p", "Warning", "InsufficientStorage")
     assert "insufficient storage on node n1 for claim c" in text
 
 

@@ -125,13 +125,13 @@ class Killer:
 
     async def _start(self, node: Any) -> None:
         kube, node.kube = node.kube, Client(_Trouble(node.kube.transport, self.random))
-        await node.start_agent(sweep_every=300)
+        await node.start_agent(sweep_every=300, poll=60)
         node.kube = kube
 
 
 @dataclass
 class Operator:
-    """Purges what agents leave to people: volumes that neither a claim nor a PersistentVolume knows.
+    """Purges what agents leave to people: volumes that no claim and no PersistentVolume of their node knows.
 
     Kills in a row may leave more of them than an agent removes without being asked.
     """
@@ -145,8 +145,11 @@ class Operator:
             await asyncio.sleep(1800.0)
             for node in self.nodes:
                 made = [volume.name for volume in await node.pool.list()]
-                known = {names.volume_name(c.metadata.uid) for c in (await self.kube.list(kinds.CLAIMS)).items}
-                known |= {volume.metadata.name for volume in (await self.kube.list(kinds.VOLUMES)).items}
+                claims = (await self.kube.list(kinds.CLAIMS)).items
+                here = [c for c in claims if c.metadata.annotations.get(names.SELECTED_NODE) == node.name]
+                known = {names.volume_name(c.metadata.uid) for c in here}
+                volumes = (await self.kube.list(kinds.VOLUMES)).items
+                known |= {v.metadata.name for v in volumes if v.metadata.labels.get(names.NODE_LABEL) == node.name}
                 for name in set(made) - known:
                     await node.pool.delete(name)
 

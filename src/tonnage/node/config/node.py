@@ -42,8 +42,8 @@ class NodeConfig:
 
     namespace: of its capacity objects. binding: who binds claims, `agent` or `controller` (the PV controller). scope:
     the watch scope. capacity: how capacity is published, exact or in tiers. endpoints: CSI sockets of external drivers.
-    log_level: one of LEVELS. hold_back: reschedules after which the starvation guard reserves capacity for a pod, 0 for
-    never."""
+    log_level: one of LEVELS. starvation_guard: reschedules of a pod after which it reserves capacity
+    for it, 0 for never."""
 
     driver: DriverConfig
     namespace: str = names.SYSTEM_NAMESPACE

@@ -62,8 +62,8 @@ _BY_UID = "uid"
 class Provisioner:
     """Loop over claims.
 
-    binding "agent": complete the binding here; "controller": the PV controller does. hold_back: reschedules of a pod
-    after which the starvation guard reserves capacity for it, 0 for never."""
+    binding "agent": complete the binding here; "controller": the PV controller does. starvation_guard: reschedules of a
+    pod after which it reserves capacity for it, 0 for never."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class Provisioner:
             size = requested(claim)
         except Invalid:
             return  # reconcile reports it
-        attempt = claim.metadata.annotations.get(names.WITHDRAWN, "")
+        attempt = names.annotation(claim.metadata.annotations, names.RESCHEDULES)
         source, now = driver.source(storage_class), self._clock.monotonic()
         self._ledger.see(uid, source, size, attempt=attempt, version=_version(claim), now=now)
 

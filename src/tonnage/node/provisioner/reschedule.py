@@ -134,7 +134,7 @@ class Withdrawal:
         log.info(
             "claims rescheduled group=%s claims=%d attempt=%d reason=%s", group.id, len(claims), reschedules, reason
         )
-        self._events.normal(group.pod or refer(CLAIMS, claims[0]), "Withdrawn", reason)
+        self._events.normal(group.pod or refer(CLAIMS, claims[0]), "Rescheduled", reason)
 
     def settled(self, group: PodClaimGroup) -> None:
         """Record that the group has its capacity."""
@@ -195,7 +195,7 @@ class Withdrawal:
         if kept and is_new:
             sizes = f"{describe(shortage.sizes)}; free {from_bytes(shortage.free)}"
             text = f"{self._where(shortage)}: capacity that becomes free is reserved for this pod ({sizes})"
-            self._events.normal(group.pod or refer(CLAIMS, claim), "RoomKept", text)
+            self._events.normal(group.pod or refer(CLAIMS, claim), "CapacityReserved", text)
         return kept
 
     async def _send(self, claim: PersistentVolumeClaim, reschedules: int, *, live: bool) -> bool:

@@ -32,7 +32,7 @@ def times(after: int) -> int:
     return after
 
 
-class HoldBack:
+class StarvationGuard:
     """Chooses the pod of the starvation guard.
 
     after: reschedules that the pod must have; 0: no pod."""

@@ -52,9 +52,8 @@ class Installation:
     scheduler` chooses nodes, None for none. group_labels, templates: template nodes that the controller publishes for
     an
     autoscaler, as on its command line. evict_unfit: whether the controller may evict pods whose inline volume does not
-    fit
-    on their node and that allow it. hold_back: after how many reschedules a node reserves capacity for a pod, 0 for
-    never.
+    fit on their node and that allow it. starvation_guard: after how many reschedules a node reserves capacity for a
+    pod, 0 for never.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE

@@ -76,7 +76,7 @@ async def test_without_it_the_large_one_starves_and_with_it_it_does_not(
         await asyncio.sleep(MINUTE)
         for claim in LARGE:
             assert await node.bound(claim)
-    text = next(text for _, reason, text in await all_events() if reason == "RoomKept")
+    text = next(text for _, reason, text in await all_events() if reason == "CapacityReserved")
     assert text.startswith("node node-1, pool scratch: capacity that becomes free is reserved for this pod (2 x 10Gi;")
 
 
