@@ -75,7 +75,7 @@ def test_the_life_of_an_orphan(box: Any) -> None:
 
     shown = _tonnage(box, "volumes", "adopt", name, "--as", "again")
     assert "kind: PersistentVolume" in shown
-    assert 'it has no class, as volumes do not record theirs: a claim takes it with storageClassName: ""' in shown
+    assert 'it has no class, because volumes do not record theirs: a claim binds it with storageClassName: ""' in shown
     assert box.get("pv")["items"] == []
     shown = _tonnage(box, "volumes", "adopt", name, "--as", "again", "--storage-class", "tonnage-immediate", "--yes")
     assert "it has no class" not in shown
