@@ -33,8 +33,8 @@ async def bind(
     makes 3 writes, else 4; none for what is done. claim and volume may be stale.
 
     Raises: Precondition when the two cannot be bound (the PV has another claim, the claim another PV, one is being
-    deleted); ApiNotFound when one is gone; ApiConflict when one was created again under the same name or others kept
-    changing it."""
+    deleted); ApiNotFound when one is gone; ApiConflict when one was created again under the same name or others
+    changed it repeatedly."""
     volume = await change(client, VOLUMES, volume, lambda now: _claim_reference(now, claim))
     volume = await change(client, VOLUMES, volume, lambda now: _bound_phase(now, claim, clock), subresource="status")
     claim = await change(client, CLAIMS, claim, lambda now: _completion(now, volume))
