@@ -52,3 +52,7 @@ def test_folders_say_what_they_are() -> None:
             head, _, rest = module.path.read_text().partition("\n\n")
             assert head.startswith('"""'), module.path
             assert rest.count(".") >= 2, module.path
+
+
+def test_no_docstring_names_a_file() -> None:
+    assert [f"{module.path}: {name}" for module in measure.modules() for name in module.files] == []
