@@ -212,6 +212,18 @@ class Ledger:
             if promise is not None and promise.stage is Stage.GUARDED:
                 self._move(promise, Stage.REJECTED)
 
+    def needing(self, uids: Iterable[str]) -> list[ClaimReservation]:
+        """Return those of these claims that have no reservation and need capacity for one."""
+        return [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING and p.size]
+
+    def exists(self, uid: str) -> None:
+        """Record that the claim's volume exists already and every GetCapacity result includes it.
+
+        The claim then needs no capacity. Call it for one of needing(). Idempotent."""
+        if promise := self._promises.get(uid):
+            promise.size = 0
+            self.changed()
+
     def start(self, uid: str) -> None:
         """Record that CreateVolume is about to be called."""
         if promise := self._promises.get(uid):

@@ -152,3 +152,10 @@ def provisioner_of(claim: PersistentVolumeClaim) -> str:
 def is_ephemeral(claim: PersistentVolumeClaim) -> bool:
     """Return whether the claim is ephemeral and is deleted with its pod."""
     return any(o.controller and o.kind == "Pod" and o.api_version == "v1" for o in claim.metadata.owner_references)
+
+
+def claim_uid(volume: types.CreatedVolume) -> str:
+    """Return the uid of the claim that the volume was created for, "" for a volume without a claim."""
+    name = volume.context.get(names.CSI_PV_NAME, "")
+    prefix = names.volume_name("")
+    return name[len(prefix) :] if name.startswith(prefix) else ""

@@ -21,7 +21,7 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
 from tonnage.api.quantity import from_bytes
-from tonnage.claims.node_scope import DriverInfo, NodeScope
+from tonnage.claims.node_scope import DriverInfo, NodeScope, claim_uid
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.errors import ApiNotFound, TonnageError
 from tonnage.kube.client import Client, refer
@@ -188,7 +188,7 @@ class Sweep:
             return Verdict.FOREIGN
         if self._age(record) < AGE:
             return Verdict.YOUNG
-        if not cluster or not _uid(volume):
+        if not cluster or not claim_uid(volume):
             return Verdict.ORPHAN
         claim = await self._claim(volume)
         goes_with_pod = record.get(names.PARAM_EPHEMERAL) == "true" and record.get(names.PARAM_RECLAIM) == "Delete"
@@ -218,11 +218,11 @@ class Sweep:
             )
         except ApiNotFound:
             return None
-        return claim if claim.metadata.uid == _uid(volume) else None
+        return claim if claim.metadata.uid == claim_uid(volume) else None
 
     async def _has_pv(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Return whether its PV was written after all PVs were listed."""
-        found = await self._pv(names.volume_name(_uid(volume))) if _uid(volume) else None
+        found = await self._pv(names.volume_name(claim_uid(volume))) if claim_uid(volume) else None
         return found is not None and driver.reaches(found)
 
     async def _is_elsewhere(self, name: str, driver: DriverInfo) -> bool:
@@ -253,7 +253,7 @@ class Sweep:
         """Delete a leftover.
 
         Not if its claim is set to this node at this moment, or a PV appears."""
-        uid = _uid(volume)
+        uid = claim_uid(volume)
         if not self._provisioner.block(uid):
             return False
         try:
@@ -298,13 +298,6 @@ def _is_here(volume: CreatedVolume, driver: DriverInfo) -> bool:
     if not volume.topologies or not driver.segment:
         return True
     return any(all(driver.segment.get(k) == v for k, v in place.items()) for place in volume.topologies)
-
-
-def _uid(volume: CreatedVolume) -> str:
-    """Return the claim's uid in the volume's name, "" for a volume without a claim."""
-    name = volume.context.get(names.CSI_PV_NAME, "")
-    prefix = names.volume_name("")
-    return name[len(prefix) :] if name.startswith(prefix) else ""
 
 
 def _claim_of(volume: CreatedVolume) -> str:

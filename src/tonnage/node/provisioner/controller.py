@@ -35,6 +35,7 @@ from tonnage.node.provisioner.bind import Delivery
 from tonnage.node.provisioner.claim_group import Siblings
 from tonnage.node.provisioner.create import Making, Work, failed_text
 from tonnage.node.provisioner.data_source import Away, content_of
+from tonnage.node.provisioner.existing import ExistingVolumes
 from tonnage.node.provisioner.failure_events import Refusals
 from tonnage.node.provisioner.group_state import LOOK_EVERY
 from tonnage.node.provisioner.precheck import Feasibility
@@ -116,6 +117,7 @@ class Provisioner:
             clock,
             self._look_again,
             self._why_away,
+            ExistingVolumes(drivers, clock),
         )
         self._making = Making(
             client,

@@ -18,6 +18,7 @@ from tonnage.claims.selected_node import withdrawals
 from tonnage.kube.cache import Cache
 from tonnage.node.capacity.poller import Readings
 from tonnage.node.provisioner.claim_group import PodClaimGroup, Siblings, is_there
+from tonnage.node.provisioner.existing import ExistingVolumes
 from tonnage.node.provisioner.failure_events import Refusals
 from tonnage.node.provisioner.group_state import LOOK_EVERY, Action, ClaimGroup, GroupPace, Member
 from tonnage.node.provisioner.precheck import Feasibility
@@ -68,11 +69,12 @@ class ClaimReserver:
         clock: Clock,
         enqueue: Callable[[str], None],
         away: Callable[[PersistentVolumeClaim], Awaitable[str]],
+        existing: ExistingVolumes,
     ) -> None:
         self._claims, self._ledger, self._readings = claims, ledger, readings
         self._siblings, self._withdrawal, self._clock = siblings, withdrawal, clock
         self._feasibility, self._refusals = feasibility, refusals
-        self._enqueue, self._why_away = enqueue, away
+        self._enqueue, self._why_away, self._existing = enqueue, away, existing
         self._held: set[str] = set()  # rejected claims that wait here
         self._exhausted: dict[str, _Exhausted] = {}  # rejected by the driver itself, whatever the ledger says
         self._pace = GroupPace()
@@ -118,6 +120,8 @@ class ClaimReserver:
             uids = [c.metadata.uid for c in here] or [uid]
             refused = self._withdrawal.leaving(group) or any(self._is_exhausted(u) for u in uids)
             lacks = self._ledger.lacks(uids, group.coming) if missing and not refused else None
+            if lacks is not None and await self._find_existing(uids):
+                continue
             fits = lacks is None and not refused
             decision = state.decide(members, now, missing=bool(missing), fits=fits, confirmed=confirmed)
             if decision.action is Action.WAIT:
@@ -135,6 +139,8 @@ class ClaimReserver:
                     state.reserved(members)
                     self._booked(group, uids, uid)
                     return None
+                if await self._find_existing(uids):
+                    continue
             self._held.update(u for u in uids if self._ledger.get(u))
             why = next((e.why for u in uids if (e := self._exhausted.get(u)) and e.why), "")
             overdue = decision.action is Action.REJECT and confirmed
@@ -164,6 +170,15 @@ class ClaimReserver:
             self._withdrawal.tell(group, done, reschedules, state.reason)
         if failure is not None:
             raise failure
+
+    async def _find_existing(self, uids: Iterable[str]) -> bool:
+        """Return whether one of these claims has a volume already, which the ledger did not know."""
+        found = False
+        for promise in self._ledger.needing(uids):
+            if await self._existing.has(promise.source.driver, promise.uid):
+                self._ledger.exists(promise.uid)
+                found = True
+        return found
 
     def _here(self, group: PodClaimGroup) -> list[PersistentVolumeClaim]:
         """Return claims of the group with this node.
