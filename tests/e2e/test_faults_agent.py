@@ -230,7 +230,7 @@ def test_capacity_objects_are_tampered_with(hollow: Hollow, nodes: Nodes) -> Non
         double = {"name": "double", "namespace": SYSTEM, "labels": labels, "ownerReferences": owners}
         plane.create({**head, **copy, "metadata": double})
         plane.until("a second one: removed", lambda: len(objects()) == 1 and put_right())
-        plane.until("a second one: said", lambda: "double was made by somebody" in told())
+        plane.until("a second one: said", lambda: "double is a duplicate" in told())
 
         hollow.run("after")  # the numbers are its own again
         plane.until("placed", lambda: hollow.placed() == ["after"] and served.free() == WHOLE - 32 * MIB)

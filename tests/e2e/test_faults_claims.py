@@ -149,7 +149,7 @@ def _taken_back(made: Agent) -> str:
 def test_claim_that_is_too_large(nodes: Nodes, served: Agent, size: str) -> None:
     plane, name = nodes.plane, f"large-{size.lower()}"
     made = nodes.claim(name, nodes.name(1), resources={"requests": {"storage": size}})
-    until(plane, "it is told that there is no room", told(nodes, name, nodes.name(1), "free 6Gi"))
+    until(plane, "it is told that there is no room", told(nodes, name, nodes.name(1), "6Gi free"))
     until(plane, "it is sent back", lambda: note(nodes, name, names.SELECTED_NODE) is None)
     bound(nodes, f"after-{size.lower()}")  # the queue goes on
     assert served.files(made["metadata"]["uid"]) == []
@@ -177,7 +177,7 @@ def test_claim_of_all_there_is(nodes: Nodes, served: Agent) -> None:
     bound(nodes, "all", resources={"requests": {"storage": POOL_SIZE}})
     until(plane, "nothing is left", lambda: served.free() == 0)
     nodes.claim("more", nodes.name(1), resources={"requests": {"storage": "1"}})
-    until(plane, "it is told that there is no room", told(nodes, "more", "free 0"))
+    until(plane, "it is told that there is no room", told(nodes, "more", "0 free"))
     delete(nodes, "all", "more")
     all_room_is_back(served)
 

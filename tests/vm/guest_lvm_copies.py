@@ -398,18 +398,18 @@ async def test_a_group_with_a_limit_of_volumes(bench: Bench) -> None:
 
 _COPIER = """
 import asyncio, sys
-from tonnage.pools import lvmcopy
-from tonnage.pools.base.contract import Source, VolumeRequest
+from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
 from tonnage.pools.config import make, parse
-real = lvmcopy._copy_some
+from tonnage.pools.lvm import copy
+real = copy._copy_some
 def slow(origin, fd, at, count, *, zeroed):
     real(origin, fd, at, count, zeroed=zeroed)
     print("at", at, flush=True)
-lvmcopy._copy_some = slow
+copy._copy_some = slow
 async def main():
     pool = make(parse("lvm:vg0,name=p"))
     await pool.open()
-    await pool.create(VolumeRequest("b", 40 * 2**20, block=True, source=Source(volume="a")))
+    await pool.create(VolumeRequest("b", 40 * 2**20, block=True, source=VolumeOrigin(volume="a")))
 asyncio.run(main())
 """
 
