@@ -27,10 +27,11 @@ test-rest: $(READY)    ## what `make test` leaves out
 programs: debian-test $(READY)  ## build the programs in Go that tests run (Go needed); a first build takes a quarter of an hour
 	$(BIN)/python -m scripts.build_programs
 
-check: $(READY)        ## the inner loop: lint, types, layers, unit tests, 200 kills
+check: $(READY)        ## the inner loop: lint, types, layers, measures, unit tests, 200 kills
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/measure.py --summary
 	$(BIN)/pytest -q -m "not real and not uml and not qemu and not e2e or kills" --kills 200
 
 bench: setup           ## the figures of the README, printed as tables

@@ -172,7 +172,8 @@ class Ledger:
             if shortage := self._shortage(source, [p for p in asking if p.source.room == source.room]):
                 return shortage
         for promise in asking:
-            self._asked.setdefault(promise.source, deque(maxlen=REMEMBERED)).append(promise.size)
+            if promise.size:  # else its volume exists: it says nothing about sizes to come
+                self._asked.setdefault(promise.source, deque(maxlen=REMEMBERED)).append(promise.size)
             self._move(promise, Stage.RESERVED)
         return None
 

@@ -324,3 +324,19 @@ class Disk(RuleBasedStateMachine):
 
 TestDisk = Disk.TestCase
 TestDisk.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+
+
+def test_a_claim_whose_volume_exists_needs_no_capacity() -> None:
+    """GetCapacity includes the volume: nothing is free, and nothing is subtracted for it."""
+    ledger = Ledger()
+    ledger.read(A, ledger.begin(), 0, 0)
+    ledger.see("old", A, 30, attempt="", version=1, now=0.0)
+    assert ledger.book(["old"]) is not None
+    assert [promise.uid for promise in ledger.needing(["old", "unknown"])] == ["old"]
+
+    ledger.exists("old")
+    ledger.exists("unknown")
+
+    assert ledger.needing(["old"]) == []
+    assert ledger.book(["old"]) is None
+    assert list(ledger.asked(A)) == []
