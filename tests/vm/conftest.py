@@ -18,6 +18,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 HUNG, TRIES = 123, 3
 """Exit code of a guest whose kernel hung, and how often one is started: see rig.py."""
+SECONDS = 600.0
+"""Far above what a command takes: a guest needs 9 s of CPU to boot, which took over 60 s beside other lanes of CI."""
 _LINE = re.compile(r"^(\S+::\S.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
 _HUNG: pytest.StashKey[list[str]] = pytest.StashKey()
 _REPORTS: pytest.StashKey[dict[str, dict[str, str]]] = pytest.StashKey()
@@ -96,7 +98,7 @@ def _runs(rig: Rig, config: pytest.Config) -> Callable[..., Ended]:
     hung = config.stash.setdefault(_HUNG, [])
 
     def run(
-        command: Sequence[str], *, disks: Sequence[str] = (), seconds: float = 60, environment: Sequence[str] = ()
+        command: Sequence[str], *, disks: Sequence[str] = (), seconds: float = SECONDS, environment: Sequence[str] = ()
     ) -> Ended:
         words = [sys.executable, str(rig.program), "--timeout", str(seconds)]
         words += [word for size in disks for word in (rig.option, size)]
