@@ -139,7 +139,8 @@ class _Owned(msgspec.Struct):
 
 def _refuse_others(pool: Path, own: Set[str]) -> None:
     """Raises Precondition for a pool that another cluster, given the same directory, has volumes in. own: uids of the
-    clusters that the data folder had, none where they are not known."""
+    clusters that the data folder had, none where they are not known.
+    """
     clusters = set()
     for record in (record for folder in (pool, pool / SNAPSHOTS, pool / OWN) for record in folder.glob("*.json")):
         with suppress(msgspec.MsgspecError, OSError):
@@ -155,7 +156,8 @@ def _refuse_others(pool: Path, own: Set[str]) -> None:
 
 def remove_unused(pool: Path) -> None:
     """Remove the folder of a pool that has no volume: all in it are hidden files of ours, or an image whose inside the
-    caller has looked into. Raises Busy, HostError."""
+    caller has looked into. Raises Busy, HostError.
+    """
     _erase(pool, used=False)
 
 
@@ -222,7 +224,8 @@ def _pools(data: DataFolder) -> list[Path]:
 
 def _mounts(data: DataFolder) -> Iterator[str]:
     """What the cluster has mounted: volumes in its kubelets' folders, and the insides of its pools. Any other mount,
-    even in or below these folders' parents, is the user's."""
+    even in or below these folders' parents, is the user's.
+    """
     kubelets = [f"{node}/kubelet/" for node in _nodes(data)]
     roots = {f"{pool}/{ROOT}" for pool in _pools(data)}
     for found in mount.mounts():

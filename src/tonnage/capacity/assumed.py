@@ -3,7 +3,8 @@
 Published capacity includes a claim when the object's observed claim version reaches the resourceVersion of the write
 that set selected-node. Objects without that annotation include it when the claim is bound. Each object of a node is
 compared by itself, since they are written one after the other. An assumed claim is forgotten when it is rescheduled or
-gone, or shortly after it was bound."""
+gone, or shortly after it was bound.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Its published number may be the same as before, so no event shows that it is inc
 class AssumedClaim:
     """`size` bytes in a pool of a node ("": any pool of it).
 
-    version: resourceVersion of the write that set selected-node."""
+    version: resourceVersion of the write that set selected-node.
+    """
 
     node: str
     room: str
@@ -67,7 +69,8 @@ class Promises:
     def returned(self, uid: str, version: int) -> None:
         """Record that the claim has no node as of that resourceVersion.
 
-        A version older than our own write is ignored."""
+        A version older than our own write is ignored.
+        """
         promise = self._by_claim.get(uid)
         if promise is not None and version > promise.version:
             self.drop(uid)
@@ -84,7 +87,8 @@ class Promises:
     def open(self, node: str, room: str, counted: int | None) -> int:
         """Return assumed bytes that a pool's published number does not include.
 
-        room "": of any pool. counted: the observed claim version of the number."""
+        room "": of any pool. counted: the observed claim version of the number.
+        """
         total = 0
         for uid, promise in list(self._by_node.get(node, {}).items()):
             if room and promise.room not in ("", room):

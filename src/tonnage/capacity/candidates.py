@@ -1,7 +1,8 @@
 """Candidate nodes of a class: published capacity less assumed claims.
 
 For controllers that choose nodes themselves. Nodes that are not ready or are cordoned are no candidates, nor those that
-the class's allowedTopologies exclude."""
+the class's allowedTopologies exclude.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _BAD_TAINTS = (names.UNREACHABLE_TAINT, names.NOT_READY_TAINT)
 class NodeCapacity(NamedTuple):
     """Bytes of a node for a class: in all, and for one volume.
 
-    held: bytes of assumed claims."""
+    held: bytes of assumed claims.
+    """
 
     free: int
     largest: int
@@ -40,7 +42,8 @@ class NodeCapacity(NamedTuple):
 class _Said(NamedTuple):
     """Content of a capacity object.
 
-    pair: a label that all of its nodes have, "" for none."""
+    pair: a label that all of its nodes have, "" for none.
+    """
 
     free: int
     largest: int
@@ -69,7 +72,8 @@ class Offers:
     def of(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> Iterator[NodeCapacity]:
         """Return the capacity of each usable node for the class.
 
-        reach: only these nodes."""
+        reach: only these nodes.
+        """
         name = storage_class.metadata.name
         for published in self.published(name):
             said = self._read(published)
@@ -114,7 +118,8 @@ def _said(published: CSIStorageCapacity) -> _Said:
 def _room(published: CSIStorageCapacity) -> str:
     """Return an object's pool.
 
-    A tier names none: a claim assumed there counts in all pools of the node."""
+    A tier names none: a claim assumed there counts in all pools of the node.
+    """
     labels = published.metadata.labels
     return "" if tier.is_tier(published) else labels.get(names.POOL_LABEL, published.storage_class_name)
 
@@ -131,7 +136,8 @@ def _joined(storage_class: str, key: str, value: str) -> str:
 def numbers(capacity: CSIStorageCapacity) -> tuple[int, int]:
     """Return free bytes in all and for one volume.
 
-    A missing number is taken from the other; without both, 0."""
+    A missing number is taken from the other; without both, 0.
+    """
     whole, largest = capacity.capacity, capacity.maximum_volume_size
     free = to_bytes(whole or largest or "0")
     return free, min(free, to_bytes(largest)) if largest else free

@@ -19,7 +19,8 @@ class Wish:
     """Desired capacity object.
 
     counted: the observed claim version. promised: the version that an object must have observed at least. reason: why
-    the class cannot have volumes, or ""."""
+    the class cannot have volumes, or "".
+    """
 
     name: str
     source: CapacitySource
@@ -92,7 +93,8 @@ class Wish:
     def is_lower(self, have: CSIStorageCapacity) -> bool:
         """Return whether the desired numbers are lower than the object's.
 
-        No number for inline volumes is lower than any number."""
+        No number for inline volumes is lower than any number.
+        """
         available, maximum = numbers(have)
         told, wanted = inline(have), self.room.inline
         lowered = told is not None and (wanted is None or wanted < told)

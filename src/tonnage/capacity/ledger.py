@@ -6,7 +6,8 @@ unless the volume certainly existed before that call began. The numbers are ther
 result makes them exact. Nothing is stored: after a restart the ledger is rebuilt from the node's claims.
 
 Sources that use the same bytes have the same `room`. All sizes are bytes. A counter defines the order of events, not a
-clock."""
+clock.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Stage(Enum):
 class ClaimReservation:
     """Reservation of one claim.
 
-    attempt: its reschedules when it came. seen: monotonic seconds."""
+    attempt: its reschedules when it came. seen: monotonic seconds.
+    """
 
     uid: str
     source: CapacitySource
@@ -58,7 +60,8 @@ class Reading:
     """GetCapacity result: free bytes at tick `begun`, maximum volume size.
 
     The maximum is None if the driver reports none. kept: more bytes that are free for inline volumes only, None without
-    inline capacity."""
+    inline capacity.
+    """
 
     begun: int
     available: int
@@ -71,7 +74,8 @@ class PoolCapacity:
     """Capacity that may be published for a source now.
 
     maximum: maximum volume size, None if the driver reports none. inline: inline capacity, None without: inline volumes
-    then use the pool's capacity."""
+    then use the pool's capacity.
+    """
 
     available: int
     maximum: int | None
@@ -82,7 +86,8 @@ class PoolCapacity:
 class Shortfall:
     """Insufficient storage for claims.
 
-    Sizes of all claims of the source's pool, the free bytes for them, and the maximum volume size."""
+    Sizes of all claims of the source's pool, the free bytes for them, and the maximum volume size.
+    """
 
     source: CapacitySource
     sizes: tuple[int, ...]
@@ -98,7 +103,8 @@ def _nothing() -> None:
 class Ledger:
     """All reservations and GetCapacity results of a node.
 
-    `changed` is called whenever published numbers may have changed."""
+    `changed` is called whenever published numbers may have changed.
+    """
 
     changed: Callable[[], None] = _nothing
     counted: int = 0
@@ -138,7 +144,8 @@ class Ledger:
     ) -> ClaimReservation:
         """Add a claim that has this node and no volume. Idempotent.
 
-        A claim under way stays as it is."""
+        A claim under way stays as it is.
+        """
         found = self._promises.get(uid)
         if found is not None and (found.stage is not Stage.REJECTED or found.attempt == attempt):
             return found
@@ -155,7 +162,8 @@ class Ledger:
     def forget(self, uid: str) -> None:
         """Remove a claim that no longer has this node.
 
-        A volume that exists or is under way stays until its deletion is known."""
+        A volume that exists or is under way stays until its deletion is known.
+        """
         promise = self._promises.get(uid)
         if promise is not None and promise.stage not in (Stage.CREATING, Stage.CREATED):
             del self._promises[uid]
@@ -166,7 +174,8 @@ class Ledger:
 
         Claims that are reserved or further are skipped. Claims that are only observed do not count: the first call
         wins. A source without a GetCapacity result rejects nothing, since its driver may lack GetCapacity; CreateVolume
-        decides there."""
+        decides there.
+        """
         asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
         for source in {p.source: None for p in asking}:
             if shortage := self._shortage(source, [p for p in asking if p.source.room == source.room]):
@@ -180,7 +189,8 @@ class Ledger:
     def lacks(self, uids: Iterable[str], coming: Iterable[tuple[CapacitySource, int]]) -> Shortfall | None:
         """Return why these and the expected claims do not fit, None if they do.
 
-        coming: sources and sizes of expected claims."""
+        coming: sources and sizes of expected claims.
+        """
         asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
         asking += [ClaimReservation("", source, size, "", 0.0) for source, size in coming]
         found = (self._shortage(s, [p for p in asking if p.source.room == s.room]) for s in {p.source for p in asking})
@@ -189,7 +199,8 @@ class Ledger:
     def refuse(self, uids: Iterable[str]) -> None:
         """Reject these claims: subtract them no longer.
 
-        Except those whose creation has begun, or under the starvation guard."""
+        Except those whose creation has begun, or under the starvation guard.
+        """
         for uid in uids:
             promise = self._promises.get(uid)
             if promise is not None and promise.stage in (Stage.OBSERVED, Stage.RESERVED):
@@ -220,7 +231,8 @@ class Ledger:
     def exists(self, uid: str) -> None:
         """Record that the claim's volume exists already and every GetCapacity result includes it.
 
-        The claim then needs no capacity. Call it for one of needing(). Idempotent."""
+        The claim then needs no capacity. Call it for one of needing(). Idempotent.
+        """
         if promise := self._promises.get(uid):
             promise.size = 0
             self.changed()
@@ -242,7 +254,8 @@ class Ledger:
         """Record that CreateVolume failed with a final error: no volume exists.
 
         The claim keeps its reservation for a retry. refused: the driver rejected it, for insufficient storage or as
-        infeasible."""
+        infeasible.
+        """
         promise = self._promises.get(uid)
         if promise is not None and promise.stage is Stage.CREATING:
             self._move(promise, Stage.REJECTED if refused else Stage.RESERVED)
@@ -268,7 +281,8 @@ class Ledger:
     ) -> None:
         """Store the result of a GetCapacity call that began at tick `begun`.
 
-        kept: as in Reading."""
+        kept: as in Reading.
+        """
         old = self._readings.get(source)
         unsure = sum(p.size for p in self._of(source.room) if _outstanding(p, begun))
         if old is not None and unsure:

@@ -18,7 +18,8 @@ MANAGED_BY = "tonnage-templates"
 class NodeTemplate:
     """Capacity of a new node of a node group.
 
-    group: "<label>=<value>" of its nodes. rooms: class -> capacity."""
+    group: "<label>=<value>" of its nodes. rooms: class -> capacity.
+    """
 
     group: str
     rooms: Mapping[str, TemplateCapacity]

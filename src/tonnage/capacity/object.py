@@ -13,7 +13,8 @@ from tonnage.errors import Invalid
 def object_name(driver: str, storage_class: str, node: str) -> str:
     """Return the object's name for a driver, class and node.
 
-    It is always the same, so no duplicate is created."""
+    It is always the same, so no duplicate is created.
+    """
     text = "\0".join((driver, storage_class, node))
     return f"csisc-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 

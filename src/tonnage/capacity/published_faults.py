@@ -13,7 +13,8 @@ from tonnage.capacity.object import reason as reason_of
 def published_faults(capacities: Iterable[CSIStorageCapacity]) -> list[str]:
     """Return a class's distinct errors if every node publishes one.
 
-    capacities: the class's objects. Those that select no existing node are ignored."""
+    capacities: the class's objects. Those that select no existing node are ignored.
+    """
     real = (obj for obj in capacities if obj.node_topology is not None and not is_template(obj))
     reasons = dict.fromkeys(map(reason_of, real))
     return list(reasons) if all(map(names.is_fault, reasons)) else []

@@ -35,7 +35,8 @@ BEYOND = 8
 def choose(largest: int, have: int, usual: int) -> int:
     """Return the tier of a node in bytes, 0 for none.
 
-    largest: its maximum volume size in bytes. have: its current tier, 0 for none. usual: the usual request in bytes."""
+    largest: its maximum volume size in bytes. have: its current tier, 0 for none. usual: the usual request in bytes.
+    """
     low, high = _power(largest // 4), _power(largest // 2)
     tier = min(max(have, low), high)
     return tier if tier >= max(LOWEST, FAR * usual) else 0
@@ -78,14 +79,16 @@ def labels_of(labels: Mapping[str, str]) -> dict[str, str]:
 def object_name(storage_class: str, tier: str) -> str:
     """Return the name of the object of a tier, or of the class's notice.
 
-    tier: names.TIER_NOTICE for the notice."""
+    tier: names.TIER_NOTICE for the notice.
+    """
     return f"csisc-tier-{hashlib.sha256(f'{storage_class}/{tier}'.encode()).hexdigest()[:20]}"
 
 
 def is_tier(obj: CSIStorageCapacity) -> bool:
     """Return whether a capacity object is a tier's.
 
-    It then describes each of the nodes that it selects, not all of them together."""
+    It then describes each of the nodes that it selects, not all of them together.
+    """
     return names.TIER in obj.metadata.labels
 
 
@@ -93,7 +96,8 @@ def is_tier(obj: CSIStorageCapacity) -> bool:
 class Notice:
     """Notice of a class: its tiers are in use.
 
-    exact_on: nodes that publish exactly if they can create a volume of exact_from bytes."""
+    exact_on: nodes that publish exactly if they can create a volume of exact_from bytes.
+    """
 
     exact_from: int = 0
     exact_on: frozenset[str] = frozenset()

@@ -2,7 +2,8 @@
 
 The writes are the PV controller's (pkg/controller/volume), in its order: the PV's claimRef, its phase, the claim's
 volumeName with bind-completed, the claim's status. Each is guarded by resourceVersion and skipped if it is done. If
-somebody else makes the same writes, the second writer gets a conflict, reads again and finds them done."""
+somebody else makes the same writes, the second writer gets a conflict, reads again and finds them done.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ async def bind(
 
     Raises: Precondition when the two cannot be bound (the PV has another claim, the claim another PV, one is being
     deleted); ApiNotFound when one is gone; ApiConflict when one was created again under the same name or others
-    changed it repeatedly."""
+    changed it repeatedly.
+    """
     volume = await change(client, VOLUMES, volume, lambda now: _claim_reference(now, claim))
     volume = await change(client, VOLUMES, volume, lambda now: _bound_phase(now, claim, clock), subresource="status")
     claim = await change(client, CLAIMS, claim, lambda now: _completion(now, volume))
@@ -61,7 +63,8 @@ async def set_phase(
 ) -> PersistentVolume:
     """Set the PV's phase in one write, if it differs. Idempotent.
 
-    Raises: ApiNotFound; ApiConflict when the PV has changed: the phase may be wrong now."""
+    Raises: ApiNotFound; ApiConflict when the PV has changed: the phase may be wrong now.
+    """
     if volume.status.phase == phase:
         return volume
     status = _phase(phase, clock) | {"message": message or None}
@@ -81,7 +84,8 @@ async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, sub
     patch returns None for nothing to do. If obj was stale, it is read and patch is called again.
 
     Raises: ApiNotFound; ApiConflict when the object was created again (another uid) or changed under each of 5
-    attempts."""
+    attempts.
+    """
     meta = obj.metadata
     for attempt in range(_ATTEMPTS):
         body = patch(obj)
@@ -104,7 +108,8 @@ def find_best(
 ) -> PersistentVolume | None:
     """Return the PV for a claim: one claimed for it, else the smallest.
 
-    A late-binding claim gets only a PV claimed for it; the scheduler chooses among free ones."""
+    A late-binding claim gets only a PV claimed for it; the scheduler chooses among free ones.
+    """
     best: tuple[int, str] | None = None
     found = None
     for volume in candidates:

@@ -1,6 +1,7 @@
 """CreateVolume request of a claim, as external-provisioner's.
 
-Pure, except for secrets. What this agent does not support is rejected by name."""
+Pure, except for secrets. What this agent does not support is rejected by name.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class SecretRef:
 class ClaimRequest:
     """One CreateVolume request.
 
-    name: also the PV's name. size: bytes. content: content source, None for an empty volume."""
+    name: also the PV's name. size: bytes. content: content source, None for an empty volume.
+    """
 
     name: str
     size: int
@@ -67,7 +69,8 @@ def plan(
 ) -> ClaimRequest:
     """Return the request for a claim, without its content source.
 
-    Raises: Invalid with what is not supported."""
+    Raises: Invalid with what is not supported.
+    """
     spec = claim.spec
     if spec.selector is not None:
         raise Invalid("claim Selector is not supported")
@@ -101,7 +104,8 @@ def plan(
 def parameters_of(storage_class: StorageClass) -> dict[str, str]:
     """Return the class parameters that the driver gets.
 
-    Raises: Invalid for an unknown reserved key or an invalid value of ours."""
+    Raises: Invalid for an unknown reserved key or an invalid value of ours.
+    """
     release_after(storage_class.parameters)
     result = {}
     for key, value in storage_class.parameters.items():
@@ -124,7 +128,8 @@ def capacity_parameters(storage_class: StorageClass) -> dict[str, str]:
 def fstype_of(storage_class: StorageClass) -> str:
     """Return the class's file system, "" for the driver's default.
 
-    Raises: Invalid when the class names two."""
+    Raises: Invalid when the class names two.
+    """
     named = [v for k, v in storage_class.parameters.items() if k == names.CSI_FSTYPE or k.lower() == "fstype"]
     if len(named) > 1:
         raise Invalid(f'fstype specified in parameters with both "fstype" and "{names.CSI_FSTYPE}" keys')
@@ -139,7 +144,8 @@ def secret_of(
     role: prefix such as "provisioner-" or "node-stage-". claim None: the claim is gone, so only `${pv.name}` can be
     filled in.
 
-    Raises: Invalid."""
+    Raises: Invalid.
+    """
     if not any("ecret" in key for key in parameters):  # the usual case
         return None
     name, namespace = _template(parameters, role, "name"), _template(parameters, role, "namespace")
@@ -225,7 +231,8 @@ def _record(
 def _topology(storage_class: StorageClass, driver: DriverInfo, scope: NodeScope) -> types.CsiTopologyRequirement | None:
     """Return the topology requirement: this node only.
 
-    Each node has its own agent, so there is no other choice."""
+    Each node has its own agent, so there is no other choice.
+    """
     if not driver.topology:
         return None
     if not driver.segment:

@@ -15,6 +15,7 @@ POPULATED = "Assuming an external populator will provision the volume"
 def leave_to_populator(events: EventRecorder, claim: PersistentVolumeClaim) -> None:
     """Emit once for a claim that an external populator provides its volume.
 
-    The text is external-provisioner's."""
+    The text is external-provisioner's.
+    """
     key = hashlib.sha256(f"{claim.metadata.uid}\0{POPULATED}".encode()).hexdigest()[:16]
     events.record(refer(CLAIMS, claim), NORMAL, "Provisioning", POPULATED, once=key)

@@ -19,7 +19,8 @@ _SHORTEST = 60
 def release_after(parameters: Mapping[str, str]) -> float | None:
     """Return seconds until volumes of a lost node are released; None: never.
 
-    Raises: Invalid for other text."""
+    Raises: Invalid for other text.
+    """
     text = parameters.get(names.ON_NODE_GONE, KEEP)
     if text == KEEP:
         return None

@@ -1,6 +1,7 @@
 """A node and its CSI drivers, as claims and reservations refer to them.
 
-Plain data."""
+Plain data.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tonnage.csi.client.client import CsiClient
 class CapacitySource:
     """A class of a driver, for GetCapacity.
 
-    room: identifies the bytes that sources share."""
+    room: identifies the bytes that sources share.
+    """
 
     driver: str
     storage_class: str
@@ -36,7 +38,8 @@ class NodeScope:
     """Node of an agent.
 
     cluster_uid: uid of the namespace kube-system. former: uids that it had before the cluster's database was lost.
-    label: value of `tonnage.dev/node`."""
+    label: value of `tonnage.dev/node`.
+    """
 
     node: str
     cluster_uid: str
@@ -66,7 +69,8 @@ class DriverInfo:
     """A driver and what it reported.
 
     default_pool: "" for drivers without named pools. pools: name -> kind, in the driver's order; empty if not reported.
-    inline: pools with inline capacity."""
+    inline: pools with inline capacity.
+    """
 
     client: CsiClient
     name: str
@@ -109,14 +113,16 @@ class DriverInfo:
     def publishes_ahead(self, storage_class: StorageClass) -> bool:
         """Return whether volumes of the class are pre-provisioned.
 
-        No volume is then created for a claim."""
+        No volume is then created for a claim.
+        """
         return self.pools.get(self.pool(storage_class), "") in PUBLISHED_AHEAD
 
     def source(self, storage_class: StorageClass) -> CapacitySource:
         """Return the ledger's source of a class.
 
         A driver without named pools is one pool: a reservation that counts against the wrong class costs a short wait;
-        one that counts nowhere costs a failed volume."""
+        one that counts nowhere costs a failed volume.
+        """
         pool = self.pool(storage_class)
         return CapacitySource(self.name, storage_class.metadata.name, f"pool/{pool}" if pool else f"driver/{self.name}")
 
@@ -124,7 +130,8 @@ class DriverInfo:
 def _present(kind: str) -> str:
     """Return the current name of a kind of pool.
 
-    Classes and older drivers may have the old one."""
+    Classes and older drivers may have the old one.
+    """
     return names.RENAMED_KINDS.get(kind, kind)
 
 
@@ -133,7 +140,8 @@ def reaches(volume: PersistentVolume, segment: Mapping[str, str]) -> bool:
 
     segment: a driver's topology. A volume's name comes from its claim, so several nodes may have volumes of the same
     name and handle: where the claim got its volume, and where one was created too late. An affinity with other keys
-    than the driver's counts as reaching: callers delete what is not reached."""
+    than the driver's counts as reaching: callers delete what is not reached.
+    """
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return True

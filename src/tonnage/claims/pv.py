@@ -1,6 +1,7 @@
 """PV of a created volume, as external-provisioner's.
 
-For a claim, or pre-provisioned."""
+For a claim, or pre-provisioned.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def ahead(
 
     ReadWriteOnce only: the API server rejects ReadWriteOncePod together with other modes.
 
-    Raises: Invalid for secrets that are named after a claim."""
+    Raises: Invalid for secrets that are named after a claim.
+    """
     source: dict[str, Any] = {
         "driver": driver.name,
         "volumeHandle": made.id,

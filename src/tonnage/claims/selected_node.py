@@ -15,7 +15,8 @@ async def send(
 ) -> PersistentVolumeClaim:
     """Write selected-node, node label and provisioner; return the claim.
 
-    Raises: ApiConflict when the claim has changed since it was read, ApiNotFound when it is gone."""
+    Raises: ApiConflict when the claim has changed since it was read, ApiNotFound when it is gone.
+    """
     provisioner = storage_class.provisioner
     body = {
         "metadata": {
@@ -34,14 +35,16 @@ async def send(
 def withdrawals(claim: PersistentVolumeClaim) -> int:
     """Return the claim's number of reschedules; 0 for an invalid one.
 
-    Anybody may write that annotation."""
+    Anybody may write that annotation.
+    """
     return whole(names.annotation(claim.metadata.annotations, names.RESCHEDULES), digits=9) or 0
 
 
 def pause(claim: PersistentVolumeClaim, first: float = 0.5, longest: float = 60.0) -> float:
     """Return seconds to wait before selecting a node again.
 
-    None at first, then doubling with each reschedule."""
+    None at first, then doubling with each reschedule.
+    """
     count = withdrawals(claim)
     return min(longest, first * 2 ** min(count - 1, 20)) if count > 0 else 0.0
 

@@ -22,7 +22,8 @@ class Waits:
     def left(self, key: Hashable, seconds: float) -> float:
         """Return the rest of a wait in seconds; it begins with the first call.
 
-        0 when it is over."""
+        0 when it is over.
+        """
         if seconds <= 0:
             return 0.0
         now = self._clock.monotonic()
@@ -31,7 +32,8 @@ class Waits:
     def news(self, key: Hashable, text: str, *, pause: float = 0.0) -> bool:
         """Return whether text must be reported, and record it as reported.
 
-        True if it differs from the last one, and that is `pause` seconds old."""
+        True if it differs from the last one, and that is `pause` seconds old.
+        """
         now, last = self._clock.monotonic(), self._said.get(key)
         if last is not None and (last[0] == text or now - last[1] < pause):
             return False

@@ -1,7 +1,8 @@
 """`tonnage controller`: controllers that no node agent can run.
 
 Composition only. Several replicas run, the leader works. Without it, volumes are still provisioned if every agent
-watches all claims."""
+watches all claims.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class ControllerConfig:
     """identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: CSI drivers of our
     agents -> their topology key. capacity: how capacity is published, exact or in tiers. metrics: address of the
     metrics, None for none. evict_unfit: whether pods that opt in are evicted if their inline volume does not fit.
-    templates: capacity of template nodes. group_labels: labels of node groups whose template capacity is learned."""
+    templates: capacity of template nodes. group_labels: labels of node groups whose template capacity is learned.
+    """
 
     identity: str
     namespace: str = names.SYSTEM_NAMESPACE

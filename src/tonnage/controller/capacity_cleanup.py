@@ -1,7 +1,8 @@
 """Removal of capacity objects of deleted nodes.
 
 An agent makes the Node the owner of its objects, so garbage collection removes them with it. Objects without that
-ownerReference, which somebody removed, would stay forever: no agent repairs them. This controller deletes them."""
+ownerReference, which somebody removed, would stay forever: no agent repairs them. This controller deletes them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _MANAGED_BY = "tonnage-"
 class GoneCapacity:
     """Loop over capacity objects of our agents, by key.
 
-    namespace: of the objects."""
+    namespace: of the objects.
+    """
 
     def __init__(self, client: Client, informers: Informers, *, drivers: Collection[str], namespace: str) -> None:
         self._client, self._namespace, self._drivers = client, namespace, frozenset(drivers)

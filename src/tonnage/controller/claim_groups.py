@@ -4,7 +4,8 @@ It holds the names of the other claims. For plain claims only: an ephemeral clai
 that. With it, a node creates all of a pod's volumes or none. It is written on late-binding claims of our drivers that
 have no volume yet and share a pod that has not started. It stays while one of them waits, and is removed when the last
 is bound or the pod is gone. A bound claim stays in the group only if it was bound for this pod: data of an earlier pod
-must not be rolled back when a newer claim does not fit."""
+must not be rolled back when a newer claim does not fit.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from tonnage.kube.informer import Informers
 class Together:
     """Loop over claims.
 
-    provisioners: of the claims. pod_fields: narrows the watch of pods."""
+    provisioners: of the claims. pod_fields: narrows the watch of pods.
+    """
 
     def __init__(
         self, client: Client, informers: Informers, *, provisioners: Collection[str], pod_fields: str = ""
@@ -103,7 +105,8 @@ class Together:
     ) -> bool:
         """Return whether a bound claim was provisioned for this pod.
 
-        No pod has used it then."""
+        No pod has used it then.
+        """
         noted = waiting & set(names.annotation(claim.metadata.annotations, names.CLAIM_GROUP).split(","))
         volume = self._volumes.get(claim.spec.volume_name)
         if not noted or volume is None:
@@ -156,7 +159,8 @@ def _is_waiting(pod: Pod) -> bool:
 def _has_volume(claim: PersistentVolumeClaim) -> bool:
     """Return whether the claim is fully bound.
 
-    Another write during the binding would only cause conflicts."""
+    Another write during the binding would only cause conflicts.
+    """
     return bool(claim.spec.volume_name) and claim.status.phase == "Bound"
 
 

@@ -2,7 +2,8 @@
 
 kube-scheduler reports only insufficient storage for a class of capacity 0. Nodes publish the error of a class with its
 capacity; it is the class's error if every node publishes one. The immediate controller handles claims with immediate
-binding. Watched: capacity objects, classes, claims, and pods (for lookups; their changes are ignored)."""
+binding. Watched: capacity objects, classes, claims, and pods (for lookups; their changes are ignored).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class ClassNotices:
     """Emits class errors.
 
     provisioners: of the claims; empty: all. pod_fields: narrows the watch of pods. seeing: schedulers that report the
-    error on the pod themselves."""
+    error on the pod themselves.
+    """
 
     def __init__(
         self,

@@ -10,7 +10,8 @@ tonnage-agent enforces. All else is read live from the pod.
 
 An owner's first pod is evicted at once, each later one after a back-off that doubles. The count is in the Event on the
 owner, which is written before the eviction: a new leader continues with the same back-off, and without that write no
-pod is evicted. After an hour without an eviction the count restarts."""
+pod is evicted. After an hour without an eviction the count restarts.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ _SELF = "tonnage-controller"
 class UnfitPods:
     """Evicts pods whose inline volume does not fit.
 
-    Keys are the agents' Events. drivers: of the inline volumes; empty: all."""
+    Keys are the agents' Events. drivers: of the inline volumes; empty: all.
+    """
 
     def __init__(
         self,
@@ -123,7 +125,8 @@ class UnfitPods:
     def _since(self, found: Event) -> float:
         """Return seconds since the owner's last eviction.
 
-        An Event without a time is not ours and does not count."""
+        An Event without a time is not ours and does not count.
+        """
         try:
             return self._clock.time() - parse_rfc3339(found.last_timestamp or "")
         except ValueError:
@@ -132,7 +135,8 @@ class UnfitPods:
     async def _count(self, pod: Pod, owner: OwnerReference, found: Event | None) -> None:
         """Increment the owner's count.
 
-        Raises: ApiConflict, ApiAlreadyExists if another replica was first."""
+        Raises: ApiConflict, ApiAlreadyExists if another replica was first.
+        """
         now = self._clock.time()
         stale = found is None or self._since(found) >= FORGOTTEN
         count = 1 if found is None or stale else found.count + 1
@@ -164,7 +168,8 @@ class UnfitPods:
     async def _evict(self, pod: Pod) -> None:
         """Evict the pod that was read.
 
-        One that started meanwhile has its volume and is not evicted."""
+        One that started meanwhile has its volume and is not evicted.
+        """
         meta = pod.metadata
         preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = {
@@ -184,7 +189,8 @@ def pause(count: int) -> float:
 def _told(old: Event | None, new: Event | None) -> Iterable[str]:
     """Handle the agent's Events.
 
-    The kubelet retries, and the agent repeats its Event each time, so no other trigger is needed."""
+    The kubelet retries, and the agent repeats its Event each time, so no other trigger is needed.
+    """
     return (new.key,) if new is not None else ()
 
 

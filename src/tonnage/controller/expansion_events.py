@@ -2,7 +2,8 @@
 
 The API server accepts the request for a resizer. A claim requests expansion when it is bound and requests more than its
 status.capacity. Watched: claims, and PVs for their driver. The controller and the box use it; `tonnage doctor` lists
-the same claims."""
+the same claims.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def growth_of(claim: PersistentVolumeClaim) -> Growth | None:
 class GrowthNotices:
     """Emits one Event for each requested size.
 
-    drivers: only PVs of these."""
+    drivers: only PVs of these.
+    """
 
     def __init__(self, informers: Informers, events: EventRecorder, *, drivers: Collection[str]) -> None:
         self._events, self._drivers = events, frozenset(drivers)

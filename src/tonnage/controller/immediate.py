@@ -2,7 +2,8 @@
 
 For CSI drivers that publish storage capacity; others have provisioners that select the node themselves. The capacity is
 what is published, less assumed claims. A claim that fits no node gets an Event, once a minute at most, and is tried
-again when capacity, nodes or classes change. The binder comes first: it binds an existing PV that fits."""
+again when capacity, nodes or classes change. The binder comes first: it binds an existing PV that fits.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class ImmediateKey(NamedTuple):
 class ImmediateController:
     """Sets selected-node on claims with immediate binding.
 
-    provisioners: of the claims; empty: all. quiet: seconds before an Event reports insufficient storage."""
+    provisioners: of the claims; empty: all. quiet: seconds before an Event reports insufficient storage.
+    """
 
     def __init__(
         self,
@@ -90,7 +92,8 @@ class ImmediateController:
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         """Select a claim's node, or check all claims of a class. Idempotent.
 
-        Raises: ApiError."""
+        Raises: ApiError.
+        """
         what, name = key
         if what == CLASS:
             self._look_at_waiting(name)
@@ -107,7 +110,8 @@ class ImmediateController:
     def _look_at_waiting(self, name: str) -> None:
         """Check the waiting claims of a class.
 
-        Claims that fit no node are skipped: many may wait, and each change of a node would reconcile all."""
+        Claims that fit no node are skipped: many may wait, and each change of a node would reconcile all.
+        """
         storage_class = self._classes.get(name)
         offers = list(self._offers.of(storage_class)) if storage_class is not None else []
         largest = max((offer.largest for offer in offers), default=0)
@@ -223,7 +227,8 @@ class ImmediateController:
     def _draws(self, storage_class: StorageClass) -> bool:
         """Return whether volumes of the class use published capacity.
 
-        Those of other drivers do not."""
+        Those of other drivers do not.
+        """
         if self._provisioners and storage_class.provisioner not in self._provisioners:
             return False
         driver = self._drivers.get(storage_class.provisioner)
@@ -239,7 +244,8 @@ class ImmediateController:
     ) -> Iterable[ImmediateKey]:
         """Handle changed capacity.
 
-        Less capacity helps no claim, unless it now includes an assumed claim."""
+        Less capacity helps no claim, unless it now includes an assumed claim.
+        """
         if new is None:
             return ()
         same_reason = old is not None and reason(new) == reason(old)

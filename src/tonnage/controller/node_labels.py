@@ -3,7 +3,8 @@
 An agent watches claims by that label. A MutatingAdmissionPolicy or our scheduler writes it together with selected-node.
 This controller repairs what they miss: clusters without the policy, nodes with long names (a policy cannot hash),
 claims older than the policy, and labels changed by hand. With the policy it finds nothing, so nothing waits for it. An
-agent labels the PVs that it creates; one that lost its label gets it again."""
+agent labels the PVs that it creates; one that lost its label gets it again.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class NodeLabelKey(NamedTuple):
 class Scoping:
     """Repairs node labels.
 
-    drivers: CSI drivers of our agents -> topology key of their volumes."""
+    drivers: CSI drivers of our agents -> topology key of their volumes.
+    """
 
     def __init__(self, client: Client, informers: Informers, *, drivers: Mapping[str, str]) -> None:
         self._client, self._drivers = client, dict(drivers)
@@ -56,7 +58,8 @@ class Scoping:
     async def reconcile(self, key: NodeLabelKey) -> None:
         """Repair one label. Idempotent.
 
-        Raises: ApiError; Precondition when somebody changes the label back."""
+        Raises: ApiError; Precondition when somebody changes the label back.
+        """
         if key.what == CLAIM:
             claim = self._claims.get(key.key)
             await self._put_right(CLAIMS, claim, self._wanted_of_claim(claim))
@@ -81,7 +84,8 @@ class Scoping:
     def _wanted_of_claim(self, claim: PersistentVolumeClaim | None) -> str | None:
         """Return the label that the claim should have, "" for none.
 
-        None: the claim is not ours."""
+        None: the claim is not ours.
+        """
         if claim is None or claim.metadata.deleting:
             return None
         storage_class = self._classes.get(class_name(claim))
@@ -93,7 +97,8 @@ class Scoping:
     def _wanted_of_volume(self, volume: PersistentVolume | None) -> str | None:
         """Return the label that the PV should have, by its node affinity.
 
-        None: the PV is not ours, or several nodes reach it."""
+        None: the PV is not ours, or several nodes reach it.
+        """
         if volume is None or volume.spec.csi is None:
             return None
         driver = volume.spec.csi.driver
@@ -124,7 +129,8 @@ class Scoping:
 def places_of(volume: PersistentVolume, topology_key: str) -> list[str]:
     """Return the values of a topology key in a PV's node affinity.
 
-    None when the PV can be reached from elsewhere too."""
+    None when the PV can be reached from elsewhere too.
+    """
     affinity = volume.spec.node_affinity
     terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else []
     found: dict[str, None] = {}

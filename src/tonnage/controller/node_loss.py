@@ -4,7 +4,8 @@ Their class decides. A node is lost when its Node object is deleted, or has the 
 `node.kubernetes.io/out-of-service`. The time of the loss is an annotation of the PV, so a restart of this controller
 loses no time. A release deletes the claim: a StatefulSet's pod then gets a new one on another node. The PV stays,
 Released with policy Delete. If the node returns, its agent erases and deletes the volume as for any Released PV, then
-deletes the PV. If a node never returns, a person deletes its PVs and their finalizers."""
+deletes the PV. If a node never returns, a person deletes its PVs and their finalizers.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class GoneNodes:
     async def reconcile(self, key: str) -> float | None:
         """Note the loss, wait, or release one PV. Idempotent.
 
-        Returns seconds until its release. Raises: ApiError."""
+        Returns seconds until its release. Raises: ApiError.
+        """
         volume = self._volumes.get(key)
         if volume is None or not self._is_ours(volume):
             self._count(key, gone=False)
@@ -93,7 +95,8 @@ class GoneNodes:
     def _is_ours(self, volume: PersistentVolume) -> bool:
         """Return whether an agent of ours created the PV, and it is bound.
 
-        A Released PV already needs only its node."""
+        A Released PV already needs only its node.
+        """
         source = volume.spec.csi
         return source is not None and source.driver in self._drivers and volume.status.phase == "Bound"
 
@@ -103,7 +106,8 @@ class GoneNodes:
         """Return whether the PV's node is not among these nodes.
 
         False without any node: something else is wrong. unreadable: existing Nodes that cannot be read; one of them may
-        be out of service."""
+        be out of service.
+        """
         label, affinity = _node_of(volume), volume.spec.node_affinity
         if not label or affinity is None or affinity.required is None or not nodes:
             return False
@@ -116,7 +120,8 @@ class GoneNodes:
     def _release_after(self, volume: PersistentVolume) -> float | None:
         """Return the class's release time in seconds, None for never.
 
-        A person releases a PV with policy Retain, or whose class is gone or invalid."""
+        A person releases a PV with policy Retain, or whose class is gone or invalid.
+        """
         storage_class = self._classes.get(volume.spec.storage_class_name)
         if storage_class is None or volume.spec.persistent_volume_reclaim_policy != "Delete":
             return None
@@ -154,7 +159,8 @@ class GoneNodes:
     async def _release(self, cached: PersistentVolume) -> None:
         """Delete the claim if all conditions still hold.
 
-        Live reads, since user data depends on them."""
+        Live reads, since user data depends on them.
+        """
         try:
             volume = await self._client.get(VOLUMES, cached.metadata.name)
             ref = volume.spec.claim_ref
@@ -178,7 +184,8 @@ class GoneNodes:
     async def _is_gone_live(self, volume: PersistentVolume) -> bool:
         """Check the loss by a live list of all nodes.
 
-        A label need not be a node's name, and no release may depend on a stale watch."""
+        A label need not be a node's name, and no release may depend on a stale watch.
+        """
         found = await self._client.list(NODES, tolerant=True)
         return self._is_gone(volume, found.items, found.unreadable)
 

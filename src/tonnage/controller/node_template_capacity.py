@@ -38,7 +38,8 @@ def amounts(room: TemplateCapacity) -> dict[str, Any]:
 def object_name(group: str, storage_class: str) -> str:
     """Return the object's name for a class and a node group.
 
-    It is always the same, so no duplicate is created."""
+    It is always the same, so no duplicate is created.
+    """
     return f"csisc-template-{hashlib.sha256(f'{group}/{storage_class}'.encode()).hexdigest()[:20]}"
 
 
@@ -47,7 +48,8 @@ def pristine(
 ) -> dict[str, TemplateCapacity]:
     """Return the capacity of an empty node, by class.
 
-    published: its capacity objects. volumes: its PVs. Classes that the node cannot serve are left out."""
+    published: its capacity objects. volumes: its PVs. Classes that the node cannot serve are left out.
+    """
     taken: dict[str, int] = {}
     largest: dict[str, int] = {}
     for volume in volumes:
@@ -71,7 +73,8 @@ def _whole(obj: CSIStorageCapacity, taken: int, largest: int) -> TemplateCapacit
     """Return the capacity with no volume in it.
 
     If one volume can have all free bytes, one could have had the whole. If the pool is in pieces (whole disks), the
-    largest is one that is free or one that is taken."""
+    largest is one that is free or one that is taken.
+    """
     free, maximum = numbers(obj)
     whole = free + taken
     return TemplateCapacity(whole, whole if maximum is None or maximum >= free > 0 else max(maximum, largest))

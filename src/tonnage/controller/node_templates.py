@@ -7,7 +7,8 @@ that selects this label and the group's. No real node has the label, so the obje
 
 The capacity is configured, or learned from the group's live nodes: raised at once, lowered when it stays lower for a
 while. Learned capacity stays when the last node is deleted, since a group is then scaled up from zero, and is removed
-much later."""
+much later.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class NodeTemplates:
     """Loop over node groups ("<label>=<value>").
 
     templates: configured capacity. group_labels: groups of these labels are learned. pace: minimum seconds between two
-    checks of a group. settle: seconds for which capacity must be lower before it is lowered."""
+    checks of a group. settle: seconds for which capacity must be lower before it is lowered.
+    """
 
     def __init__(
         self,
@@ -120,7 +122,8 @@ class NodeTemplates:
     def _learn(self, nodes: Iterable[Node]) -> dict[str, TemplateCapacity]:
         """Return, by class, the maximum capacity of these nodes when empty.
 
-        Nodes of a group are alike."""
+        Nodes of a group are alike.
+        """
         found: dict[str, TemplateCapacity] = {}
         for node in nodes:
             label = names.label_value(node.metadata.name)
@@ -133,7 +136,8 @@ class NodeTemplates:
     def _published(self, node: Node, label: str) -> dict[str, CSIStorageCapacity]:
         """Return the node's own objects by class, else its tier's object.
 
-        The tier is a lower bound."""
+        The tier is a lower bound.
+        """
         labels = node.metadata.labels
         pairs = [f"{key}={value}" for key, value in labels.items()]
         shared = [obj for pair in pairs for obj in self._capacities.by(_SELECTING, pair) if not _node_of(obj)]
@@ -167,7 +171,8 @@ class NodeTemplates:
     ) -> tuple[TemplateCapacity, float | None]:
         """Return the capacity to write: an increase at once, a decrease delayed.
 
-        A decrease is to the maximum since it began. Volumes under way are counted nowhere for a moment."""
+        A decrease is to the maximum since it began. Volumes under way are counted nowhere for a moment.
+        """
         before, key = room_of(there), there.metadata.name
         least = TemplateCapacity(max(before.capacity, room.capacity), max(before.largest, room.largest))
         if group in self._configured or room == least:
@@ -185,7 +190,8 @@ class NodeTemplates:
     async def _retire(self, obj: CSIStorageCapacity, group: str, *, has_nodes: bool) -> float | None:
         """Remove an object without a source.
 
-        A learned one whose group has no nodes stays for a while."""
+        A learned one whose group has no nodes stays for a while.
+        """
         label = group.partition("=")[0]
         learned = label in self._group_labels and group not in self._configured
         if not learned or not self._is_ours(obj.storage_class_name):

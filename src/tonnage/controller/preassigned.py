@@ -9,7 +9,8 @@ the selected node of its claims. All claims of such a pod therefore get the sour
 
 Watched: pods that appear or get a node, claims that appear or become free, sources that become bound, and nodes that
 appear. A claim that was rescheduled for insufficient storage gets the same node again after a back-off, and an Event on
-the pod says so: no other node is chosen."""
+the pod says so: no other node is chosen.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class HandPlaced:
     """Sets selected-node where one node is possible. Keys are pods.
 
     provisioners: of the claims; empty: all. pod_fields: narrows the watch of pods (`status.phase=Pending`). seeing:
-    schedulers that check sources of clones themselves; None: all do."""
+    schedulers that check sources of clones themselves; None: all do.
+    """
 
     def __init__(
         self,
@@ -87,7 +89,8 @@ class HandPlaced:
     async def reconcile(self, key: str) -> float | None:
         """Set selected-node on the pod's claims. Idempotent.
 
-        Rescheduled claims get it again after a back-off; returns its seconds."""
+        Rescheduled claims get it again after a back-off; returns its seconds.
+        """
         pod = self._pods.get(key)
         place = self._place(pod) if pod is not None and _is_waiting(pod) else None
         if pod is None or place is None or self._nodes.get(place.node) is None:
@@ -133,7 +136,8 @@ class HandPlaced:
     def _tell(self, pod: Pod, claim: PersistentVolumeClaim, place: _Place) -> None:
         """Emit once for each reschedule that the claim did not fit.
 
-        The claim's own Events have the shortfall."""
+        The claim's own Events have the shortfall.
+        """
         text = (
             f"insufficient storage on node {place.node} for claim {claim.metadata.name} (see the claim's Events):"
             f" {place.reason}, so no other node is possible; retrying"

@@ -9,7 +9,8 @@ asked.
 
 The request is in annotations of the class's tier notice, a capacity object that agents watch anyway. It is one write
 for any number of nodes. The controller needs no right to write Nodes, which would allow any taint and label. A node
-that cannot hold the claim writes nothing."""
+that cannot hold the claim writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ _REFUSING = ("NoSchedule", "NoExecute")
 class _Need:
     """Storage that a pod or a claim with immediate binding needs.
 
-    As (class, bytes); pod: for its node constraints."""
+    As (class, bytes); pod: for its node constraints.
+    """
 
     sizes: tuple[tuple[str, int], ...]
     constraints: bytes = b""
@@ -63,7 +65,8 @@ class _Need:
 class TierNotices:
     """Loop with a single key for the whole cluster.
 
-    namespace: of the notices. pod_fields: narrows the watch of pods."""
+    namespace: of the notices. pod_fields: narrows the watch of pods.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,8 @@ class TierNotices:
     async def reconcile(self, key: str) -> float | None:
         """Write the requests for what waits now. Idempotent.
 
-        Returns seconds until more nodes are asked. Raises: ApiError."""
+        Returns seconds until more nodes are asked. Raises: ApiError.
+        """
         notices = {c.metadata.name: n for c in self._classes if (n := self._notice(c.metadata.name)) is not None}
         if not notices:
             self._since.clear()
@@ -126,7 +130,8 @@ class TierNotices:
     def _needs(self, kept: Collection[str]) -> Iterator[_Need]:
         """Return what waits for a node in classes with tiers.
 
-        A pod counts only after it was rejected."""
+        A pod counts only after it was rejected.
+        """
         for pod in self._pods:
             if _is_refused(pod) and (sizes := self._asked_by(pod, kept)):
                 spec = pod.spec
@@ -143,7 +148,8 @@ class TierNotices:
     def _asked_by(self, pod: Pod, kept: Collection[str]) -> tuple[tuple[str, int], ...]:
         """Return what a pod's claims request, summed by driver.
 
-        They may use the same pool."""
+        They may use the same pool.
+        """
         found = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
         waiting = [c for c in found if c is not None and _is_waiting(c) and class_name(c) in kept]
         drivers: dict[str, int] = {}
@@ -226,7 +232,8 @@ def _is_refused(pod: Pod) -> bool:
 def _is_waiting(claim: PersistentVolumeClaim) -> bool:
     """Return whether the claim has no node and no volume.
 
-    An often rescheduled claim is held by its node ever longer, until another node publishes capacity."""
+    An often rescheduled claim is held by its node ever longer, until another node publishes capacity.
+    """
     is_kept = withdrawals(claim) >= PATIENT_FROM
     return not claim.spec.volume_name and (is_kept or not is_sent(claim)) and not claim.metadata.deleting
 
@@ -241,7 +248,8 @@ def _size(claim: PersistentVolumeClaim) -> int:
 def _allows(pod: Pod | None) -> Callable[[Node], bool]:
     """Return a filter for nodes that the pod fits by its spec.
 
-    Claims without a pod fit every node."""
+    Claims without a pod fit every node.
+    """
     if pod is None:
         return lambda node: True
     spec = pod.spec

@@ -5,7 +5,8 @@ created with the first node of the tier and deleted some time after the last. Th
 capacity and selects no node. It says that tiers are in use, so that agents use them, and holds requests for exact
 capacity. Without it agents publish exactly again, and unused tier objects are deleted.
 
-`auto` uses tiers in clusters of more than AUTO_ABOVE nodes, until there are a fifth fewer."""
+`auto` uses tiers in clusters of more than AUTO_ABOVE nodes, until there are a fifth fewer.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ _UNUSED_SECONDS = 60.0
 class CapacityTiers:
     """Loop over classes.
 
-    provisioners: of the classes; empty: all. mode: exact, tiers or auto. namespace: of the objects."""
+    provisioners: of the classes; empty: all. mode: exact, tiers or auto. namespace: of the objects.
+    """
 
     def __init__(
         self,
@@ -68,7 +70,8 @@ class CapacityTiers:
     async def reconcile(self, key: str) -> float | None:
         """Write the objects of a class from its nodes' labels. Idempotent.
 
-        Raises: ApiError."""
+        Raises: ApiError.
+        """
         storage_class = self._classes.get(key)
         here = {o.metadata.name: o for o in self._capacities.by(TIERS_OF_CLASS, key) if self._is_here(o)}
         wanted = self._wanted(key, here) if storage_class is not None and self._serves(storage_class) else {}
@@ -123,7 +126,8 @@ class CapacityTiers:
     async def _let_go(self, obj: CSIStorageCapacity) -> float | None:
         """Remove an unused object; return seconds to wait.
 
-        An unknown object and a notice are removed at once."""
+        An unknown object and a notice are removed at once.
+        """
         meta = obj.metadata
         usual = tier.object_name(obj.storage_class_name, meta.labels[names.TIER]) == meta.name
         keeps = usual and meta.labels[names.TIER] != names.TIER_NOTICE
@@ -146,7 +150,8 @@ class CapacityTiers:
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
         """Handle a node whose tier labels changed, or that came or went.
 
-        The number of nodes decides whether tiers are in use."""
+        The number of nodes decides whether tiers are in use.
+        """
         if old is None or new is None:
             return [c.metadata.name for c in self._classes]
         changed = tier.labels_of(old.metadata.labels).items() ^ tier.labels_of(new.metadata.labels).items()
@@ -167,7 +172,8 @@ def class_of_tier(obj: CSIStorageCapacity) -> Iterable[str]:
 def body(storage_class: StorageClass, value: str) -> dict[str, Any]:
     """Return the object of a tier, or the class's notice.
 
-    Its pool label is its driver's name: a node without an own object does not publish its pool."""
+    Its pool label is its driver's name: a node without an own object does not publish its pool.
+    """
     name, driver = storage_class.metadata.name, names.label_value(storage_class.provisioner)
     labels = {names.CAPACITY_DRIVER: driver, names.CAPACITY_MANAGED_BY: names.TIERS_MANAGED_BY, names.TIER: value}
     if value == names.TIER_NOTICE:

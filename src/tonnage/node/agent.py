@@ -1,6 +1,7 @@
 """Node driver and node agent: composition of the parts, nothing else.
 
-The driver serves pools behind CSI sockets. The agent runs the controllers that serve claims."""
+The driver serves pools behind CSI sockets. The agent runs the controllers that serve claims.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class NodeDriver:
 
     sockets: a short directory for the CSI sockets, since a socket path has at most 107 bytes. registry: the kubelet's
     directory of registration sockets, `<kubelet>/plugins_registry` by default. The first pool is the default pool.
-    sources: directories whose content new volumes may be populated from."""
+    sources: directories whose content new volumes may be populated from.
+    """
 
     def __init__(
         self,
@@ -115,7 +117,8 @@ class NodeDriver:
     async def start(self) -> None:
         """Open the pools, serve and register.
 
-        Raises: Unavailable, HostError, and as DriverEndpoint.start."""
+        Raises: Unavailable, HostError, and as DriverEndpoint.start.
+        """
         for pool in self.pools:
             await pool.open()
         for endpoint in self._endpoints:
@@ -124,7 +127,8 @@ class NodeDriver:
     async def contents(self) -> set[tuple[str, str]]:
         """Return pool and name of each volume and snapshot, also of damaged ones.
 
-        Raises: as the pools' lists."""
+        Raises: as the pools' lists.
+        """
         found = set()
         for pool in self.pools:
             volumes = [volume.name for volume in await pool.list()]
@@ -150,7 +154,8 @@ class NodeAgent:
     startup_taint: drivers that the kubelet must list before the agent removes the start-up taint; empty: the agent does
     not check for it. watches: the watch scope. went_back: an earlier agent of this process ended because the API server
     returned to an older state. starvation_guard: reschedules of a pod after which it
-    reserves capacity for it, 0 for never."""
+    reserves capacity for it, 0 for never.
+    """
 
     def __init__(
         self,
@@ -261,7 +266,8 @@ class NodeAgent:
     def tell_unfit(self, context: Mapping[str, str], why: str) -> None:
         """Emit an Event on the pod: its inline volume does not fit.
 
-        The controller reads that Event where it may evict such pods."""
+        The controller reads that Event where it may evict such pods.
+        """
         pod = ObjectReference(
             PODS.api_version,
             PODS.kind,
@@ -275,7 +281,8 @@ class NodeAgent:
     async def reconsider(self) -> None:
         """Ask all drivers for their pools and capacity again.
 
-        A driver that does not answer keeps its last known state."""
+        A driver that does not answer keeps its last known state.
+        """
         for csi in self._clients:
             known = next((driver for driver in self.drivers if driver.client is csi), None)
             if known is None:
@@ -297,7 +304,8 @@ class NodeAgent:
         """Work until stop() or cancellation; volumes stay as they are.
 
         Returns when the API server has returned to an older state or is another cluster. No observed object or
-        reservation is valid then, so a new agent must start as after a kill."""
+        reservation is valid then, so a new agent must start as after a kill.
+        """
         self._tasks = asyncio.current_task()
         try:
             await self.claim_scope.decide()

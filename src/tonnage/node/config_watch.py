@@ -2,7 +2,8 @@
 
 The kubelet replaces a ConfigMap's directory as a whole: it renames a new symlink over `..data`, and the file is a
 symlink through that. A person's editor writes the file in place or renames another over it. Both cause events in the
-directories of the path."""
+directories of the path.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class LiveConfig:
     """Calls `apply` with each new configuration, `refuse` with each error.
 
     read: reads the file with the command line over it; blocking; raises Invalid. Both may be called again with the same
-    value."""
+    value.
+    """
 
     def __init__(
         self,
@@ -45,7 +47,8 @@ class LiveConfig:
     async def run(self) -> None:
         """Follow the file until cancelled.
 
-        Raises: OSError if the directory cannot be watched."""
+        Raises: OSError if the directory cannot be watched.
+        """
         with inotify.Inotify() as told:
             while True:
                 _watch(told, self._file)  # each time: the path may resolve to another directory now

@@ -1,6 +1,7 @@
 """CSI drivers of a node, as its agent knows them.
 
-Each driver is asked once, through its socket only."""
+Each driver is asked once, through its socket only.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) 
 
     started_ms and number (0..9999) form the provisioner's identity, as external-provisioner writes it into PVs.
 
-    Raises: CsiError; Unavailable while it is not ready; Unsupported."""
+    Raises: CsiError; Unavailable while it is not ready; Unsupported.
+    """
     if not await client.probe():
         raise Unavailable(f"driver at {client.socket} is not ready")
     info = await client.plugin_info()
@@ -43,7 +45,8 @@ async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) 
 class DriverSet:
     """Drivers attached so far.
 
-    Listeners are called for each driver, also for earlier ones."""
+    Listeners are called for each driver, also for earlier ones.
+    """
 
     def __init__(self) -> None:
         self.complete = False
@@ -61,7 +64,8 @@ class DriverSet:
     def sharing_pools_with(self, name: str) -> list[str]:
         """Return other drivers with named pools.
 
-        They are other names of the same program, over the same pools."""
+        They are other names of the same program, over the same pools.
+        """
         driver = self.get(name)
         if driver is None or not driver.default_pool:
             return []

@@ -5,7 +5,8 @@ this node. The other kind was ephemeral with policy Delete; it has no PV of this
 volume elsewhere. Any other volume without a PV is an orphan. It stays and is reported, until a person adopts or purges
 it. All decisions use live reads, and only volumes of a minimum age that this cluster's agent made. A sweep that would
 delete many volumes stops and asks. In a cluster that returned to an older state, missing claims may be newer than that
-state: the sweep deletes nothing."""
+state: the sweep deletes nothing.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class Verdict(Enum):
 class Orphan:
     """A volume without a PV.
 
-    claim: namespace/name in its record, "" for none."""
+    claim: namespace/name in its record, "" for none.
+    """
 
     driver: str
     id: str
@@ -74,7 +76,8 @@ class Orphan:
 class Findings:
     """Result of one driver's sweep.
 
-    removed: deleted volumes. asked: leftovers that stay because they are too many."""
+    removed: deleted volumes. asked: leftovers that stay because they are too many.
+    """
 
     removed: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -85,7 +88,8 @@ class Findings:
 class Sweep:
     """Sweep loop.
 
-    It runs at start, after want(), and every `every` seconds (0: never). want() reports that a PV vanished."""
+    It runs at start, after want(), and every `every` seconds (0: never). want() reports that a PV vanished.
+    """
 
     def __init__(
         self,
@@ -139,7 +143,8 @@ class Sweep:
     async def sweep(self, driver: DriverInfo) -> Findings:
         """Sweep one driver once. Idempotent.
 
-        Raises: ApiError, CsiError, Unavailable; it then judges no more volumes."""
+        Raises: ApiError, CsiError, Unavailable; it then judges no more volumes.
+        """
         found = Findings()
         if not driver.lists_volumes:
             return found
@@ -167,7 +172,8 @@ class Sweep:
     async def _handles(self, driver: DriverInfo) -> set[str]:
         """Return handles of all of the driver's PVs that may be of volumes here.
 
-        PVs that lost our label or that a person made are included. Other nodes may have volumes of the same handles."""
+        PVs that lost our label or that a person made are included. Other nodes may have volumes of the same handles.
+        """
         volumes: Sequence[PersistentVolume] = (await self._client.list(VOLUMES)).items
         return {
             v.spec.csi.volume_handle
@@ -210,7 +216,8 @@ class Sweep:
     async def _claim(self, volume: CreatedVolume) -> PersistentVolumeClaim | None:
         """Return the claim that the volume was made for, by a live read.
 
-        None when it is gone, also if another claim has its name."""
+        None when it is gone, also if another claim has its name.
+        """
         record = volume.context
         try:
             claim = await self._client.get(
@@ -252,7 +259,8 @@ class Sweep:
     async def _remove(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Delete a leftover.
 
-        Not if its claim is set to this node at this moment, or a PV appears."""
+        Not if its claim is set to this node at this moment, or a PV appears.
+        """
         uid = claim_uid(volume)
         if not self._provisioner.block(uid):
             return False

@@ -1,6 +1,7 @@
 """Standalone CSI driver: pools, a socket, metrics; without Kubernetes.
 
-Composition only."""
+Composition only.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ STOP_SECONDS = 1.8
 class StandaloneDriver:
     """One driver. start() and stop() are idempotent.
 
-    A killed driver continues when it is started again."""
+    A killed driver continues when it is started again.
+    """
 
     def __init__(self, config: DriverConfig) -> None:
         self.config = config
@@ -72,7 +74,8 @@ class StandaloneDriver:
 
         One open pool is enough: later calls try the others again.
 
-        Raises: Unavailable, Invalid, Precondition, HostError."""
+        Raises: Unavailable, Invalid, Precondition, HostError.
+        """
         await self._openings.open()
         await self._endpoint.start()
         await self._start_exporter()
@@ -85,7 +88,8 @@ class StandaloneDriver:
     async def serve_metrics(self, address: Address | None) -> None:
         """Serve metrics at another address, or at none.
 
-        Raises: HostError if the address is not available; the old one stays."""
+        Raises: HostError if the address is not available; the old one stays.
+        """
         before, self._exporter = self._exporter, self._exporter_at(address)
         if before is not None:
             await before.stop()  # first: both addresses may have the same port
@@ -113,7 +117,8 @@ class StandaloneDriver:
 class Serving(Protocol):
     """Interface of what serve() runs.
 
-    stop() may be called after start() was cancelled."""
+    stop() may be called after start() was cancelled.
+    """
 
     async def start(self) -> None:
         """Start serving."""
@@ -125,7 +130,8 @@ class Serving(Protocol):
 async def serve(driver: Serving, ended: asyncio.Event, *, name: str = "") -> None:
     """Run a driver until ended is set.
 
-    Returns within 2 s: it does not wait for calls that block on a dead disk."""
+    Returns within 2 s: it does not wait for calls that block on a dead disk.
+    """
     starting = asyncio.ensure_future(driver.start())
     waiting = asyncio.ensure_future(ended.wait())
     try:
@@ -154,6 +160,7 @@ async def _stop(driver: Serving, starting: asyncio.Future[None]) -> None:
 def leave(code: int) -> None:
     """End the process at once; threads may be stuck in the kernel.
 
-    A start after a kill works as well as one after a clean stop."""
+    A start after a kill works as well as one after a clean stop.
+    """
     logging.shutdown()
     os._exit(code)

@@ -1,6 +1,7 @@
 """Gauges of the pools, updated when metrics are scraped.
 
-Nothing is measured in between."""
+Nothing is measured in between.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ log = logging.getLogger(__name__)
 async def measure(pools: Iterable[Pool]) -> None:
     """Read all pools and set their gauges.
 
-    A pool that cannot be read is reported as down; its other gauges stay as they were."""
+    A pool that cannot be read is reported as down; its other gauges stay as they were.
+    """
     for pool in pools:
         found = await status.read(pool)
         if found.problem:

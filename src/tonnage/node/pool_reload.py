@@ -1,6 +1,7 @@
 """Reload of a serving driver's pools: add, remove, change limits.
 
-Calls under way complete."""
+Calls under way complete.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class PoolChange:
     """Changes the pools of one driver.
 
     config: what the driver serves. pools: the driver's own table, by name, which every service uses. on_room: passed to
-    new pools."""
+    new pools.
+    """
 
     def __init__(
         self, driver: Driver, pools: dict[str, Pool], config: DriverConfig, on_room: Callable[[], None]
@@ -42,7 +44,8 @@ class PoolChange:
 
         If it is not open, later calls try again.
 
-        Raises: Invalid and others for a pool that can never be opened as described."""
+        Raises: Invalid and others for a pool that can never be opened as described.
+        """
         finding = await asyncio.to_thread(preflight.pool, wanted, self.config.roots)
         if finding.fault is not None and not preflight.may_come(finding):
             raise finding.fault
@@ -60,7 +63,8 @@ class PoolChange:
 
         A new pool that was never open is removed without a check, since it has no volumes.
 
-        Raises: Precondition if the pool is not empty or cannot be read."""
+        Raises: Precondition if the pool is not empty or cannot be read.
+        """
         pool = self._pools[name]
         if name in self._never_open and self._openings.why(name):
             del self._pools[name]
@@ -86,7 +90,8 @@ class PoolChange:
     def _check_disk(self, name: str) -> None:
         """Check before opening that the pool's disk is mounted.
 
-        Otherwise the pool would be on the node's own disk."""
+        Otherwise the pool would be on the node's own disk.
+        """
         kubelet_disk.check(next(found for found in self.config.pools if found.name == name), self.config.roots)
 
     def _put_back(self, name: str, pool: Pool, place: int) -> None:
@@ -98,7 +103,8 @@ class PoolChange:
     def rebound(self, wanted: PoolConfig) -> None:
         """Change a pool's limits. Blocking.
 
-        Raises: Unsupported where its kind fixes them at the start; Unavailable and Invalid as nodedisk.settle."""
+        Raises: Unsupported where its kind fixes them at the start; Unavailable and Invalid as nodedisk.settle.
+        """
         settled = kubelet_disk.settle(wanted, self.config.roots)
         bounds = PoolLimits(settled.size, settled.overcommit, settled.sparse, settled.keep or NO_KEEP)
         pool_config.make(settled)  # rejects what could not have been made

@@ -1,7 +1,8 @@
 """Node process of a real cluster: CSI driver and node agent.
 
 The driver starts first and never waits for the API server: the kubelet can mount volumes of pods on this node while the
-API server is away."""
+API server is away.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class NodeProcess:
     """CSI driver that is registered with the kubelet, and its agent.
 
     start() serves the kubelet and returns. The agent works as soon as the API server answers. client: of the API
-    server. live: the configuration file to follow, and the function that reads it with the command line over it."""
+    server. live: the configuration file to follow, and the function that reads it with the command line over it.
+    """
 
     def __init__(
         self,
@@ -55,7 +57,8 @@ class NodeProcess:
     async def start(self) -> None:
         """Open pools, serve, register.
 
-        Raises: as StandaloneDriver.start."""
+        Raises: as StandaloneDriver.start.
+        """
         await self.driver.start()
         self._tasks.start(supervise("agent", self._run_agent), "agent")
         if self._registrar is not None:
@@ -83,7 +86,8 @@ class NodeProcess:
     async def _run_agent(self) -> None:
         """Read the cluster's uid, then run the agent; again for another cluster.
 
-        Volumes' records hold that uid."""
+        Volumes' records hold that uid.
+        """
         await self._serve_cluster(went_back=False)
         while True:
             await self._serve_cluster(went_back=True)

@@ -3,7 +3,8 @@
 Only with reclaim policy Delete.
 
 It deletes the volume first, then the PV, then removes our finalizer. While a PV exists, its volume exists or was
-certainly deleted. A call without an answer is no deletion."""
+certainly deleted. A call without an answer is no deletion.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ class Reclaimer:
     def _keys(self, old: PersistentVolume | None, new: PersistentVolume | None) -> tuple[str, ...]:
         """Return the keys to reconcile.
 
-        Ignored: volumes in use, and those that we have just deleted."""
+        Ignored: volumes in use, and those that we have just deleted.
+        """
         if new is None:
             assert old is not None
             uid = old.metadata.uid
@@ -118,7 +120,8 @@ class Reclaimer:
         """Handle a Released PV that vanished before its volume was deleted.
 
         It had no finalizer of ours (that of an ephemeral claim has none), and a person deleted it. A live read shows
-        that it is gone, not just without our label."""
+        that it is gone, not just without our label.
+        """
         volume = self._gone.get(key)
         if volume is None:
             return
@@ -130,7 +133,8 @@ class Reclaimer:
     async def _is_gone(self, volume: PersistentVolume, driver: DriverInfo) -> bool:
         """Return whether no PV refers to the volume and no claim has it.
 
-        A PV of that name may be another node's."""
+        A PV of that name may be another node's.
+        """
         try:
             if driver.reaches(await self._client.get(VOLUMES, volume.metadata.name)):
                 return False
@@ -151,7 +155,8 @@ class Reclaimer:
     def _is_here(self, volume: PersistentVolume, driver: DriverInfo) -> bool:
         """Return whether this node's driver has the volume.
 
-        Any other driver would answer that it is unknown, which counts as deleted."""
+        Any other driver would answer that it is unknown, which counts as deleted.
+        """
         affinity = volume.spec.node_affinity
         if affinity is None or affinity.required is None:
             return True  # reachable from every node: the label says which agent made it
@@ -187,7 +192,8 @@ class Reclaimer:
     async def _secrets(self, volume: PersistentVolume) -> dict[str, str]:
         """Return the secrets that the PV names, else those of its class.
 
-        A secret that cannot be read is left out."""
+        A secret that cannot be read is left out.
+        """
         try:
             return await read_secret(self._client, self._secret(volume))
         except (ApiNotFound, Invalid) as failure:
@@ -250,5 +256,6 @@ def _is_unwanted(volume: PersistentVolume) -> bool:
 def _keeps_needlessly(volume: PersistentVolume) -> bool:
     """Return whether the PV no longer needs our finalizer.
 
-    Its policy was changed to Retain, so we never delete its volume."""
+    Its policy was changed to Retain, so we never delete its volume.
+    """
     return volume.spec.persistent_volume_reclaim_policy == "Retain" and _ours(volume)

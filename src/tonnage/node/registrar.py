@@ -1,6 +1,7 @@
 """Kubelet registration of external drivers, as node-driver-registrar.
 
-A driver may start later than its agent. A driver with a registrar of its own keeps that."""
+A driver may start later than its agent. A driver with a registrar of its own keeps that.
+"""
 
 from __future__ import annotations
 

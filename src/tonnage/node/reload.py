@@ -1,6 +1,7 @@
 """Reload of a serving node's configuration, as far as that is safe.
 
-What a reload cannot change is reported by Events on the Node."""
+What a reload cannot change is reported by Events on the Node.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Reconfigure:
     """Applies configuration changes.
 
     config: what is served, which may differ from the file. tell: emits Events on the Node. after: awaited when pools
-    have changed; the agent reads them again."""
+    have changed; the agent reads them again.
+    """
 
     def __init__(
         self, config: NodeConfig, driver: StandaloneDriver, *, tell: Tell, after: Callable[[], Awaitable[None]]

@@ -4,7 +4,8 @@ A cluster may give new nodes the taint `tonnage.dev/agent-not-ready`, and then n
 CSINode lists the driver, the scheduler assumes no volume limits and the kubelet fails mounts. Until capacity is
 published, an autoscaler assumes a node without storage and adds another. Only the Node is watched; CSINode is read
 while the taint is there. A node without the taint costs nothing. A pool that does not answer delays the removal by a
-minute at most."""
+minute at most.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ PATIENCE = 60.0
 class StartupTaint:
     """Controller of the start-up taint.
 
-    drivers: names that CSINode must list, all of them. is_published: whether the node's capacity is published."""
+    drivers: names that CSINode must list, all of them. is_published: whether the node's capacity is published.
+    """
 
     def __init__(
         self,
@@ -55,7 +57,8 @@ class StartupTaint:
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
         """Handle a node with the taint.
 
-        The Node may have been deleted and registered again."""
+        The Node may have been deleted and registered again.
+        """
         return [new.metadata.name] if new is not None and _place(new) is not None else []
 
     async def run(self) -> None:
@@ -65,7 +68,8 @@ class StartupTaint:
     async def reconcile(self, name: str) -> float | None:
         """Remove the taint, or return seconds to wait. Idempotent.
 
-        Raises: ApiError (a taint that moved in the list is a conflict), Unavailable."""
+        Raises: ApiError (a taint that moved in the list is a conflict), Unavailable.
+        """
         node = self._nodes.get(name)
         place = _place(node) if node is not None else None
         if place is None:

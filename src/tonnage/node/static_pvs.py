@@ -5,7 +5,8 @@ disk has 4Ti. Order: the volume is created, which takes the disk, then its PV. A
 gets one at the next check, unless it was used. When a PV is released, its volume is deleted as any other; the erased
 disk is free and is published again. The rules follow sig-storage-local-static-provisioner (pkg/discovery). There a
 directory has one class. Here a pool is published in one class, since two PVs of one disk could both be claimed. Other
-classes that name the pool get an Event."""
+classes that name the pool get an Event.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ class Publication:
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[Key]:
         """Return the pool of a deleted PV, whose disk is published again.
 
-        Ignored: which claim a PV is bound to."""
+        Ignored: which claim a PV is bound to.
+        """
         if new is not None:
             return ()
         assert old is not None
@@ -95,7 +97,8 @@ class Publication:
     async def reconcile(self, key: Key) -> float | None:
         """Publish the free disks of a pool. Idempotent.
 
-        Raises: ApiError, CsiError, Unavailable."""
+        Raises: ApiError, CsiError, Unavailable.
+        """
         driver = self._drivers.get(key[0])
         if driver is None:
             return None
@@ -119,7 +122,8 @@ class Publication:
     def _choose(self, driver: DriverInfo, pool: str) -> StorageClass | None:
         """Return the class in which a pool is published, or None.
 
-        In this order: classes that name the pool, late binding, the oldest."""
+        In this order: classes that name the pool, late binding, the oldest.
+        """
         classes = [c for c in self._readings.sources(driver).values() if driver.pool(c) == pool]
         ranked = sorted(classes, key=_rank)
         for other in ranked[1:]:
@@ -132,7 +136,8 @@ class Publication:
     async def _withdraw(self, driver: DriverInfo, pool: str, chosen: StorageClass | None) -> None:
         """Delete unclaimed PVs of a class that no longer has the pool.
 
-        The disk then becomes free. A PV with policy Retain stays, for a person to decide."""
+        The disk then becomes free. A PV with policy Retain stays, for a person to decide.
+        """
         for volume in self._ours(driver, pool):
             if chosen is not None and volume.spec.storage_class_name == chosen.metadata.name:
                 continue
@@ -147,7 +152,8 @@ class Publication:
     async def _look_at_disks(self, driver: DriverInfo, key: Key) -> None:
         """Report published disks that vanished, were swapped, or are back.
 
-        The volumes stay."""
+        The volumes stay.
+        """
         now = self._clock.monotonic()
         if types.GET_VOLUME not in driver.controller or now < self._looked.get(key, -LOOK_EVERY) + LOOK_EVERY:
             return
@@ -177,7 +183,8 @@ class Publication:
 class _Publisher:
     """Publishes one pool once.
 
-    fault: why the class cannot have volumes, or ""."""
+    fault: why the class cannot have volumes, or "".
+    """
 
     def __init__(
         self,
@@ -195,7 +202,8 @@ class _Publisher:
     async def publish(self, known: Sequence[PersistentVolume]) -> None:
         """Create a PV for each free disk, and for each volume without one.
 
-        Raises: as reconcile()."""
+        Raises: as reconcile().
+        """
         if self.fault:
             return
         listed = [v for v in await self._driver.client.list_volumes() if self._is_ours(v)]
@@ -229,7 +237,8 @@ class _Publisher:
     def _modes(self) -> list[VolumeCapability]:
         """Return the capabilities of the class's disks.
 
-        With the file system that the class names, else any."""
+        With the file system that the class names, else any.
+        """
         fine = types.SINGLE_NODE_MULTI_WRITER in self._driver.controller
         access = types.AccessMode.of(names.READ_WRITE_ONCE, single_node_multi_writer=fine)
         fstype = fstype_of(self._class)
@@ -258,7 +267,8 @@ class _Publisher:
         """Publish a volume that a kill left without a PV.
 
         A volume that was used before stays for people to check, as the sweep reports; so does one that was created in
-        another way."""
+        another way.
+        """
         name = volume.context.get(names.CSI_PV_NAME, "")
         if volume.context.get(names.PARAM_CLASS) != self._class.metadata.name or not name:
             return
@@ -274,7 +284,8 @@ class _Publisher:
     async def _make(self, name: str, size: int, mode: VolumeCapability) -> None:
         """Create a volume on a disk of that size and publish it.
 
-        Idempotent for the same name."""
+        Idempotent for the same name.
+        """
         record = {
             names.CSI_PV_NAME: name,
             names.PARAM_CLUSTER: self._scope.cluster_uid,

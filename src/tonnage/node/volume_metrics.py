@@ -1,7 +1,8 @@
 """Metrics of provisioning and deletion, named as external-provisioner's.
 
 Its dashboards work here. As there, each failed attempt counts, and only successes have a duration
-(sig-storage-lib-external-provisioner, controller/metrics)."""
+(sig-storage-lib-external-provisioner, controller/metrics).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tonnage.observe import metrics
 def provisioned(claim: PersistentVolumeClaim, seconds: float) -> None:
     """Count a created volume with its PV.
 
-    seconds: since this attempt began."""
+    seconds: since this attempt began.
+    """
     labels = _labels(claim)
     metrics.PROVISIONED.labels(*labels).inc()
     metrics.PROVISION_SECONDS.labels(*labels).observe(seconds)
@@ -26,7 +28,8 @@ def not_provisioned(claim: PersistentVolumeClaim) -> None:
 def deleted(volume: PersistentVolume, seconds: float) -> None:
     """Count a deleted volume.
 
-    seconds: since this attempt began."""
+    seconds: since this attempt began.
+    """
     metrics.DELETED.labels(volume.spec.storage_class_name).inc()
     metrics.DELETE_SECONDS.labels(volume.spec.storage_class_name).observe(seconds)
 

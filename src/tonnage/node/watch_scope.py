@@ -5,7 +5,8 @@ volumes must be provisioned nevertheless. Of other nodes' claims, `all` reads on
 agent labels the PVs that it creates, so PVs are always watched by label.
 
 `auto` detects who labels claims before the first watch. A policy is then watched: one object that never changes.
-Without a policy, the controller's Lease is read at intervals; labels are trusted while the Lease is renewed."""
+Without a policy, the controller's Lease is read at intervals; labels are trusted while the Lease is renewed.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ LOOK_EVERY = 30.0
 class ClaimScope:
     """Sets the watch scope of the agent's claims.
 
-    mode: one of SCOPES. namespace: of the controller's Lease."""
+    mode: one of SCOPES. namespace: of the controller's Lease.
+    """
 
     def __init__(
         self, client: Client, informers: Informers, *, scope: NodeScope, mode: str, namespace: str, clock: Clock
@@ -55,7 +57,8 @@ class ClaimScope:
     async def decide(self) -> None:
         """Choose the first scope, before the informers start.
 
-        Waits for the API server."""
+        Waits for the API server.
+        """
         if self._mode == "all":
             self._watch_all()
         if self._mode != "auto":
@@ -72,7 +75,8 @@ class ClaimScope:
     async def run(self) -> None:
         """Follow changes of the cluster until cancelled; call decide() first.
 
-        Returns at once if the mode is fixed."""
+        Returns at once if the mode is fixed.
+        """
         while self._mode == "auto":
             if self._labeller == "policy" and self.by_label:
                 await self._policy_changes()
@@ -84,7 +88,8 @@ class ClaimScope:
     async def _policy_changes(self) -> None:
         """Return when the policy or its binding has changed.
 
-        Returns at once the first time, for earlier changes."""
+        Returns at once the first time, for earlier changes.
+        """
         if self._policy_changed is None:
             self._policy_changed = asyncio.Event()
             self._policy_changed.set()
@@ -104,7 +109,8 @@ class ClaimScope:
     async def labeller(self) -> str:
         """Return who labels claims: "policy", "controller", or "" for none.
 
-        Raises: ApiError, Unavailable."""
+        Raises: ApiError, Unavailable.
+        """
         if await self._has_policy():
             return "policy"
         return "controller" if await self._has_controller() else ""
@@ -112,7 +118,8 @@ class ClaimScope:
     async def _has_policy(self) -> bool:
         """Return whether the policy exists and is bound.
 
-        It cannot label claims of nodes with long names: CEL has no hash."""
+        It cannot label claims of nodes with long names: CEL has no hash.
+        """
         if self._scope.label != self._scope.node:
             return False
         return await self._is_there(lambda: self._client.get(MUTATING_BINDINGS, names.SCOPE_POLICY)) and (
@@ -134,7 +141,8 @@ class ClaimScope:
     async def _has_controller(self) -> bool:
         """Return whether a controller is leader.
 
-        The Lease must change between two checks: clocks may differ. The first check trusts it."""
+        The Lease must change between two checks: clocks may differ. The first check trusts it.
+        """
         try:
             lease = (await self._client.get(LEASES, names.CONTROLLER_LEASE, self._namespace)).spec
         except ApiError as failure:

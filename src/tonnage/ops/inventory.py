@@ -37,7 +37,8 @@ class Served:
 
     async def pools(self) -> list[PoolReport]:
         """All pools; of a driver of others those that are known by name: given here, its default one, and those that
-        have volumes. Raises CsiError when the driver does not answer."""
+        have volumes. Raises CsiError when the driver does not answer.
+        """
         known = {pool.name: pool for pool in self._pools}
         if (told := await inventories.read(self.sockets[0])) is not None:
             found = [self._about(pool.pool, known).told(pool) for pool in told]
@@ -137,7 +138,8 @@ class Direct:
 
     async def contents(self) -> Contents:
         """All volumes, snapshots and erasures. Raises Unavailable when a pool cannot be read: a list with holes is
-        worse than none."""
+        worse than none.
+        """
         return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self._node)
 
     async def delete(self, volume: VolumeReport) -> None:

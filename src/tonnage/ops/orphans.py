@@ -132,7 +132,8 @@ class Registry:
 
 def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, block: bool) -> dict[str, Any]:
     """The PersistentVolume that makes an orphan usable again: a claim with spec.volumeName takes it. It is retained:
-    who adopts a volume decides on its end too."""
+    who adopts a volume decides on its end too.
+    """
     spec: dict[str, Any] = {
         "capacity": {"storage": from_bytes(volume.size)},
         "accessModes": [names.READ_WRITE_ONCE],
@@ -148,7 +149,8 @@ def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, bl
 
 def snapshot_content(snapshot: VolumeReport, *, name: str, namespace: str, block: bool) -> dict[str, Any]:
     """The VolumeSnapshotContent that makes an orphan usable again: a VolumeSnapshot `name` in `namespace`, with
-    spec.source.volumeSnapshotContentName, takes it. It is retained."""
+    spec.source.volumeSnapshotContentName, takes it. It is retained.
+    """
     spec = {
         "driver": snapshot.driver,
         "deletionPolicy": "Retain",

@@ -1,6 +1,7 @@
 """`tonnage scheduler`: a second scheduler, for pods that name it.
 
-Several replicas run, the leader works."""
+Several replicas run, the leader works.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class SchedulerConfig:
     """Configuration of a scheduler process.
 
     identity: this replica's name. name: the pods' spec.schedulerName, and the Lease's name. namespace: of the Lease.
-    strategy: scoring of nodes that fit. metrics: address of the metrics, None for none."""
+    strategy: scoring of nodes that fit. metrics: address of the metrics, None for none.
+    """
 
     identity: str
     name: str = names.SCHEDULER

@@ -1,6 +1,7 @@
 """Explanation of a pod without a node: causes, shortfalls, advice.
 
-Sans-I/O."""
+Sans-I/O.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _HELP = {
 class NodeAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """Result for one node.
 
-    lacks: what the pod needs and the node lacks. A pod with invalid claims fits no node."""
+    lacks: what the pod needs and the node lacks. A pod with invalid claims fits no node.
+    """
 
     node: str
     fits: bool
@@ -44,7 +46,8 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
     node: its node, "" for none. everywhere: causes on all nodes. message: text of the box's scheduler. unchecked: what
     was not checked. read: time of the read (RFC 3339). todo: what a person can do. told: the pod's condition, by
-    whichever scheduler handles it. priorities: whether preemption would help, and for whom capacity is reserved."""
+    whichever scheduler handles it. priorities: whether preemption would help, and for whom capacity is reserved.
+    """
 
     namespace: str
     pod: str
@@ -76,7 +79,8 @@ def explain(
     box's), which rejects by name what it does not support; "" for any: these causes are not checked. pods: all pods,
     for nominated nodes. budgets: all PodDisruptionBudgets. faults: errors of the pod's claims, for which no node fits.
 
-    Raises: Invalid for a pod or claim that cannot be read."""
+    Raises: Invalid for a pod or claim that cannot be read.
+    """
     meta = pod.metadata
     if pod.spec.node_name or pod.terminated:
         where = f"it is on node {pod.spec.node_name}" if pod.spec.node_name else f"it is {pod.status.phase}"
@@ -165,7 +169,8 @@ _NAMED = 5
 def hold_for_others(cluster: Cluster, pod: Pod, pods: Iterable[Pod]) -> list[Pod]:
     """Count capacity reserved for other pods, as it applies to this pod.
 
-    Returns those pods. Raises: Invalid."""
+    Returns those pods. Raises: Invalid.
+    """
     nominations, found = Nominations(cluster), []
     for other in pods:
         waits = other.status.nominated_node_name and not other.spec.node_name and not other.metadata.deleting
@@ -185,7 +190,8 @@ def tell(
 ) -> list[str]:
     """Return sentences about a pod without a node; none when one fits.
 
-    held: pods with reserved capacity."""
+    held: pods with reserved capacity.
+    """
     said = [f"capacity on {p.status.nominated_node_name} is reserved for pod {p.key}" for p in held]
     if node := ask.pod.status.nominated_node_name:
         said.append(f"capacity on {node} is reserved for this pod: it runs there once all of it is free")

@@ -5,7 +5,8 @@ selected-node on the claims, waits until all volumes are bound, and binds the po
 tried again after a back-off.
 
 On Kubernetes this is a second scheduler, for pods that name it. Not supported, and rejected by name: resource claims,
-and some affinity terms."""
+and some affinity terms.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ class Scheduler:
     """Places the pods whose schedulerName is `name`.
 
     patience: seconds for which a volume may be missing without a known provisioner, before the pod's condition says so.
-    strategy: scoring of nodes that fit. pod_fields: field selector of the pods."""
+    strategy: scoring of nodes that fit. pod_fields: field selector of the pods.
+    """
 
     def __init__(
         self,
@@ -204,7 +206,8 @@ class Scheduler:
     def _decide_some(self) -> bool:
         """Decide about a few pods, for a few milliseconds.
 
-        Returns whether more may be ready."""
+        Returns whether more may be ready.
+        """
         until = self._clock.monotonic() + _SLICE_SECONDS
         for _ in range(_SLICE):
             entry = self.queue.pop()
@@ -309,7 +312,8 @@ class Scheduler:
         """Wait for the volumes.
 
         If no provisioner is known, the pod's condition says so after a while, and it waits on: a provisioner need not
-        be a CSI driver."""
+        be a CSI driver.
+        """
         absent = [u for u in binding.plan.made if self._is_absent(u.storage_class.provisioner)]
         if not absent:
             await self._waits.wait(binding)
@@ -356,7 +360,8 @@ class Scheduler:
         """Repeat an idempotent request while the server fails.
 
         Stopping between two claims of a pod would pin it to the node by the first, without capacity reserved for the
-        second."""
+        second.
+        """
         for delay in _RETRY_SECONDS:
             try:
                 return await call()

@@ -1,6 +1,7 @@
 """Shortfalls of a node for a pod: Kubernetes' texts, numbers, advice.
 
-Sans-I/O. All filters of the scheduler are asked; a decision needs only the first that rejects."""
+Sans-I/O. All filters of the scheduler are asked; a decision needs only the first that rejects.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ _BYTES = (MEMORY, "ephemeral-storage")
 class Lack:
     """One shortfall, and what to do.
 
-    missing: bytes of storage, 0 for other resources."""
+    missing: bytes of storage, 0 for other resources.
+    """
 
     text: str
     todo: str
@@ -50,7 +52,8 @@ class NodeShortfall(msgspec.Struct, frozen=True, rename="camel"):
 
     free: for all claims of the class, less reservations. largest: for a single claim. None: nothing is published.
     published: time of the write (RFC 3339), "" if the API server does not store it. problem: why the class cannot have
-    volumes there."""
+    volumes there.
+    """
 
     claim: str
     storage_class: str
@@ -65,7 +68,8 @@ class NodeShortfall(msgspec.Struct, frozen=True, rename="camel"):
 class ShortfallSearch:
     """A pod and its cluster.
 
-    written: key of a capacity object -> time of its write."""
+    written: key of a capacity object -> time of its write.
+    """
 
     cluster: Cluster
     ask: Ask

@@ -65,7 +65,8 @@ def draw(file: Path, title: str, runs: Mapping[str, Series]) -> None:
 
 def _line(axes: Axes, number: int, of: int, policy: str, across: Sequence[float], up: Sequence[float]) -> None:
     """Draw one policy so that it is seen where others have the same values: the first is the widest, and each has
-    marks of its own between those of the others."""
+    marks of its own between those of the others.
+    """
     every = max(1, len(across) // _MARKS)
     axes.plot(
         across, up, label=policy, linestyle=_LINES[number % len(_LINES)], linewidth=1.2 + 1.3 * (of - 1 - number),

@@ -2,7 +2,8 @@
 
 Each is published as the reason in a capacity object of capacity 0, and emitted once as an Event on the class. Otherwise
 a pod would only report that there is not enough storage. The error belongs to the node, not to the class: nodes may
-have different pools."""
+have different pools.
+"""
 
 from __future__ import annotations
 

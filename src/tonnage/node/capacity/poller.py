@@ -1,7 +1,8 @@
 """GetCapacity poller: calls drivers when capacity may have changed.
 
 It calls after volumes were deleted or created, after CreateVolume ran out of space, and for a new class. It also calls
-every `poll` seconds to see what others do to the disk; 0 is never, so an idle process does nothing."""
+every `poll` seconds to see what others do to the disk; 0 is never, so an idle process does nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ _NONE = GetCapacityResult(0, 0)
 class Readings:
     """Refreshes the ledger's GetCapacity results.
 
-    run() serves all drivers, also those that attach later."""
+    run() serves all drivers, also those that attach later.
+    """
 
     def __init__(
         self,
@@ -75,7 +77,8 @@ class Readings:
     async def first(self, driver: DriverInfo) -> None:
         """Wait until the driver was asked once, whatever it answered.
 
-        Returns at once for drivers without GetCapacity."""
+        Returns at once for drivers without GetCapacity.
+        """
         if driver.lists_capacity and driver.name in self._tried:
             await self._tried[driver.name].wait()
 
@@ -170,7 +173,8 @@ class Readings:
 async def _ask(driver: DriverInfo, storage_class: StorageClass) -> tuple[GetCapacityResult, str]:
     """Return a class's capacity, or 0 and why it can never have any.
 
-    Raises: CsiError."""
+    Raises: CsiError.
+    """
     if fault := fault_of(storage_class):
         return _NONE, fault
     topology = driver.segment if driver.topology else None
@@ -191,7 +195,8 @@ async def _kept(driver: DriverInfo, storage_class: StorageClass, room: GetCapaci
 
     If a volume comes or goes between the two calls, another round follows.
 
-    Raises: CsiError."""
+    Raises: CsiError.
+    """
     pool = driver.pool(storage_class)
     if pool not in driver.inline:
         return None

@@ -3,7 +3,8 @@
 It publishes decreases at once, then at most every 100 ms. It publishes increases at most once a second for the node,
 since each wakes every waiting pod. It writes nothing when nothing changed. The annotation for the observed claim
 version names the newest claim whose reservation the numbers include. Classes that a tier represents have no object of
-their own."""
+their own.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ INCREASE_EVERY = 1.0
 class CapacityPublisher:
     """Writes capacity objects.
 
-    run() waits for ready(): the caller has rebuilt the ledger."""
+    run() waits for ready(): the caller has rebuilt the ledger.
+    """
 
     def __init__(
         self,
@@ -89,7 +91,8 @@ class CapacityPublisher:
 
         Returns the seconds until more is due, None for nothing.
 
-        Raises: ApiError, Unavailable."""
+        Raises: ApiError, Unavailable.
+        """
         self._wake.clear()
         self._own.restored.clear()
         everything = self._wishes()
@@ -151,7 +154,8 @@ class CapacityPublisher:
     def _want(self, wish: Wish) -> TierWant:
         """Return the inputs of the tier of an object.
 
-        A topology that several nodes reach, and a class with an error, are always published exactly."""
+        A topology that several nodes reach, and a class with an error, are always published exactly.
+        """
         usual = tier.usual(self._ledger.asked(wish.source))
         tierable = not wish.reason and bool(wish.driver.segment)
         name = wish.class_name
@@ -160,7 +164,8 @@ class CapacityPublisher:
     async def _settle(self, plan: TierPlan, wishes: Sequence[Wish]) -> list[ApiError]:
         """Write labels, then the objects that these labels require.
 
-        Returns the errors of rejected writes."""
+        Returns the errors of rejected writes.
+        """
         published = {o.storage_class_name for o in self._own.there.values()}
         known = [s.storage_class for driver in self._drivers for s in self._readings.sources(driver)]
         await self._tiers.settle(plan, published=published, known=known if self._drivers.complete else None)
@@ -176,7 +181,8 @@ class CapacityPublisher:
     async def _remove_obsolete(self, wishes: Sequence[Wish]) -> list[ApiError]:
         """Remove objects of classes and drivers that are gone, and duplicates.
 
-        Returns the errors of rejected writes. An object without a GetCapacity result stays as it is."""
+        Returns the errors of rejected writes. An object without a GetCapacity result stays as it is.
+        """
         refused: list[ApiError] = []
         kept, classes = {w.name for w in wishes}, {w.class_name for w in wishes}
         for driver in self._drivers:

@@ -8,7 +8,8 @@ has no object yet, or there is a request for exact capacity. 3. Change labels, e
 or the new tier has one. 4. Delete own objects where the label and the tier's object are there.
 
 No agent depends on the controller: without tier objects it publishes exactly. Classes that share bytes change together.
-Otherwise a scheduler could not see that an exact object and a tier use the same bytes."""
+Otherwise a scheduler could not see that an exact object and a tier use the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class TierWant:
     """Inputs of the tier of one class.
 
     room: identifies the bytes that the class uses. largest: the largest volume that it could create, in bytes. usual:
-    the usual request, in bytes. tierable: False for a class that is always published exactly."""
+    the usual request, in bytes. tierable: False for a class that is always published exactly.
+    """
 
     storage_class: str
     room: str
@@ -51,7 +53,8 @@ class TierWant:
 class TierPlan:
     """Tiers of all classes.
 
-    tiers: class -> its tier, 0 for none. largest: of each class. own: classes that are published by own objects."""
+    tiers: class -> its tier, 0 for none. largest: of each class. own: classes that are published by own objects.
+    """
 
     tiers: dict[str, int]
     largest: dict[str, int]
@@ -61,7 +64,8 @@ class TierPlan:
 class NodeTiers:
     """Plans and writes the tier labels of this node.
 
-    plan() returns the desired state, lower() and settle() write labels. wake: called when the plan may have changed."""
+    plan() returns the desired state, lower() and settle() write labels. wake: called when the plan may have changed.
+    """
 
     def __init__(
         self, client: Client, informers: Informers, *, node: str, mode: str, namespace: str, clock: Clock
@@ -111,7 +115,8 @@ class NodeTiers:
     def _will_do(self, want: TierWant, chosen: int) -> bool:
         """Return whether the tier suffices.
 
-        True if the tier has an object and no request for exact capacity names this node."""
+        True if the tier has an object and no request for exact capacity names this node.
+        """
         if not chosen or not self._is_published(want.storage_class, chosen):
             return False
         notice = self._notice(want.storage_class) or Notice()
@@ -141,7 +146,8 @@ class NodeTiers:
     async def lower(self, plan: TierPlan) -> None:
         """Lower labels that exceed the capacity. Idempotent.
 
-        Raises: ApiError, Unavailable."""
+        Raises: ApiError, Unavailable.
+        """
         low = [name for name, most in plan.largest.items() if self.now(name) > most]
         await self._write({names.tier_label(name): plan.tiers[name] for name in low})
 
@@ -151,7 +157,8 @@ class NodeTiers:
         published: classes that have own objects. known: all classes of this node, whose labels stay; None while that is
         not known.
 
-        Raises: ApiError, Unavailable."""
+        Raises: ApiError, Unavailable.
+        """
         wanted = {names.tier_label(name): chosen for name, chosen in plan.tiers.items()}
         ready = [name for name in plan.tiers if name in published or name not in plan.own]
         change = {names.tier_label(name): plan.tiers[name] for name in ready}

@@ -1,7 +1,8 @@
 """Writer of this node's capacity objects; it repairs changes by others.
 
 The objects are owned by the Node, so garbage collection deletes them with it. Only this agent writes them. It repairs a
-foreign change at once and emits an Event on the Node."""
+foreign change at once and emits an Event on the Node.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ log = logging.getLogger(__name__)
 class OwnCapacity:
     """The node's own capacity objects.
 
-    wake() is called when they have changed."""
+    wake() is called when they have changed.
+    """
 
     def __init__(
         self,
@@ -82,7 +84,8 @@ class OwnCapacity:
     def is_changed(self, wish: Wish) -> bool:
         """Return whether somebody changed the object after our last write.
 
-        Emits one Event for a change or a removal."""
+        Emits one Event for a change or a removal.
+        """
         have, left = self.there.get(wish.name), self._left.get(wish.name)
         if left is None and have is not None and not self.is_urgent(wish, have) and not wish.is_higher(have):
             self._left[wish.name] = have  # already as desired: from before this process started
@@ -140,7 +143,8 @@ class OwnCapacity:
 
         rise: whether numbers may increase.
 
-        Returns the errors of rejected writes; one rejected object does not stop the others. Raises: Unavailable."""
+        Returns the errors of rejected writes; one rejected object does not stop the others. Raises: Unavailable.
+        """
         refused: list[ApiError] = []
         for wish in wishes:
             try:
@@ -152,7 +156,8 @@ class OwnCapacity:
     async def remove(self, name: str) -> list[ApiError]:
         """Remove an object; return the errors of rejected writes. Idempotent.
 
-        Raises: Unavailable."""
+        Raises: Unavailable.
+        """
         try:
             with suppress(ApiNotFound):
                 await self._client.delete(CAPACITIES, name, self._namespace)
@@ -201,7 +206,8 @@ class OwnCapacity:
     def _keep(self, obj: CSIStorageCapacity, *, ours: bool = False) -> None:
         """Remember an object.
 
-        ours: we have just written it; the watch may already have returned a later foreign change."""
+        ours: we have just written it; the watch may already have returned a later foreign change.
+        """
         have = self.there.get(obj.metadata.name)
         if have is None or version(obj) >= version(have):
             self.there[obj.metadata.name] = obj

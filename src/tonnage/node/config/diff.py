@@ -2,7 +2,8 @@
 
 A reload can add pools, remove empty pools, change pool limits, metrics and the log level. All else was passed to other
 processes at the start (names, sockets, topology), or would replace a pool that volume ids name. Such a change needs a
-restart or is rejected."""
+restart or is rejected.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Differences:
     """Changes that a reload makes.
 
     added, removed: pools. bounds: pools with changed limits. metrics, level: whether these change. refused: changes
-    that a reload cannot make, each as a sentence with what to do."""
+    that a reload cannot make, each as a sentence with what to do.
+    """
 
     added: Sequence[PoolConfig] = ()
     removed: Sequence[PoolConfig] = ()

@@ -1,6 +1,7 @@
 """Configuration of a driver: YAML file, command line, and pools.
 
-A value of the command line replaces that of the file."""
+A value of the command line replaces that of the file.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ F = TypeVar("F", bound="DriverFile")
 class DriverFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """Fields of a driver's file; an empty value was not given.
 
-    pools: `name`, `kind`, `path` and the options of the kind."""
+    pools: `name`, `kind`, `path` and the options of the kind.
+    """
 
     endpoint: str = ""
     node_name: str = ""
@@ -54,7 +56,8 @@ class DriverConfig:
 
     The first pool is the default pool. roots: directories that all paths of callers must be in; empty: no limit.
     sources: directories whose content new volumes may be populated from. cgroups: mount point of cgroups. io_cgroup:
-    the cgroup whose IO is limited for paths without a pod, "" for none."""
+    the cgroup whose IO is limited for paths without a pod, "" for none.
+    """
 
     endpoint: Path
     pools: Sequence[PoolConfig]
@@ -97,7 +100,8 @@ def pools_of(file: DriverFile, origin: str) -> list[PoolConfig]:
 
     A pool on the node's own disk must say `rootfs`.
 
-    Raises: Invalid with the entry and its key."""
+    Raises: Invalid with the entry and its key.
+    """
     found = [_pool(entry, f"{origin}: pools[{number}]") for number, entry in enumerate(file.pools)]
     return [replace(pool, rootfs=bool(pool.rootfs)) if pool.takes_disk else pool for pool in found]
 
@@ -107,7 +111,8 @@ def merge(file: DriverFile, given: DriverFile, pools: Sequence[PoolConfig], *, n
 
     pools: of both. node: the node's name where none is given.
 
-    Raises: Invalid."""
+    Raises: Invalid.
+    """
     found = {name: getattr(given, name) or getattr(file, name) for name in DriverFile.__struct_fields__}
     if not found["endpoint"]:
         raise Invalid("no endpoint: say where to listen, as --endpoint unix:///run/tonnage/csi.sock")
@@ -140,7 +145,8 @@ def socket_path(text: str) -> Path:
 
     `unix:/run/csi.sock` and a plain absolute path are accepted too.
 
-    Raises: Invalid."""
+    Raises: Invalid.
+    """
     path = text.removeprefix("unix:")
     if path.startswith("//"):
         path = path[2:]
@@ -153,7 +159,8 @@ def socket_path(text: str) -> Path:
 def default_state(driver: str) -> Path:
     """Return a driver's default state directory.
 
-    Below /var/lib for root, else below the user's state directory."""
+    Below /var/lib for root, else below the user's state directory.
+    """
     if os.geteuid() == 0:
         return Path("/var/lib/tonnage-driver") / driver
     return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "tonnage-driver" / driver
@@ -216,7 +223,8 @@ def _text(value: object, place: str) -> str:
 def _readable(message: str, form: type[DriverFile]) -> str:
     """Rewrite msgspec's message with its path first.
 
-    "Expected `int` - at `$.pools[0]`" becomes "pools[0]: expected `int`"."""
+    "Expected `int` - at `$.pools[0]`" becomes "pools[0]: expected `int`".
+    """
     text, _, path = message.removeprefix("Object contains ").partition(" - at `$")
     path = path.removesuffix("`").removeprefix(".")
     known = f"; there is {', '.join(sorted(_fields(form)))}" if "unknown field" in text and not path else ""
@@ -236,7 +244,8 @@ def _flat(failure: yaml.YAMLError) -> str:
 class _StrictLoader(yaml.SafeLoader):
     """YAML loader that rejects duplicate keys.
 
-    YAML itself would silently take the last one."""
+    YAML itself would silently take the last one.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """As in yaml."""

@@ -24,7 +24,8 @@ LEVELS = ("info", "debug", "warning", "error")
 class NodeFile(DriverFile):
     """Fields of a node's file.
 
-    A driver's fields without endpoint and registry, which follow from the kubelet's directory."""
+    A driver's fields without endpoint and registry, which follow from the kubelet's directory.
+    """
 
     kubelet: str = ""
     namespace: str = ""
@@ -43,7 +44,8 @@ class NodeConfig:
     namespace: of its capacity objects. binding: who binds claims, `agent` or `controller` (the PV controller). scope:
     the watch scope. capacity: how capacity is published, exact or in tiers. endpoints: CSI sockets of external drivers.
     log_level: one of LEVELS. starvation_guard: reschedules of a pod after which it reserves capacity
-    for it, 0 for never."""
+    for it, 0 for never.
+    """
 
     driver: DriverConfig
     namespace: str = names.SYSTEM_NAMESPACE
@@ -60,7 +62,8 @@ def merge(file: NodeFile, given: NodeFile, pools: Sequence[PoolConfig], *, node:
 
     pools: of both. node: the node's name where none is given.
 
-    Raises: Invalid."""
+    Raises: Invalid.
+    """
     for fields in (file, given):
         for name in ("endpoint", "registry", "state", "kubelet_root"):
             if getattr(fields, name):

@@ -2,7 +2,8 @@
 
 It makes a plan that people can read, then runs the same commands. It rejects a device that is in use or not empty; it
 never wipes one. After a kill at any point, a new plan recognizes what an earlier one made (label, volume group) and
-completes it."""
+completes it.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Step:
 class PoolSetupPlan:
     """Ordered steps; none when the pool is complete.
 
-    next: what a person does afterwards."""
+    next: what a person does afterwards.
+    """
 
     steps: tuple[Step, ...]
     next: tuple[str, ...] = ()
@@ -52,7 +54,8 @@ class PoolSetupPlan:
 
         After a failure, plan and run again.
 
-        Raises: HostError, Precondition."""
+        Raises: HostError, Precondition.
+        """
         for step in self.steps:
             try:
                 if step.command[0] == "mkdir":
@@ -69,7 +72,8 @@ def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", 
 
     fstype: of an image or quota pool, xfs by default. data: btrfs's data profile (`single`, `raid1`, `raid10`).
 
-    Raises: Invalid; Unsupported for kinds without devices; Precondition for a device that is in use or not empty."""
+    Raises: Invalid; Unsupported for kinds without devices; Precondition for a device that is in use or not empty.
+    """
     if not devices:
         raise Invalid("name the devices that the pool is made of, as /dev/sdb")
     if len(set(devices)) < len(devices):
@@ -84,7 +88,8 @@ def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", 
 def plan_extend(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     """Plan more devices for a pool, or growth into its enlarged devices.
 
-    Raises: Invalid, Unsupported, Precondition as plan_init()."""
+    Raises: Invalid, Unsupported, Precondition as plan_init().
+    """
     if config.kind == "lvm":
         return _extend_group(config, devices)
     if config.kind not in ("btrfs", "image", "quota"):
@@ -137,7 +142,8 @@ def _extend_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
 def _physical(disks: Sequence[Disk]) -> list[Step]:
     """Return steps that make physical volumes.
 
-    One that an earlier run made and that is in no volume group is used as it is."""
+    One that an earlier run made and that is in no volume group is used as it is.
+    """
     steps = []
     for found in disks:
         if _is_free_physical(found):
@@ -268,7 +274,8 @@ def _check_empty(found: Disk) -> None:
 def _fstab_source(found: Disk) -> str:
     """Return the device's name for fstab: its UUID if it has one.
 
-    A UUID stays valid when the order of disks changes."""
+    A UUID stays valid when the order of disks changes.
+    """
     try:
         uuid = run(["blkid", "--match-tag", "UUID", "--output", "value", str(found.node)]).strip()
     except CommandFailed:

@@ -34,7 +34,8 @@ _POOL = "pool "
 class PreflightFinding:
     """One checked item.
 
-    fault: why the driver cannot start. warning: the driver starts, but somebody should know."""
+    fault: why the driver cannot start. warning: the driver starts, but somebody should know.
+    """
 
     what: str
     text: str
@@ -45,7 +46,8 @@ class PreflightFinding:
 def check(config: DriverConfig) -> list[PreflightFinding]:
     """Check everything that the configuration names. Blocking; read-only.
 
-    It makes nothing, locks nothing and opens nothing for writing."""
+    It makes nothing, locks nothing and opens nothing for writing.
+    """
     found = [_driver(config), _endpoint(config.endpoint), _state(config.state)]
     if config.registry is not None:
         found.append(_registry(config.registry, config.driver_name))
@@ -65,7 +67,8 @@ def check(config: DriverConfig) -> list[PreflightFinding]:
 def require(findings: list[PreflightFinding]) -> None:
     """Raise the first fault among findings.
 
-    A pool that is not available now is no fault while another one is."""
+    A pool that is not available now is no fault while another one is.
+    """
     pools = [finding.fault for finding in findings if finding.what.startswith(_POOL)]
     for finding in findings:
         if finding.fault is not None and not (may_come(finding) and None in pools):
@@ -112,7 +115,8 @@ def make_pools(config: DriverConfig) -> dict[str, Pool]:
 def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Driver:
     """Return a driver over its pools, which are made where none are given.
 
-    Raises: Invalid."""
+    Raises: Invalid.
+    """
     pools = make_pools(config) if pools is None else pools
     throttle = Throttle(Cgroups(config.cgroups), group=config.io_cgroup)
     ready = partial(_check_disk, {found.name: found for found in config.pools}, config.roots)
@@ -142,7 +146,8 @@ def _check_disk(configs: Mapping[str, PoolConfig], kubelet: Sequence[Path], name
 def _settled(pool: PoolConfig, kubelet: Sequence[Path]) -> PoolConfig:
     """Return a pool's configuration with its min free.
 
-    A pool with a disk of its own needs none: it does not open without that disk."""
+    A pool with a disk of its own needs none: it does not open without that disk.
+    """
     try:
         return kubelet_disk.settle(pool, kubelet)
     except Unavailable:
@@ -188,7 +193,8 @@ def _registry(path: Path, driver: str) -> PreflightFinding:
 def _source(path: Path) -> PreflightFinding:
     """Check a trusted source directory.
 
-    A symlink in its path is a fault: others could change its target."""
+    A symlink in its path is a fault: others could change its target.
+    """
     real = Path(os.path.realpath(path))
     if real != path:
         return _fault("source", Invalid(f"source {path} has a symlink in it: name {real}"))
@@ -201,7 +207,8 @@ def _source(path: Path) -> PreflightFinding:
 def _cgroups(config: DriverConfig) -> PreflightFinding:
     """Check cgroups.
 
-    A machine that cannot limit IO serves all volumes without limits."""
+    A machine that cannot limit IO serves all volumes without limits.
+    """
     groups = Cgroups(config.cgroups)
     try:
         top = groups.top()

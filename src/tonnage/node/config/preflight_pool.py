@@ -30,7 +30,8 @@ def look(pool: PoolConfig) -> str:
 
     It makes nothing, locks nothing and opens nothing for writing.
 
-    Raises: Invalid; Unavailable (there is no such pool); HostError (the machine lacks a requirement)."""
+    Raises: Invalid; Unavailable (there is no such pool); HostError (the machine lacks a requirement).
+    """
     pool_config.make(pool)
     size = from_bytes(pool.size) if pool.size else "what its disk has"
     if pool.kind == "fake":

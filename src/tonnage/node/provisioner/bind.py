@@ -1,6 +1,7 @@
 """Creation of the PV of a new volume, and its binding.
 
-docs/reference/kubernetes/binding.md has the order of writes."""
+docs/reference/kubernetes/binding.md has the order of writes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Delivery:
     """Creates PVs and binds them, or deletes unwanted volumes.
 
     works: creations under way, by uid of the claim; completed ones are removed. claims: of this node. binds: complete
-    the binding here, else the PV controller does."""
+    the binding here, else the PV controller does.
+    """
 
     def __init__(
         self,
@@ -60,7 +62,8 @@ class Delivery:
     async def deliver(self, uid: str, work: Work, volume: CreatedVolume) -> None:
         """Create the PV and bind it, or delete the volume if its claim is gone.
 
-        Idempotent. Raises: ApiError, Unavailable; Precondition if the PV's name is taken."""
+        Idempotent. Raises: ApiError, Unavailable; Precondition if the PV's name is taken.
+        """
         claim = work.claim if self.is_here(work.claim) else await self._still_wanted(work.claim)
         if claim is None:
             await self._take_back(uid, work, volume)
@@ -89,7 +92,8 @@ class Delivery:
 
         After a restart the volume may be from before: all GetCapacity results then include it.
 
-        Raises: ApiError, Unavailable."""
+        Raises: ApiError, Unavailable.
+        """
         uid = claim.metadata.uid
         if self._is_counted_twice(uid):
             self._ledger.removed(uid)
@@ -108,14 +112,16 @@ class Delivery:
     def _is_counted_twice(self, uid: str) -> bool:
         """Return whether the claim's reservation counts its volume twice.
 
-        True for a volume from before this process: every GetCapacity result includes it."""
+        True for a volume from before this process: every GetCapacity result includes it.
+        """
         promise = self._ledger.get(uid)
         return promise is not None and promise.stage in (Stage.OBSERVED, Stage.RESERVED)
 
     async def _still_wanted(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
         """Return the claim if it still waits for this node, else None.
 
-        A live read: the watch may be behind, and it shows a deleted claim and one with another node alike."""
+        A live read: the watch may be behind, and it shows a deleted claim and one with another node alike.
+        """
         try:
             now = await self._client.get(CLAIMS, claim.metadata.name, claim.metadata.namespace)
         except ApiNotFound:
@@ -130,7 +136,8 @@ class Delivery:
         """Delete an unwanted volume, unless it has a PV.
 
         A volume with a PV is reclaimed later. A PV of that name may belong to another node, where the claim got its
-        volume."""
+        volume.
+        """
         try:
             told = work.driver.reaches(await self._client.get(VOLUMES, work.request.name))
         except ApiNotFound:

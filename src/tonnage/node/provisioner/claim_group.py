@@ -2,7 +2,8 @@
 
 An ephemeral claim names its pod, and the pod names its claims: one GET for each pod, whose volumes never change. Our
 scheduler marks a single claim, which needs no GET. For a plain claim, the waiting pods are searched; without one, the
-claim-group annotation names the other claims."""
+claim-group annotation names the other claims.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ T = TypeVar("T")
 class _PodClaims:
     """Claims of one pod.
 
-    templates: claim name -> spec of its ephemeral volume. Claims with a data source are not in it; they are read."""
+    templates: claim name -> spec of its ephemeral volume. Claims with a data source are not in it; they are read.
+    """
 
     pod: ObjectReference
     claims: tuple[str, ...]
@@ -48,7 +50,8 @@ class PodClaimGroup:
     """Claims (by key) of one pod, the given one included.
 
     pod: None where it is not known. present: claims with this node. missing: claims that must still get this node
-    before the pod can start. coming: what the missing ones request, as far as it is known."""
+    before the pod can start. coming: what the missing ones request, as far as it is known.
+    """
 
     id: str
     namespace: str
@@ -105,7 +108,8 @@ class Siblings:
 
         Reads the API server. Without a waiting pod, no claim is missing.
 
-        Raises: ApiError, Unavailable."""
+        Raises: ApiError, Unavailable.
+        """
         needed, most = [], 0
         for key in group.missing if group.pod is not None else ():
             try:
@@ -126,7 +130,8 @@ class Siblings:
         """Return the pods that wait for a plain claim.
 
         Read once each time that the claim gets this node. A StatefulSet's pod is found by its name, as its claims are
-        named TEMPLATE-POD."""
+        named TEMPLATE-POD.
+        """
         meta = claim.metadata
         turn = f"{meta.uid} {withdrawals(claim)}"
         if turn not in self._claimants:
@@ -164,7 +169,8 @@ class Siblings:
     ]:
         """Sort a pod's claims into present, missing and clones.
 
-        Returns keys of present and of missing claims, all clones, and what the missing ones request."""
+        Returns keys of present and of missing claims, all clones, and what the missing ones request.
+        """
         present, coming, copies = set(), dict[str, PersistentVolumeClaimSpec](), []
         for name in members:
             if is_there(self._claims.get(f"{namespace}/{name}")):
@@ -188,7 +194,8 @@ class Siblings:
         """Return whether a claim without this node will get it.
 
         True for one of our claims without a volume, or one that will be created again. If the claim has another node
-        now, one of the claims must be rescheduled before the pod fits either node."""
+        now, one of the claims must be rescheduled before the pod fits either node.
+        """
         if is_populated(claim):
             return False
         return (not claim.spec.volume_name or claim.metadata.deleting) and self._class(claim.spec) is not None
@@ -219,7 +226,8 @@ def pod_owner(claim: PersistentVolumeClaim) -> OwnerReference | None:
 def is_there(claim: PersistentVolumeClaim | None) -> bool:
     """Return whether a claim of the node's cache will stay.
 
-    A deleted claim is created again before its pod can start. A volume populator's claim belongs to no group."""
+    A deleted claim is created again before its pod can start. A volume populator's claim belongs to no group.
+    """
     return claim is not None and not claim.metadata.deleting and not is_populated(claim)
 
 

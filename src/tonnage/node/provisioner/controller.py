@@ -3,7 +3,8 @@
 docs/reference/kubernetes/provisioning.md has the rules. Steps of a claim: observed (its size is reserved in published
 capacity), claim group complete, group reserved or rescheduled, CreateVolume, PV, bound. Every step is idempotent: the
 volume's name contains the claim's uid, so after a kill the same calls find what exists. If the claim is deleted or gets
-another node meanwhile, the volume is deleted, since no PV refers to it."""
+another node meanwhile, the volume is deleted, since no PV refers to it.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class Provisioner:
     """Loop over claims.
 
     binding "agent": complete the binding here; "controller": the PV controller does. starvation_guard: reschedules of a
-    pod after which it reserves capacity for it, 0 for never."""
+    pod after which it reserves capacity for it, 0 for never.
+    """
 
     def __init__(
         self,
@@ -138,7 +140,8 @@ class Provisioner:
     async def ready(self) -> None:
         """Rebuild the ledger from the claims of this node.
 
-        Capacity may be published afterwards."""
+        Capacity may be published afterwards.
+        """
         for informer in self._informers:
             await informer.wait_synced()
         self._ready = True
@@ -163,7 +166,8 @@ class Provisioner:
     def waiting(self) -> Mapping[str, int]:
         """Count claims that have waited here for over a minute, by reason.
 
-        May be called in another thread."""
+        May be called in another thread.
+        """
         since = self._looked - LONG_WAIT  # an event loop's clock cannot be read in other threads
         return Counter(self._why_waits(p) for p in self._ledger.unmade if p.seen < since)
 
@@ -177,7 +181,8 @@ class Provisioner:
     def block(self, uid: str) -> bool:
         """Create no volume for the claim of that uid until unblock().
 
-        Returns False if a creation is under way."""
+        Returns False if a creation is under way.
+        """
         if uid in self._works or uid in self._delivery.done or self._ledger.get(uid) is not None:
             return False
         self._blocked.add(uid)
@@ -193,7 +198,8 @@ class Provisioner:
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         """Handle a changed claim.
 
-        Ignored: results of our own writes, and bound claims."""
+        Ignored: results of our own writes, and bound claims.
+        """
         if not self._ready:
             return
         if new is None:
@@ -208,7 +214,8 @@ class Provisioner:
     def _left(self, claim: PersistentVolumeClaim) -> None:
         """Handle a claim without this node, or deleted.
 
-        A creation under way continues until its outcome is known."""
+        A creation under way continues until its outcome is known.
+        """
         uid = claim.metadata.uid
         self._ledger.forget(uid)
         self._forget_done(uid)
@@ -271,7 +278,8 @@ class Provisioner:
     async def reconcile(self, uid: str) -> float | None:
         """Reconcile one claim.
 
-        A claim with this node and without a volume always has a next check."""
+        A claim with this node and without a volume always has a next check.
+        """
         self._looked = self._clock.monotonic()
         try:
             after = await self._reconcile(uid)
@@ -347,7 +355,8 @@ class Provisioner:
     def _is_handed_over(self, uid: str) -> bool:
         """Return whether the claim is bound, before the watch shows it.
 
-        True only for a limited time; then the binding is done again."""
+        True only for a limited time; then the binding is done again.
+        """
         if uid not in self._delivery.done:
             return False
         now = self._clock.monotonic()
@@ -363,7 +372,8 @@ class Provisioner:
     async def _why_away(self, claim: PersistentVolumeClaim) -> str:
         """Return why a clone can only be made on another node, or "".
 
-        "" also where that is not known."""
+        "" also where that is not known.
+        """
         storage_class = self._classes.get(claim.spec.storage_class_name or "")
         driver = self._drivers.get(storage_class.provisioner) if storage_class is not None else None
         if driver is None:
@@ -385,7 +395,8 @@ class Provisioner:
     def _begin(self, claim: PersistentVolumeClaim) -> Work | None:
         """Return the creation of the claim's volume, None if it needs none.
 
-        Raises: NotFound, Invalid."""
+        Raises: NotFound, Invalid.
+        """
         if claim.spec.volume_name or claim.metadata.deleting:
             return None
         if claim.metadata.annotations.get(names.SELECTED_NODE, "") != self._scope.node:
@@ -409,7 +420,8 @@ class Provisioner:
     async def _hopeless(self, claim: PersistentVolumeClaim, storage_class: str, reason: str) -> None:
         """Handle a claim that is infeasible for this agent.
 
-        Its reservation is removed. The other claims of its group find the same error when they are reconciled."""
+        Its reservation is removed. The other claims of its group find the same error when they are reconciled.
+        """
         self._ledger.refuse([claim.metadata.uid])
         self._booking.reasons[claim.metadata.uid] = "infeasible"
         await self._refusals.tell(claim, failed_text(storage_class, reason))

@@ -1,6 +1,7 @@
 """CreateVolume for a claim, and handling of its failures.
 
-Errors are classified as external-provisioner does."""
+Errors are classified as external-provisioner does.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ SLOW = 1.0
 class Work:
     """State of a creation between two calls; it outlives its claim.
 
-    volume: created, without a PV yet. began: time of the last CreateVolume call."""
+    volume: created, without a PV yet. began: time of the last CreateVolume call.
+    """
 
     claim: PersistentVolumeClaim
     driver: DriverInfo
@@ -49,7 +51,8 @@ class Making:
     """Calls CreateVolume.
 
     works: creations under way, by uid of the claim; one that ends without a volume is removed. is_here: whether a claim
-    still waits here. exhausted(uid): the driver had insufficient storage although the ledger had capacity."""
+    still waits here. exhausted(uid): the driver had insufficient storage although the ledger had capacity.
+    """
 
     def __init__(
         self,
@@ -120,7 +123,8 @@ class Making:
     async def _tell_if_slow(self, work: Work) -> None:
         """Emit an Event if a creation takes long.
 
-        A fast creation emits none before the volume exists: each Event is one more write for the API server."""
+        A fast creation emits none before the volume exists: each Event is one more write for the API server.
+        """
         await self._clock.sleep(SLOW)
         if not work.told:
             work.told = True
@@ -134,7 +138,8 @@ class Making:
     async def _check_answer(self, driver: DriverInfo, request: ClaimRequest, volume: CreatedVolume) -> None:
         """Check the created volume; delete one that is too small.
 
-        Raises: CsiError that is not final."""
+        Raises: CsiError that is not final.
+        """
         if request.content is not None and volume.content is None:
             await driver.client.delete_volume(volume.id)
             raise CsiError(Code.ABORTED, "the driver made an empty volume, though a copy was asked for")

@@ -2,7 +2,8 @@
 
 Nothing is cached: sources change, and agents watch only their own node's claims. A claim on a node without its source
 is rescheduled with the reason; external-provisioner does not check this. The controller or our scheduler then selects
-the source's node."""
+the source's node.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from tonnage.kube.client import Client
 class Away:
     """The data source is on another node.
 
-    reason: a message for people."""
+    reason: a message for people.
+    """
 
     reason: str
 
@@ -33,7 +35,8 @@ async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Drive
 
     The data source is a claim: the plan of the request has checked that.
 
-    Raises: Invalid for what can never succeed, Precondition while the source is not ready, ApiError, Unavailable."""
+    Raises: Invalid for what can never succeed, Precondition while the source is not ready, ApiError, Unavailable.
+    """
     ref = reference(claim)
     if ref is None:
         return None
@@ -74,7 +77,8 @@ def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: s
 
     The checks are those of external-provisioner.
 
-    Raises: Invalid for sizes that cannot be read."""
+    Raises: Invalid for sizes that cannot be read.
+    """
     name = volume.metadata.name
     if volume.spec.csi is None or volume.spec.csi.driver != driver:
         return f"the source volume {name} is not of driver {driver}"

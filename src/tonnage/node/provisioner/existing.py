@@ -1,6 +1,7 @@
 """Volumes that exist for claims without a PV: an earlier agent ended between CreateVolume and the PV.
 
-GetCapacity results include such a volume, so its claim needs no more capacity. Used before a claim is rejected."""
+GetCapacity results include such a volume, so its claim needs no more capacity. Used before a claim is rejected.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class ExistingVolumes:
     async def has(self, driver: str, uid: str) -> bool:
         """Return whether the driver has a volume for the claim of that uid.
 
-        False if the driver does not name claims in its volumes, or does not answer. True is never an old answer."""
+        False if the driver does not name claims in its volumes, or does not answer. True is never an old answer.
+        """
         found = self._drivers.get(driver)
         if found is None or not found.lists_volumes or not found.default_pool:
             return False

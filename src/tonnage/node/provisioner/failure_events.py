@@ -2,7 +2,8 @@
 
 Users look at the pod first, and no other Event is there: the scheduler has found a node and waits. The Event is
 repeated while the error lasts, since Events expire. The more claims a pod has, the longer the interval, for less than
-one write a minute in all."""
+one write a minute in all.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ removes selected-node, so the claim itself shows whether it was rescheduled. The
 takes effect twice. A claim with a lower number that arrives while others of its group were still expected belongs to
 the rejected round. One that arrives later, or has the number, belongs to a new round.
 
-Invariant: every decision has a time of the next check, at most LOOK_EVERY seconds ahead."""
+Invariant: every decision has a time of the next check, at most LOOK_EVERY seconds ahead.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class GroupPace:
 class Member:
     """Claim of the group with this node as selected-node, and no volume.
 
-    reschedules: the number on it. arrived: monotonic seconds."""
+    reschedules: the number on it. arrived: monotonic seconds.
+    """
 
     uid: str
     reschedules: int
@@ -75,7 +77,8 @@ class GroupDecision:
     """Result of decide().
 
     look_at: latest time of the next decision, monotonic seconds. uids: claims to patch, with this number of
-    reschedules."""
+    reschedules.
+    """
 
     action: Action
     look_at: float
@@ -87,7 +90,8 @@ class GroupDecision:
 class ClaimGroup:
     """One group on one node.
 
-    pace is shared with other groups. reason: why the last round was rejected."""
+    pace is shared with other groups. reason: why the last round was rejected.
+    """
 
     pace: GroupPace
     reschedules: int = 0
@@ -110,7 +114,8 @@ class ClaimGroup:
         """Decide what to do with the members.
 
         missing: whether the pod needs more claims than these. fits: whether all, also the missing ones, would have
-        capacity. confirmed: missing was just read from the API server."""
+        capacity. confirmed: missing was just read from the API server.
+        """
         here = list(members)
         self._notice({m.uid: m.reschedules for m in here})
         back = [m for m in here if self._is_of_rejected_round(m, now)]
@@ -131,7 +136,8 @@ class ClaimGroup:
     def reject(self, members: Sequence[Member], now: float, *, missing: bool, at_least: int = 0) -> None:
         """Reject these claims, and missing ones that arrive in time.
 
-        at_least: the number of reschedules on a missing claim."""
+        at_least: the number of reschedules on a missing claim.
+        """
         self.reschedules = max(self.reschedules, 1 + max((m.reschedules for m in members), default=0), at_least)
         self._outstanding.update(m.uid for m in members)
         self._expected_until = now
@@ -171,7 +177,8 @@ class ClaimGroup:
     def _notice(self, reschedules: dict[str, int]) -> None:
         """Update from the numbers on the claims.
 
-        A claim with the number has been set to this node again. One that is outstanding and gone needs no patch."""
+        A claim with the number has been set to this node again. One that is outstanding and gone needs no patch.
+        """
         self._outstanding &= reschedules.keys()
         for uid in [u for u in self._patched if reschedules.get(u, 0) >= self.reschedules]:
             del self._patched[uid]

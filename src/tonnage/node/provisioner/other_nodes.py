@@ -1,6 +1,7 @@
 """Capacity of other nodes for a claim group that does not fit here.
 
-It is read on demand, not watched."""
+It is read on demand, not watched.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from tonnage.node.provisioner.reschedule_backoff import Patience
 class _Need:
     """Bytes that a class must have: in all, and for its largest volume.
 
-    The sum includes classes that share its bytes."""
+    The sum includes classes that share its bytes.
+    """
 
     source: CapacitySource
     total: int
@@ -49,7 +51,8 @@ class Elsewhere:
         """Return whether another node now has capacity for the group.
 
         It must have got that capacity after this node was selected, and the pod must fit there. Reads only at
-        intervals. stays: seconds that the group is held here otherwise."""
+        intervals. stays: seconds that the group is held here otherwise.
+        """
         promises = [p for c in pending if (p := self._ledger.get(c.metadata.uid)) is not None]
         if not promises or self._patience.next_look(group.id) > 0:
             return False
@@ -71,7 +74,8 @@ class Elsewhere:
     async def largest(self, shortage: Shortfall) -> int | None:
         """Return the maximum capacity of all nodes, in bytes.
 
-        None if some node has enough, or it is not known."""
+        None if some node has enough, or it is not known.
+        """
         try:
             found = await self._published({shortage.source.driver})
         except TonnageError:
@@ -131,7 +135,8 @@ def _place(offer: CSIStorageCapacity) -> str:
 def _may_have(offer: CSIStorageCapacity) -> int:
     """Return the maximum that a node of a tier may have, in bytes.
 
-    0 for an exact object, which says what its node has."""
+    0 for an exact object, which says what its node has.
+    """
     return BEYOND * _numbers(offer)[0] if is_tier(offer) else 0
 
 

@@ -2,7 +2,8 @@
 
 A pod gets all its volumes or none. What this agent rejects is known from the claim. What our own driver rejects (access
 modes, file systems, mount options), its GetCapacity reports: it gets the capabilities. External drivers are not asked,
-since many of them reject capabilities in that call."""
+since many of them reject capabilities in that call.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ class Feasibility:
 async def _ask(driver: DriverInfo, storage_class: StorageClass, request: ClaimRequest) -> str | None:
     """Return why the driver would reject such volumes.
 
-    "" if it would not, None if it does not report it."""
+    "" if it would not, None if it does not report it.
+    """
     try:
         await driver.client.get_capacity(capacity_parameters(storage_class), capabilities=request.capabilities)
     except CsiError as failure:

@@ -5,7 +5,8 @@ Meanwhile they are reserved if capacity becomes free here, or rescheduled early 
 
 A claim of the group whose volume exists pins the pod to this node. It is rolled back (the claim is deleted) only under
 a guard: another claim of the pod, which only this agent can provision, is unbound and rejected. The scheduler then
-cannot place the pod, so nothing uses the volume. The rejection holds until the deletion is complete."""
+cannot place the pod, so nothing uses the volume. The rejection holds until the deletion is complete.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ _WAIT_FOR_SIBLING, _LONGEST_WAIT_FOR_SIBLING = 0.05, 5.0
 class Withdrawal:
     """Reschedules claims.
 
-    is_made: whether a claim has its volume, though it may not be bound yet."""
+    is_made: whether a claim has its volume, though it may not be bound yet.
+    """
 
     def __init__(
         self,
@@ -73,7 +75,8 @@ class Withdrawal:
     def leaving(self, group: PodClaimGroup) -> bool:
         """Return whether claims of the group are being rolled back.
 
-        The whole group is then rescheduled, even if capacity becomes free."""
+        The whole group is then rescheduled, even if capacity becomes free.
+        """
         return group.id in self._leaving
 
     async def prepare(
@@ -90,7 +93,8 @@ class Withdrawal:
         patient: whether the group may be held. Idempotent. shortage None: the driver itself had insufficient storage,
         or `why` is another cause.
 
-        Raises: ApiError, Unavailable."""
+        Raises: ApiError, Unavailable.
+        """
         self._ledger.refuse(c.metadata.uid for c in pending)
         attempt = 1 + max((withdrawals(c) for c in pending), default=0)
         if wait := self._wait_for_sibling(group):
@@ -109,7 +113,8 @@ class Withdrawal:
         """Remove selected-node and write the reschedules. Idempotent.
 
         Returns the claims that are now rescheduled, and the first failure. patched: uids that were patched before,
-        though the watch does not show it."""
+        though the watch does not show it.
+        """
         self._leaving.pop(group.id, None)
         self._patience.over(group.id)
         done, failures = [], []
@@ -151,7 +156,8 @@ class Withdrawal:
 
         It pins the pod to this node, however long it takes. If the others were rescheduled before it can be rolled
         back, the pod would be stuck. A created volume is bound here even if its claim is rescheduled, with the others
-        elsewhere."""
+        elsewhere.
+        """
         claims = [c for key in group.claims if (c := self._claims.get(key)) is not None and not c.spec.volume_name]
         if all(self.is_pending(c) or c.metadata.deleting for c in claims):
             return 0.0
@@ -189,7 +195,8 @@ class Withdrawal:
     ) -> bool:
         """Return whether the starvation guard holds for these claims.
 
-        Emits an Event when it begins."""
+        Emits an Event when it begins.
+        """
         is_new = not self._ledger.kept()
         kept = await self._starvation_guard.keeps(promises, attempt - 1)
         if kept and is_new:
@@ -201,7 +208,8 @@ class Withdrawal:
     async def _send(self, claim: PersistentVolumeClaim, reschedules: int, *, live: bool) -> bool:
         """Reschedule a claim; return whether this call did it.
 
-        False if the claim has the number already, is gone or has another node. live: read it first."""
+        False if the claim has the number already, is gone or has another node. live: read it first.
+        """
         now = await self._live(claim) if live else claim
         if now is None:
             return False
@@ -251,7 +259,8 @@ class Withdrawal:
     async def _gave_back(self, group: PodClaimGroup, pending: Sequence[PersistentVolumeClaim]) -> bool:
         """Return whether no claim is left to roll back.
 
-        Deletes those that may be deleted; False while a deletion is under way."""
+        Deletes those that may be deleted; False while a deletion is under way.
+        """
         leaving = self._leaving.get(group.id)
         if leaving is None:
             made = [c for key in group.claims if (c := self._claims.get(key)) and c.spec.volume_name]
@@ -283,7 +292,8 @@ class Withdrawal:
     ) -> bool:
         """Check the guard by live reads.
 
-        True if a rejected claim still keeps the pod from its node, so nothing uses the created volumes."""
+        True if a rejected claim still keeps the pod from its node, so nothing uses the created volumes.
+        """
         if not any([await self._is_ours_alone(claim) for claim in pending]):
             return False
         used = {c.metadata.name for c in made}

@@ -6,7 +6,8 @@ enough for less than one write a minute. The number of reschedules is on the cla
 it.
 
 Held claims miss nothing. They are tried whenever this node's capacity changes. They are rescheduled early when another
-node has capacity for all of them: once at any time, and again after their hold time."""
+node has capacity for all of them: once at any time, and again after their hold time.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _REMEMBERED = 600.0
 def stay(attempt: int, claims: int, objects: int) -> float:
     """Return the hold time in seconds before the attempt-th reschedule.
 
-    objects: how many capacity objects such a round changes."""
+    objects: how many capacity objects such a round changes.
+    """
     if attempt < PATIENT_FROM:
         return 0.0
     if attempt < SLOWEST_FROM:
@@ -43,7 +45,8 @@ def stay(attempt: int, claims: int, objects: int) -> float:
 class _Outlook:
     """What is known of other nodes.
 
-    roomy: nodes with capacity for the group at the last check, None before. Times are monotonic."""
+    roomy: nodes with capacity for the group at the last check, None before. Times are monotonic.
+    """
 
     roomy: Set[str] | None = None
     look_at: float = 0.0
@@ -66,7 +69,8 @@ class Patience:
         """Record which nodes have capacity; return those that had none before.
 
         known: nodes that had it when this node was selected; the scheduler knew of them. objects: how many objects were
-        read."""
+        read.
+        """
         now = self.clock.monotonic()
         outlook = self._outlooks.setdefault(group, _Outlook())
         outlook.look_at = now + min(_LOOK_AT_LEAST_EVERY, _LOOK_EVERY + _LOOK_EVERY_OBJECT * objects)
@@ -80,7 +84,8 @@ class Patience:
     def over(self, group: str) -> None:
         """Forget a group that was rescheduled or fits.
 
-        Its early reschedule is remembered as long as it matters."""
+        Its early reschedule is remembered as long as it matters.
+        """
         now = self.clock.monotonic()
         if (outlook := self._outlooks.get(group)) is not None:
             outlook.roomy, outlook.look_at = None, 0.0

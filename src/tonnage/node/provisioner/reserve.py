@@ -1,7 +1,8 @@
 """Reservation of capacity for a whole claim group, or its rescheduling.
 
 The state machine of a claim group decides; this module acts. Claims that are held get their reservation if capacity
-becomes free. Claims whose group has an infeasible claim stay here unserved: no other node would serve it."""
+becomes free. Claims whose group has an infeasible claim stay here unserved: no other node would serve it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class _Exhausted:
     """A claim for which the driver had insufficient storage.
 
     since: monotonic seconds; infinite: never tried again here. free: the lowest capacity that the driver reported since
-    then. why: the message, "" for insufficient storage."""
+    then. why: the message, "" for insufficient storage.
+    """
 
     since: float
     free: int | None = None
@@ -44,7 +46,8 @@ class _Exhausted:
     def is_over(self, free: int | None, now: float) -> bool:
         """Return whether to ask the driver again.
 
-        free: capacity that it reports now, None if it reports none."""
+        free: capacity that it reports now, None if it reports none.
+        """
         if free is None:
             return now > self.since + UNTOLD_WAIT
         more = self.free is not None and free > self.free
@@ -55,7 +58,8 @@ class _Exhausted:
 class ClaimReserver:
     """Reserves claims by uid.
 
-    enqueue: schedules another check of a claim. away: returns why a clone can only be made elsewhere."""
+    enqueue: schedules another check of a claim. away: returns why a clone can only be made elsewhere.
+    """
 
     def __init__(
         self,
@@ -88,7 +92,8 @@ class ClaimReserver:
     async def book(self, claim: PersistentVolumeClaim, driver: DriverInfo, *, late: bool) -> float | None:
         """Reserve the claim; return None, or seconds until the next check.
 
-        late: the scheduler sets selected-node on all claims of the group. Idempotent. Raises: ApiError, Unavailable."""
+        late: the scheduler sets selected-node on all claims of the group. Idempotent. Raises: ApiError, Unavailable.
+        """
         await self._readings.first(driver)
         if self._ledger.get(claim.metadata.uid) is None:  # it left during the wait
             return LOOK_EVERY
@@ -183,7 +188,8 @@ class ClaimReserver:
     def _here(self, group: PodClaimGroup) -> list[PersistentVolumeClaim]:
         """Return claims of the group with this node.
 
-        A volume populator's claims need nothing of this node: their volumes are created for claims of its own."""
+        A volume populator's claims need nothing of this node: their volumes are created for claims of its own.
+        """
         return [c for key in group.claims if (c := self._claims.get(key)) is not None and not is_populated(c)]
 
     def _member(self, claim: PersistentVolumeClaim, now: float) -> Member:
@@ -196,7 +202,8 @@ class ClaimReserver:
     async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
         """Return why the pod cannot be on this node, or "".
 
-        True reasons are clones whose source is on another node."""
+        True reasons are clones whose source is on another node.
+        """
         for claim in copies:
             if why := await self._why_away(claim):
                 return why
@@ -205,7 +212,8 @@ class ClaimReserver:
     async def _is_hopeless(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
         """Return whether one of the claims is infeasible.
 
-        Then none is served, and Events report it on all."""
+        Then none is served, and Events report it on all.
+        """
         found = await self._feasibility.first_fault(claims)
         if found is None:
             return False
@@ -219,7 +227,8 @@ class ClaimReserver:
     def exhausted(self, uid: str) -> None:
         """Record that the driver had less storage than the ledger.
 
-        The group is rescheduled at the next check, or held until there is, or may be, more capacity than before."""
+        The group is rescheduled at the next check, or held until there is, or may be, more capacity than before.
+        """
         self._exhausted[uid] = _Exhausted(self._clock.monotonic())
         self._enqueue(uid)
 
@@ -254,7 +263,8 @@ class ClaimReserver:
     def _is_exhausted(self, uid: str) -> bool:
         """Return whether the driver still has insufficient storage for the claim.
 
-        Decided from known results, without another call."""
+        Decided from known results, without another call.
+        """
         found, promise = self._exhausted.get(uid), self._ledger.get(uid)
         if found is None or promise is None:
             return found is not None

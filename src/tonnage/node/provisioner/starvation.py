@@ -3,7 +3,8 @@
 Opt-in. Otherwise smaller pods may use all capacity that becomes free. The scheduler selected this node for the pod, so
 all but its storage fits: selectors, taints, cpu and memory. Whatever becomes free is reserved for the pod: published
 capacity excludes it, and no other claim gets it. One pod at a time for each node, and only one that fits the empty
-node. The guard ends when the pod has its capacity, is gone, may run elsewhere, or has waited too long."""
+node. The guard ends when the pod has its capacity, is gone, may run elsewhere, or has waited too long.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def times(after: int) -> int:
 class StarvationGuard:
     """Chooses the pod of the starvation guard.
 
-    after: reschedules that the pod must have; 0: no pod."""
+    after: reschedules that the pod must have; 0: no pod.
+    """
 
     def __init__(self, ledger: Ledger, drivers: DriverSet, *, after: int) -> None:
         self._ledger, self._drivers, self._after = ledger, drivers, after
@@ -43,7 +45,8 @@ class StarvationGuard:
     async def keeps(self, promises: Sequence[ClaimReservation], withdrawals: int) -> bool:
         """Return whether the guard holds for these claims of one pod. Idempotent.
 
-        Begins the guard if it can."""
+        Begins the guard if it can.
+        """
         uids = {p.uid for p in promises}
         if not self._after or withdrawals < self._after:
             return False

@@ -354,7 +354,8 @@ class Pool(ABC):
 
     async def device(self, name: str) -> tuple[int, int] | None:
         """Major and minor number of the volume's own block device, None while it has none. Raises NotFound, and
-        Unsupported where volumes have no device of their own."""
+        Unsupported where volumes have no device of their own.
+        """
         raise self._unsupported("block devices of its volumes")
 
     async def erasing(self) -> Sequence[Erasure]:

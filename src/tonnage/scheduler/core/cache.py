@@ -4,7 +4,8 @@ Each handler takes one watch event. It updates the node table, published capacit
 rejected for something that is better now (KEP-4247). No handler blocks.
 
 Ignored: heartbeats of nodes (no label, taint or amount changes), capacity that falls or vanishes (it helps no pod), and
-changes of a PV that has a claim (the claim's own event matters)."""
+changes of a PV that has a claim (the claim's own event matters).
+"""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ Of lib-volume-populator."""
 class Cluster:
     """State of the cluster for decisions.
 
-    now: a function that returns monotonic seconds."""
+    now: a function that returns monotonic seconds.
+    """
 
     def __init__(
         self,
@@ -185,7 +187,8 @@ class Cluster:
     def _neighbours_changed(self, kin: Kin | None = None) -> None:
         """Wake pods that were rejected for affinity or spread.
 
-        kin: the terms of a pod that came or went, None for a changed node."""
+        kin: the terms of a pod that came or went, None for a changed node.
+        """
         self.cycle.neighbours_changed()
         concerns = self.neighbours.concerns
         test = (lambda entry: concerns(entry.ask.kin, kin)) if kin is not None else None
@@ -194,7 +197,8 @@ class Cluster:
     def settle(self) -> None:
         """Resolve references when all caches are filled for the first time.
 
-        Objects may come before the objects that they name."""
+        Objects may come before the objects that they name.
+        """
         self._recount(self.columns.placed)
         for attachment in list(self._unresolved.values()):
             self.attachment_changed(None, attachment)
@@ -240,7 +244,8 @@ class Cluster:
         """Update the claim's reservation. Idempotent, also with an old version.
 
         A claim whose node another scheduler selected, or this one before a restart, gets its reservation here. exact:
-        this version set selected-node."""
+        this version set selected-node.
+        """
         uid, version = claim.metadata.uid, int(claim.metadata.resource_version or 0)
         selected = claim.metadata.annotations.get(names.SELECTED_NODE, "")
         if matching.is_bound(claim):
@@ -290,7 +295,8 @@ class Cluster:
     def driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> None:
         """Handle a driver that came, changed or was deleted.
 
-        Its capacity may no longer be checked."""
+        Its capacity may no longer be checked.
+        """
         before = old is not None and old.spec.storage_capacity
         after = new is not None and new.spec.storage_capacity
         if before and not after:
@@ -370,7 +376,8 @@ class Cluster:
     def give_up(self, decision: SchedulingDecision) -> None:
         """Release the PVs of a decision.
 
-        Claims whose node is selected stay reserved until they are rescheduled."""
+        Claims whose node is selected stay reserved until they are rescheduled.
+        """
         self.release(decision)
         for made in decision.plan.made:
             uid = made.claim.metadata.uid

@@ -1,7 +1,8 @@
 """Pod condition PodScheduled=False and its Event, on each new cause.
 
 One write at a time for a pod. A cause that is expected to pass is delayed (docs/reference/kubernetes/gaps.md): the pod
-of a generic ephemeral volume is nearly always observed before its claim."""
+of a generic ephemeral volume is nearly always observed before its claim.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class _News:
 class ConditionWriter:
     """Writes PodScheduled=False conditions.
 
-    report() returns at once; a pod's last report wins."""
+    report() returns at once; a pod's last report wins.
+    """
 
     def __init__(self, client: Client, events: EventRecorder, pods: Cache[Pod], clock: Clock) -> None:
         self._client, self._events, self._pods, self._clock = client, events, pods, clock
@@ -50,7 +52,8 @@ class ConditionWriter:
     def report(self, pod: Pod, reason: str, message: str, *, after: float = 0.0) -> None:
         """Report that the pod has no node.
 
-        after: delay in seconds, in which forget() cancels it."""
+        after: delay in seconds, in which forget() cancels it.
+        """
         uid = pod.metadata.uid
         self._unhold(uid)
         if self._told.get(uid, _condition(pod)) == (reason, message):
@@ -136,7 +139,8 @@ def condition_patch(pod: Pod, word: str, value: str, reason: str, message: str, 
     """Return a JSON patch that sets one condition of a pod's status.
 
     It leaves the other conditions unchanged. word: the condition's type. It fails if the pod has changed since it was
-    read."""
+    read.
+    """
     conditions = pod.status.conditions
     index = _find(conditions, word)
     since = now

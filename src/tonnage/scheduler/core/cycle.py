@@ -1,7 +1,8 @@
 """Scheduling cycle: picks a node for one pod and plans its volumes there.
 
 Or explains why no node fits. Sans-I/O; it never blocks. Source: k/k pkg/scheduler/schedule_one.go (findNodesThatFitPod,
-selectHost), types.go (FitError)."""
+selectHost), types.go (FitError).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Refusal:
     """Why no node fits a pod now.
 
     awaited: it will pass by itself and need not be reported yet. unpublished: no capacity is published yet for a class
-    of the pod; the cause may be known soon. needs: requested storage, (class, bytes)."""
+    of the pod; the cause may be known soon. needs: requested storage, (class, bytes).
+    """
 
     message: str
     causes: RejectionCause
@@ -62,7 +64,8 @@ class Cycle:
     """Decides about pods.
 
     Rejections are cached by the pod's shape until something improves. A thousand equal pods that wait for capacity then
-    cost one search."""
+    cost one search.
+    """
 
     columns: Columns
     volumes: VolumeBinding
@@ -110,7 +113,8 @@ class Cycle:
     def decide(self, ask: Ask, *, remembers: bool = True) -> SchedulingDecision | Refusal:
         """Find a node. Reserves nothing: the caller does. Raises Invalid.
 
-        remembers: whether to use and store cached rejections."""
+        remembers: whether to use and store cached rejections.
+        """
         if not self.columns.live:
             return Refusal(NO_NODES, RejectionCause.NODE)
         if ask.unsupported:
@@ -226,7 +230,8 @@ def _find(
 ) -> tuple[dict[int, VolumePlan], int]:
     """Return nodes that fit, with their plans, and how many were tested.
 
-    It starts at `start` and wraps. Testing many nodes at once takes a fifth of the time."""
+    It starts at `start` and wraps. Testing many nodes at once takes a fifth of the time.
+    """
     fitting: dict[int, VolumePlan] = {}
     looked = 0
     while looked < len(nodes) and (lacking := (enough if looked < _LOOKS else some) - len(fitting)) > 0:

@@ -1,7 +1,8 @@
 """PreBind: writes a pod's claims and PVs, and waits until they are bound.
 
 Source: k/k volumebinding/binder.go (bindAPIUpdate, checkBindings), with its error texts. There is no polling: an event
-of a claim or PV causes the next check."""
+of a claim or PV causes the next check.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Withdrawn(Precondition):
 def claim_patch(unbound: Unbound, node: str, pod: Pod) -> dict[str, Any]:
     """Return the patch of a claim's selected-node, label and provisioner.
 
-    It marks an ephemeral single claim, so that its agent need not read the pod."""
+    It marks an ephemeral single claim, so that its agent need not read the pod.
+    """
     provisioner = unbound.storage_class.provisioner
     notes = {
         names.SELECTED_NODE: node,
@@ -46,7 +48,8 @@ def claim_patch(unbound: Unbound, node: str, pod: Pod) -> dict[str, Any]:
 def volume_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any]:
     """Return the merge patch of a PV's claimRef; empty if it is set.
 
-    A PV that a person assigned to the claim gets the missing uid, but not the binder's mark."""
+    A PV that a person assigned to the claim gets the missing uid, but not the binder's mark.
+    """
     if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == claim.metadata.uid:
         return {}
     ref = {
@@ -65,7 +68,8 @@ def volume_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict
 class Binding:
     """Decision of a pod whose volumes are being bound.
 
-    sent: claim uid -> resourceVersion that our write returned; older versions in a cache are ignored."""
+    sent: claim uid -> resourceVersion that our write returned; older versions in a cache are ignored.
+    """
 
     def __init__(self, pod: Pod, decision: SchedulingDecision, labels: Mapping[str, str]) -> None:
         self.pod = pod
@@ -84,7 +88,8 @@ class Binding:
         A rescheduled claim counts when its whole group is decided: the claims are rescheduled one after the other, and
         a decision in between would be pinned by those that still have the node.
 
-        Raises: Precondition, with Kubernetes' text, when it cannot succeed."""
+        Raises: Precondition, with Kubernetes' text, when it cannot succeed.
+        """
         found = [self._found(objects, claim, volume) for claim, volume in self.plan.found]
         made = [self._made(objects, made.claim) for made in self.plan.made]
         if BACK in made and AWAITED not in made:
@@ -149,7 +154,8 @@ class BindingWaits:
     async def wait(self, binding: Binding) -> None:
         """Wait until all volumes are bound.
 
-        Raises: Precondition (see Binding.look), also when the pod is gone."""
+        Raises: Precondition (see Binding.look), also when the pod is gone.
+        """
         if binding.look(self._objects):
             return
         future = asyncio.get_running_loop().create_future()

@@ -1,7 +1,8 @@
 """Node table: a list for each property, indexed by node.
 
 Filters and scores run over these lists. Pods are counted when they come and go, so a decision does not iterate over
-them. Amounts are milli for cpu and whole units otherwise. Sans-I/O; the caller reports changes."""
+them. Amounts are milli for cpu and whole units otherwise. Sans-I/O; the caller reports changes.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Better(Flag):
 class Placement:
     """A pod on a node, and its resources.
 
-    claims: keys of all claims it uses."""
+    claims: keys of all claims it uses.
+    """
 
     slot: int
     demand: Demand
@@ -54,7 +56,8 @@ class Placement:
 class Columns:
     """All nodes.
 
-    A node's index is assigned at its first event: of its object, its CSINode or a pod on it."""
+    A node's index is assigned at its first event: of its object, its CSINode or a pod on it.
+    """
 
     def __init__(self) -> None:
         self.slots: dict[str, int] = {}
@@ -135,7 +138,8 @@ class Columns:
     def _enlive(self, slot: int) -> None:
         """Insert a node into `live`.
 
-        In large clusters at a random position: adjacent nodes should not share a rack or zone."""
+        In large clusters at a random position: adjacent nodes should not share a rack or zone.
+        """
         live = self.live
         live.append(slot)
         if len(live) > _ALL_LOOKED_AT:
@@ -199,7 +203,8 @@ class Columns:
     def with_label(self, key: str, value: str) -> set[str]:
         """Return names of the nodes with that label.
 
-        The first call for a key iterates over all nodes."""
+        The first call for a key iterates over all nodes.
+        """
         values = self._tracked.get(key)
         if values is None:
             values = self._tracked[key] = {}

@@ -1,7 +1,8 @@
 """Pod requirements, compiled once and matched often.
 
 Source: k/k pkg/scheduler/framework (PodInfo), component-helpers resource (PodRequests). Amounts are milli for cpu and
-whole units otherwise. What is not supported is rejected by name, see `unsupported`."""
+whole units otherwise. What is not supported is rejected by name, see `unsupported`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Demand:
     """Resources of a pod.
 
     scored: cpu and memory, with defaults for containers without requests. inline: bytes for its inline volumes that
-    published capacity does not include."""
+    published capacity does not include.
+    """
 
     requests: tuple[tuple[str, int], ...] = ((PODS, 1),)
     ports: tuple[Port, ...] = ()
@@ -50,7 +52,8 @@ class ClaimUse:
 class Ask:
     """A pod in the scheduling cycle.
 
-    shape: equal for pods to which any node answers the same, without volumes."""
+    shape: equal for pods to which any node answers the same, without volumes.
+    """
 
     pod: Pod
     demand: Demand
@@ -110,7 +113,8 @@ def compile_demand(pod: Pod) -> Demand:
 def _requests(pod: Pod, amounts: Iterable[Amounts]) -> Amounts:
     """Return the sum of containers, or the maximum during initialization.
 
-    Sidecars count in both."""
+    Sidecars count in both.
+    """
     total: Amounts = {}
     for own in amounts:
         _add(total, own)
@@ -205,7 +209,8 @@ class InlineUse:
 def inline_uses(pod: Pod) -> tuple[InlineUse, ...]:
     """Return bytes of a pod's inline volumes; none once it has started.
 
-    Left out: invalid sizes, and volumes without a size, as other drivers' are."""
+    Left out: invalid sizes, and volumes without a size, as other drivers' are.
+    """
     if pod.status.phase not in ("", "Pending"):
         return ()
     found = []

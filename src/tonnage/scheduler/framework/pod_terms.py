@@ -2,7 +2,8 @@
 
 Source: k/k pkg/scheduler/framework (AffinityTerm) and plugins/podtopologyspread/common.go. A namespaceSelector that
 selects some namespaces by label is not supported and is rejected by name. On a pod of another scheduler it counts as
-all namespaces, so that its anti-affinity is never violated."""
+all namespaces, so that its anti-affinity is never violated.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _SOFT = "ScheduleAnyway"
 class TermGroup:
     """Pods by labels and namespace.
 
-    namespaces None: all. selector None: no pod."""
+    namespaces None: all. selector None: no pod.
+    """
 
     selector: Selector | None
     namespaces: frozenset[str] | None
@@ -51,7 +53,8 @@ class Term:
 class Spread:
     """A topologySpreadConstraint.
 
-    own: whether the pod matches its own selector."""
+    own: whether the pod matches its own selector.
+    """
 
     term: Term
     max_skew: int
@@ -65,7 +68,8 @@ class Spread:
 class Kin:
     """Affinity terms of equal pods; `text` contains all of them.
 
-    wishes: preferred terms with their weight, negative for anti-affinity."""
+    wishes: preferred terms with their weight, negative for anti-affinity.
+    """
 
     text: bytes
     namespace: str
@@ -94,7 +98,8 @@ class Kin:
 def kin_of(pod: Pod) -> Kin:
     """Compile a pod's terms, and what other pods' terms match.
 
-    Raises: Invalid for an invalid selector."""
+    Raises: Invalid for an invalid selector.
+    """
     spec, labels = pod.spec, pod.metadata.labels
     affinity = spec.affinity
     near = affinity.pod_affinity if affinity is not None else None
@@ -163,7 +168,8 @@ def _spread(constraint: TopologySpreadConstraint, me: Kin) -> Spread:
 def _selector(found: LabelSelector | None, same: Iterable[str], other: Iterable[str], me: Kin) -> Selector | None:
     """Return the selector with matchLabelKeys and mismatchLabelKeys.
 
-    No selector matches nothing."""
+    No selector matches nothing.
+    """
     if found is None:
         return None
     more = [Requirement(key, "In", (me.labels[key],)) for key in same if key in me.labels]

@@ -72,7 +72,8 @@ class Residents:
 class Back:
     """Bytes that are freed in a pool.
 
-    inline: of an inline volume; inline capacity is not free for claims."""
+    inline: of an inline volume; inline capacity is not free for claims.
+    """
 
     room: Room
     size: int
@@ -83,7 +84,8 @@ def given_back(pod: Pod, offers: Offers, objects: StorageObjects) -> Iterator[Ba
     """Return the storage that is freed when the pod goes.
 
     That of its ephemeral claims with reclaim policy Delete, and of its inline volumes once it has started; published
-    capacity does not include these before. A volume whose pool is not known frees nothing."""
+    capacity does not include these before. A volume whose pool is not known frees nothing.
+    """
     for claim in own_claims(pod, objects):
         size, storage_class = _takes(claim, objects)
         if size and (room := _room(offers, storage_class)):
@@ -124,7 +126,8 @@ def _room(offers: Offers, storage_class: str) -> Room:
 def _inline(source: CSIVolumeSource, offers: Offers) -> Back | None:
     """Return what an inline volume of ours uses.
 
-    Of the pool that it names, else the default or the only one."""
+    Of the pool that it names, else the default or the only one.
+    """
     ours = [offer for some in offers.values() for offer in some if offer.driver == source.driver and offer.pool]
     pools = {offer.pool for offer in ours}
     pool = source.volume_attributes.get("pool", "")

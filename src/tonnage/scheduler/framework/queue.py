@@ -3,7 +3,8 @@
 The caller has the clock. Source: k/k pkg/scheduler/backend/queue, KEP-4247. A rejected pod waits for a queueing hint
 that its cause may have changed. Then it is ready after its back-off (1 s doubling to 10 s, from its last attempt).
 Without a hint it is tried again after 5 minutes. Older pods come first among those of equal priority, so small later
-pods do not starve a large one."""
+pods do not starve a large one.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class QueuePlace(Enum):
 class QueuedPod:
     """A pod in the queue.
 
-    tries: attempts that count for the back-off. needs: its shortfall, (class, bytes)."""
+    tries: attempts that count for the back-off. needs: its shortfall, (class, bytes).
+    """
 
     uid: str
     ask: Ask
@@ -131,7 +133,8 @@ class SchedulingQueue:
     ) -> None:
         """Let a rejected pod wait for a hint.
 
-        counts: False if nothing was tried, without back-off."""
+        counts: False if nothing was tried, without back-off.
+        """
         if entry.place is not QueuePlace.OUT:
             return
         entry.tries += counts
@@ -145,7 +148,8 @@ class SchedulingQueue:
     def retry(self, entry: QueuedPod, now: float, *, free: bool = False) -> None:
         """Try the pod again after the back-off: its binding failed.
 
-        free: the first retry is immediate."""
+        free: the first retry is immediate.
+        """
         if entry.place is not QueuePlace.OUT:
             return
         entry.tries += 1
@@ -172,7 +176,8 @@ class SchedulingQueue:
     def wake_users(self, claim: str, causes: RejectionCause, now: float) -> None:
         """Apply a hint to pods that use a claim and have one of the causes.
 
-        claim: `namespace/name`."""
+        claim: `namespace/name`.
+        """
         for entry in list(self._by_claim.get(claim, {}).values()):
             if entry.causes & causes:
                 self.wake(entry, now)

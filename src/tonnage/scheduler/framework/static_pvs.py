@@ -1,7 +1,8 @@
 """Free PVs: finds the smallest that fits a claim on a node.
 
 The matching rules are the binder's. A node checks only PVs that reach it. A PV that was assumed for one pod is not used
-for the next, before the API server shows it."""
+for the next, before the API server shows it.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class StaticVolumes:
     def put(self, old: PersistentVolume | None, new: PersistentVolume | None) -> bool:
         """Handle a changed PV; return whether it became free.
 
-        Raises: Invalid for an invalid affinity or size."""
+        Raises: Invalid for an invalid affinity or size.
+        """
         was_free = False
         if old is not None:
             was_free = self._discard(old)
@@ -97,7 +99,8 @@ class StaticVolumes:
         """Return the PV for a claim on a node, or None.
 
         One with a claimRef to the claim, else the smallest that fits. chosen: names of PVs for other claims of the pod.
-        If the PV with the claimRef does not reach the node, the claim gets none there (FindMatchingVolume)."""
+        If the PV with the claimRef does not reach the node, the claim gets none there (FindMatchingVolume).
+        """
         for volume in self._claimed.get(claim.key, {}).values():
             if matching.is_claimed_by(volume, claim) and not matching.mismatch(volume, claim):
                 return volume if reach_of(volume).matches(labels, node) else None

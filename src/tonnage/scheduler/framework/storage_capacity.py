@@ -9,7 +9,8 @@ claim returned. Offers without that annotation, of other publishers, include it 
 node with the same label `tonnage.dev/pool` share their capacity; others do not. Sizes are whole bytes.
 
 A tier's object (label `tonnage.dev/tier`) says what each of its nodes has at least. Every node has a share of its own,
-less its reservations until their claims are bound. A node's exact object replaces its share."""
+less its reservations until their claims are bound. A node's exact object replaces its share.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class PublishedCapacity:
     capacity: bytes for all volumes. maximum: maximum volume size. outstanding: reserved bytes that the numbers do not
     include. counted: the observed claim version. reason: why the class cannot have volumes there, or "". tier: whether
     each node that it selects has at least this. inline: inline capacity. driver: of the class. is_default: whether it
-    is of the driver's default pool."""
+    is of the driver's default pool.
+    """
 
     key: str
     storage_class: str
@@ -69,7 +71,8 @@ class PublishedCapacity:
         """Size of the largest volume that can still be reserved.
 
         If one volume cannot use all free bytes (the pool is in pieces), outstanding bytes may be in the largest piece.
-        Other publishers get Kubernetes' plain comparison: their maximum may be a rule."""
+        Other publishers get Kubernetes' plain comparison: their maximum may be a rule.
+        """
         left = self.capacity - self.outstanding
         if self.counted is None or self.maximum >= self.capacity:
             return self.maximum if self.maximum < left else left
@@ -87,7 +90,8 @@ class Reservation:
 
     version: resourceVersion of the patch that set it, None while that is under way. exact: that version is known.
     Otherwise the claim was found at the start and the version is a later one, which its agent need not publish; but
-    agents publish a reservation before they create the volume."""
+    agents publish a reservation before they create the volume.
+    """
 
     uid: str
     node: str
@@ -125,7 +129,8 @@ class PublishedStorage:
     """All offers and reservations.
 
     on_room(offer): called when an offer may fit volumes that it rejected before. on_reason(offer): called when its
-    reason changed."""
+    reason changed.
+    """
 
     def __init__(
         self,
@@ -153,7 +158,8 @@ class PublishedStorage:
     def suppose(self, node: str, offers: Offers) -> None:
         """Replace a node's offers, until restore or the next change.
 
-        For simulations."""
+        For simulations.
+        """
         self._on[node] = offers
 
     def _find(self, node: str) -> Offers:
@@ -223,13 +229,15 @@ class PublishedStorage:
     def is_faulty(self, storage_class: str) -> bool:
         """Return whether each offer of the class has an error as its reason.
 
-        False if nothing is published."""
+        False if nothing is published.
+        """
         return 0 < self._faulty[storage_class] == self._of_class[storage_class]
 
     def relabel(self, node: str, change: Callable[[], None]) -> None:
         """Change a node's labels by calling change.
 
-        Its reservations are removed before and counted again after."""
+        Its reservations are removed before and counted again after.
+        """
         self._recount((node,), -1)
         change()
         self._on.pop(node, None)
@@ -275,7 +283,8 @@ class PublishedStorage:
     def supersede(self, uid: str, node: str, size: int) -> None:
         """Replace the reservation of a populated claim. Idempotent.
 
-        The volume is created for another claim, which has its own reservation."""
+        The volume is created for another claim, which has its own reservation.
+        """
         reservation = self._reservations.get(uid)
         if reservation is not None and reservation.node == node and reservation.size <= size:
             self._change(uid, bound=True)
@@ -298,14 +307,16 @@ class PublishedStorage:
     def version_of(self, uid: str) -> int | None:
         """Return the resourceVersion that set the claim's node.
 
-        None without a node, or while the write is under way."""
+        None without a node, or while the write is under way.
+        """
         found = self._reservations.get(uid)
         return found.version if found is not None else None
 
     def drop(self, uid: str, *, tells: bool = True) -> None:
         """Remove a reservation. An unknown one is ignored.
 
-        tells: whether to wake pods that wait for capacity."""
+        tells: whether to wake pods that wait for capacity.
+        """
         reservation = self._reservations.pop(uid, None)
         if reservation is None or uid not in self._waiting.get(reservation.node, {}):
             return
@@ -329,7 +340,8 @@ class PublishedStorage:
     def _drawn_on(self, reservation: Reservation) -> Iterator[PublishedCapacity]:
         """Return the offers that a reservation reduces.
 
-        Those of its class, and those that share a pool with them."""
+        Those of its class, and those that share a pool with them.
+        """
         offers = self.on(reservation.node)
         own = offers.get(reservation.storage_class, ())
         yield from own
@@ -354,7 +366,8 @@ class PublishedStorage:
     def _settle(self, reservation: Reservation) -> None:
         """Stop tracking a reservation that all its offers include.
 
-        It stays known until the claim is gone, so that a later event of the claim is no new reservation."""
+        It stays known until the claim is gone, so that a later event of the claim is no new reservation.
+        """
         offers = list(self._drawn_on(reservation))
         if all(reservation.is_counted_by(o) for o in offers) if offers else reservation.bound:
             self._unwait(reservation)
@@ -370,7 +383,8 @@ class PublishedStorage:
 def _of_node(offers: Sequence[PublishedCapacity]) -> tuple[PublishedCapacity, ...]:
     """Return the offers of a class that count on one node.
 
-    The share of a tier counts only without any other."""
+    The share of a tier counts only without any other.
+    """
     others = tuple(offer for offer in offers if not offer.tier)
     return others or tuple(replace(offer) for offer in offers)
 

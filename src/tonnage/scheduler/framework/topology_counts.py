@@ -1,7 +1,8 @@
 """Counts matching pods per topology domain, updated incrementally.
 
 A domain is a value of a node label. The first query for a group of pods iterates over all kinds of pods; from then on
-the count is updated with each pod."""
+the count is updated with each pod.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Domain = Callable[[int], str | None]
 class TopologyCount:
     """Pods by node and by domain.
 
-    spread: whether the minimum over domains is tracked too, including domains without pods."""
+    spread: whether the minimum over domains is tracked too, including domains without pods.
+    """
 
     def __init__(self, domain: Domain, *, spread: bool = False) -> None:
         self._domain_of, self._spread = domain, spread
@@ -104,7 +106,8 @@ class Question:
     """Query: pods that match all groups, by domains of `key`.
 
     eligible: the kin whose eligible nodes are counted (topology spread), None for all nodes. alive: without pods that
-    are being deleted."""
+    are being deleted.
+    """
 
     groups: tuple[TermGroup, ...]
     key: str
@@ -119,7 +122,8 @@ class Question:
 class Census:
     """Topology pair counts of all pods on nodes.
 
-    domain(key): returns a function from node index to label value, None for nodes that do not exist."""
+    domain(key): returns a function from node index to label value, None for nodes that do not exist.
+    """
 
     def __init__(self, domain: Callable[[str], Domain]) -> None:
         self._domain = domain
@@ -165,7 +169,8 @@ class Census:
     ) -> TopologyCount:
         """Return the count for a query.
 
-        domain, nodes: for a spread: the eligible nodes, and their domains."""
+        domain, nodes: for a spread: the eligible nodes, and their domains.
+        """
         found = self._questions.get(question)
         if found is not None:
             return found
@@ -221,7 +226,8 @@ class Census:
 def _held(kin: Kin) -> Iterator[tuple[Term, int]]:
     """Return the terms by which a pod on a node attracts others.
 
-    A required term counts as a preferred one of minimum weight."""
+    A required term counts as a preferred one of minimum weight.
+    """
     yield from kin.wishes
     for term in kin.affinity:
         yield term, 1

@@ -1,7 +1,8 @@
 """Index of objects by node labels: finds what a node reaches.
 
 Nearly every capacity object and local PV selects one value of one label and is in that label's bucket. A node reads the
-buckets of its own labels. Objects that select otherwise are tested for every node."""
+buckets of its own labels. Objects that select otherwise are tested for every node.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def _everywhere(labels: Labels, name: str) -> bool:
 class Reach:
     """Nodes that reach an object.
 
-    `matches` decides. labels: its buckets, if any."""
+    `matches` decides. labels: its buckets, if any.
+    """
 
     matches: NodeMatcher
     buckets: tuple[tuple[str, str], ...] = ()
@@ -38,7 +40,8 @@ EVERYWHERE = Reach(_everywhere)
 def reach_of_labels(selector: LabelSelector) -> Reach:
     """Return the reach of an object's nodeTopology; empty: every node.
 
-    Raises: Invalid."""
+    Raises: Invalid.
+    """
     compiled = from_label_selector(selector)
     pair = next(iter(selector.match_labels.items()), None)
     buckets = (pair,) if pair is not None else _buckets(selector.match_expressions)
@@ -95,7 +98,8 @@ class ByTopology(Generic[T]):
     def near(self, labels: Labels) -> Iterator[list[T]]:
         """Iterate over ordered lists with all objects that the labels may reach.
 
-        They may contain more, or duplicates."""
+        They may contain more, or duplicates.
+        """
         for key, values in self._buckets.items():
             if (value := labels.get(key)) is not None and (bucket := values.get(value)):
                 yield bucket

@@ -3,7 +3,8 @@
 kube-scheduler ignores them, since no claim represents them. The agents' capacity objects have the pools' bytes
 (names.INLINE_ROOM for inline capacity, else the capacity). Bytes of pods that are assigned to a node and have not
 started are subtracted; after the start, the object includes them. If nothing is published for a driver, or only a tier,
-a volume is assumed to fit: NodePublishVolume decides."""
+a volume is assumed to fit: NodePublishVolume decides.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NO_INLINE = "node(s) did not have enough free storage for inline volumes"
 class InlineShortfall:
     """A pool with insufficient storage.
 
-    asked: bytes that the pod requests. free: bytes that it could have."""
+    asked: bytes that the pod requests. free: bytes that it could have.
+    """
 
     pool: str
     asked: int
@@ -35,7 +37,8 @@ def shortages(
     """Return a node's pools that lack capacity for a pod's inline volumes.
 
     None if they fit, or nothing is known. claims: (class, bytes) that the pod needs in addition. on_the_way: bytes of
-    pods that have not started there."""
+    pods that have not started there.
+    """
     found = []
     for driver in dict.fromkeys(use.driver for use in uses):
         rooms = _rooms(offers, driver)
@@ -56,7 +59,8 @@ def shortages(
 def _rooms(offers: Offers, driver: str) -> dict[str, PublishedCapacity]:
     """Return the best offer of each of the driver's pools, the default first.
 
-    Empty where that is not known."""
+    Empty where that is not known.
+    """
     found: dict[str, PublishedCapacity] = {}
     for offer in (offer for of_class in offers.values() for offer in of_class if offer.driver == driver):
         if offer.tier:

@@ -1,7 +1,8 @@
 """Inter-pod affinity and topology spread: filters and scores.
 
 Source: k/k pkg/scheduler/framework/plugins interpodaffinity and podtopologyspread, with their texts. They run before
-the volume filter, since they cost less. Default spread constraints of a cluster are not known here. Sans-I/O."""
+the volume filter, since they cost less. Default spread constraints of a cluster are not known here. Sans-I/O.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Neighbours:
     def shape(self, kin: Kin) -> bytes | None:
         """Return a key that is equal for pods with the same results.
 
-        None for pods that other pods do not affect."""
+        None for pods that other pods do not affect.
+        """
         return kin.text if kin.asks or self._held(kin)[0] else None
 
     def checks(self, ask: Ask) -> list[Check]:
@@ -133,7 +135,8 @@ class Neighbours:
     def scores(self, ask: Ask, slots: Sequence[int]) -> Iterator[tuple[list[int], int]]:
         """Yield scores of 0 to 100 for each node, with their weight.
 
-        None if no term attracts the pod."""
+        None if no term attracts the pod.
+        """
         if ask.kin.soft:
             yield self._evenness(ask, slots), SPREAD_WEIGHT
         pulls = [(key, count.total, 1) for key, count in self._held(ask.kin)[1]]
@@ -152,7 +155,8 @@ class Neighbours:
     def _evenness(self, ask: Ask, slots: Sequence[int]) -> list[int]:
         """Return scores that are higher where fewer pods are.
 
-        The more domains, the more a domain counts."""
+        The more domains, the more a domain counts.
+        """
         labels, soft = self._columns.labels, ask.kin.soft
         counted = [slot for slot in slots if all(spread.term.key in labels[slot] for spread in soft)]
         sums = dict.fromkeys(counted, 0.0)
@@ -183,7 +187,8 @@ class Neighbours:
     def _evenly(self, ask: Ask, spread: Spread, among: Sequence[Spread]) -> TopologyCount:
         """Return a constraint's count on eligible nodes.
 
-        Those with all its labels, which the pod's node affinity allows."""
+        Those with all its labels, which the pod's node affinity allows.
+        """
         keys = tuple(sorted({one.term.key for one in among}))
         honors_affinity, honors_taints = spread.honors_affinity and bool(ask.required), spread.honors_taints
         who = ask.shape[1] if honors_affinity or honors_taints else b""

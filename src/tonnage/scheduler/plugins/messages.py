@@ -1,7 +1,8 @@
 """Additional messages about storage: invalid classes and missing drivers.
 
 They follow Kubernetes' sentence; nodes with such an error are not in its count of nodes without enough free storage.
-Publishers write a class's error into the annotation `tonnage.dev/reason` of their capacity objects."""
+Publishers write a class's error into the annotation `tonnage.dev/reason` of their capacity objects.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class FaultyNodes:
     def on(self, node: str) -> bool:
         """Return whether the node has such an error.
 
-        Also if it has published nothing yet for a class that is invalid on all others."""
+        Also if it has published nothing yet for a class that is invalid on all others.
+        """
         if not self._suspect:
             return self._is_absent
         offers = self._published.on(node)

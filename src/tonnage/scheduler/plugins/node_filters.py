@@ -1,7 +1,8 @@
 """Node filters, without volumes: each returns why a node rejects the pod.
 
 An empty tuple: it does not. Only filters that a pod needs are created (Kubernetes' PreFilter Skip), in Kubernetes'
-order; the first that rejects decides. Texts: k/k pkg/scheduler/framework/plugins."""
+order; the first that rejects decides. Texts: k/k pkg/scheduler/framework/plugins.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ _FITS: Reasons = ()
 class NodeFilter:
     """One filter.
 
-    sieve: check for many nodes at once, faster."""
+    sieve: check for many nodes at once, faster.
+    """
 
     cause: RejectionCause
     check: Check
@@ -120,7 +122,8 @@ def taken_ports(ask: Ask, columns: Columns, slot: int) -> Iterator[Port]:
 def _conflicts(a: Port, b: Port) -> bool:
     """Return whether host ports conflict.
 
-    Same protocol and port on the same address; no address is every address."""
+    Same protocol and port on the same address; no address is every address.
+    """
     if a[0] != b[0] or a[2] != b[2]:
         return False
     anywhere = ("", "0.0.0.0")

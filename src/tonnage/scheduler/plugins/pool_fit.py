@@ -1,7 +1,8 @@
 """Fit of all claims of a pod on a node; a class may have several pools.
 
 Pure. Each claim goes to the pool with most free bytes: fast, and exact where each class has one pool. Where that fails
-although there is a choice, all choices are tried, up to a limit for pods with many claims."""
+although there is a choice, all choices are tried, up to a limit for pods with many claims.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ MOST_STEPS = 2000
 def allot(offers: Offers, wanted: Needs) -> list[tuple[int, int]] | None:
     """Find capacity for all claims in a node's offers, or return None.
 
-    wanted: (class, bytes), largest first. Returns for each used pool its bytes used, and its free bytes before."""
+    wanted: (class, bytes), largest first. Returns for each used pool its bytes used, and its free bytes before.
+    """
     chosen = _choose(offers, wanted)
     if chosen is None:
         return None
@@ -34,7 +36,8 @@ def allot(offers: Offers, wanted: Needs) -> list[tuple[int, int]] | None:
 def fit_together(offers: Offers, wanted: Needs) -> bool:
     """Return whether all claims fit a node's offers.
 
-    wanted: (class, bytes), largest first."""
+    wanted: (class, bytes), largest first.
+    """
     return _choose(offers, wanted) is not None
 
 

@@ -5,7 +5,8 @@ first. Among equals, the node wins whose existing PVs exceed the request least, 
 large disk; then the node with most published capacity, so that volumes spread.
 
 If a storage strategy is set, its score replaces LeastAllocated for pods with storage, and LeastAllocated decides
-between equals. Preferences have the same weight against either."""
+between equals. Preferences have the same weight against either.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def best(
 
     Among equals by score, the highest storage decides, then the first. slots is not empty. storage_score: 0 to 100,
     decides before cpu and memory; None, or returning None: only they decide. neighbours: more scores of 0 to 100, with
-    their weights."""
+    their weights.
+    """
     if len(slots) == 1:
         return slots[0]
     by_storage = _by_storage(slots, storage_score)
@@ -84,7 +86,8 @@ def least_allocated(slots: Sequence[int], ask: Ask, columns: Columns) -> list[fl
 def compute_shares(ask: Ask, columns: Columns) -> Callable[[int], tuple[float, ...]]:
     """Return a function: used parts of a node's free cpu and memory.
 
-    Of the resources that the node has."""
+    Of the resources that the node has.
+    """
     has = (columns.allocatable[CPU], columns.allocatable[MEMORY])
     used = (columns.scored_cpu, columns.scored_memory)
 

@@ -3,7 +3,8 @@
 Source: k/k volumebinding/scorer.go and KEP-4049 (Storage Capacity Scoring). For each class, the requested part of the
 node's capacity is turned into a score by a shape; the result is the mean over classes. Two differences: claims whose
 classes share a pool count together, since they use the same bytes, and reserved capacity does not count. An existing PV
-always scores higher the less it exceeds the request."""
+always scores higher the less it exceeds the request.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def storage_score(
     """Return 0 to 100 for one node, higher is better; None without storage.
 
     rooms: of each pool for new volumes. found: requested bytes and size of each existing PV. compute: used parts of the
-    node's free cpu and memory."""
+    node's free cpu and memory.
+    """
     if strategy is ScoringStrategy.LEAST_ALLOCATED or not (rooms or found):
         return None
     scores = [100.0 * share(take) for take in found]
@@ -57,6 +59,7 @@ def storage_score(
 def _deviation(parts: Sequence[float]) -> float:
     """Return the standard deviation; at most 0.5 for parts between 0 and 1.
 
-    The statistics module would cost a box megabytes."""
+    The statistics module would cost a box megabytes.
+    """
     mean = sum(parts) / len(parts)
     return sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))

@@ -3,7 +3,8 @@
 PreFilter returns what stops the pod on all nodes, Filter the nodes where all volumes fit. Source: k/k
 pkg/scheduler/framework/plugins/volumebinding and nodevolumelimits (docs/reference/kubernetes/scheduler.md). One
 difference: capacity is compared for all claims of the pod together, less reservations. A claim with a selected node is
-not compared again: its bytes are reserved."""
+not compared again: its bytes are reserved.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Stop:
     """Cause on all nodes.
 
     awaited: an ephemeral claim does not exist yet, which passes by itself. unready: class of an unbound claim with
-    immediate binding."""
+    immediate binding.
+    """
 
     message: str
     awaited: bool = False
@@ -53,7 +55,8 @@ class Stop:
 class Unbound:
     """An unbound claim that needs capacity.
 
-    selected: its selected node, or "". source: nodes with the source that it clones, None for any."""
+    selected: its selected node, or "". source: nodes with the source that it clones, None for any.
+    """
 
     claim: PersistentVolumeClaim
     size: int
@@ -90,7 +93,8 @@ class PodVolumes:
     """Result of PreFilter: a pod's claims by state.
 
     shape: equal for pods with the same result on any node; None where not known. missing: a bound claim's PV does not
-    exist. needs: (class, bytes) of claims that need capacity, largest first. inline: bytes for inline volumes."""
+    exist. needs: (class, bytes) of claims that need capacity, largest first. inline: bytes for inline volumes.
+    """
 
     bound: tuple[NodeMatcher, ...] = ()
     unbound: tuple[Unbound, ...] = ()
@@ -122,7 +126,8 @@ class VolumeBinding:
     def sort_out(self, ask: Ask) -> PodVolumes | Stop:
         """Check the pod's claims (PreFilter).
 
-        Returns what stops it on all nodes, or the input of Filter. Raises: Invalid."""
+        Returns what stops it on all nodes, or the input of Filter. Raises: Invalid.
+        """
         found = self._sort_out(ask)
         if isinstance(found, Stop) or not ask.demand.inline:
             return found
@@ -188,7 +193,8 @@ class VolumeBinding:
     def _source(self, claim: PersistentVolumeClaim) -> NodeMatcher | None:
         """Return the nodes of a clone's source.
 
-        None while the source is not bound: it may be a claim of the same pod."""
+        None while the source is not bound: it may be a claim of the same pod.
+        """
         origin = origin_of(claim, self.objects.claims.get, self.objects.volumes.get)
         return origin.reach if origin is not None else None
 
@@ -327,7 +333,8 @@ class VolumeBinding:
     def most_left(self, volumes: PodVolumes) -> Callable[[int], int]:
         """Return a function: free bytes of a node for the pod's classes.
 
-        For comparing nodes."""
+        For comparing nodes.
+        """
         classes = {storage_class for storage_class, _ in volumes.needs}
         if not classes:
             return lambda slot: NO_BOUND

@@ -2,7 +2,8 @@
 
 Sans-I/O; it never blocks. The scheduler's own filters test a node without some of its pods: their requests, ports,
 limits, ReadWriteOncePod claims, and the capacity that their ephemeral volumes free. Source: k/k
-plugins/defaultpreemption; the search ends when a tenth of the nodes, and at least 100, are candidates."""
+plugins/defaultpreemption; the search ends when a tenth of the nodes, and at least 100, are candidates.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class Preemption:
     def find(self, ask: Ask, refusal: Refusal) -> PreemptionCandidate | None:
         """Return the best candidate for a rejected pod, None where nothing helps.
 
-        Changes nothing."""
+        Changes nothing.
+        """
         if not self.may(ask.pod) or not refusal.causes & HELPED or self._is_hopeless(ask, refusal):
             return None
         found, all_looked = self._search(ask)
@@ -65,7 +67,8 @@ class Preemption:
     def _is_hopeless(self, ask: Ask, refusal: Refusal) -> bool:
         """Return whether an equal pod got no candidate and nothing changed since.
 
-        The cycle caches rejections."""
+        The cycle caches rejections.
+        """
         if self._hopeless is None:
             return False
         before, least, generation = self._hopeless
@@ -95,7 +98,8 @@ class Preemption:
     def on(self, node: str, ask: Ask, budgets: Sequence[Budget] = ()) -> PreemptionCandidate | None:
         """Return the victims on one node.
 
-        None if the deletion of all less important pods does not help."""
+        None if the deletion of all less important pods does not help.
+        """
         lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
         if not lower:
             return None
@@ -174,7 +178,8 @@ def relieved(offers: Offers, freed: Freed) -> Offers:
 def _relieved(offer: PublishedCapacity, freed: Freed) -> PublishedCapacity:
     """Return an offer with freed bytes.
 
-    The maximum volume size grows only if it equals the free bytes: otherwise it is a rule, or the pool is in pieces."""
+    The maximum volume size grows only if it equals the free bytes: otherwise it is a rule, or the pool is in pieces.
+    """
     room = offer.pool or offer.storage_class
     claims, inline = freed[room, False], freed[room, True]
     if offer.inline is not None:  # inline capacity gets its own bytes again

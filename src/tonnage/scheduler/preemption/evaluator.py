@@ -3,7 +3,8 @@
 Less important pods are evicted as kube-scheduler does, and capacity is reserved for pods that waited too long. First
 the pod's status names its node; then its victims get a condition with the reason and are deleted. After a restart
 nominations are read from the status, so that no victim is deleted in vain. Source: k/k
-pkg/scheduler/framework/preemption (prepareCandidate, PreparePreemption)."""
+pkg/scheduler/framework/preemption (prepareCandidate, PreparePreemption).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ _PAUSE = 60.0
 class Preemptor:
     """Performs preemption.
 
-    name: the scheduler's name, for texts of conditions."""
+    name: the scheduler's name, for texts of conditions.
+    """
 
     def __init__(
         self,
@@ -65,7 +67,8 @@ class Preemptor:
     def restore(self, entries: Iterable[QueuedPod]) -> None:
         """Restore nominations from before a restart.
 
-        Their victims are the pods that are being deleted."""
+        Their victims are the pods that are being deleted.
+        """
         now = self._clock.monotonic()
         for entry in entries:
             pod = entry.ask.pod
@@ -114,7 +117,8 @@ class Preemptor:
     def advance(self, now: float) -> None:
         """End overdue nominations, so that their pods try again.
 
-        Reserve capacity for pods that waited too long."""
+        Reserve capacity for pods that waited too long.
+        """
         for one in self.nominations.over(now):
             self._give_up(one)
         for grant in self._waiting.grants(now):
@@ -184,7 +188,8 @@ class Preemptor:
     async def _evict(self, victim: Pod, pod: Pod, node: str) -> None:
         """Write the victim's condition, and delete it.
 
-        A pod that is gone or was created again is left alone."""
+        A pod that is gone or was created again is left alone.
+        """
         if victim.metadata.deleting:
             return
         meta = victim.metadata

@@ -3,7 +3,8 @@
 While victims terminate, or until enough capacity is free. A nomination counts like a pod on the node, with capacity for
 its claims. It does not count against the pod itself, nor against pods of higher priority while they are decided. It
 ends when the pod has its node, when its cause is over, and after LONGEST seconds at most. Affinity and anti-affinity of
-others to the pod count only when it is there. Times are monotonic seconds."""
+others to the pod count only when it is there. Times are monotonic seconds.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _PREFIX = "held for "
 class Going:
     """A victim that is terminating.
 
-    claims: (key, uid), and volumes: names, that are deleted with it."""
+    claims: (key, uid), and volumes: names, that are deleted with it.
+    """
 
     pod: str
     claims: tuple[tuple[str, str], ...] = ()
@@ -40,7 +42,8 @@ class Going:
 class Nomination:
     """A pod and its node.
 
-    until: end of the nomination, None while victims terminate."""
+    until: end of the nomination, None while victims terminate.
+    """
 
     ask: Ask
     node: str
@@ -80,7 +83,8 @@ class Nominations:
     ) -> Nomination:
         """Reserve resources for a pod until its victims are gone, or for seconds.
 
-        It replaces an earlier nomination of the pod."""
+        It replaces an earlier nomination of the pod.
+        """
         self._forget(ask.pod.metadata.uid)
         volumes = self._cluster.volumes.sort_out(ask)
         used, needs = (volumes.used, volumes.needs) if isinstance(volumes, PodVolumes) else ((), ())
@@ -103,7 +107,8 @@ class Nominations:
     def placed(self, uid: str, node: str) -> None:
         """Handle a pod that got a node, which counts it by now.
 
-        Ignored without a nomination."""
+        Ignored without a nomination.
+        """
         found = self._forget(uid)
         if found is not None and found.node != node:
             self._cluster.room_given_up()
@@ -111,7 +116,8 @@ class Nominations:
     def drop(self, uid: str) -> None:
         """End a nomination: others may use the resources.
 
-        Ignored without one."""
+        Ignored without one.
+        """
         found = self._forget(uid)
         if found is not None:
             self._cluster.room_given_up()
@@ -140,7 +146,8 @@ class Nominations:
     def lifted(self, ask: Ask) -> Iterator[bool]:
         """Remove the pod's nomination and those of lower priority, meanwhile.
 
-        The caller must not await. Yields whether that changes anything."""
+        The caller must not await. Yields whether that changes anything.
+        """
         mine, important = ask.pod.metadata.uid, priority(ask.pod)
         aside = [one for one in self._all.values() if one.uid == mine or one.priority < important]
         for one in aside:
@@ -154,7 +161,8 @@ class Nominations:
     def decide(self, ask: Ask) -> SchedulingDecision | Refusal:
         """Run Cycle.decide() with the nominations that count against this pod.
 
-        Raises: Invalid."""
+        Raises: Invalid.
+        """
         with self.lifted(ask) as differs:
             return self._cluster.cycle.decide(ask, remembers=not differs)
 

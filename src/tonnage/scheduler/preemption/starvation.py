@@ -4,7 +4,8 @@ Otherwise a stream of small claims would use each byte that a large one waits fo
 seconds for storage, and was overtaken by OVERTAKEN pods with volumes of its classes, gets the node with the smallest
 shortfall, if that could ever hold it. Capacity is reserved there for HOLD seconds at most; then the pod starts to wait
 again. At most one node in NODES_A_HOLD is reserved so, and at least one; pods of higher priority may still use it. So
-no pod starves. Sans-I/O; times are monotonic seconds."""
+no pod starves. Sans-I/O; times are monotonic seconds.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ Needs = Iterable[tuple[str, int]]
 class _Waiter:
     """Start of a pod's wait; pods with volumes of its classes by then.
 
-    needs: (class, bytes)."""
+    needs: (class, bytes).
+    """
 
     since: float
     needs: tuple[tuple[str, int], ...]
@@ -58,7 +60,8 @@ class Waiting:
     def refused(self, uid: str, refusal: Refusal, now: float) -> None:
         """Record a rejected pod.
 
-        A pod rejected for anything else than storage does not wait for storage."""
+        A pod rejected for anything else than storage does not wait for storage.
+        """
         if RejectionCause.STORAGE not in refusal.causes or not refusal.needs:
             self._waiters.pop(uid, None)
         elif uid not in self._waiters:
@@ -85,7 +88,8 @@ class Waiting:
     def grants(self, now: float) -> Iterator[Grant]:
         """Return pods to reserve capacity for, longest wait first.
 
-        The wait of each starts again."""
+        The wait of each starts again.
+        """
         if self._looks_at is None or self._looks_at > now:
             return
         overtaken = [(w.since, uid) for uid, w in self._waiters.items() if self._count(w.needs) - w.before >= OVERTAKEN]

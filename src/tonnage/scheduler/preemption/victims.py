@@ -1,7 +1,8 @@
 """Choice of preemption victims on a node, and of the node. Pure.
 
 Source: k/k pkg/scheduler/framework/preemption and plugins/defaultpreemption (SelectVictimsOnNode,
-pickOneNodeForPreemption), util.MoreImportantPod."""
+pickOneNodeForPreemption), util.MoreImportantPod.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def _comes_back(pod: Pod, room: VictimCapacity) -> bool:
 class Budget:
     """A compiled PodDisruptionBudget.
 
-    disrupted: names of pods that it has already allowed to evict."""
+    disrupted: names of pods that it has already allowed to evict.
+    """
 
     namespace: str
     selector: Selector
@@ -101,7 +103,8 @@ class Budget:
 def compile_budgets(budgets: Iterable[PodDisruptionBudget]) -> list[Budget]:
     """Compile budgets for choose().
 
-    Those that select nothing, or are invalid, are left out."""
+    Those that select nothing, or are invalid, are left out.
+    """
     found = []
     for budget in budgets:
         selector = budget.spec.selector
@@ -132,7 +135,8 @@ def best(candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
     """Return the best candidate; candidates is not empty.
 
     In this order: fewest violated budgets; least important highest victim; lowest sum of priorities; fewest victims;
-    latest start of the most important ones; the first."""
+    latest start of the most important ones; the first.
+    """
     cheapest = min(map(_cost, candidates))
     return max((c for c in candidates if _cost(c) == cheapest), key=_start)
 

@@ -70,7 +70,8 @@ class Agent:
 
     def see(self, order: Order) -> None:
         """A claim was sent here. Claims are seen in the order in which they were written, as by a watch: what is
-        published counts all up to the last."""
+        published counts all up to the last.
+        """
         self.ledger.see(order.uid, order.source, order.size, attempt="", version=order.version, now=self._events.now)
 
     def book(self, orders: Sequence[Order]) -> bool:

@@ -183,7 +183,8 @@ class QuotaLedger:
 
     def __init__(self, store: Store, collections: Iterable[str], changed: Callable[[str], None] | None = None) -> None:
         """collections are the namespaced ones; changed(namespace) is called when a tracked namespace's use or
-        quotas may have changed. Call listen() once the store has been loaded."""
+        quotas may have changed. Call listen() once the store has been loaded.
+        """
         self._store = store
         self._collections = tuple(dict.fromkeys(collections))
         self._changed = changed

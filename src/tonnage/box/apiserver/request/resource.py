@@ -37,7 +37,7 @@ class Context(Protocol):
 
     @property
     def subresource(self) -> str:
-        """ "" or the subresource that is written: status, binding, resize ..."""
+        """The subresource that is written (status, binding, resize), or ""."""
 
     @property
     def user(self) -> str:

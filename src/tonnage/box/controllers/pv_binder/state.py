@@ -58,7 +58,8 @@ class BinderView:
 
     def patience(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float:
         """Seconds left in which the agent that made the volume for this claim may bind it itself; 0 for any other
-        pair: an agent binds no volume that was there before the claim, or that was made for another claim."""
+        pair: an agent binds no volume that was there before the claim, or that was made for another claim.
+        """
         notes = volume.metadata.annotations
         by_agent = names.NODE_LABEL in volume.metadata.labels and names.PROVISIONED_BY in notes
         if not by_agent or volume.metadata.name != names.volume_name(claim.metadata.uid):

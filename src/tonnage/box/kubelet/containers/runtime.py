@@ -84,7 +84,8 @@ class Runtime(Protocol):
 
     async def prepare(self, uid: str) -> None:
         """Make what a pod's volumes may need before its containers: its cgroup, in which their IO is limited. May be
-        repeated; forget() undoes it. A machine that has no such thing is no failure: a volume that needs it says so."""
+        repeated; forget() undoes it. A machine that has no such thing is no failure: a volume that needs it says so.
+        """
 
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Process:
         """Start a container. Raises Unsupported, Invalid (what it asks for), HostError."""
