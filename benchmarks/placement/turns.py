@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
-from benchmarks import kubernetes_stacks as stacks
-from benchmarks.kubernetes_nodes import kubelets
-from benchmarks.kubernetes_plane import Plane, plane
-from benchmarks.kubernetes_stacks import Stack
-from benchmarks.placement_load import Load, Outcome
-from benchmarks.placement_table import Row
+from benchmarks.figure import Figure
+from benchmarks.kubernetes import stacks
+from benchmarks.kubernetes.nodes import kubelets
+from benchmarks.kubernetes.plane import Plane, plane
+from benchmarks.kubernetes.stacks import Stack
+from benchmarks.placement.load import Load, Outcome
 from cluster.processes import Failed, Processes, free_port
 
 from tonnage.api import names
@@ -122,15 +122,15 @@ def _leads(port: int) -> bool:
     return False
 
 
-def rows(turn: Turn, found: Mapping[str, Outcome], *, beside: Turn, promised: bool) -> list[Row]:
+def rows(turn: Turn, found: Mapping[str, Outcome], *, beside: Turn, promised: bool) -> list[Figure]:
     """What is told of one turn. beside: whose time stands beside it. promised: whether it is held to its goals."""
     outcome, who = found[turn.title], turn.title
     none = 0 if promised else None
     return [
-        Row(f"{who}: until all run", outcome.seconds, "s", found[beside.title].seconds, f"{beside.title}:"),
-        Row(f"{who}: stuck of {outcome.count} pods", outcome.stuck, at_most=none),
-        Row(f"{who}: failed CreateVolume", outcome.failed, at_most=none),
-        Row(f"{who}: claims withdrawn", outcome.withdrawn),
-        Row(f"{who}: rounds of a pod, at most", outcome.rounds, at_most=MOST_ROUNDS if promised else None),
-        Row(f"{who}: time to Running, p99", outcome.p99, "s"),
+        Figure(f"{who}: until all run", outcome.seconds, "s", found[beside.title].seconds, f"{beside.title}:"),
+        Figure(f"{who}: stuck of {outcome.count} pods", outcome.stuck, at_most=none),
+        Figure(f"{who}: failed CreateVolume", outcome.failed, at_most=none),
+        Figure(f"{who}: claims withdrawn", outcome.withdrawn),
+        Figure(f"{who}: rounds of a pod, at most", outcome.rounds, at_most=MOST_ROUNDS if promised else None),
+        Figure(f"{who}: time to Running, p99", outcome.p99, "s"),
     ]

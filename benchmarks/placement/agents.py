@@ -1,6 +1,6 @@
 """Agents of many nodes in one process: the real ones, each with its own token, driver and socket, over counted pools.
 
-`python -m benchmarks.placement_agents FOLDER ROOM PORT NODE=KUBECONFIG...` serves until it is told to end. What is left
+`python -m benchmarks.placement.agents FOLDER ROOM PORT NODE=KUBECONFIG...` serves until it is told to end. What is left
 out is the volume itself (a memory pool makes none) and a process for each node, which one machine has no memory for.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from benchmarks.kubernetes_plane import Plane
-from benchmarks.kubernetes_stacks import POOL, Stack, processes_of, ready
+from benchmarks.kubernetes.plane import Plane
+from benchmarks.kubernetes.stacks import POOL, Stack, processes_of, ready
 from cluster.processes import free_port
 
 from tonnage.aio.tasks import Background

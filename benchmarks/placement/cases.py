@@ -9,29 +9,29 @@ node again and again, and the pod is stuck: an error of the example driver, besi
 
 from __future__ import annotations
 
-from benchmarks import placement_turns as turns
-from benchmarks.box import in_process
-from benchmarks.burst import all_running
-from benchmarks.placement_agents import simulated
-from benchmarks.placement_table import Row
-from benchmarks.placement_turns import BARE, OURS_BARE, Turn, Work, rows, side_by_side
+from benchmarks.box.box import in_process
+from benchmarks.box.burst import all_running
+from benchmarks.figure import Figure
+from benchmarks.placement import turns
+from benchmarks.placement.agents import simulated
+from benchmarks.placement.turns import BARE, OURS_BARE, Turn, Work, rows, side_by_side
 
 NODES = 10
 
 
-async def ten(*, quick: bool) -> list[Row]:
+async def ten(*, quick: bool) -> list[Figure]:
     """10 nodes, 1000 pods of 1Gi; they are full then."""
     count = 100 if quick else 1000
     return await _reference(Work(count), room=f"{count // NODES}Gi")
 
 
-async def exact(*, quick: bool) -> list[Row]:
+async def exact(*, quick: bool) -> list[Figure]:
     """10 nodes, 200 pods of 5Gi that fit exactly."""
     count = 100 if quick else 200
     return await _reference(Work(count, sizes=("5Gi",)), room=f"{5 * count // NODES}Gi")
 
 
-async def _reference(work: Work, *, room: str) -> list[Row]:
+async def _reference(work: Work, *, room: str) -> list[Figure]:
     peer, stock, ours = turns.go(room), turns.tonnage(room, ours=False), turns.tonnage(room, ours=True)
     found = await side_by_side((BARE, peer, stock, OURS_BARE, ours), work, nodes=NODES, raised=True)
     return [
@@ -41,7 +41,7 @@ async def _reference(work: Work, *, room: str) -> list[Row]:
     ]
 
 
-async def hundred(*, quick: bool) -> list[Row]:
+async def hundred(*, quick: bool) -> list[Figure]:
     """100 nodes whose agents share a process, 2000 pods of 1Gi; they are full then."""
     nodes, count = (20, 200) if quick else (100, 2000)
     room = f"{count // nodes}Gi"
@@ -51,7 +51,7 @@ async def hundred(*, quick: bool) -> list[Row]:
     return [*rows(ours, found, beside=OURS_BARE, promised=True), *rows(stock, found, beside=BARE, promised=True)]
 
 
-async def storm(*, quick: bool) -> list[Row]:
+async def storm(*, quick: bool) -> list[Figure]:
     """10 nodes, 200 pods with two volumes of 5Gi each; all together they take 95 % of the room."""
     count, room = (95, "100Gi") if quick else (200, "211Gi")
     peer, stock, ours = turns.go(room), turns.tonnage(room, ours=False), turns.tonnage(room, ours=True)
@@ -61,7 +61,7 @@ async def storm(*, quick: bool) -> list[Row]:
     return [row for turn, promised in shown for row in rows(turn, found, beside=peer, promised=promised)]
 
 
-async def paced(*, quick: bool) -> list[Row]:
+async def paced(*, quick: bool) -> list[Figure]:
     """10 nodes, 600 pods at 10 a second with raised client limits: what volumes add to the time."""
     peer, stock, ours = turns.go(), turns.tonnage(ours=False), turns.tonnage(ours=True)
     work = Work(100 if quick else 600, pace=10)
@@ -71,16 +71,16 @@ async def paced(*, quick: bool) -> list[Row]:
         _time(ours, OURS_BARE, seconds, at_most=1.05),
         _time(stock, BARE, seconds),
         _time(peer, BARE, seconds),
-        *(Row(f"{turn.title}: time to Running, p99", found[turn.title].p99, "s") for turn in (ours, stock, peer)),
+        *(Figure(f"{turn.title}: time to Running, p99", found[turn.title].p99, "s") for turn in (ours, stock, peer)),
     ]
 
 
-def _time(turn: Turn, bare: Turn, seconds: dict[str, float], *, at_most: float | None = None) -> Row:
+def _time(turn: Turn, bare: Turn, seconds: dict[str, float], *, at_most: float | None = None) -> Figure:
     what = f"{turn.title}: from the first pod to the last that runs"
-    return Row(what, seconds[turn.title], "s", seconds[bare.title], "no volumes:", at_most=at_most)
+    return Figure(what, seconds[turn.title], "s", seconds[bare.title], "no volumes:", at_most=at_most)
 
 
-async def fast(*, quick: bool) -> list[Row]:
+async def fast(*, quick: bool) -> list[Figure]:
     """10 nodes, 300 pods as fast as it goes.
 
     With default limits the controller manager makes 20 claims a second for pods' volumes, and so nobody is faster.
@@ -92,18 +92,18 @@ async def fast(*, quick: bool) -> list[Row]:
     rate, slow, go = raised[ours.title].rate, limited[peer.title].rate, raised[peer.title].rate
     bare = raised[OURS_BARE.title].rate
     return [
-        Row("ours at raised limits", rate, "pods/s", slow, "Go at default limits:", at_least=10),
-        Row("ours at raised limits", rate, "pods/s", go, "Go at raised limits:", at_least=2),
-        Row("ours at raised limits", rate, "pods/s", bare, "no volumes:"),
-        Row("ours at default limits", limited[ours.title].rate, "pods/s", slow, "Go at default limits:"),
-        *(Row(f"ours at {name} limits: time to Running, p99", found[ours.title].p99, "s")
+        Figure("ours at raised limits", rate, "pods/s", slow, "Go at default limits:", at_least=10),
+        Figure("ours at raised limits", rate, "pods/s", go, "Go at raised limits:", at_least=2),
+        Figure("ours at raised limits", rate, "pods/s", bare, "no volumes:"),
+        Figure("ours at default limits", limited[ours.title].rate, "pods/s", slow, "Go at default limits:"),
+        *(Figure(f"ours at {name} limits: time to Running, p99", found[ours.title].p99, "s")
           for name, found in (("default", limited), ("raised", raised))),
     ]  # fmt: skip
 
 
-async def box(*, quick: bool) -> list[Row]:
+async def box(*, quick: bool) -> list[Figure]:
     """The box with 10 nodes over memory pools, 1000 pods of 1Gi as fast as it goes."""
     count = 300 if quick else 1000
     async with in_process(nodes=NODES, pool="fake,size=100Gi") as made:
         seconds = await all_running(made, count, "1Gi")
-    return [Row("in the box", count / seconds, "pods/s", at_least=100)]
+    return [Figure("in the box", count / seconds, "pods/s", at_least=100)]

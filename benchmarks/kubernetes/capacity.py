@@ -7,9 +7,9 @@ import statistics
 import time
 
 from benchmarks.figure import Figure
-from benchmarks.kubernetes_plane import Plane
-from benchmarks.kubernetes_pods import Pods
-from benchmarks.kubernetes_stacks import Stack
+from benchmarks.kubernetes.plane import Plane
+from benchmarks.kubernetes.pods import Pods
+from benchmarks.kubernetes.stacks import Stack
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim

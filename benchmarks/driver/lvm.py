@@ -1,7 +1,7 @@
 """`tonnage driver` over a thick LVM pool, beside bare lvcreate and lvremove, in user-mode Linux: the machine's own
 kernel may have no device-mapper. The two take turns, so that both see the same machine.
 
-As a program, inside the guest: `python -m benchmarks.lvm`; prints the figures as JSON.
+As a program, inside the guest: `python -m benchmarks.driver.lvm`; prints the figures as JSON.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import time
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
-from benchmarks.driver import BLOCK, MIB, MOUNT
-from benchmarks.driver import _driver as driver
+from benchmarks.driver.life import BLOCK, MIB, MOUNT
+from benchmarks.driver.life import _driver as driver
 from benchmarks.figure import Figure
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.host.run import PATH
 
-RUNNER = Path(__file__).parent.parent / "tests" / "vm" / "uml.py"
+RUNNER = Path(__file__).parents[2] / "tests" / "vm" / "uml.py"
 TURNS, WARM, SIZE = 15, 2, 64 * MIB
 EXTENTS = 19
 """What a volume of 64Mi with ext4 takes: the same for both."""
@@ -39,7 +39,7 @@ async def run() -> list[Figure]:
     """The ratio, and what it is of; nothing where there is no user-mode Linux or no lvm."""
     if shutil.which("lvm", path=PATH) is None:
         return []
-    words = [sys.executable, str(RUNNER), "--disk", "4G", "--", sys.executable, "-m", "benchmarks.lvm"]
+    words = [sys.executable, str(RUNNER), "--disk", "4G", "--", sys.executable, "-m", "benchmarks.driver.lvm"]
     process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE)
     out, err = await process.communicate()
     if process.returncode == DIED and b"needs" in err:

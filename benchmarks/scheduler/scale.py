@@ -2,7 +2,7 @@
 
 A pod is compiled, decided about and counted, as the scheduler does it; processor time of this thread, so that others on
 the machine matter less. Without volumes; with one ephemeral volume each and one capacity object a node; with both of
-these and anti-affinity to one of 50 groups on the node, spread over the zones. `python -m benchmarks placement_scale`.
+these and anti-affinity to one of 50 groups on the node, spread over the zones. `python -m benchmarks scheduler`.
 """
 
 from __future__ import annotations

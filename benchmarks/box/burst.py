@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from benchmarks.box import ROOT, in_process
+from benchmarks.box.box import ROOT, in_process
 from benchmarks.figure import Figure
 
 from tonnage.api.kinds import PODS

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.kubernetes_stacks import Stack
+from benchmarks.kubernetes.stacks import Stack
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 import yaml
-from benchmarks.kubernetes_plane import NOT_RUN, Plane, plane
-from benchmarks.kubernetes_pods import NAMESPACE, claim_spec
-from benchmarks.kubernetes_stacks import FREE_CLASS, FREE_DRIVER, FREE_TOPOLOGY
-from benchmarks.placement_turns import our_scheduler
+from benchmarks.kubernetes.plane import NOT_RUN, Plane, plane
+from benchmarks.kubernetes.pods import NAMESPACE, claim_spec
+from benchmarks.kubernetes.stacks import FREE_CLASS, FREE_DRIVER, FREE_TOPOLOGY
+from benchmarks.placement.turns import our_scheduler
 from cluster.processes import Failed
 
 from tonnage.api import names

@@ -80,7 +80,7 @@ async def load(server: ApiServer, verb: str, *args: str) -> asyncio.subprocess.P
     """Start this file as a program that loads the server."""
     assert server.credentials is not None
     environment = os.environ | {"BENCH_TOKEN": server.credentials.token}
-    arguments = ("-m", "benchmarks.apiserver", verb, server.url, str(server.credentials.certificate), *args)
+    arguments = ("-m", "benchmarks.apiserver.load", verb, server.url, str(server.credentials.certificate), *args)
     return await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment
     )
@@ -146,7 +146,7 @@ async def beside_idle_watchers(folder: Path) -> Figure:
 async def memory(folder: Path) -> Figure:
     """RSS of a process that serves 10,000 pods, in a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.apiserver", "memory", str(folder), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "benchmarks.apiserver.load", "memory", str(folder), stdout=asyncio.subprocess.PIPE
     )
     size = float(await said(process))
     await process.wait()

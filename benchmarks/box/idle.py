@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from benchmarks.box import ROOT, as_process
+from benchmarks.box.box import ROOT, as_process
 from benchmarks.figure import Figure
 
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES

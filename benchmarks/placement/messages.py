@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
-from benchmarks import kubernetes_stacks as stacks
-from benchmarks.kubernetes_audit import STORAGE
-from benchmarks.kubernetes_nodes import kubelets
-from benchmarks.kubernetes_plane import Plane, plane
-from benchmarks.kubernetes_stacks import Stack
-from benchmarks.placement_agents import simulated
-from benchmarks.placement_load import Load
-from benchmarks.placement_table import Row
+from benchmarks.figure import Figure
+from benchmarks.kubernetes import stacks
+from benchmarks.kubernetes.audit import STORAGE
+from benchmarks.kubernetes.nodes import kubelets
+from benchmarks.kubernetes.plane import Plane, plane
+from benchmarks.kubernetes.stacks import Stack
+from benchmarks.placement.agents import simulated
+from benchmarks.placement.load import Load
 
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
@@ -26,7 +26,7 @@ from tonnage.kube.informer import Informers
 _SENT = re.compile(r"^apiserver_watch_events_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.M)
 
 
-async def messages(*, quick: bool) -> list[Row]:
+async def messages(*, quick: bool) -> list[Figure]:
     """The same pods, with more and more agents that look on."""
     agents, count = ((1, 5, 20), 40) if quick else ((1, 10, 100), 200)
     found, peer = dict[int, float](), dict[int, float]()
@@ -77,6 +77,6 @@ def _kind(resource: str) -> str:
     return resource.removesuffix("ies") + "y" if resource.endswith("ies") else resource.removesuffix("s")
 
 
-def _row(who: str, found: dict[int, float], agents: int, fewest: int, *, at_most: float | None = None) -> Row:
+def _row(who: str, found: dict[int, float], agents: int, fewest: int, *, at_most: float | None = None) -> Figure:
     what = f"{who}: messages of a volume's life, {agents} agents"
-    return Row(what, found[agents], "", found[fewest], f"{fewest} agent:", at_most=at_most)
+    return Figure(what, found[agents], "", found[fewest], f"{fewest} agent:", at_most=at_most)

@@ -14,15 +14,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from benchmarks import kubernetes_audit as audit
-from benchmarks import kubernetes_stacks as stacks
 from benchmarks.figure import Figure
-from benchmarks.kubernetes_audit import Write
-from benchmarks.kubernetes_capacity import latency
-from benchmarks.kubernetes_nodes import kubelets
-from benchmarks.kubernetes_plane import Plane, plane
-from benchmarks.kubernetes_pods import Burst, Pods
-from benchmarks.kubernetes_stacks import Stack
+from benchmarks.kubernetes import audit, stacks
+from benchmarks.kubernetes.audit import Write
+from benchmarks.kubernetes.capacity import latency
+from benchmarks.kubernetes.nodes import kubelets
+from benchmarks.kubernetes.plane import Plane, plane
+from benchmarks.kubernetes.pods import Burst, Pods
+from benchmarks.kubernetes.stacks import Stack
 from cluster import programs
 
 from tonnage.kube.informer import Informers

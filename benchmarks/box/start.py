@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.box import ROOT, as_process
+from benchmarks.box.box import ROOT, as_process
 from benchmarks.figure import Figure
 
 from tonnage.api.kinds import NODES, PODS

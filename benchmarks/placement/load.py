@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
-from benchmarks.kubernetes_pods import LIMIT, NAMESPACE, WRITERS, pod
-from benchmarks.kubernetes_stacks import Stack
+from benchmarks.kubernetes.pods import LIMIT, NAMESPACE, WRITERS, pod
+from benchmarks.kubernetes.stacks import Stack
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim

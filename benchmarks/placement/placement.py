@@ -14,10 +14,10 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
-from benchmarks import placement_cases as cases
-from benchmarks.placement_messages import messages
-from benchmarks.placement_scheduling import five_thousand, thousand
-from benchmarks.placement_table import Row, render
+from benchmarks.figure import Figure, render
+from benchmarks.placement import cases
+from benchmarks.placement.messages import messages
+from benchmarks.placement.scheduling import five_thousand, thousand
 from cluster import programs
 from cluster.processes import Failed
 
@@ -27,7 +27,7 @@ from tonnage.observe import log as logs
 class Case(Protocol):
     """Runs a case; its docstring is its title."""
 
-    def __call__(self, *, quick: bool) -> Awaitable[list[Row]]:
+    def __call__(self, *, quick: bool) -> Awaitable[list[Figure]]:
         """Raises Missing, FileNotFoundError where a program cannot be had; Failed."""
 
 
@@ -74,5 +74,5 @@ def _show(name: str, *, quick: bool) -> bool:
     return not any(row.missed for row in rows)
 
 
-async def _run(case: Case, *, quick: bool) -> list[Row]:
+async def _run(case: Case, *, quick: bool) -> list[Figure]:
     return await case(quick=quick)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from benchmarks import peer
-from benchmarks.kubernetes_plane import RAISED, Plane, forget_pod
+from benchmarks.kubernetes.plane import RAISED, Plane, forget_pod
+from benchmarks.peer import peer
 from cluster.processes import Failed, Processes, free_port
 
 from tonnage.aio.tasks import Background

@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from benchmarks import bare, calls, peer
-from benchmarks.box import ROOT
-from benchmarks.calls import Caller, VolumeUse, timed
+from benchmarks.box.box import ROOT
+from benchmarks.driver import bare, calls
+from benchmarks.driver.calls import Caller, VolumeUse, timed
 from benchmarks.figure import Figure
+from benchmarks.peer import peer
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability

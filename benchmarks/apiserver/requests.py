@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.apiserver import load, pod, said, served
+from benchmarks.apiserver.load import load, pod, said, served
 from benchmarks.figure import Figure
 
 from tonnage.aio.clock import RealClock

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import yaml
-from benchmarks.kubernetes_audit import POLICY, Audit
+from benchmarks.kubernetes.audit import POLICY, Audit
 from cluster import programs
 from cluster.__main__ import down, up
 from cluster.processes import Processes
