@@ -1,8 +1,8 @@
 """`make bench`, or `python -m benchmarks [NAME...] [--runs N] [--save]`: the figures of the documentation, as tables.
 
 Each line: what was measured, the median of the runs, a peer's value in the same runs, their ratio, the goal, and
-whether it was met. Times on a shared machine are noisy: run it on a quiet one. --save writes benchmarks/results.json and
-the tables of README.md and docs/benchmarks.md. `python -m benchmarks placement` has options of its own.
+whether it was met. Times on a shared machine are noisy: run it on a quiet one. --save writes the results as JSON and
+the tables of the documentation. `python -m benchmarks placement` has options of its own.
 """
 
 from __future__ import annotations
