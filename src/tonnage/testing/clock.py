@@ -1,17 +1,20 @@
-"""Time for tests: one that stands still until it is moved, and one in which sleeps take none."""
+"""Time for tests: a clock that only the test moves, and event loops whose sleeps take no time."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from tonnage.aio.clock import VirtualLoop
+
+T = TypeVar("T")
 
 
 @dataclass
 class ManualClock:
-    """Time that stands still until it is moved; who sleeps moves it."""
+    """A tonnage.aio.clock.Clock that only the test moves: `now` in seconds since the epoch; a sleep moves it too."""
 
     now: float = 1_800_000_000.0
 
@@ -29,15 +32,15 @@ class ManualClock:
 
 
 class VirtualPolicy(asyncio.DefaultEventLoopPolicy):
-    """Loops whose sleeps take no time: for what is sockets within one process at most."""
+    """An event loop policy with virtual time: for code that waits on nothing outside this process."""
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """One of them."""
+        """A VirtualLoop."""
         return VirtualLoop()
 
 
-def run_virtual(main: Any) -> Any:
-    """Run a coroutine on a fresh VirtualLoop and return its result."""
+def run_virtual(main: Awaitable[T]) -> T:
+    """Run a coroutine on a fresh VirtualLoop and return its result. Blocking, but sleeps take no time."""
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(main)
