@@ -179,7 +179,7 @@ class Box:
 
     @property
     def _drivers(self) -> list[str]:
-        return [names.DRIVER, *(bootstrap.COMPAT[word] for word in self.plan.settings.compat)]
+        return [names.DRIVER, *(names.COMPAT_DRIVERS[word] for word in self.plan.settings.compat)]
 
     async def _start_nodes(self) -> None:
         assert self._server is not None
