@@ -1,4 +1,4 @@
-"""Defaulting of core and storage kinds (pkg/apis/*/v1/defaults.go). Pure functions of normalized dicts."""
+"""Defaulting of every kind (pkg/apis/*/v1/defaults.go). Pure functions of normalized dicts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 Obj = dict[str, Any]
 _FILE_MODE = 0o644
+_HISTORY = 10
+_QUARTER = "25%"
 _CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -189,3 +191,78 @@ def attachment(obj: Obj) -> None:
 def priority_class(obj: Obj) -> None:
     """PriorityClass: others may be pushed out for its pods."""
     obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _template(obj: Obj) -> Obj:
+    spec: Obj = obj.setdefault("spec", {})
+    pod_spec(spec.setdefault("template", {}).setdefault("spec", {}))
+    return spec
+
+
+def replica_set(obj: Obj) -> None:
+    """ReplicaSet: one pod."""
+    _template(obj).setdefault("replicas", 1)
+
+
+def deployment(obj: Obj) -> None:
+    """Deployment: one replica, 25 % surge and unavailable, 10 minutes' progress deadline, 10 old ReplicaSets."""
+    spec = _template(obj)
+    spec.setdefault("replicas", 1)
+    spec.setdefault("revisionHistoryLimit", _HISTORY)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    _rolling(spec.setdefault("strategy", {}), maxUnavailable=_QUARTER, maxSurge=_QUARTER)
+
+
+def stateful_set(obj: Obj) -> None:
+    """StatefulSet: one replica, OrderedReady, RollingUpdate; claims are retained."""
+    spec = _template(obj)
+    spec.setdefault("replicas", 1)
+    spec.setdefault("revisionHistoryLimit", _HISTORY)
+    spec.setdefault("podManagementPolicy", "OrderedReady")
+    _rolling(spec.setdefault("updateStrategy", {}), partition=0)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    for word in ("whenDeleted", "whenScaled"):
+        retention.setdefault(word, "Retain")
+    for template in spec.get("volumeClaimTemplates") or ():
+        template |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        claim(template)
+
+
+def daemon_set(obj: Obj) -> None:
+    """DaemonSet: rolled out node by node."""
+    spec = _template(obj)
+    spec.setdefault("revisionHistoryLimit", _HISTORY)
+    _rolling(spec.setdefault("updateStrategy", {}), maxUnavailable=1, maxSurge=0)
+
+
+def _rolling(strategy: Obj, **bounds: Any) -> None:
+    strategy["type"] = strategy.get("type") or "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        for word, value in bounds.items():
+            rolling.setdefault(word, value)
+
+
+def cron_job(obj: Obj) -> None:
+    """CronJob: runs may overlap; history of three successful Jobs and one failed Job."""
+    spec = obj.setdefault("spec", {})
+    spec["concurrencyPolicy"] = spec.get("concurrencyPolicy") or "Allow"
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)
+    _template(spec.setdefault("jobTemplate", {}))
+
+
+def job(obj: Obj) -> None:
+    """Job: one pod that must end well, six failures borne."""
+    spec = _template(obj)
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    for word, value in (
+        ("parallelism", 1),
+        ("backoffLimit", 6),
+        ("completionMode", "NonIndexed"),
+        ("suspend", False),
+        ("podReplacementPolicy", "TerminatingOrFailed"),
+    ):
+        spec.setdefault(word, value)

@@ -17,7 +17,7 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from tonnage.box.apiserver.request.errors import as_api_error, encode
+from tonnage.box.apiserver.rest.output import refusal
 from tonnage.errors import ApiError
 from tonnage.kube.transport import JSON
 
@@ -156,8 +156,8 @@ class HttpConnection(web.RequestHandler):
             return super().handle_error(request, status, exc, message)
         what = _told(exc)
         log.debug("not a request: %s", what)
-        error = as_api_error(ApiError(what, code=status, reason=_REASONS.get(status, "BadRequest")))
-        response = web.Response(status=status, body=encode(error), headers={"Content-Type": JSON})
+        error = ApiError(what, code=status, reason=_REASONS.get(status, "BadRequest"))
+        response = web.Response(status=status, body=refusal(error).body, headers={"Content-Type": JSON})
         response.force_close()
         return response
 

@@ -17,7 +17,8 @@ from aiohttp import web
 from tonnage.aio.tasks import Background
 from tonnage.box.apiserver.request.errors import as_api_error
 from tonnage.box.apiserver.request.negotiate import MAX_BODY, check_size
-from tonnage.box.apiserver.rest.handler import Handler, Stream, refusal
+from tonnage.box.apiserver.rest.handler import Handler, Stream
+from tonnage.box.apiserver.rest.output import refusal
 from tonnage.box.apiserver.server.auth import Credentials
 from tonnage.box.apiserver.server.connection import HttpConnection, Server, Tls
 from tonnage.box.apiserver.storage.watch import Hub, Watcher

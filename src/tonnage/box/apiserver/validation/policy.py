@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tonnage.api.policy import LOWER, NEVER
-from tonnage.box.apiserver.request.resource import SYSTEM
+from tonnage.api.policy import LOWER, NEVER, SYSTEM_CLASSES
 from tonnage.box.apiserver.validation.field_errors import Faults, immutable
 from tonnage.box.apiserver.validation.meta import label_selector, metadata
 from tonnage.box.apiserver.validation.workloads import int_or_percent, share
@@ -28,7 +27,7 @@ def priority_class(new: Obj, old: Obj | None, *, subresource: str) -> list[Field
         return faults
     name, value = new["metadata"].get("name", ""), new.get("value", 0)
     if name.startswith(_SYSTEM_PREFIX):
-        if SYSTEM.get(name) != value:
+        if SYSTEM_CLASSES.get(name) != value:
             detail = f"priority class names with '{_SYSTEM_PREFIX}' prefix are reserved for system use only"
             faults.forbidden("metadata.name", detail)
     elif value > _HIGHEST:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds
-from tonnage.box.apiserver.registry.resources import RESOURCES, schema_name
+from tonnage.box.apiserver.registry.resources import RESOURCES
 from tonnage.box.apiserver.request import event_versions
 
 Obj = dict[str, Any]
@@ -71,5 +71,5 @@ async def test_an_event_is_one_object_under_two_names(api: Any) -> None:
 
 
 def test_names_of_structs() -> None:
-    assert schema_name(kinds.PODS) == "core.v1.Pod"
-    assert schema_name(kinds.STORAGE_CLASSES) == "storage.v1.StorageClass"
+    assert RESOURCES["pods"].schema_name == "core.v1.Pod"
+    assert RESOURCES["storage.k8s.io/storageclasses"].schema_name == "storage.v1.StorageClass"

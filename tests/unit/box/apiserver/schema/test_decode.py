@@ -203,11 +203,11 @@ def test_the_quick_way_lets_pass_only_what_the_long_way_leaves_alone(obj: Obj) -
 def test_whatever_fits_the_schema_is_judged_and_never_trips_the_rules(key: str, data: st.DataObject) -> None:
     """Defaults, rules and columns meet objects with any fields missing; none of them may raise."""
     row = RESOURCES[key]
-    new, old = (data.draw(objects(row.extra["schema_name"], 5)) for _ in range(2))
+    new, old = (data.draw(objects(row.schema_name, 5)) for _ in range(2))
     for obj in (new, old):
         obj.setdefault("metadata", {})["name"] = "x"
-        decode.normalise(row.extra["schema_name"], obj)
-        row.prepare_create(obj, None)
+        decode.normalise(row.schema_name, obj)
+        row.prepare(obj, None)
         row.default(obj)
         assert isinstance(row.validate(obj, None, subresource=""), list)
     for subresource in ("", "status"):
