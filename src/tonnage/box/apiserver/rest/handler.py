@@ -18,7 +18,7 @@ from tonnage.box.apiserver.request.routes import RequestPath, Routes
 from tonnage.box.apiserver.rest import output, reviews, scale, subresources
 from tonnage.box.apiserver.rest.eviction import EvictionHandler
 from tonnage.box.apiserver.rest.object_meta import Stamps
-from tonnage.box.apiserver.rest.output import View, encode, is_pretty
+from tonnage.box.apiserver.rest.output import Representation, encode, is_pretty
 from tonnage.box.apiserver.rest.reads import Reads
 from tonnage.box.apiserver.rest.writes import Writes, Written, existing
 from tonnage.box.apiserver.storage.store import Store
@@ -119,7 +119,7 @@ class Handler:
 
     async def _get(self, place: RequestPath, request: Request) -> Answer:
         query = request.query
-        view = View.read(place.resource, request.accept, query, rows=True)
+        view = Representation.read(place.resource, request.accept, query, rows=True)
         if place.name and not flag(query, "watch"):
             self._allow(place, "get")
             return output.answer(await self._reads.shown(view, existing(self._store, place)))
@@ -140,7 +140,7 @@ class Handler:
             why = f"{resource.kind.qualified} are created in a namespace: name one in the path"
             raise errors.method_not_allowed(why)
         obj, repeated = await self._bodies.checked(request.body, request.content_type)
-        view = View.read(resource, request.accept, request.query)
+        view = Representation.read(resource, request.accept, request.query)
         if resource.verbs == ("create",):
             review = reviews.answer(resource, obj, user, self._sources.token_user)
             return output.answer(encode(review), pretty=view.pretty, code=201)
@@ -151,18 +151,18 @@ class Handler:
         if request.method == "PATCH":
             self._allow(place, "patch")
             patch = await self._bodies.patch(request.body, request.content_type)
-            view = View.read(place.resource, request.accept, request.query)
+            view = Representation.read(place.resource, request.accept, request.query)
             options = WriteOptions.read(request.query, user)
             return await self._written(view, await self._writes.patch(place, patch, options, len(request.body)))
         self._allow(place, "update")
         obj, repeated = await self._bodies.checked(request.body, request.content_type)
-        view = View.read(place.resource, request.accept, request.query)
+        view = Representation.read(place.resource, request.accept, request.query)
         options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
         return await self._written(view, await self._writes.update(place, obj, options, request.body))
 
     async def _delete(self, place: RequestPath, request: Request, user: str) -> Answer:
         resource = place.resource
-        view = View.read(resource, request.accept, request.query)
+        view = Representation.read(resource, request.accept, request.query)
         body = await self._bodies.object(request.body, request.content_type) if request.body.strip() else {}
         options = DeleteOptions.read(request.query, body, user)
         if place.name:
@@ -173,7 +173,7 @@ class Handler:
         if resource.kind.namespaced and place.namespace is None:
             raise errors.method_not_allowed("a collection is deleted in one namespace: name it in the path")
         gone = await self._writes.delete_collection(resource, await self._reads.selected(place, chosen), options)
-        return output.answer(await self._reads.rendered(View(resource, pretty=view.pretty), gone, {}))
+        return output.answer(await self._reads.rendered(Representation(resource, pretty=view.pretty), gone, {}))
 
     async def _subresource(self, place: RequestPath, request: Request, user: str) -> Answer:
         what = (request.method, place.resource.key, place.subresource)
@@ -192,7 +192,7 @@ class Handler:
                 await self._evictions.evict(place, body, options)
             case ("PUT", "namespaces", "finalize"):
                 written = await subresources.finalize(self._writes, place, body, options)
-                return await self._written(View(place.resource, pretty=is_pretty(request.query)), written)
+                return await self._written(Representation(place.resource, pretty=is_pretty(request.query)), written)
             case _:
                 qualified = place.resource.kind.qualified
                 raise errors.not_built(f"{request.method} {qualified}/{place.subresource} is not built here")
@@ -223,7 +223,7 @@ class Handler:
             raise errors.not_built("no kubelet here keeps logs")
         return Stream(self._sources.pod_logs(place.namespace or "", place.name, query))
 
-    async def _written(self, view: View, written: Written) -> Response:
+    async def _written(self, view: Representation, written: Written) -> Response:
         if not written.status and written.record is not None:
             body = await self._reads.shown(view, written.record)
             return output.answer(body, code=written.code, warnings=written.warnings)

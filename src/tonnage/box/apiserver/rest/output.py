@@ -14,7 +14,7 @@ from tonnage.box.apiserver.printers import table
 from tonnage.box.apiserver.request.errors import bad_request, status
 from tonnage.box.apiserver.request.negotiate import OBJECT, Accepted, accepted
 from tonnage.box.apiserver.request.resource import Resource
-from tonnage.box.apiserver.storage.store import StoredObject
+from tonnage.box.apiserver.storage.store import Obj, StoredObject
 from tonnage.box.apiserver.storage.watch import Render, Shape, render_json
 from tonnage.errors import ApiError
 from tonnage.kube.transport import JSON, Response
@@ -32,7 +32,7 @@ _metadata = msgspec.json.Decoder(_Metadata).decode
 
 
 @dataclass(frozen=True)
-class View:
+class Representation:
     """How a client wants to see objects. included: what rows of a Table hold. pretty: with line ends and indents."""
 
     resource: Resource
@@ -41,7 +41,7 @@ class View:
     pretty: bool = False
 
     @classmethod
-    def read(cls, resource: Resource, accept: str, query: Mapping[str, str], *, rows: bool = False) -> View:
+    def read(cls, resource: Resource, accept: str, query: Mapping[str, str], *, rows: bool = False) -> Representation:
         """Of a request; rows: includeObject holds, too. Raises 400 and 406."""
         wanted, included = accepted(accept), query.get("includeObject", "") if rows else ""
         if included not in ("", *_INCLUDES):
@@ -64,14 +64,14 @@ def is_pretty(query: Mapping[str, str]) -> bool:
     return query.get("pretty", "") in ("true", "1")
 
 
-def outward(resource: Resource, record: StoredObject, revision: int) -> dict[str, Any]:
+def outward(resource: Resource, record: StoredObject, revision: int) -> Obj:
     """The object as this resource shows it, at a revision."""
     obj = record.decode()
     obj["metadata"]["resourceVersion"] = str(revision)
     return resource.outward(obj)
 
 
-def shape(view: View, now: Now) -> Shape:
+def shape(view: Representation, now: Now) -> Shape:
     """Encoding of an object for a client with this view."""
     resource, version = view.resource, view.version
     if view.accepted.shape == "table":
@@ -83,7 +83,7 @@ def shape(view: View, now: Now) -> Shape:
     return Shape(("object", resource.key), lambda record, revision: encode(outward(resource, record, revision)))
 
 
-def _partial(view: View) -> Render:
+def _partial(view: Representation) -> Render:
     head = f'{{"kind":"PartialObjectMetadata","apiVersion":"{view.version}","metadata":'.encode()
 
     def render(record: StoredObject, revision: int) -> bytes:
@@ -92,7 +92,7 @@ def _partial(view: View) -> Render:
     return render
 
 
-def _table(view: View, now: Now) -> Render:
+def _table(view: Representation, now: Now) -> Render:
     def render(record: StoredObject, revision: int) -> bytes:
         obj, meta = outward(view.resource, record, revision), {"resourceVersion": str(revision)}
         return encode(_tabulate(view, [obj], now(), meta))
@@ -100,12 +100,14 @@ def _table(view: View, now: Now) -> Render:
     return render
 
 
-def _tabulate(view: View, objects: Sequence[dict[str, Any]], now: datetime, meta: dict[str, Any]) -> dict[str, Any]:
+def _tabulate(
+    view: Representation, objects: Sequence[dict[str, Any]], now: datetime, meta: dict[str, Any]
+) -> dict[str, Any]:
     made = table.table(view.resource.columns, objects, now, include=view.included, metadata=meta)
     return made | {"apiVersion": view.version}
 
 
-def render_list(view: View, records: Sequence[StoredObject], meta: dict[str, Any], now: datetime) -> bytes:
+def render_list(view: Representation, records: Sequence[StoredObject], meta: dict[str, Any], now: datetime) -> bytes:
     """The whole answer of a list."""
     one, items, kind = _one(view, now), "items", view.resource.kind
     head: dict[str, Any] = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version}
@@ -136,7 +138,7 @@ def prettied(body: bytes) -> bytes:
     return msgspec.json.format(body, indent=2) + b"\n"
 
 
-def _one(view: View, now: datetime) -> Callable[[StoredObject], bytes]:
+def _one(view: Representation, now: datetime) -> Callable[[StoredObject], bytes]:
     """Encoding of an object of a list."""
     if view.accepted.shape != "table":
         render = shape(view, lambda: now).render
@@ -145,7 +147,7 @@ def _one(view: View, now: datetime) -> Callable[[StoredObject], bytes]:
     return lambda record: encode(table.row(columns, outward(resource, record, record.revision), now, view.included))
 
 
-def bookmark(view: View, revision: int, *, initial: bool) -> bytes:
+def bookmark(view: Representation, revision: int, *, initial: bool) -> bytes:
     """The object of a BOOKMARK; initial marks the end of the initial events."""
     meta: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial:

@@ -19,7 +19,7 @@ from tonnage.box.apiserver.request.negotiate import MAX_INSIDE, apart
 from tonnage.box.apiserver.request.options import ListOptions
 from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.box.apiserver.rest import output
-from tonnage.box.apiserver.rest.output import View
+from tonnage.box.apiserver.rest.output import Representation
 from tonnage.box.apiserver.storage.store import Store, StoredObject
 from tonnage.box.apiserver.storage.watch import Filter, Hub, Watcher, encode_change, line
 from tonnage.errors import ApiError, ApiGone, FieldCause
@@ -70,7 +70,7 @@ class Reads:
         """The time, for the ages in tables."""
         return datetime.fromtimestamp(self._clock.time(), UTC)
 
-    async def shown(self, view: View, record: StoredObject) -> bytes:
+    async def shown(self, view: Representation, record: StoredObject) -> bytes:
         """One object, encoded."""
         render = output.shape(view, self.now).render
         size = len(record.data) if view.pretty or not view.is_as_stored else 0
@@ -88,14 +88,14 @@ class Reads:
         wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
         return await _select(wanted, self._store.records(wanted.collection, wanted.namespace))
 
-    async def rendered(self, view: View, records: list[StoredObject], meta: dict[str, object]) -> bytes:
+    async def rendered(self, view: Representation, records: list[StoredObject], meta: dict[str, object]) -> bytes:
         """A list of these objects, encoded."""
         weight = _AS_STORED * len(records)
         if view.pretty or not view.is_as_stored:
             weight = sum(_OBJECT + len(record.data) for record in records[: _OBJECTS + 1])
         return await apart(weight, output.render_list, view, records, meta, self.now())
 
-    async def page(self, place: RequestPath, options: ListOptions, view: View) -> bytes:
+    async def page(self, place: RequestPath, options: ListOptions, view: Representation) -> bytes:
         """A list, encoded. Raises 400, 410 and 504 (a resourceVersion that is not there yet)."""
         wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
         if options.continue_token:
@@ -188,7 +188,7 @@ class Reads:
 
     # watch
 
-    def watch(self, place: RequestPath, options: ListOptions, view: View) -> Watcher:
+    def watch(self, place: RequestPath, options: ListOptions, view: Representation) -> Watcher:
         """Open a watch; end it with Hub.close. Raises ApiGone for compacted revisions."""
         wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
         watcher = Watcher(wanted, output.shape(view, self.now), self._store.revision, bookmark=None)
@@ -200,7 +200,7 @@ class Reads:
             watcher.close_after(options.timeout)
         return watcher
 
-    def _beginning(self, watcher: Watcher, options: ListOptions, view: View) -> Iterator[bytes]:
+    def _beginning(self, watcher: Watcher, options: ListOptions, view: Representation) -> Iterator[bytes]:
         """The lines that a watch starts with: synthetic ADDED, or what has happened since its revision.
 
         What they are is decided now, only their encoding waits for the reader.

@@ -6,7 +6,6 @@ import pytest
 
 from tonnage.api import kinds
 from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.request import event_versions
 
 Obj = dict[str, Any]
 EMPTY: Obj = {"metadata": {"name": "x"}}
@@ -41,33 +40,6 @@ def test_selectable_fields_are_there_for_every_object(key: str) -> None:
 def test_what_can_be_selected_by(key: str, obj: Obj, name: str, value: str) -> None:
     assert RESOURCES[key].fields(EMPTY | obj)[name] == value
     assert name in RESOURCES[key].field_names
-
-
-def test_an_event_goes_in_and_out_unchanged() -> None:
-    core = {"apiVersion": "v1", "kind": "Event", "involvedObject": {}, "message": "m", "count": 2, "action": "a"}
-    shown = event_versions.outward(core)
-    assert shown == {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "regarding": {},
-        "note": "m",
-        "deprecatedCount": 2,
-        "action": "a",
-    }
-    assert event_versions.inward(shown) == core
-
-
-async def test_an_event_is_one_object_under_two_names(api: Any) -> None:
-    body = {
-        "metadata": {"name": "e"},
-        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
-        "message": "m",
-    }
-    await api.create("/api/v1/namespaces/default/events", body)
-    path = "/apis/events.k8s.io/v1/namespaces/default/events"
-    assert (await api.get(f"{path}/e"))["note"] == "m"
-    found = await api.get(path, query={"fieldSelector": "regarding.name=p"})
-    assert [item["metadata"]["name"] for item in found["items"]] == ["e"]
 
 
 def test_names_of_structs() -> None:
