@@ -15,7 +15,7 @@ from tonnage.api.kinds import Kind
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.admission import limit_ranger, priority, quota
 from tonnage.box.apiserver.request import errors
-from tonnage.box.apiserver.request.admission_context import AdmissionContext, Operation
+from tonnage.box.apiserver.request.admission_context import AdmissionContext
 from tonnage.box.apiserver.request.negotiate import apart
 from tonnage.box.apiserver.request.resource import Admit
 from tonnage.box.apiserver.storage.store import Obj
@@ -30,23 +30,23 @@ _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 def plain(kind: Kind[Any]) -> Admit:
     """Admission of a namespaced kind without peculiarities: its namespace must take it, its count must fit."""
 
-    async def admit(context: AdmissionContext, new: Obj, old: Obj | None, operation: Operation) -> None:
+    async def admit(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
         check_namespace(context, kind)
         await _count(context, kind, new, old)
 
     return admit
 
 
-async def cluster_scoped(context: AdmissionContext, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def cluster_scoped(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Namespaces: some may never go."""
-    if operation == "DELETE" and context.name in IMMORTAL:
+    if context.operation == "DELETE" and context.name in IMMORTAL:
         raise errors.forbidden(kinds.NAMESPACES, context.name, "this namespace may not be deleted")
 
 
-async def pod(context: AdmissionContext, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def pod(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Pods: limits, account, priority, tolerations, quota."""
     check_namespace(context, kinds.PODS)
-    if operation == "CREATE":
+    if context.operation == "CREATE":
         await limit_ranger.pod(context, new)
         _account(context, new)
         await priority.of_pod(context, new)
@@ -54,22 +54,22 @@ async def pod(context: AdmissionContext, new: Obj, old: Obj | None, operation: O
     await _count(context, kinds.PODS, new, old)
 
 
-async def claim(context: AdmissionContext, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def claim(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Claims: limits, finalizer, default class, growth, quota."""
     check_namespace(context, kinds.CLAIMS)
-    if operation == "CREATE":
+    if context.operation == "CREATE":
         _protect(new, names.PVC_PROTECTION)
         await _default_class(context, new)
         await limit_ranger.claim(context, new)
-    elif operation == "UPDATE" and old is not None and not context.subresource:
+    elif context.operation == "UPDATE" and old is not None and not context.subresource:
         _growth(context, new, old)
         await limit_ranger.claim(context, new, old)
     await _count(context, kinds.CLAIMS, new, old)
 
 
-async def volume(context: AdmissionContext, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def volume(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Volumes: the finalizer that keeps one that is in use."""
-    if operation == "CREATE":
+    if context.operation == "CREATE":
         _protect(new, names.PV_PROTECTION)
 
 

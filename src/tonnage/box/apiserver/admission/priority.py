@@ -9,7 +9,7 @@ from typing import Any
 
 from tonnage.api import kinds
 from tonnage.api.policy import LOWER, SYSTEM_CLASSES
-from tonnage.box.apiserver.request.admission_context import AdmissionContext, Operation
+from tonnage.box.apiserver.request.admission_context import AdmissionContext
 from tonnage.box.apiserver.request.errors import forbidden
 from tonnage.box.apiserver.storage.store import Obj
 
@@ -67,9 +67,9 @@ def _compare(pod: Obj, what: str, given: Any, computed: Any) -> None:
         raise forbidden(kinds.PODS, pod["metadata"]["name"], why)
 
 
-async def of_class(context: AdmissionContext, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def of_class(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """PriorityClasses: one of them at most is the default one. Raises ApiError 403."""
-    if operation == "DELETE" or not new.get("globalDefault"):
+    if context.operation == "DELETE" or not new.get("globalDefault"):
         return
     await context.hold("priorityclasses")
     there = await _default(context)

@@ -12,7 +12,7 @@ from tonnage.api.meta import PartialObject
 from tonnage.box.apiserver.admission import plugins, priority
 from tonnage.box.apiserver.printers import core, table
 from tonnage.box.apiserver.printers import workloads as printers
-from tonnage.box.apiserver.printers.core import dig
+from tonnage.box.apiserver.printers.table import dig
 from tonnage.box.apiserver.registry import defaults, strategy
 from tonnage.box.apiserver.request import event_versions
 from tonnage.box.apiserver.request.resource import Resource

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from tonnage.api.kinds import Kind
-from tonnage.box.apiserver.request.admission_context import AdmissionContext, Operation
+from tonnage.box.apiserver.request.admission_context import AdmissionContext
 from tonnage.box.apiserver.schema import decode
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.errors import FieldCause
@@ -21,35 +21,24 @@ from tonnage.errors import FieldCause
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-class Default(Protocol):
-    """Sets fields that the client left out, in place."""
+Default = Callable[[Obj], None]
+"""Sets fields that the client left out, in place."""
+Prepare = Callable[[Obj, Obj | None], None]
+"""Runs before defaulting, with the new and the old object.
 
-    def __call__(self, obj: Obj) -> None: ...
+On create (old None) it drops fields that clients may not set, on update it restores fixed fields.
+"""
+Admit = Callable[[AdmissionContext, Obj, Obj | None], Awaitable[None]]
+"""Admission before the store: may change the new object (default class, quota ...) or raise an ApiError.
+
+On DELETE new is the object to delete (changing it has no effect) and old is the same.
+"""
 
 
 class Validate(Protocol):
     """Returns the field errors of new; old is None on create. subresource is "" or status, ..."""
 
     def __call__(self, new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]: ...
-
-
-class Admit(Protocol):
-    """Admission before the store: may change new (default class, quota ...) or raise an ApiError.
-
-    On DELETE new is the object to delete (changing it has no effect) and old is the same.
-    """
-
-    def __call__(self, context: AdmissionContext, new: Obj, old: Obj | None, operation: Operation) -> Awaitable[None]:
-        """See the class."""
-
-
-class Prepare(Protocol):
-    """Runs before defaulting.
-
-    On create (old None) it drops fields that clients may not set, on update it restores fixed fields.
-    """
-
-    def __call__(self, new: Obj, old: Obj | None) -> None: ...
 
 
 def _nothing(obj: Obj) -> None:
@@ -64,7 +53,7 @@ def _no_fields(obj: Obj) -> Mapping[str, str]:
     return {}
 
 
-async def _admitted(context: AdmissionContext, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def _admitted(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Lets everything pass."""
 
 
@@ -126,4 +115,4 @@ class Resource:
 
     def normalize(self, obj: Obj) -> list[str]:
         """Bring a client's object into normal form, in place; the complaints of strict decoding. Raises a 400."""
-        return decode.normalise(self.schema_name, obj)
+        return decode.normalize(self.schema_name, obj)

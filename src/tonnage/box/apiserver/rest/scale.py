@@ -34,7 +34,7 @@ async def update(writes: Writes, place: RequestPath, change: Change, options: Wr
     def apply(obj: Obj) -> Obj:
         before = scale_of(obj)
         after = change(before)
-        decode.normalise("autoscaling.v1.Scale", after)
+        decode.normalize("autoscaling.v1.Scale", after)
         meta, uid = after.get("metadata") or {}, before["metadata"]["uid"]
         if meta.get("name", place.name) != place.name:
             raise bad_request("the name in the Scale does not match the name on the URL")

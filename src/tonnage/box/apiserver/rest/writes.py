@@ -87,7 +87,7 @@ class Writes:
         place = RequestPath(resource, namespace, name)
         try:
             async with self._context("CREATE", place, options.user) as context:
-                await resource.admit(context, obj, None, "CREATE")
+                await resource.admit(context, obj, None)
                 stored = resource.inward(obj)
                 if not options.dry_run:
                     record = await self._store.put(place.key, stored, 0)
@@ -200,7 +200,7 @@ class Writes:
             _refuse(resource, place.name, new, old, subresource)
 
         await apart(size, complete)
-        await resource.admit(context, new, old, "UPDATE")
+        await resource.admit(context, new, old)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         stored = resource.inward(new)
         if await apart(size, lambda: new == old):
@@ -227,7 +227,7 @@ class Writes:
     ) -> Written:
         obj, admitted = await apart(len(record.data), lambda: (record.decode(), record.decode()))
         _check_preconditions(resource, obj, options)
-        await resource.admit(context, admitted, admitted, "DELETE")
+        await resource.admit(context, admitted, admitted)
         await apart(len(record.data), admitted.clear)
         fate = object_meta.delete(obj, options, resource, self._stamps)
         if fate == "wait":

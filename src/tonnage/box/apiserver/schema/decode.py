@@ -27,7 +27,7 @@ class Wrong(Exception):
     """A value that does not fit its field; worded as Go's decoder words it."""
 
 
-def normalise(name: str, obj: dict[str, Any]) -> list[str]:
+def normalize(name: str, obj: dict[str, Any]) -> list[str]:
     """Bring obj into the normal form of the struct `name` (such as "core.v1.Pod"), in place.
 
     Returns the complaints of strict decoding (`unknown field "spec.foo"`); those fields are dropped.

@@ -132,7 +132,7 @@ class HttpShell:
         """Accept connections for ever, while there are not too many without valid credentials."""
         loop = asyncio.get_running_loop()
         while True:
-            await server.unauthenticated.room()
+            await server.unauthenticated.wait_for_space()
             try:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as error:  # the client has disconnected, or there are no descriptors left

@@ -15,7 +15,7 @@ from tonnage.api import kinds
 from tonnage.api.policy import SYSTEM_CLASSES
 from tonnage.box.apiserver.admission import priority
 from tonnage.box.apiserver.admission.quota_controller import QuotaKeeper
-from tonnage.box.apiserver.discovery.catalogue import Catalogue
+from tonnage.box.apiserver.discovery.catalog import Catalog
 from tonnage.box.apiserver.registry.resources import RESOURCES
 from tonnage.box.apiserver.request.options import WriteOptions
 from tonnage.box.apiserver.request.resource import Resource
@@ -77,13 +77,13 @@ class ApiServer:
         self.hub = Hub(store)
         self.url = ""
         self._quota = QuotaKeeper(store, self.clock)
-        catalogue = Catalogue(RESOURCES.values())
+        catalog = Catalog(RESOURCES.values())
 
         async def documented(request: Request) -> Response | None:
             if request.path == "/metrics":
                 for collection in store.collections():
                     metrics.API_OBJECTS.labels(collection).set(store.count(collection))
-            return await catalogue.answer(request) or await basic(request)
+            return await catalog.answer(request) or await basic(request)
 
         self._stamps = Stamps(self.clock, entropy or random.Random())
         token_user: TokenCheck = credentials.token_user if credentials is not None else lambda token: None

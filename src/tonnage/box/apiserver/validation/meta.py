@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection
-from typing import Protocol
 
+from tonnage.box.apiserver.request.resource import Validate
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.field_errors import Faults, items
 from tonnage.errors import FieldCause
@@ -95,22 +95,16 @@ def path_segment(name: str) -> list[str]:
     return [f"may not contain '{c}'" for c in "/%" if c in name]
 
 
-class KindRules(Protocol):
-    """The field errors of a new object; old is None on create. subresource is "" or status, ..."""
-
-    def __call__(self, new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]: ...
-
-
 def kind_rules(
     name: Namer = dns_subdomain, *, whole: bool = False, status: Rules | None = None
-) -> Callable[[Rules], KindRules]:
+) -> Callable[[Rules], Validate]:
     """Make the rules of a kind of those of its own fields: ObjectMeta is checked first.
 
     whole: they hold for writes of the object only, not for those of its subresources, which preserve the rest of it.
     status: further rules of writes of the status.
     """
 
-    def complete(rules: Rules) -> KindRules:
+    def complete(rules: Rules) -> Validate:
         @functools.wraps(rules)
         def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
             faults = Faults()

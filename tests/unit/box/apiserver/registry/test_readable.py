@@ -131,7 +131,7 @@ def stored(kind: Kind[Any], obj: Obj) -> Obj | None:
     """The object as it is stored, None where it is refused."""
     row = ROWS[kind.plural]
     try:
-        decode.normalise(row.schema_name, obj)
+        decode.normalize(row.schema_name, obj)
     except ApiError:
         return None
     fields = VALIDATED.get(kind.plural, set())
@@ -173,7 +173,7 @@ def test_an_event_of_the_new_group_is_stored_as_one_of_the_old() -> None:
             for step in reversed(path):
                 obj = [obj] if step == 0 else {step: obj}
             try:
-                decode.normalise(row.schema_name, obj)
+                decode.normalize(row.schema_name, obj)
             except ApiError:
                 continue
             kinds.EVENTS.decode(msgspec.json.encode(row.inward(obj)))

@@ -45,25 +45,25 @@ POD = "core.v1.Pod"
     ],
 )
 def test_normal_form(given: Obj, normal_form: Obj) -> None:
-    assert decode.normalise(POD, given) == []
+    assert decode.normalize(POD, given) == []
     assert given == normal_form
 
 
 def test_the_empty_topology_of_a_capacity_stays_for_it_means_all_nodes() -> None:
     obj: Obj = {"nodeTopology": {}, "storageClassName": "c"}
-    decode.normalise("storage.v1.CSIStorageCapacity", obj)
+    decode.normalize("storage.v1.CSIStorageCapacity", obj)
     assert obj == {"nodeTopology": {}, "storageClassName": "c"}
 
 
 def test_the_empty_class_of_a_claim_stays_for_it_means_no_class() -> None:
     obj: Obj = {"spec": {"storageClassName": ""}}
-    decode.normalise("core.v1.PersistentVolumeClaim", obj)
+    decode.normalize("core.v1.PersistentVolumeClaim", obj)
     assert obj == {"spec": {"storageClassName": ""}}
 
 
 def test_unknown_fields_are_named_and_dropped() -> None:
     obj: Obj = {"spec": {"containers": [{"name": "c", "imag": "x"}], "volume": []}}
-    assert sorted(decode.normalise(POD, obj)) == [
+    assert sorted(decode.normalize(POD, obj)) == [
         'unknown field "spec.containers[0].imag"',
         'unknown field "spec.volume"',
     ]
@@ -102,14 +102,14 @@ def test_unknown_fields_are_named_and_dropped() -> None:
 )
 def test_wrong_types_are_a_400_in_the_words_of_kubernetes(wrong: Obj, said: str) -> None:
     with pytest.raises(ApiError) as caught:
-        decode.normalise(POD, wrong)
+        decode.normalize(POD, wrong)
     assert caught.value.code == 400
     assert caught.value.message == f'Pod in version "v1" cannot be handled as a Pod: {said}'
 
 
 def test_bytes_must_be_base64() -> None:
     with pytest.raises(ApiError, match="illegal base64 data at input byte 3"):
-        decode.normalise("core.v1.Secret", {"data": {"a": "abc!"}})
+        decode.normalize("core.v1.Secret", {"data": {"a": "abc!"}})
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_whatever_fits_the_schema_is_judged_and_never_trips_the_rules(key: str, 
     new, old = (data.draw(objects(row.schema_name, 5)) for _ in range(2))
     for obj in (new, old):
         obj.setdefault("metadata", {})["name"] = "x"
-        decode.normalise(row.schema_name, obj)
+        decode.normalize(row.schema_name, obj)
         row.prepare(obj, None)
         row.default(obj)
         assert isinstance(row.validate(obj, None, subresource=""), list)

@@ -39,5 +39,5 @@ def test_the_quick_way_lets_pass_only_what_the_long_way_leaves_alone(obj: Obj) -
         assert obj == before
         assert walk.unknown == []
     again = copy.deepcopy(obj)
-    assert walk.unknown or decode.normalise(name, again) == []
+    assert walk.unknown or decode.normalize(name, again) == []
     assert again == obj

@@ -16,7 +16,7 @@ Faults = Callable[..., list[str]]
 
 @pytest.fixture
 def faults() -> Faults:
-    """faults(key, new, old=None) -> "path: message" of each fault; objects are normalised and defaulted first."""
+    """faults(key, new, old=None) -> "path: message" of each fault; objects are normalized and defaulted first."""
 
     def ask(key: str, new: Obj, old: Obj | None = None, subresource: str = "") -> list[str]:
         row = RESOURCES[key]

@@ -19,7 +19,7 @@ _OPENAPI3_PROTOBUF = "application/com.github.proto-openapi.spec.v3"
 _encode = msgspec.json.Encoder().encode
 
 
-class Catalogue:
+class Catalog:
     """Answers /api, /apis, /api/v1, /apis/G[/V], /openapi/v2 and /openapi/v3[/...]. Idempotent.
 
     Documents are cached compressed: about 100 KB for all.

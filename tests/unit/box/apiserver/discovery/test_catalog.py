@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.discovery.catalogue import Catalogue
+from tonnage.box.apiserver.discovery.catalog import Catalog
 from tonnage.box.apiserver.registry.resources import RESOURCES
 
 _PROTOBUF3 = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
@@ -43,10 +43,10 @@ async def test_v3_as_protobuf_alone_is_refused_by_name_and_beside_json_gets_json
 async def test_documents_are_made_once_and_kept_small() -> None:
     from tonnage.kube.transport import Request
 
-    catalogue = Catalogue(RESOURCES.values())
-    first = await catalogue.answer(Request("GET", "/openapi/v3"))
-    again = await catalogue.answer(Request("GET", "/openapi/v3"))
+    catalog = Catalog(RESOURCES.values())
+    first = await catalog.answer(Request("GET", "/openapi/v3"))
+    again = await catalog.answer(Request("GET", "/openapi/v3"))
     assert first is not None
     assert again is not None
     assert first.headers["ETag"] == again.headers["ETag"]
-    assert sum(len(body) for body, _ in catalogue._kept.values()) < 100_000
+    assert sum(len(body) for body, _ in catalog._kept.values()) < 100_000
