@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from tonnage.box.apiserver.discovery import groups, openapi, openapi_protobuf
+from tonnage.box.apiserver.request.errors import not_acceptable
 from tonnage.box.apiserver.request.resource import Resource
-from tonnage.errors import ApiError
 from tonnage.kube.transport import JSON, Request, Response
 
 _OPENAPI2_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
@@ -19,7 +19,7 @@ _OPENAPI3_PROTOBUF = "application/com.github.proto-openapi.spec.v3"
 _encode = msgspec.json.Encoder().encode
 
 
-class Catalogue:
+class Catalog:
     """Answers /api, /apis, /api/v1, /apis/G[/V], /openapi/v2 and /openapi/v3[/...]. Idempotent.
 
     Documents are cached compressed: about 100 KB for all.
@@ -51,7 +51,7 @@ class Catalogue:
                 return self._document("openapi/v2", lambda: openapi.v2(self._resources))
             case ["openapi", "v3", *rest]:
                 if _protobuf_alone(request.accept, _OPENAPI3_PROTOBUF):
-                    raise _NO_PROTOBUF
+                    raise not_acceptable(f"{JSON}; OpenAPI v3 is not served as protobuf")
                 return self._openapi3("/".join(rest))
         return None
 
@@ -126,10 +126,3 @@ def _protobuf_alone(accept: str, protobuf: str) -> bool:
     """Whether nothing but protobuf will do; a list that names JSON too gets JSON."""
     entries = [entry.strip().partition(";")[0] for entry in accept.split(",") if entry.strip()]
     return bool(entries) and all(entry.startswith(protobuf) for entry in entries)
-
-
-_NO_PROTOBUF = ApiError(
-    f"only the following media types are accepted: {JSON}; OpenAPI v3 is not served as protobuf",
-    code=406,
-    reason="NotAcceptable",
-)
