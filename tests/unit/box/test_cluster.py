@@ -17,7 +17,7 @@ from tonnage.api.pods import Pod
 from tonnage.box import cluster
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.box.apiserver.storage.sqlite import _checksum
-from tonnage.box.cluster import Box
+from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
@@ -32,9 +32,9 @@ from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 
 
-def box(folder: Path, **options: object) -> Box:
+def box(folder: Path, options: BoxOptions | None = None, **more: object) -> Box:
     data = DataFolder(folder / "d")
-    return Box(data, plan(data, data.settings() or SETTINGS), **options)  # type: ignore[arg-type]
+    return Box(data, plan(data, data.settings() or SETTINGS), options, **more)  # type: ignore[arg-type]
 
 
 def running(pod: Pod) -> bool:
@@ -112,7 +112,7 @@ async def test_a_kubelet_that_fails_begins_anew(
 
 
 async def test_listening_everywhere_is_reached_by_loopback(tmp_path: Path) -> None:
-    made = box(tmp_path, host="0.0.0.0")
+    made = box(tmp_path, BoxOptions(host="0.0.0.0"))
     await made.start()
     client = Client(HttpTransport(load(made.kubeconfig)))
     try:

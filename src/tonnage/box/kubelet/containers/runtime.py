@@ -96,7 +96,7 @@ class Runtime(Protocol):
     async def clean(self, uid: str) -> None:
         """Remove what keeps volumes of a pod busy after its containers have ended. Idempotent."""
 
-    async def forget(self, pod: Pod | None, uid: str) -> None:
+    async def forget(self, uid: str) -> None:
         """Remove all files of a pod, logs too. Idempotent."""
 
     async def close(self) -> None:
@@ -162,7 +162,7 @@ class NoneRuntime:
     async def clean(self, uid: str) -> None:
         """Nothing was made."""
 
-    async def forget(self, pod: Pod | None, uid: str) -> None:
+    async def forget(self, uid: str) -> None:
         """Nothing was made."""
 
     async def close(self) -> None:

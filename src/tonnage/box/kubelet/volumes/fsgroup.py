@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 
 from tonnage.api import names
 from tonnage.errors import HostError
@@ -16,7 +17,7 @@ ON_ROOT_MISMATCH = "OnRootMismatch"
 _READ_WRITE, _READ_ONLY, _FOLDER = 0o660, 0o440, 0o2110
 
 
-def wanted(policy: str, *, fstype: str, access_modes: list[str], read_only: bool) -> bool:
+def wanted(policy: str, *, fstype: str, access_modes: Sequence[str], read_only: bool) -> bool:
     """Whether the kubelet sets the group, by the driver's fsGroupPolicy."""
     if read_only or policy == "None":
         return False

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.box.kubelet.folder import remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
-from tonnage.box.kubelet.volumes.builtin_volumes import remove_tree
 from tonnage.errors import Precondition
 from tonnage.host import mount
 
