@@ -191,19 +191,3 @@ class DaemonNodeView:
 
 def _staying(pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if not pod.metadata.deleting]
-
-
-def present(daemon: DaemonSet) -> dict[str, Any]:
-    """The current status, in the form of status()."""
-    found = daemon.status
-    shown = {
-        "observedGeneration": found.observed_generation,
-        "desiredNumberScheduled": found.desired_number_scheduled,
-        "currentNumberScheduled": found.current_number_scheduled,
-        "numberMisscheduled": found.number_misscheduled,
-        "numberReady": found.number_ready,
-        "numberAvailable": found.number_available,
-        "numberUnavailable": found.number_unavailable,
-        "updatedNumberScheduled": found.updated_number_scheduled,
-    }
-    return shown | ({} if found.collision_count is None else {"collisionCount": found.collision_count})

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.kinds import DEPLOYMENTS, PODS, REPLICA_SETS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Deployment, DeploymentCondition, ReplicaSet
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
-from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
-from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace, patch_status
-from tonnage.box.controllers.podcontrol.ref_manager import Adopter
+from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace
+from tonnage.box.controllers.podcontrol.ref_manager import Adopter, owner_keys
 from tonnage.box.controllers.workloads import deployment_plan
 from tonnage.box.controllers.workloads import deployment_plan as sets_of
 from tonnage.box.controllers.workloads import deployment_status as statuses
-from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.errors import ApiAlreadyExists, ApiError
+from tonnage.kube.client import refer
+from tonnage.kube.object_write import delete_object, patch_object, write_status
 
 log = logging.getLogger(__name__)
 NAME = "deployment"
@@ -37,17 +32,14 @@ NAME = "deployment"
 class DeploymentController:
     """Rolls out the template of each Deployment. Keys are `namespace/name`."""
 
-    def __init__(
-        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
-    ) -> None:
-        self._client, self._events, self._clock = client, events, clock or RealClock()
-        deployments, sets, pods = informers.of(DEPLOYMENTS), informers.of(REPLICA_SETS), informers.of(PODS)
-        self._deployments = deployments.cache
+    def __init__(self, context: ControllerContext) -> None:
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        informers = context.informers
+        sets, pods = informers.of(REPLICA_SETS), informers.of(PODS)
+        self._deployments, self._set_cache = informers.of(DEPLOYMENTS).cache, sets.cache
         self._sets, self._pods = Dependents(sets), Dependents(pods)
-        self._set_cache = sets.cache
-        self._adopter = Adopter(client, REPLICA_SETS, DEPLOYMENTS, self._sets)
-        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=120.0))
-        self._controller.watch(deployments, own_key)
+        self._adopter = Adopter(context.client, REPLICA_SETS, DEPLOYMENTS, self._sets)
+        self._controller = context.controller(NAME, DEPLOYMENTS, self.reconcile)
         self._controller.watch(sets, owner_keys(DEPLOYMENTS, self._deployments, lambda d: d.spec.selector))
         self._controller.watch(pods, self._pod_gone)
 
@@ -60,7 +52,7 @@ class DeploymentController:
         deployment = self._deployments.get(key)
         if deployment is None:
             return None
-        sets = await self._adopter.claim(deployment, compiled(deployment.spec.selector))
+        sets = await self._adopter.claim(deployment, deployment.spec.selector)
         new = sets_of.find_new(deployment, sets)
         notes: list[DeploymentCondition] = []
         if not deployment.metadata.deleting:
@@ -132,9 +124,8 @@ class DeploymentController:
                 notes.append(statuses.note("Progressing", "FoundNewReplicaSet", found, self._clock.time()))
         shown = new.metadata.annotations.get(names.REVISION, "")
         if shown and deployment.metadata.annotations.get(names.REVISION) != shown:
-            meta = deployment.metadata
             patch = {"metadata": {"annotations": {names.REVISION: shown}}}
-            await self._client.patch(DEPLOYMENTS, meta.name, patch, meta.namespace, uid=meta.uid)
+            await patch_object(self._client, DEPLOYMENTS, deployment, patch, guarded=False)
         return new
 
     async def _create(self, deployment: Deployment, revision: int, replicas: int, notes: list[Any]) -> ReplicaSet:
@@ -161,7 +152,7 @@ class DeploymentController:
             return self._sets.wrote(found)
         count = (deployment.status.collision_count or 0) + 1
         log.info("replica set's name is taken deployment=%s name=%s collisions=%d", deployment.key, name, count)
-        await patch_status(self._client, DEPLOYMENTS, deployment, {"collisionCount": count})
+        await write_status(self._client, DEPLOYMENTS, deployment, {"collisionCount": count})
         raise ApiAlreadyExists(f"replica set {name} of Deployment {deployment.key} is another one: a new name is next")
 
     async def _refused(self, deployment: Deployment, name: str, failure: ApiError) -> None:
@@ -217,11 +208,7 @@ class DeploymentController:
         return scaled
 
     async def _patch(self, one: ReplicaSet, patch: dict[str, Any]) -> ReplicaSet:
-        meta = one.metadata
-        changed = await self._client.patch(
-            REPLICA_SETS, meta.name, patch, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-        )
-        return self._sets.wrote(changed)
+        return self._sets.wrote(await patch_object(self._client, REPLICA_SETS, one, patch))
 
     def _say(self, deployment: Deployment, name: str, before: int, after: int) -> None:
         way = "up" if after > before else "down"
@@ -261,17 +248,12 @@ class DeploymentController:
         self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: Sequence[Any]
     ) -> dict[str, Any]:
         wanted = statuses.status(deployment, new, sets, self._clock.time(), notes=notes)
-        if wanted != statuses.present(deployment):
-            await patch_status(self._client, DEPLOYMENTS, deployment, wanted, guarded=False)
+        await write_status(self._client, DEPLOYMENTS, deployment, wanted, guarded=False)
         return wanted
 
     async def _forget_history(self, deployment: Deployment, olds: Sequence[ReplicaSet]) -> None:
         for one in sets_of.superfluous(deployment, olds):
-            meta = one.metadata
-            with suppress(ApiNotFound):
-                await self._client.delete(
-                    REPLICA_SETS, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-                )
+            await delete_object(self._client, REPLICA_SETS, one, guarded=True)
             self._sets.deleted(one)
 
     def _pod_gone(self, old: Pod | None, new: Pod | None) -> list[str]:

@@ -54,20 +54,6 @@ def status(
     return wanted
 
 
-def present(deployment: Deployment) -> Status:
-    """The current status, in the form of status()."""
-    found = deployment.status
-    return {
-        "observedGeneration": found.observed_generation,
-        "replicas": found.replicas,
-        "updatedReplicas": found.updated_replicas,
-        "readyReplicas": found.ready_replicas,
-        "availableReplicas": found.available_replicas,
-        "unavailableReplicas": found.unavailable_replicas,
-        "conditions": [to_builtins(c) for c in found.conditions],
-    }
-
-
 def note(kind: str, reason: str, message: str, now: float, *, holds: bool | None = True) -> DeploymentCondition:
     """A condition; holds None for Unknown."""
     text = {True: "True", False: "False", None: "Unknown"}[holds]
@@ -148,9 +134,10 @@ def _progress(
 
 def _moves(deployment: Deployment, wanted: Status) -> bool:
     """Whether there are more new or fewer old pods than at the last reconcile."""
-    before = present(deployment)
-    old = before["replicas"] - before["updatedReplicas"]
-    return any(wanted[word] > before[word] for word in _COUNTS) or wanted["replicas"] - wanted["updatedReplicas"] < old
+    before = deployment.status
+    counts = (before.updated_replicas, before.ready_replicas, before.available_replicas)
+    grows = any(wanted[word] > count for word, count in zip(_COUNTS, counts, strict=True))
+    return grows or wanted["replicas"] - wanted["updatedReplicas"] < before.replicas - before.updated_replicas
 
 
 def left(deployment: Deployment, current: Condition, now: float) -> float | None:

@@ -210,23 +210,3 @@ def _conditions(job: Job, outcome: tuple[str, str, str] | None, now: float, *, o
     elif any(c.type == "Suspended" for c in conditions):
         put("Suspended", "False", "JobResumed", "Job resumed")
     return conditions
-
-
-def present(job: Job) -> dict[str, Any]:
-    """The current status, in the form of status()."""
-    found = job.status
-    uncounted = found.uncounted_terminated_pods
-    shown: dict[str, Any] = {
-        "startTime": found.start_time,
-        "active": found.active,
-        "ready": found.ready,
-        "terminating": found.terminating,
-        "succeeded": found.succeeded,
-        "failed": found.failed,
-        "uncountedTerminatedPods": {
-            "succeeded": list(uncounted.succeeded) if uncounted else [],
-            "failed": list(uncounted.failed) if uncounted else [],
-        },
-        "conditions": [to_builtins(c) for c in found.conditions],
-    }
-    return shown | ({"completedIndexes": found.completed_indexes} if job.spec.completion_mode == INDEXED else {})

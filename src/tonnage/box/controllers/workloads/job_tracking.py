@@ -91,7 +91,7 @@ def count(job: Job, pods: Sequence[Pod]) -> JobCount:
     """The next state of the count, from the Job's status and its pods."""
     tracked = {pod.metadata.uid: pod for pod in pods if is_tracked(pod)}
     status = job.status
-    before = status.uncounted_terminated_pods or Uncounted()
+    before = status.uncounted_terminated_pods
     only_ended = job.spec.pod_replacement_policy == "Failed"
     failed = [uid for uid in before.failed if uid in tracked]
     failed += [

@@ -181,19 +181,3 @@ def status(
         "updateRevision": revisions.update,
     }
     return found | ({} if collisions is None else {"collisionCount": collisions})
-
-
-def present(stateful: StatefulSet) -> dict[str, Any]:
-    """The current status, in the form of status()."""
-    found = stateful.status
-    shown = {
-        "observedGeneration": found.observed_generation,
-        "replicas": found.replicas,
-        "readyReplicas": found.ready_replicas,
-        "availableReplicas": found.available_replicas,
-        "currentReplicas": found.current_replicas,
-        "updatedReplicas": found.updated_replicas,
-        "currentRevision": found.current_revision,
-        "updateRevision": found.update_revision,
-    }
-    return shown | ({} if found.collision_count is None else {"collisionCount": found.collision_count})

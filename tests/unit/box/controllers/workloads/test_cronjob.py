@@ -12,6 +12,7 @@ from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.api.kinds import CRON_JOBS, JOBS
 from tonnage.api.workloads import CronJob, Job
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.workloads.cronjob import CronJobController, plan, superfluous
 from tonnage.kube.client import Client
 
@@ -71,7 +72,7 @@ def test_history() -> None:
 async def test_a_job_for_each_time_and_none_twice(
     kube: Client, informers: Any, events: Any, manual_clock: Any, settle: Any, told: Any
 ) -> None:
-    controller = CronJobController(kube, informers, events, clock=manual_clock)
+    controller = CronJobController(ControllerContext(kube, informers, events, manual_clock))
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}
     template = {"metadata": {"labels": {"of": "c"}}, "spec": {"template": {"spec": pod}}}
     spec = {"schedule": "* * * * *", "jobTemplate": template}

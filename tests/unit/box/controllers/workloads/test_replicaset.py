@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tonnage.api.kinds import PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.pod_status import deletion_order, is_active
 from tonnage.box.controllers.workloads.replicaset import ReplicaSetController, plan
 from tonnage.errors import ApiConflict
@@ -122,7 +123,7 @@ async def test_a_watch_that_tells_nothing_makes_no_double_pods(
     kube: Client, informers: Any, events: Any, workload: Make, pods: Pods, settle: Any
 ) -> None:
     """The cache of pods stands still while the controller looks again and again."""
-    controller = ReplicaSetController(kube, informers, events)
+    controller = ReplicaSetController(ControllerContext(kube, informers, events))
     await workload(REPLICA_SETS, "web", replicas=4)
     await settle()
     informer = informers.of(PODS)
