@@ -26,6 +26,7 @@ from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.finalizers import release
 from tonnage.kube.informer import Informer, Informers
+from tonnage.kube.object_write import delete_object, patch_object
 
 log = logging.getLogger(__name__)
 NAME = "garbage-collector-controller"
@@ -119,11 +120,8 @@ class GarbageCollector:
             self._complain(ref, dependent)
         elif (ref.api_version, ref.kind) not in self._unknown:
             self._unknown.add((ref.api_version, ref.kind))
-            log.info(
-                "owner of a kind that is not served apiVersion=%s kind=%s: not deleting its dependents",
-                ref.api_version,
-                ref.kind,
-            )
+            text = "owner of a kind that is not served apiVersion=%s kind=%s: not deleting its dependents"
+            log.info(text, ref.api_version, ref.kind)
 
     def _complain(self, ref: OwnerReference, dependent: OwnerLookup) -> None:
         kind, obj = dependent
@@ -164,25 +162,16 @@ class GarbageCollector:
 
     async def _set_references(self, found: OwnerLookup, refs: list[dict[str, Any]]) -> KubeObject:
         kind, obj = found
-        meta = obj.metadata
-        body = {"metadata": {"ownerReferences": refs or None, "uid": meta.uid}}
-        version = meta.resource_version
-        changed: KubeObject = await self._client.patch(kind, meta.name, body, meta.namespace, resource_version=version)
+        changed: KubeObject = await patch_object(
+            self._client, kind, obj, {"metadata": {"ownerReferences": refs or None}}
+        )
         return changed
 
     async def _delete(self, found: OwnerLookup, policy: str) -> None:
         """Delete with preconditions in place of a live read: an object that changed since is reconciled again."""
-        kind, meta = found.kind, found.obj.metadata
-        log.debug("collecting kind=%s key=%s policy=%s", kind.plural, meta.key, policy)
-        with suppress(ApiNotFound):
-            await self._client.delete(
-                kind,
-                meta.name,
-                meta.namespace,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-                propagation=policy,
-            )
+        kind, obj = found
+        log.debug("collecting kind=%s key=%s policy=%s", kind.plural, obj.metadata.key, policy)
+        await delete_object(self._client, kind, obj, guarded=True, propagation=policy)
 
     def _watcher(self, informer: Informer[Any]) -> Callable[[KubeObject | None, KubeObject | None], Iterable[str]]:
         kind, cache = informer.kind, informer.cache

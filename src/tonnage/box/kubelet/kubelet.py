@@ -21,8 +21,7 @@ from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
 from tonnage.box.kubelet.node_status import NodeObject, machine
 from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
-from tonnage.box.kubelet.volumes.drivers import RegisteredDrivers
-from tonnage.box.kubelet.volumes.plugins import Plugins
+from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
 from tonnage.box.kubelet.volumes.volumes import VolumeManager
 from tonnage.errors import NotFound, TonnageError

@@ -18,9 +18,7 @@ from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
 from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace
 from tonnage.box.controllers.podcontrol.ref_manager import Adopter, owner_keys
-from tonnage.box.controllers.workloads import deployment_plan
-from tonnage.box.controllers.workloads import deployment_plan as sets_of
-from tonnage.box.controllers.workloads import deployment_status as statuses
+from tonnage.box.controllers.workloads import deployment_plan as plans
 from tonnage.errors import ApiAlreadyExists, ApiError
 from tonnage.kube.client import refer
 from tonnage.kube.object_write import delete_object, patch_object, write_status
@@ -53,7 +51,7 @@ class DeploymentController:
         if deployment is None:
             return None
         sets = await self._adopter.claim(deployment, deployment.spec.selector)
-        new = sets_of.find_new(deployment, sets)
+        new = plans.find_new(deployment, sets)
         notes: list[DeploymentCondition] = []
         if not deployment.metadata.deleting:
             new = await self._step(deployment, new, sets, notes)
@@ -67,7 +65,7 @@ class DeploymentController:
         self._note_pause(deployment, notes)
         if deployment.spec.paused or self._resized(deployment, sets):
             await self._resize(deployment, new, sets)
-        elif deployment.spec.strategy.type == sets_of.RECREATE:
+        elif deployment.spec.strategy.type == plans.RECREATE:
             new = await self._recreate(deployment, new, sets, notes)
         else:
             new = await self._roll(deployment, new, sets, notes)
@@ -78,16 +76,16 @@ class DeploymentController:
     async def _roll(
         self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: list[Any]
     ) -> ReplicaSet:
-        bounds = sets_of.bounds_of(deployment)
+        bounds = plans.bounds_of(deployment)
         olds = _without(sets, new)
-        room = deployment_plan.new_size(bounds, deployment_plan.Size("", 0, 0), [sets_of.size_of(one) for one in olds])
+        room = plans.new_size(bounds, plans.Size("", 0, 0), [plans.size_of(one) for one in olds])
         new = await self._ensure_new(deployment, new, sets, room, notes)
-        sizes = [sets_of.size_of(one) for one in olds]
-        wanted = deployment_plan.new_size(bounds, sets_of.size_of(new), sizes)
+        sizes = [plans.size_of(one) for one in olds]
+        wanted = plans.new_size(bounds, plans.size_of(new), sizes)
         if wanted != new.spec.replicas:
             return await self._scale(deployment, new, wanted)
         by_name = {one.metadata.name: one for one in olds}
-        for name, size in deployment_plan.old_sizes(bounds, sets_of.size_of(new), sizes).items():
+        for name, size in plans.old_sizes(bounds, plans.size_of(new), sizes).items():
             await self._scale(deployment, by_name[name], size)
         return new
 
@@ -114,14 +112,14 @@ class DeploymentController:
         notes: list[Any],
     ) -> ReplicaSet:
         """The new ReplicaSet is there and carries the next revision, and so does the Deployment."""
-        revision = sets_of.last_revision(_without(sets, new)) + 1
+        revision = plans.last_revision(_without(sets, new)) + 1
         if new is None:
             new = await self._create(deployment, revision, replicas, notes)
         else:
             new = await self._refresh(deployment, new, revision)
-            if not any(c.type == "Progressing" for c in deployment.status.conditions) and statuses.watched(deployment):
+            if not any(c.type == "Progressing" for c in deployment.status.conditions) and plans.watched(deployment):
                 found = f'Found new replica set "{new.metadata.name}"'
-                notes.append(statuses.note("Progressing", "FoundNewReplicaSet", found, self._clock.time()))
+                notes.append(plans.note("Progressing", "FoundNewReplicaSet", found, self._clock.time()))
         shown = new.metadata.annotations.get(names.REVISION, "")
         if shown and deployment.metadata.annotations.get(names.REVISION) != shown:
             patch = {"metadata": {"annotations": {names.REVISION: shown}}}
@@ -129,7 +127,7 @@ class DeploymentController:
         return new
 
     async def _create(self, deployment: Deployment, revision: int, replicas: int, notes: list[Any]) -> ReplicaSet:
-        body = sets_of.new_set(deployment, revision, replicas)
+        body = plans.new_set(deployment, revision, replicas)
         name = body["metadata"]["name"]
         try:
             made = await self._client.create(REPLICA_SETS, body, deployment.metadata.namespace)
@@ -142,13 +140,13 @@ class DeploymentController:
         if replicas:
             self._say(deployment, name, 0, replicas)
         words = f'Created new replica set "{name}"'
-        notes.append(statuses.note("Progressing", "NewReplicaSetCreated", words, self._clock.time()))
+        notes.append(plans.note("Progressing", "NewReplicaSetCreated", words, self._clock.time()))
         return self._sets.wrote(made)
 
     async def _collided(self, deployment: Deployment, name: str) -> ReplicaSet:
         """The name is taken: by our own set that the cache has yet to show, or by another: then count, and try anew."""
         found = await self._client.get(REPLICA_SETS, name, deployment.metadata.namespace)
-        if sets_of.find_new(deployment, [found]) and found.metadata.controller_uid() == deployment.metadata.uid:
+        if plans.find_new(deployment, [found]) and found.metadata.controller_uid() == deployment.metadata.uid:
             return self._sets.wrote(found)
         count = (deployment.status.collision_count or 0) + 1
         log.info("replica set's name is taken deployment=%s name=%s collisions=%d", deployment.key, name, count)
@@ -158,13 +156,13 @@ class DeploymentController:
     async def _refused(self, deployment: Deployment, name: str, failure: ApiError) -> None:
         words = f'Failed to create new replica set "{name}": {failure}'
         self._events.warning(refer(DEPLOYMENTS, deployment), "ReplicaSetCreateError", words)
-        if statuses.watched(deployment):
-            note = statuses.note("Progressing", "ReplicaSetCreateError", words, self._clock.time(), holds=False)
+        if plans.watched(deployment):
+            note = plans.note("Progressing", "ReplicaSetCreateError", words, self._clock.time(), holds=False)
             await self._write(deployment, None, self._sets.owned(deployment.metadata.uid), [note])
 
     async def _refresh(self, deployment: Deployment, new: ReplicaSet, revision: int) -> ReplicaSet:
         """A ReplicaSet that is there already gets the Deployment's annotations, its revision, and minReadySeconds."""
-        annotations = dict(sets_of.set_annotations(deployment, new, revision, existing=True))
+        annotations = dict(plans.set_annotations(deployment, new, revision, existing=True))
         seconds = deployment.spec.min_ready_seconds
         if annotations == new.metadata.annotations and seconds == new.spec.min_ready_seconds:
             return new
@@ -189,17 +187,15 @@ class DeploymentController:
             for one in _without(active, new):
                 await self._scale(deployment, one, 0)
             return
-        if deployment.spec.strategy.type == sets_of.RECREATE:
+        if deployment.spec.strategy.type == plans.RECREATE:
             return
-        bounds = sets_of.bounds_of(deployment)
-        sizes = deployment_plan.proportional(
-            bounds, [sets_of.size_of(one) for one in active], deployment.status.replicas
-        )
+        bounds = plans.bounds_of(deployment)
+        sizes = plans.proportional(bounds, [plans.size_of(one) for one in active], deployment.status.replicas)
         for one in active:
             await self._scale(deployment, one, sizes[one.metadata.name])
 
     async def _scale(self, deployment: Deployment, one: ReplicaSet, replicas: int) -> ReplicaSet:
-        annotations = sets_of.size_annotations(deployment)
+        annotations = plans.size_annotations(deployment)
         if replicas == one.spec.replicas and annotations.items() <= one.metadata.annotations.items():
             return one
         scaled = await self._patch(one, {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}})
@@ -218,17 +214,17 @@ class DeploymentController:
     # status
 
     def _note_pause(self, deployment: Deployment, notes: list[Any]) -> None:
-        if not statuses.watched(deployment):
+        if not plans.watched(deployment):
             return
         current = next((c for c in deployment.status.conditions if c.type == "Progressing"), None)
-        if current is not None and current.reason == statuses.TIMED_OUT:
+        if current is not None and current.reason == plans.TIMED_OUT:
             return
-        paused = current is not None and current.reason == statuses.PAUSED
+        paused = current is not None and current.reason == plans.PAUSED
         now = self._clock.time()
         if deployment.spec.paused and not paused:
-            notes.append(statuses.note("Progressing", statuses.PAUSED, "Deployment is paused", now, holds=None))
+            notes.append(plans.note("Progressing", plans.PAUSED, "Deployment is paused", now, holds=None))
         elif paused and not deployment.spec.paused:
-            notes.append(statuses.note("Progressing", statuses.RESUMED, "Deployment is resumed", now, holds=None))
+            notes.append(plans.note("Progressing", plans.RESUMED, "Deployment is resumed", now, holds=None))
 
     async def _tell(
         self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: Sequence[Any]
@@ -236,23 +232,23 @@ class DeploymentController:
         written = await self._write(deployment, new, sets, notes)
         if deployment.metadata.deleting:
             return None
-        if statuses.is_complete(deployment, written) or deployment.spec.paused:
+        if plans.is_complete(deployment, written) or deployment.spec.paused:
             await self._forget_history(deployment, _without(sets, new))
             return None
         now, found = self._clock.time(), deployment.status.conditions
         current = next((c for c in found if c.type == "Progressing"), None)
-        seconds = statuses.left(deployment, current, now) if current is not None else None
+        seconds = plans.left(deployment, current, now) if current is not None else None
         return seconds + 1 if seconds else None
 
     async def _write(
         self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: Sequence[Any]
     ) -> dict[str, Any]:
-        wanted = statuses.status(deployment, new, sets, self._clock.time(), notes=notes)
+        wanted = plans.status(deployment, new, sets, self._clock.time(), notes=notes)
         await write_status(self._client, DEPLOYMENTS, deployment, wanted, guarded=False)
         return wanted
 
     async def _forget_history(self, deployment: Deployment, olds: Sequence[ReplicaSet]) -> None:
-        for one in sets_of.superfluous(deployment, olds):
+        for one in plans.superfluous(deployment, olds):
             await delete_object(self._client, REPLICA_SETS, one, guarded=True)
             self._sets.deleted(one)
 
@@ -266,7 +262,7 @@ class DeploymentController:
         if owner is None or above is None:
             return []
         deployment = self._deployments.get(f"{owner.metadata.namespace}/{above.name}")
-        recreates = deployment is not None and deployment.spec.strategy.type == sets_of.RECREATE
+        recreates = deployment is not None and deployment.spec.strategy.type == plans.RECREATE
         return [deployment.key] if recreates and deployment is not None else []
 
 
@@ -277,4 +273,4 @@ def _without(sets: Sequence[ReplicaSet], new: ReplicaSet | None) -> list[Replica
 def _is_saturated(deployment: Deployment, new: ReplicaSet) -> bool:
     """Whether the new ReplicaSet has all pods already, so that the old ones have nothing to do."""
     desired = deployment.spec.replicas
-    return new.spec.replicas == new.status.available_replicas == desired == sets_of.number(new, names.DESIRED_REPLICAS)
+    return new.spec.replicas == new.status.available_replicas == desired == plans.number(new, names.DESIRED_REPLICAS)

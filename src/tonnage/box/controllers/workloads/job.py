@@ -20,7 +20,7 @@ from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads import job_plan as plans
-from tonnage.box.controllers.workloads.job_tracking import INDEXED, count, countable, is_tracked
+from tonnage.box.controllers.workloads.job_plan import INDEXED, count, countable, is_tracked
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import refer
 from tonnage.kube.object_write import delete_object, patch_object, write_status

@@ -80,7 +80,7 @@ class FileVolumes:
         if medium == "Memory":
             size = [f"size={to_bytes(limit)}"] if limit else []
             await self._tmpfs(path, [*size, "mode=777"])
-        await self._give(pod, path)
+        await fsgroup.give(path, pod.spec.security_context)
         return path
 
     async def _write(self, pod: Pod, volume: Volume, plugin: str, files: Files) -> str:
@@ -89,19 +89,13 @@ class FileVolumes:
         if plugin in _ON_TMPFS:
             await self._tmpfs(path, ["mode=755", _SMALL])
         await asyncio.to_thread(atomic_writer.write, path, files)
-        await self._give(pod, path, read_only=True)
+        await fsgroup.give(path, pod.spec.security_context, read_only=True)
         return path
 
     async def _tmpfs(self, path: str, options: list[str]) -> None:
         if not self._root or mounts.is_mount(path):
             return
         await asyncio.to_thread(mounts.mount, "tmpfs", path, "tmpfs", [*options, "nosuid", "nodev"])
-
-    async def _give(self, pod: Pod, path: str, *, read_only: bool = False) -> None:
-        group = pod.spec.security_context.fs_group
-        if group is not None:
-            policy = pod.spec.security_context.fs_group_change_policy
-            await asyncio.to_thread(fsgroup.apply, path, group, policy=policy, read_only=read_only)
 
     def _downward(self, pod: Pod, source: dict[str, Any], mode: int) -> Files:
         files: Files = {}

@@ -22,7 +22,7 @@ from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.paths import CSI, Paths
 from tonnage.box.kubelet.folder import make_folder, names, remove_empty
 from tonnage.box.kubelet.volumes import fsgroup, vol_data
-from tonnage.box.kubelet.volumes.drivers import RegisteredDriver, RegisteredDrivers
+from tonnage.box.kubelet.volumes.plugins import RegisteredDriver, RegisteredDrivers
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT, VolumeData
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError

@@ -11,17 +11,18 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.aio.backoff import Backoff
 from tonnage.api import names
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
-from tonnage.box.kubelet.volumes.drivers import RegisteredDriver, RegisteredDrivers
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import NodeInfo
 from tonnage.csi.driver.registration import CSI_PLUGIN, Registered, RegistrationClient
-from tonnage.errors import Invalid, TonnageError
+from tonnage.errors import Invalid, NotFound, TonnageError
 from tonnage.host.inotify import CREATE, DELETE, DELETE_SELF, MOVED_FROM, MOVED_TO, ONLYDIR, Inotify
 from tonnage.kube.controller import Controller
 
@@ -188,3 +189,57 @@ def _sockets(folder: str, inotify: Inotify) -> Iterator[tuple[str, Identity]]:
             yield from _sockets(entry.path, inotify)
         elif stat.S_ISSOCK(status.st_mode):
             yield entry.path, (status.st_ino, status.st_mtime_ns)
+
+
+@dataclass(frozen=True)
+class RegisteredDriver:
+    """A registered driver. staging, multi_writer, mount_group: its node capabilities; version: of CSI."""
+
+    name: str
+    client: CsiClient
+    info: NodeInfo
+    version: tuple[int, ...] = (1, 0, 0)
+    staging: bool = False
+    multi_writer: bool = False
+    mount_group: bool = False
+
+
+class RegisteredDrivers:
+    """Registered drivers by name."""
+
+    def __init__(self) -> None:
+        self._drivers: dict[str, RegisteredDriver] = {}
+        self._told: list[Callable[[str], None]] = []
+
+    def get(self, name: str) -> RegisteredDriver:
+        """The driver of that name. Raises NotFound in the words of Kubernetes."""
+        driver = self._drivers.get(name)
+        if driver is None:
+            raise NotFound(f"driver name {name} not found in the list of registered CSI drivers")
+        return driver
+
+    def find(self, name: str) -> RegisteredDriver | None:
+        """The driver of that name, if it is registered."""
+        return self._drivers.get(name)
+
+    def names(self) -> list[str]:
+        """All registered names."""
+        return list(self._drivers)
+
+    def on_change(self, told: Callable[[str], None]) -> None:
+        """Call the function with a driver's name after each registration and deregistration."""
+        self._told.append(told)
+
+    def put(self, driver: RegisteredDriver) -> None:
+        """Register; the driver that had the name is replaced."""
+        self._drivers[driver.name] = driver
+        self._tell(driver.name)
+
+    def remove(self, name: str) -> None:
+        """Deregister; an unknown name is ignored."""
+        if self._drivers.pop(name, None) is not None:
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        for told in self._told:
+            told(name)

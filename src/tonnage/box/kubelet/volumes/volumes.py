@@ -25,7 +25,7 @@ from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.claims import Bound, ClaimError, ClaimReader, check_mode
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountFailed
-from tonnage.box.kubelet.volumes.drivers import RegisteredDrivers
+from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT
 from tonnage.csi.client.types import AccessMode, VolumeCapability
@@ -159,16 +159,11 @@ class VolumeManager:
                 path = host_path(pv.spec.host_path.path, pv.spec.host_path.type)
             else:
                 raise Unsupported("only csi, local and hostPath volumes are supported by this kubelet")
-            await self._give(pod, path, bound)
+            if pv.spec.local is not None and not (bound.block or bound.read_only):
+                await fsgroup.give(path, pod.spec.security_context)
         except TonnageError as failure:
             raise MountFailed(f'MountVolume.SetUp failed for volume "{name}" : {failure}') from failure
         return Mounted(path, bound.block, bound.read_only, claim)
-
-    async def _give(self, pod: Pod, path: str, bound: Bound) -> None:
-        group = pod.spec.security_context.fs_group
-        if group is not None and bound.volume.spec.local is not None and not (bound.block or bound.read_only):
-            policy = pod.spec.security_context.fs_group_change_policy
-            await asyncio.to_thread(fsgroup.apply, path, group, policy=policy)
 
     def _check_affinity(self, bound: Bound) -> None:
         affinity = bound.volume.spec.node_affinity
