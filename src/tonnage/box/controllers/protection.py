@@ -113,8 +113,9 @@ class VolumeProtection:
 
 
 class _PodLists:
-    """LISTs of a namespace's pods. A caller that arrives during a LIST shares the next one, which begins after it
-    asked.
+    """LISTs of a namespace's pods.
+
+    A caller that arrives during a LIST shares the next one, which begins after it asked.
     """
 
     def __init__(self, client: Client) -> None:

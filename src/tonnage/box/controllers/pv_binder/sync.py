@@ -61,8 +61,9 @@ class BinderView:
         return [v for v in found if int(v.metadata.resource_version) >= self.taken.get(v.metadata.name, 0)]
 
     def patience(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float:
-        """Seconds left in which the agent that made the volume for this claim may bind it itself; 0 for any other
-        pair: an agent binds no volume that was there before the claim, or that was made for another claim.
+        """Seconds left in which the agent that made the volume for this claim may bind it itself.
+
+        0 for any other pair: an agent binds no volume that was there before the claim, or made for another claim.
         """
         notes = volume.metadata.annotations
         by_agent = names.NODE_LABEL in volume.metadata.labels and names.PROVISIONED_BY in notes
@@ -91,8 +92,9 @@ class BinderView:
         return self.waits.left(claim.metadata.uid, self.quiet)
 
     async def bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float | None:
-        """Bind claim and PV unless they are bound; returns the seconds until the next step. Raises ApiError,
-        Unavailable.
+        """Bind claim and PV unless they are bound; returns the seconds until the next step.
+
+        Raises ApiError, Unavailable.
         """
         if is_complete(claim, volume):
             self.settled(claim, volume)

@@ -163,12 +163,13 @@ class BubblewrapRuntime:
         for pause in (*_PAUSES, None):
             try:
                 self.cgroups.remove_pod(uid)
-                return
             except OSError as failure:  # the kernel still counts processes that have just been killed
                 if pause is None:
                     log.warning("cgroup of a pod not removed pod=%s error=%s", uid, failure)
                 else:
                     time.sleep(pause)
+            else:
+                return
 
     async def forget(self, uid: str) -> None:
         """See Runtime: containers' folders and logs."""

@@ -332,8 +332,10 @@ def is_final(failure: Exception) -> bool:
 
 
 def _read(folder: str, target: str = "", *, anyway: bool = False) -> VolumeData | None:
-    """What vol_data.json says. A damaged one counts as none, and is removed, when nothing is mounted at target: a power
-    cut, which alone can damage it, has ended all mounts. anyway: it will be written again. Raises Invalid.
+    """Read vol_data.json. Raises Invalid.
+
+    A damaged one counts as none, and is removed, when nothing is mounted at target: a power cut, which alone can damage
+    it, has ended all mounts. anyway: it will be written again.
     """
     try:
         return vol_data.load(folder)

@@ -111,9 +111,7 @@ class Plugins:
     async def _admit(self, path: str, info: Registered, version: tuple[int, ...]) -> None:
         client = CsiClient(Path(info.endpoint or path))
         try:
-            node = await client.node_info()
-            if not node.node_id:
-                raise Invalid(f"driver {info.name} gave an empty node_id")
+            node = await _node_info(client, info.name)
             capabilities = await client.node_capabilities()
             await self._writer.add(info.name, node)
         except BaseException:
@@ -150,6 +148,13 @@ class Plugins:
         """Close the connections to all drivers; nothing is deregistered."""
         for name in self._drivers.names():
             self._drivers.get(name).client.close()
+
+
+async def _node_info(client: CsiClient, name: str) -> NodeInfo:
+    node = await client.node_info()
+    if not node.node_id:
+        raise Invalid(f"driver {name} gave an empty node_id")
+    return node
 
 
 def check(info: Registered) -> tuple[int, ...]:

@@ -77,7 +77,7 @@ def _refusal(failure: OSError, volume: str, path: str) -> HostError | Invalid:
 
 
 def openat2(root: int, path: str) -> int:
-    """openat2(2) that stays beneath root: a descriptor with O_PATH. Raises OSError."""
+    """Open a path that stays beneath root (openat2(2)); a descriptor with O_PATH. Raises OSError."""
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGICLINKS)
     return libc.syscall(_OPENAT2, root, os.fsencode(path or "."), how, len(how))
 
