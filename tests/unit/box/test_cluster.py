@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, closing
@@ -12,7 +11,6 @@ import msgspec
 import pytest
 
 from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, NODES, PODS, STATEFUL_SETS, VOLUMES
-from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
 from tonnage.box import cluster
 from tonnage.box.apiserver.server.server import ApiServer
@@ -85,30 +83,6 @@ async def test_one_process_a_folder(tmp_path: Path) -> None:
             await box(tmp_path).start()
     finally:
         await first.stop()
-
-
-async def test_a_kubelet_that_fails_begins_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = box(tmp_path)
-    await made.start()
-    try:
-        kubelet = made.nodes["node-1"].kubelet
-
-        async def fail(driver: str) -> None:
-            raise RuntimeError("boom")
-
-        monkeypatch.setattr(kubelet.volumes.csi, "sweep", fail)
-        kubelet._sweeps.put_nowait(DRIVER)
-        async with asyncio.timeout(60):
-            while "kubelet failed, restarting it node=node-1" not in caplog.text:
-                await asyncio.sleep(0.01)
-        monkeypatch.undo()
-        for name in ("p", "q"):  # one for each node
-            await made.client.create(PODS, pod_with(name, {"data": "6Gi"}), "default")
-            await until(made.client, PODS, name, running, namespace="default")
-    finally:
-        await made.stop()
 
 
 async def test_listening_everywhere_is_reached_by_loopback(tmp_path: Path) -> None:
