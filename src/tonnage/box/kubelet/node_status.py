@@ -114,12 +114,12 @@ class NodeObject:
         """Report DiskPressure, and its end, until cancelled."""
         while True:
             try:
-                await self._look_at_disk()
+                await self._check_disk()
             except (ApiError, Unavailable, OSError) as failure:
                 log.info("disk pressure not reported node=%s error=%s", self._name, failure)
             await self._clock.sleep(_DISK_EVERY)
 
-    async def _look_at_disk(self) -> None:
+    async def _check_disk(self) -> None:
         space = disk_space(self._root)
         free, total, limit = space.available, space.total, space.threshold
         has_pressure = free < (limit * 5 // 4 if self._has_pressure else limit)  # not to and fro at the limit
@@ -127,11 +127,11 @@ class NodeObject:
             return
         node = await self._client.get(NODES, self._name)
         self._has_pressure, self._is_reported = has_pressure, False
-        told = any(c.type == "DiskPressure" and c.status == "True" for c in node.status.conditions)
-        if told != has_pressure:
+        is_written = any(c.type == "DiskPressure" and c.status == "True" for c in node.status.conditions)
+        if is_written != has_pressure:
             await self._patch_status({"conditions": self._conditions(node)})
         self._is_reported = True
-        if told == has_pressure:
+        if is_written == has_pressure:
             return
         text = f"{free >> 20}Mi of {total >> 20}Mi are available on the disk of {self._root}"
         if has_pressure:

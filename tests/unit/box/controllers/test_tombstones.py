@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tonnage.box.controllers.tombstones import Absent
+from tonnage.box.controllers.tombstones import Tombstones
 
 
 def test_the_newest_10000_are_remembered() -> None:
-    absent = Absent()
+    absent = Tombstones()
     for number in range(10_000):
         absent.add(number)
     absent.add(0)  # again: not the oldest any more
@@ -15,3 +15,12 @@ def test_the_newest_10000_are_remembered() -> None:
     assert "new" in absent
     assert 1 not in absent
     assert 2 in absent
+
+
+def test_the_oldest_is_forgotten() -> None:
+    absent = Tombstones()
+    for number in range(10_001):
+        absent.add(number)
+    assert 0 not in absent
+    assert 1 in absent
+    assert 10_000 in absent

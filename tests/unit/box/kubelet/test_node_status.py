@@ -47,7 +47,7 @@ async def test_disk_pressure_is_reported_with_its_end(
         monkeypatch.setattr(
             node_status, "disk_space", lambda root, free=available: DiskSpace(free << 20, 100 << 20, 10 << 20)
         )
-        await node._look_at_disk()
+        await node._check_disk()
         live = await kube.get(NODES, "n1")
         seen.append(next(c.status for c in live.status.conditions if c.type == "DiskPressure"))
     assert seen == ["False", "True", "True", "False"]

@@ -25,7 +25,7 @@ Keys = Callable[[KubeObject | None, KubeObject | None], Iterable[str]]
 
 
 @dataclass(frozen=True)
-class Belonging(Generic[T]):
+class OwnedObjects(Generic[T]):
     """mine: objects that stay with the owner. adopt, release: owner references to write."""
 
     mine: Sequence[T]
@@ -33,17 +33,17 @@ class Belonging(Generic[T]):
     release: Sequence[T]
 
 
-def sort_out(owner: KubeObject, selector: Selector, owned: Sequence[T], orphans: Sequence[T]) -> Belonging[T]:
+def classify(owner: KubeObject, selector: Selector, owned: Sequence[T], orphans: Sequence[T]) -> OwnedObjects[T]:
     """Decide which objects an owner keeps, adopts and releases.
 
     An owner that is being deleted changes nothing, and objects that are being deleted are ignored.
     """
     keeps = [obj for obj in owned if selector.matches(obj.metadata.labels)]
     if owner.metadata.deleting:
-        return Belonging(keeps, (), ())
+        return OwnedObjects(keeps, (), ())
     lost = [obj for obj in owned if not selector.matches(obj.metadata.labels) and not obj.metadata.deleting]
     found = [obj for obj in orphans if selector.matches(obj.metadata.labels) and not obj.metadata.deleting]
-    return Belonging(keeps, found, lost)
+    return OwnedObjects(keeps, found, lost)
 
 
 class Adopter(Generic[T]):
@@ -68,14 +68,14 @@ class Adopter(Generic[T]):
     async def claim(self, owner: KubeObject, selector: LabelSelector) -> list[T]:
         """The objects that belong to owner, after what was to be written is written. Raises ApiError, Invalid."""
         orphans = [one for one in self._objects.orphans(owner.metadata.namespace) if self._fits(owner, one)]
-        belonging = sort_out(owner, compiled(selector), self._objects.owned(owner.metadata.uid), orphans)
-        mine = list(belonging.mine)
-        if belonging.adopt:
+        found_objects = classify(owner, compiled(selector), self._objects.owned(owner.metadata.uid), orphans)
+        mine = list(found_objects.mine)
+        if found_objects.adopt:
             await self._check_alive(owner)
-        for obj in belonging.adopt:
+        for obj in found_objects.adopt:
             with suppress(ApiNotFound):
                 mine.append(await self._adopt(owner, obj))
-        for obj in belonging.release:
+        for obj in found_objects.release:
             with suppress(ApiNotFound):
                 await self._release(owner, obj)
         return mine

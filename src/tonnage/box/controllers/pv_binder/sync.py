@@ -16,7 +16,7 @@ from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.api.matching import class_name, default_class, is_claimed_by, is_delayed, mismatch
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, StorageClass
-from tonnage.box.controllers.tombstones import Absent
+from tonnage.box.controllers.tombstones import Tombstones
 from tonnage.claims.bind import bind, change, find_best, is_complete, set_phase
 from tonnage.claims.timers import Waits
 from tonnage.errors import ApiNotFound, Precondition
@@ -45,10 +45,10 @@ class BinderView:
     quiet: float
     taken: dict[str, int] = field(default_factory=dict)
     """Volumes that we gave away -> the resourceVersion from which the cache knows it."""
-    gone: Absent = field(default_factory=Absent)
+    gone: Tombstones = field(default_factory=Tombstones)
     """uids of claims whose deletion the watch has reported."""
 
-    def tell(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
+    def emit_once(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
         """Emit an Event on the claim, unless it repeats the last one."""
         if self.waits.news(claim.metadata.uid, f"{reason}: {message}"):
             self.events.record(refer(CLAIMS, claim), type_, reason, message)
@@ -60,7 +60,7 @@ class BinderView:
             return found
         return [v for v in found if int(v.metadata.resource_version) >= self.taken.get(v.metadata.name, 0)]
 
-    def patience(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float:
+    def time_left_to_agent(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float:
         """Seconds left in which the agent that made the volume for this claim may bind it itself.
 
         0 for any other pair: an agent binds no volume that was there before the claim, or made for another claim.
@@ -77,7 +77,7 @@ class BinderView:
             return 0.0
         if claim.spec.volume_name not in ("", volume.metadata.name) or volume.status.phase in ("Released", "Failed"):
             return 0.0
-        return self.patience(claim, volume)
+        return self.time_left_to_agent(claim, volume)
 
     def only_waits(self, claim: PersistentVolumeClaim) -> float:
         """Seconds until an Event is due on a claim that can only wait; 0: reconcile it now."""
@@ -99,7 +99,7 @@ class BinderView:
         if is_complete(claim, volume):
             self.settled(claim, volume)
             return None
-        if left := self.patience(claim, volume):
+        if left := self.time_left_to_agent(claim, volume):
             return left
         name = volume.metadata.name
         self.taken[name] = sys.maxsize
@@ -162,7 +162,7 @@ class ClaimSync:
             return self._wait_for_consumer(claim)
         if class_name(claim):
             return await self._provision(claim, storage_class)
-        self._view.tell(claim, NORMAL, "FailedBinding", _NO_CLASS)
+        self._view.emit_once(claim, NORMAL, "FailedBinding", _NO_CLASS)
         return None
 
     async def _give_class(self, claim: PersistentVolumeClaim) -> bool:
@@ -183,10 +183,10 @@ class ClaimSync:
         users = self._view.pods.by(PODS_BY_CLAIM, claim.key)
         waiting = [p.metadata.name for p in users if not p.spec.node_name and not p.terminated]
         if not waiting:
-            self._view.tell(claim, NORMAL, "WaitForFirstConsumer", _NO_CONSUMER)
+            self._view.emit_once(claim, NORMAL, "WaitForFirstConsumer", _NO_CONSUMER)
         else:
             pods = f"pod {waiting[0]}" if len(waiting) == 1 else f"pods {','.join(waiting)}"
-            self._view.tell(claim, NORMAL, "WaitForPodScheduled", f"waiting for {pods} to be scheduled")
+            self._view.emit_once(claim, NORMAL, "WaitForPodScheduled", f"waiting for {pods} to be scheduled")
         return None
 
     async def _provision(self, claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> float | None:
@@ -195,7 +195,7 @@ class ClaimSync:
             return self._without_class(claim)
         provisioner = storage_class.provisioner
         if provisioner.startswith("kubernetes.io/"):
-            view.tell(claim, WARNING, "ProvisioningFailed", f"no volume plugin matched name: {provisioner}")
+            view.emit_once(claim, WARNING, "ProvisioningFailed", f"no volume plugin matched name: {provisioner}")
             return None
         left = view.waits.left(claim.metadata.uid, view.quiet)
         if left and self._placed_by_capacity(claim, storage_class):
@@ -209,7 +209,7 @@ class ClaimSync:
             "the system administrator. If volume creation is delayed, please verify that the provisioner is running "
             "and correctly registered."
         )
-        view.tell(claim, NORMAL, "ExternalProvisioning", message)
+        view.emit_once(claim, NORMAL, "ExternalProvisioning", message)
         return None
 
     def _without_class(self, claim: PersistentVolumeClaim) -> float | None:
@@ -219,9 +219,9 @@ class ClaimSync:
             return left
         if any(volume.spec.storage_class_name == name for volume in view.volumes):
             text = f"no persistent volume of class {name} is available for this claim, and no StorageClass makes one"
-            view.tell(claim, NORMAL, "FailedBinding", text)
+            view.emit_once(claim, NORMAL, "FailedBinding", text)
         else:
-            view.tell(claim, WARNING, "ProvisioningFailed", f'storageclass.storage.k8s.io "{name}" not found')
+            view.emit_once(claim, WARNING, "ProvisioningFailed", f'storageclass.storage.k8s.io "{name}" not found')
         return None
 
     def _placed_by_capacity(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> bool:
@@ -242,7 +242,7 @@ class ClaimSync:
         if volume.spec.claim_ref is None:
             if not (why := mismatch(volume, claim)):
                 return await view.bind(claim, volume)
-            view.tell(claim, WARNING, "VolumeMismatch", f'Cannot bind to requested volume "{name}": {why}')
+            view.emit_once(claim, WARNING, "VolumeMismatch", f'Cannot bind to requested volume "{name}": {why}')
         elif names.BOUND_BY_CONTROLLER in claim.metadata.annotations:
             ref = volume.spec.claim_ref
             raise Precondition(
@@ -250,7 +250,7 @@ class ClaimSync:
                 f'volume already claimed by "{ref.namespace}/{ref.name}"'
             )
         else:
-            view.tell(claim, WARNING, "FailedBinding", f'volume "{name}" already bound to a different claim.')
+            view.emit_once(claim, WARNING, "FailedBinding", f'volume "{name}" already bound to a different claim.')
         await self._pending(claim)
         return None
 
@@ -275,7 +275,7 @@ class ClaimSync:
     async def _lose(self, claim: PersistentVolumeClaim, reason: str, message: str) -> None:
         if claim.status.phase == "Lost":
             return
-        self._view.tell(claim, WARNING, reason, message)
+        self._view.emit_once(claim, WARNING, reason, message)
         await self._set_status(claim, "Lost")
 
     async def _pending(self, claim: PersistentVolumeClaim) -> None:
@@ -320,7 +320,7 @@ class VolumeSync:
         if claim.spec.volume_name != volume.metadata.name:
             await self._unneeded(volume)
             return None
-        if volume.status.phase != "Bound" and (left := self._view.patience(claim, volume)):
+        if volume.status.phase != "Bound" and (left := self._view.time_left_to_agent(claim, volume)):
             return left
         await self._phase(volume, "Bound")
         return None

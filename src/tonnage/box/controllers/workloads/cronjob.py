@@ -61,7 +61,7 @@ def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> CronJobPlan:
     return CronJobPlan(due, running, wait)
 
 
-def superfluous(cron_job: CronJob, jobs: Sequence[Job]) -> list[Job]:
+def beyond_history(cron_job: CronJob, jobs: Sequence[Job]) -> list[Job]:
     """Finished Jobs beyond the history limits, the oldest first."""
     spec = cron_job.spec
     limits = {COMPLETE: spec.successful_jobs_history_limit, FAILED: spec.failed_jobs_history_limit}
@@ -121,7 +121,7 @@ class CronJobController:
         if todo.skipped:
             words = "Not starting job because prior execution is running and concurrency policy is Forbid"
             self._events.normal(about, "JobAlreadyActive", words)
-        for job in (*todo.replace, *superfluous(cron_job, jobs)):
+        for job in (*todo.replace, *beyond_history(cron_job, jobs)):
             await self._delete(job)
             self._events.normal(about, "SuccessfulDelete", f"Deleted job {job.metadata.name}")
         if todo.due is not None:

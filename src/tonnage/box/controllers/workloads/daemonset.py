@@ -63,9 +63,9 @@ class DaemonSetController:
             daemon, daemon.spec.template, daemon.spec.selector.match_labels, daemon.status.collision_count
         )
         hashed = revision.metadata.labels[names.REVISION_HASH]
-        wait, failure = await self._follow(daemon, self._look(daemon, pods, hashed).plan(), hashed)
+        wait, failure = await self._follow(daemon, self._view(daemon, pods, hashed).plan(), hashed)
         pods = self._control.owned(daemon.metadata.uid)
-        wanted = self._look(daemon, pods, hashed).status(collisions)
+        wanted = self._view(daemon, pods, hashed).status(collisions)
         await write_status(self._client, DAEMON_SETS, daemon, wanted)
         if failure is not None and not in_dying_namespace(failure):
             raise failure
@@ -73,7 +73,7 @@ class DaemonSetController:
         ready = next_available(pods, daemon.spec.min_ready_seconds, self._clock.time())
         return min((seconds for seconds in (wait, ready) if seconds is not None), default=None)
 
-    def _look(self, daemon: DaemonSet, pods: Sequence[Pod], hashed: str) -> plans.DaemonNodeView:
+    def _view(self, daemon: DaemonSet, pods: Sequence[Pod], hashed: str) -> plans.DaemonNodeView:
         return plans.DaemonNodeView(daemon, pods, self._nodes, hashed, self._clock.time())
 
     async def _follow(self, daemon: DaemonSet, todo: plans.DaemonSetPlan, hashed: str) -> tuple[float | None, Any]:

@@ -56,7 +56,7 @@ class DeploymentController:
         if not deployment.metadata.deleting:
             new = await self._step(deployment, new, sets, notes)
             sets = self._sets.owned(deployment.metadata.uid)
-        return await self._tell(deployment, new, sets, notes)
+        return await self._sync_status(deployment, new, sets, notes)
 
     async def _step(
         self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: list[Any]
@@ -78,8 +78,8 @@ class DeploymentController:
     ) -> ReplicaSet:
         bounds = plans.bounds_of(deployment)
         olds = _without(sets, new)
-        room = plans.new_size(bounds, plans.Size("", 0, 0), [plans.size_of(one) for one in olds])
-        new = await self._ensure_new(deployment, new, sets, room, notes)
+        replicas = plans.new_size(bounds, plans.Size("", 0, 0), [plans.size_of(one) for one in olds])
+        new = await self._ensure_new(deployment, new, sets, replicas, notes)
         sizes = [plans.size_of(one) for one in olds]
         wanted = plans.new_size(bounds, plans.size_of(new), sizes)
         if wanted != new.spec.replicas:
@@ -138,7 +138,7 @@ class DeploymentController:
                 await self._refused(deployment, name, failure)
             raise
         if replicas:
-            self._say(deployment, name, 0, replicas)
+            self._emit_scaled(deployment, name, 0, replicas)
         words = f'Created new replica set "{name}"'
         notes.append(plans.note("Progressing", "NewReplicaSetCreated", words, self._clock.time()))
         return self._sets.wrote(made)
@@ -200,13 +200,13 @@ class DeploymentController:
             return one
         scaled = await self._patch(one, {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}})
         if replicas != one.spec.replicas:
-            self._say(deployment, one.metadata.name, one.spec.replicas, replicas)
+            self._emit_scaled(deployment, one.metadata.name, one.spec.replicas, replicas)
         return scaled
 
     async def _patch(self, one: ReplicaSet, patch: dict[str, Any]) -> ReplicaSet:
         return self._sets.wrote(await patch_object(self._client, REPLICA_SETS, one, patch))
 
-    def _say(self, deployment: Deployment, name: str, before: int, after: int) -> None:
+    def _emit_scaled(self, deployment: Deployment, name: str, before: int, after: int) -> None:
         way = "up" if after > before else "down"
         words = f"Scaled {way} replica set {name} from {before} to {after}"
         self._events.normal(refer(DEPLOYMENTS, deployment), "ScalingReplicaSet", words)
@@ -226,7 +226,7 @@ class DeploymentController:
         elif paused and not deployment.spec.paused:
             notes.append(plans.note("Progressing", plans.RESUMED, "Deployment is resumed", now, holds=None))
 
-    async def _tell(
+    async def _sync_status(
         self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: Sequence[Any]
     ) -> float | None:
         written = await self._write(deployment, new, sets, notes)
@@ -248,7 +248,7 @@ class DeploymentController:
         return wanted
 
     async def _forget_history(self, deployment: Deployment, olds: Sequence[ReplicaSet]) -> None:
-        for one in plans.superfluous(deployment, olds):
+        for one in plans.beyond_history(deployment, olds):
             await delete_object(self._client, REPLICA_SETS, one, guarded=True)
             self._sets.deleted(one)
 

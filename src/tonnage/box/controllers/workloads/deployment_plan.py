@@ -120,7 +120,7 @@ def new_set(deployment: Deployment, revision: int, replicas: int) -> dict[str, A
     }
 
 
-def superfluous(deployment: Deployment, olds: Sequence[ReplicaSet]) -> list[ReplicaSet]:
+def beyond_history(deployment: Deployment, olds: Sequence[ReplicaSet]) -> list[ReplicaSet]:
     """Old ReplicaSets beyond the history limit; those with pods stay."""
     limit = deployment.spec.revision_history_limit
     empty = [one for one in olds if not one.metadata.deleting and _is_empty(one)]
@@ -171,18 +171,18 @@ def new_size(bounds: RollingLimits, new: Size, olds: Sequence[Size]) -> int:
     if new.wanted >= bounds.desired:
         return bounds.desired
     total = new.wanted + sum(old.wanted for old in olds)
-    room = bounds.desired + bounds.surge - total
-    return new.wanted + max(0, min(room, bounds.desired - new.wanted))
+    budget = bounds.desired + bounds.surge - total
+    return new.wanted + max(0, min(budget, bounds.desired - new.wanted))
 
 
 def old_sizes(bounds: RollingLimits, new: Size, olds: Sequence[Size]) -> dict[str, int]:
     """Old ReplicaSets (oldest first) that can do with fewer pods now, and with how many."""
     total = new.wanted + sum(old.wanted for old in olds)
     least = bounds.desired - bounds.unavailable
-    room = total - least - max(0, new.wanted - new.available)
-    if room <= 0:
+    budget = total - least - max(0, new.wanted - new.available)
+    if budget <= 0:
         return {}
-    sizes = _without_sick(olds, room)
+    sizes = _without_sick(olds, budget)
     available = new.available + sum(min(old.available, sizes.get(old.name, old.wanted)) for old in olds)
     spare = available - least
     for old in olds:
@@ -194,14 +194,14 @@ def old_sizes(bounds: RollingLimits, new: Size, olds: Sequence[Size]) -> dict[st
     return sizes
 
 
-def _without_sick(olds: Sequence[Size], room: int) -> dict[str, int]:
+def _without_sick(olds: Sequence[Size], budget: int) -> dict[str, int]:
     """Scale down unavailable old pods first: no service depends on them."""
     sizes = {}
     for old in olds:
-        less = min(room, max(0, old.wanted - old.available))
+        less = min(budget, max(0, old.wanted - old.available))
         if less > 0:
             sizes[old.name] = old.wanted - less
-            room -= less
+            budget -= less
     return sizes
 
 

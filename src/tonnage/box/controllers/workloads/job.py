@@ -49,7 +49,7 @@ class JobController:
         """Count, plan, write the status, then create and delete pods. Idempotent. Raises TonnageError."""
         job = self._jobs.get(key)
         if job is None or job.metadata.deleting:
-            await self._let_go(key)
+            await self._release_all(key)
             return None
         if plans.finished(job) is not None:
             return await self._expire(job)
@@ -64,7 +64,7 @@ class JobController:
             return None
         self._jobs.wrote(written)
         if plans.finished(written) is not None:
-            self._tell(written)
+            self._emit_end(written)
             return await self._expire(written)
         await self._follow(job, todo)
         return todo.wait
@@ -87,13 +87,13 @@ class JobController:
             patch = {"metadata": {"finalizers": rest or None}}
             self._control.pods.wrote(await patch_object(self._client, PODS, pod, patch))
 
-    async def _let_go(self, key: str) -> None:
+    async def _release_all(self, key: str) -> None:
         """Remove the finalizers of pods of a deleted Job, which are not counted any more."""
         for pod in list(self._pod_cache):
             if is_tracked(pod) and key in (*_owners(pod), *_left_behind(pod)):
                 await self._release(pod)
 
-    def _tell(self, job: Job) -> None:
+    def _emit_end(self, job: Job) -> None:
         done = plans.finished(job)
         if done is not None and done.type == plans.COMPLETE:
             self._events.normal(refer(JOBS, job), "Completed", "Job completed")
@@ -138,11 +138,11 @@ def pod_body(job: Job, index: int | None) -> dict[str, Any]:
         meta.setdefault("labels", {})[names.COMPLETION_INDEX] = str(index)
         spec.setdefault("hostname", f"{name}-{index}")
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
-            _tell_index(container)
+            _add_index_variable(container)
     return body
 
 
-def _tell_index(container: dict[str, Any]) -> None:
+def _add_index_variable(container: dict[str, Any]) -> None:
     known: Sequence[dict[str, Any]] = container.get("env") or ()
     if not any(variable["name"] == "JOB_COMPLETION_INDEX" for variable in known):
         source = {"fieldRef": {"fieldPath": f"metadata.annotations['{names.COMPLETION_INDEX}']"}}

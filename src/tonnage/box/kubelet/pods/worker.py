@@ -151,7 +151,7 @@ class PodWorkers:
             self._runtime,
             self._clock,
             self._environment.of,
-            lambda kind, reason, message: self._tell(record, kind, reason, message),
+            lambda kind, reason, message: self._emit(record, kind, reason, message),
             lambda: self.controller.enqueue(uid),
         )
         found = await self._runtime.adopt(uid, record.pod, containers.exited)
@@ -172,7 +172,7 @@ class PodWorkers:
             await self._rest(record, pod, containers)
             return None
         if not record.started and (left_out := not_done(pod)):
-            self._tell(record, "Warning", "NotSupported", f"not done by this kubelet: {'; '.join(left_out)}")
+            self._emit(record, "Warning", "NotSupported", f"not done by this kubelet: {'; '.join(left_out)}")
         record.started = record.started or pod.status.start_time or rfc3339(self._clock.time())
         if record.volumes is None:
             before = self._wakes
@@ -201,7 +201,7 @@ class PodWorkers:
         if record is None or record.evicted:
             return
         record.evicted = message
-        self._tell(record, "Warning", "Evicted", message)
+        self._emit(record, "Warning", "Evicted", message)
         self.controller.enqueue(uid)
 
     async def _evict(self, record: PodRecord, containers: Containers) -> None:
@@ -255,7 +255,7 @@ class PodWorkers:
                     f"Unable to attach or mount volumes: unmounted volumes=[{name}], unattached volumes=[], "
                     f"failed to process volumes=[{name}]: {text}"
                 )
-            self._tell(record, "Warning", "FailedMount", text)
+            self._emit(record, "Warning", "FailedMount", text)
         return True
 
     def _wait_for(self, record: PodRecord, topics: Collection[str], before: int) -> None:
@@ -352,7 +352,7 @@ class PodWorkers:
             self._wait_for(record, (ANY_DRIVER,), before)
             raise
         except TonnageError as failure:
-            self._tell(record, "Warning", "FailedUnMount", f"UnmountVolume.TearDown failed: {failure}")
+            self._emit(record, "Warning", "FailedUnMount", f"UnmountVolume.TearDown failed: {failure}")
             raise
         finally:
             self._mounts -= 1
@@ -385,7 +385,7 @@ class PodWorkers:
             else:
                 return
 
-    def _tell(self, record: PodRecord, kind: str, reason: str, message: str) -> None:
+    def _emit(self, record: PodRecord, kind: str, reason: str, message: str) -> None:
         if record.pod is not None:
             self._events.record(refer(PODS, record.pod), kind, reason, message)
 

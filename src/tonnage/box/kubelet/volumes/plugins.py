@@ -60,10 +60,10 @@ class Plugins:
         os.makedirs(self._registry, mode=0o750, exist_ok=True)
         with Inotify() as inotify:
             while True:
-                self._look(inotify)
+                self._scan(inotify)
                 await inotify.wait()
 
-    def _look(self, inotify: Inotify) -> None:
+    def _scan(self, inotify: Inotify) -> None:
         """Compare the existing sockets with the known ones."""
         found: dict[str, Identity] = dict(_sockets(self._registry, inotify))
         for path in found.keys() | self._sockets.keys():
@@ -161,12 +161,17 @@ def check(info: Registered) -> tuple[int, ...]:
     """Validate what a plugin says of itself, and return the highest CSI version 1.x that it speaks. Raises Invalid."""
     if info.type != CSI_PLUGIN:
         raise Invalid(f"plugin type {info.type!r} is not supported: only {CSI_PLUGIN} is")
-    if not names.is_dns_subdomain(info.name.lower()) or len(info.name) > 63:
-        raise Invalid(f"driver name {info.name[:80]!r} is not valid: want a DNS name of at most 63 characters")
+    check_driver_name(info.name)
     spoken = [version for text in info.versions if (version := _version(text)) is not None and version[0] == 1]
     if not spoken:
         raise Invalid(f"driver {info.name} supports CSI {', '.join(info.versions) or 'nothing'}: want a version 1.x")
     return max(spoken)
+
+
+def check_driver_name(name: str) -> None:
+    """Check the name of a driver, which becomes part of a path. Raises Invalid."""
+    if not names.is_dns_subdomain(name.lower()) or len(name) > 63:
+        raise Invalid(f"driver name {name[:80]!r} is not valid: want a DNS name of at most 63 characters")
 
 
 def _version(text: str) -> tuple[int, ...] | None:
@@ -214,7 +219,7 @@ class RegisteredDrivers:
 
     def __init__(self) -> None:
         self._drivers: dict[str, RegisteredDriver] = {}
-        self._told: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
 
     def get(self, name: str) -> RegisteredDriver:
         """The driver of that name. Raises NotFound in the words of Kubernetes."""
@@ -231,20 +236,20 @@ class RegisteredDrivers:
         """All registered names."""
         return list(self._drivers)
 
-    def on_change(self, told: Callable[[str], None]) -> None:
+    def on_change(self, listener: Callable[[str], None]) -> None:
         """Call the function with a driver's name after each registration and deregistration."""
-        self._told.append(told)
+        self._listeners.append(listener)
 
     def put(self, driver: RegisteredDriver) -> None:
         """Register; the driver that had the name is replaced."""
         self._drivers[driver.name] = driver
-        self._tell(driver.name)
+        self._notify(driver.name)
 
     def remove(self, name: str) -> None:
         """Deregister; an unknown name is ignored."""
         if self._drivers.pop(name, None) is not None:
-            self._tell(name)
+            self._notify(name)
 
-    def _tell(self, name: str) -> None:
-        for told in self._told:
-            told(name)
+    def _notify(self, name: str) -> None:
+        for listener in self._listeners:
+            listener(name)
