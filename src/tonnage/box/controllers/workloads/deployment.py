@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tonnage.api import names
@@ -25,6 +26,21 @@ from tonnage.kube.object_write import delete_object, patch_object, write_status
 
 log = logging.getLogger(__name__)
 NAME = "deployment"
+
+
+@dataclass
+class _Rollout:
+    """One reconcile of a Deployment. new: the ReplicaSet of its template, if there is one; notes: conditions to add."""
+
+    deployment: Deployment
+    sets: Sequence[ReplicaSet]
+    new: ReplicaSet | None
+    notes: list[DeploymentCondition] = field(default_factory=list)
+
+    @property
+    def olds(self) -> list[ReplicaSet]:
+        """The ReplicaSets of other templates."""
+        return _without(self.sets, self.new)
 
 
 class DeploymentController:
@@ -51,82 +67,69 @@ class DeploymentController:
         if deployment is None:
             return None
         sets = await self._adopter.claim(deployment, deployment.spec.selector)
-        new = plans.find_new(deployment, sets)
-        notes: list[DeploymentCondition] = []
+        rollout = _Rollout(deployment, sets, plans.find_new(deployment, sets))
         if not deployment.metadata.deleting:
-            new = await self._step(deployment, new, sets, notes)
-            sets = self._sets.owned(deployment.metadata.uid)
-        return await self._sync_status(deployment, new, sets, notes)
+            await self._step(rollout)
+            rollout.sets = self._sets.owned(deployment.metadata.uid)
+        return await self._sync_status(rollout)
 
-    async def _step(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: list[Any]
-    ) -> ReplicaSet | None:
-        """Towards the wanted state; the new ReplicaSet, once there is one."""
-        self._note_pause(deployment, notes)
-        if deployment.spec.paused or self._resized(deployment, sets):
-            await self._resize(deployment, new, sets)
+    async def _step(self, rollout: _Rollout) -> None:
+        """Towards the wanted state."""
+        deployment = rollout.deployment
+        self._note_pause(rollout)
+        if deployment.spec.paused or self._resized(deployment, rollout.sets):
+            await self._resize(rollout)
         elif deployment.spec.strategy.type == plans.RECREATE:
-            new = await self._recreate(deployment, new, sets, notes)
+            await self._recreate(rollout)
         else:
-            new = await self._roll(deployment, new, sets, notes)
-        return new
+            await self._roll(rollout)
 
     # rolling update and recreate
 
-    async def _roll(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: list[Any]
-    ) -> ReplicaSet:
-        bounds = plans.bounds_of(deployment)
-        olds = _without(sets, new)
-        replicas = plans.new_size(bounds, plans.Size("", 0, 0), [plans.size_of(one) for one in olds])
-        new = await self._ensure_new(deployment, new, sets, replicas, notes)
-        sizes = [plans.size_of(one) for one in olds]
+    async def _roll(self, rollout: _Rollout) -> None:
+        deployment, bounds = rollout.deployment, plans.bounds_of(rollout.deployment)
+        sizes = [plans.size_of(one) for one in rollout.olds]
+        by_name = {one.metadata.name: one for one in rollout.olds}
+        new = await self._ensure_new(rollout, plans.new_size(bounds, plans.Size("", 0, 0), sizes))
         wanted = plans.new_size(bounds, plans.size_of(new), sizes)
         if wanted != new.spec.replicas:
-            return await self._scale(deployment, new, wanted)
-        by_name = {one.metadata.name: one for one in olds}
+            rollout.new = await self._scale(deployment, new, wanted)
+            return
         for name, size in plans.old_sizes(bounds, plans.size_of(new), sizes).items():
             await self._scale(deployment, by_name[name], size)
-        return new
 
-    async def _recreate(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: list[Any]
-    ) -> ReplicaSet | None:
+    async def _recreate(self, rollout: _Rollout) -> None:
         """Delete all old pods; create new ones only when the last is gone."""
-        olds = _without(sets, new)
+        deployment, olds = rollout.deployment, rollout.olds
         shrinking = [one for one in olds if one.spec.replicas]
         for one in shrinking:
             await self._scale(deployment, one, 0)
         old_pods = [pod for one in olds for pod in self._pods.owned(one.metadata.uid) if not pod.terminated]
-        if shrinking or old_pods:
-            return new
-        new = await self._ensure_new(deployment, new, sets, deployment.spec.replicas, notes)
-        return await self._scale(deployment, new, deployment.spec.replicas)
+        if not shrinking and not old_pods:
+            new = await self._ensure_new(rollout, deployment.spec.replicas)
+            rollout.new = await self._scale(deployment, new, deployment.spec.replicas)
 
-    async def _ensure_new(
-        self,
-        deployment: Deployment,
-        new: ReplicaSet | None,
-        sets: Sequence[ReplicaSet],
-        replicas: int,
-        notes: list[Any],
-    ) -> ReplicaSet:
+    async def _ensure_new(self, rollout: _Rollout, replicas: int) -> ReplicaSet:
         """The new ReplicaSet is there and carries the next revision, and so does the Deployment."""
-        revision = plans.last_revision(_without(sets, new)) + 1
+        deployment, new = rollout.deployment, rollout.new
+        revision = plans.last_revision(rollout.olds) + 1
         if new is None:
-            new = await self._create(deployment, revision, replicas, notes)
+            new = await self._create(deployment, revision, replicas, rollout.notes)
         else:
             new = await self._refresh(deployment, new, revision)
-            if not any(c.type == "Progressing" for c in deployment.status.conditions) and plans.watched(deployment):
+            if plans.progressing(deployment) is None and plans.watched(deployment):
                 found = f'Found new replica set "{new.metadata.name}"'
-                notes.append(plans.note("Progressing", "FoundNewReplicaSet", found, self._clock.time()))
+                rollout.notes.append(plans.note("Progressing", "FoundNewReplicaSet", found, self._clock.time()))
+        rollout.new = new
         shown = new.metadata.annotations.get(names.REVISION, "")
         if shown and deployment.metadata.annotations.get(names.REVISION) != shown:
             patch = {"metadata": {"annotations": {names.REVISION: shown}}}
             await patch_object(self._client, DEPLOYMENTS, deployment, patch, guarded=False)
         return new
 
-    async def _create(self, deployment: Deployment, revision: int, replicas: int, notes: list[Any]) -> ReplicaSet:
+    async def _create(
+        self, deployment: Deployment, revision: int, replicas: int, notes: list[DeploymentCondition]
+    ) -> ReplicaSet:
         body = plans.new_set(deployment, revision, replicas)
         name = body["metadata"]["name"]
         try:
@@ -158,7 +161,7 @@ class DeploymentController:
         self._events.warning(refer(DEPLOYMENTS, deployment), "ReplicaSetCreateError", words)
         if plans.watched(deployment):
             note = plans.note("Progressing", "ReplicaSetCreateError", words, self._clock.time(), holds=False)
-            await self._write(deployment, None, self._sets.owned(deployment.metadata.uid), [note])
+            await self._write(_Rollout(deployment, self._sets.owned(deployment.metadata.uid), None, [note]))
 
     async def _refresh(self, deployment: Deployment, new: ReplicaSet, revision: int) -> ReplicaSet:
         """A ReplicaSet that is there already gets the Deployment's annotations, its revision, and minReadySeconds."""
@@ -176,7 +179,8 @@ class DeploymentController:
         noted = [one.metadata.annotations.get(names.DESIRED_REPLICAS) for one in sets if one.spec.replicas]
         return any(text is not None and text != str(deployment.spec.replicas) for text in noted)
 
-    async def _resize(self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet]) -> None:
+    async def _resize(self, rollout: _Rollout) -> None:
+        deployment, new, sets = rollout.deployment, rollout.new, rollout.sets
         active = [one for one in sets if one.spec.replicas]
         latest = active or ([new] if new is not None else list(sets[-1:]))
         if len(latest) <= 1:
@@ -213,10 +217,11 @@ class DeploymentController:
 
     # status
 
-    def _note_pause(self, deployment: Deployment, notes: list[Any]) -> None:
+    def _note_pause(self, rollout: _Rollout) -> None:
+        deployment, notes = rollout.deployment, rollout.notes
         if not plans.watched(deployment):
             return
-        current = next((c for c in deployment.status.conditions if c.type == "Progressing"), None)
+        current = plans.progressing(deployment)
         if current is not None and current.reason == plans.TIMED_OUT:
             return
         paused = current is not None and current.reason == plans.PAUSED
@@ -226,25 +231,22 @@ class DeploymentController:
         elif paused and not deployment.spec.paused:
             notes.append(plans.note("Progressing", plans.RESUMED, "Deployment is resumed", now, holds=None))
 
-    async def _sync_status(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: Sequence[Any]
-    ) -> float | None:
-        written = await self._write(deployment, new, sets, notes)
+    async def _sync_status(self, rollout: _Rollout) -> float | None:
+        deployment = rollout.deployment
+        written = await self._write(rollout)
         if deployment.metadata.deleting:
             return None
         if plans.is_complete(deployment, written) or deployment.spec.paused:
-            await self._forget_history(deployment, _without(sets, new))
+            await self._forget_history(deployment, rollout.olds)
             return None
-        now, found = self._clock.time(), deployment.status.conditions
-        current = next((c for c in found if c.type == "Progressing"), None)
-        seconds = plans.left(deployment, current, now) if current is not None else None
+        current = plans.progressing(deployment)
+        seconds = plans.left(deployment, current, self._clock.time()) if current is not None else None
         return seconds + 1 if seconds else None
 
-    async def _write(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: Sequence[Any]
-    ) -> dict[str, Any]:
-        wanted = plans.status(deployment, new, sets, self._clock.time(), notes=notes)
-        await write_status(self._client, DEPLOYMENTS, deployment, wanted, guarded=False)
+    async def _write(self, rollout: _Rollout) -> dict[str, Any]:
+        now = self._clock.time()
+        wanted = plans.status(rollout.deployment, rollout.new, rollout.sets, now, notes=rollout.notes)
+        await write_status(self._client, DEPLOYMENTS, rollout.deployment, wanted, guarded=False)
         return wanted
 
     async def _forget_history(self, deployment: Deployment, olds: Sequence[ReplicaSet]) -> None:

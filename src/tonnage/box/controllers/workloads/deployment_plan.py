@@ -319,6 +319,11 @@ def _failure(condition: Condition, now: float) -> DeploymentCondition:
     )
 
 
+def progressing(deployment: Deployment) -> DeploymentCondition | None:
+    """Its condition Progressing, as last written."""
+    return next((c for c in deployment.status.conditions if c.type == "Progressing"), None)
+
+
 def is_complete(deployment: Deployment, wanted: Status) -> bool:
     """Whether all pods are of the new template and available."""
     desired = deployment.spec.replicas
