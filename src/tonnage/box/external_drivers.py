@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
-from tonnage.api import names
+from tonnage.box.kubelet.volumes.plugins import check_driver_name
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import Registration
 from tonnage.csi.errors import CsiError
@@ -100,9 +100,7 @@ class ExternalRegistrar:
             await self._clock.sleep(delay)
 
     def _checked(self, name: str) -> str:
-        # It becomes part of a path.
-        if not names.is_dns_subdomain(name.lower()) or len(name) > 63:
-            raise Invalid(f"driver name {name[:80]!r} is not valid: want a DNS name of at most 63 characters")
+        check_driver_name(name)
         if name in self._taken:
             raise Invalid(f"another driver of this node has the name {name}: give this one another name")
         return name

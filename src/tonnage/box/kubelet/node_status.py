@@ -20,6 +20,7 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import NODES
 from tonnage.api.quantity import from_bytes
 from tonnage.box.kubelet.pods.eviction import disk_space
+from tonnage.box.kubelet.volumes.sources import NodeFields
 from tonnage.errors import ApiError, ApiNotFound, Unavailable
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
@@ -65,36 +66,29 @@ def architecture() -> str:
 
 
 class NodeObject:
-    """Registers the node and maintains its status."""
+    """Registers the node and maintains its status. labels: additional ones; root: the kubelet's folder."""
 
     def __init__(
         self,
         client: Client,
-        name: str,
-        *,
-        labels: Mapping[str, str],
-        allocatable: Mapping[str, str],
-        address: str,
-        runtime: str,
-        root: Path,
         events: EventRecorder,
         clock: Clock,
+        node: NodeFields,
+        *,
+        labels: Mapping[str, str],
+        runtime: str,
+        root: Path,
     ) -> None:
-        self._root, self._events = root, events
-        self._has_pressure = False
-        self._is_reported = False  # an earlier process may have reported otherwise
-        self._client = client
-        self._name = name
+        self._client, self._events, self._clock = client, events, clock
+        self._node, self._name, self._runtime, self._root = node, node.name, runtime, root
         self._labels = {
-            names.HOSTNAME_LABEL: names.label_value(name),
+            names.HOSTNAME_LABEL: names.label_value(node.name),
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": architecture(),
             **labels,
         }
-        self._allocatable = dict(allocatable)
-        self._address = address
-        self._runtime = runtime
-        self._clock = clock
+        self._has_pressure = False
+        self._is_reported = False  # an earlier process may have reported otherwise
 
     async def register(self) -> Node:
         """Create or update the Node. Idempotent. Raises ApiError."""
@@ -107,25 +101,25 @@ class NodeObject:
         if missing:
             node = await self._client.patch(NODES, self._name, {"metadata": {"labels": missing}})
         # Some API servers keep the status that came with create, others drop it.
-        if not self._current(node):
-            body = {"status": self._status(node)}
-            node = await self._client.patch(NODES, self._name, body, subresource="status")
-        return node
+        return node if self._current(node) else await self._patch_status(self._status(node))
+
+    async def _patch_status(self, status: Mapping[str, Any]) -> Node:
+        return await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
 
     def _current(self, node: Node) -> bool:
         ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
-        return ready and node.status.allocatable == self._allocatable
+        return ready and node.status.allocatable == self._node.allocatable
 
     async def watch_disk(self) -> None:
         """Report DiskPressure, and its end, until cancelled."""
         while True:
             try:
-                await self._look_at_disk()
+                await self._check_disk()
             except (ApiError, Unavailable, OSError) as failure:
                 log.info("disk pressure not reported node=%s error=%s", self._name, failure)
             await self._clock.sleep(_DISK_EVERY)
 
-    async def _look_at_disk(self) -> None:
+    async def _check_disk(self) -> None:
         space = disk_space(self._root)
         free, total, limit = space.available, space.total, space.threshold
         has_pressure = free < (limit * 5 // 4 if self._has_pressure else limit)  # not to and fro at the limit
@@ -133,12 +127,11 @@ class NodeObject:
             return
         node = await self._client.get(NODES, self._name)
         self._has_pressure, self._is_reported = has_pressure, False
-        told = any(c.type == "DiskPressure" and c.status == "True" for c in node.status.conditions)
-        if told != has_pressure:
-            body = {"status": {"conditions": self._conditions(node)}}
-            await self._client.patch(NODES, self._name, body, subresource="status")
+        is_written = any(c.type == "DiskPressure" and c.status == "True" for c in node.status.conditions)
+        if is_written != has_pressure:
+            await self._patch_status({"conditions": self._conditions(node)})
         self._is_reported = True
-        if told == has_pressure:
+        if is_written == has_pressure:
             return
         text = f"{free >> 20}Mi of {total >> 20}Mi are available on the disk of {self._root}"
         if has_pressure:
@@ -153,8 +146,7 @@ class NodeObject:
             await self._clock.sleep(HEARTBEAT)
             try:
                 node = await self.register()
-                body = {"status": {"conditions": self._conditions(node)}}
-                await self._client.patch(NODES, self._name, body, subresource="status")
+                await self._patch_status({"conditions": self._conditions(node)})
             except (ApiError, Unavailable) as failure:
                 log.info("heartbeat not written node=%s error=%s", self._name, failure)
 
@@ -180,11 +172,11 @@ class NodeObject:
 
     def _status(self, node: Node | None) -> dict[str, Any]:
         return {
-            "capacity": self._allocatable,
-            "allocatable": self._allocatable,
+            "capacity": self._node.allocatable,
+            "allocatable": self._node.allocatable,
             "conditions": self._conditions(node),
             "addresses": [
-                {"type": "InternalIP", "address": self._address},
+                {"type": "InternalIP", "address": self._node.address},
                 {"type": "Hostname", "address": self._name},
             ],
             "nodeInfo": self._info(),

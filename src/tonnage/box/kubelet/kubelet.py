@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tonnage.aio.backoff import Backoff
@@ -14,17 +15,14 @@ from tonnage.aio.tasks import supervise
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, NODES, PODS
 from tonnage.api.storage import CSIDriver
-from tonnage.box.kubelet.containers.env import Environment
 from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
-from tonnage.box.kubelet.pods.node import NodeObject, machine
-from tonnage.box.kubelet.pods.worker import ANY_DRIVER, PodWorkers
-from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes
+from tonnage.box.kubelet.node_status import NodeObject, machine
+from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
-from tonnage.box.kubelet.volumes.drivers import RegisteredDrivers
-from tonnage.box.kubelet.volumes.plugins import Plugins
-from tonnage.box.kubelet.volumes.sources import ObjectSources
+from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers
+from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
 from tonnage.box.kubelet.volumes.volumes import VolumeManager
 from tonnage.errors import NotFound, TonnageError
 from tonnage.kube.client import Client
@@ -36,84 +34,67 @@ STOP_GRACE = 2.0
 """Seconds that containers get between SIGTERM and SIGKILL when the kubelet stops."""
 
 
-class Kubelet:
-    """One node's kubelet below the folder root.
+@dataclass(frozen=True)
+class KubeletConfig:
+    """Settings of one kubelet.
 
-    informers: shared with others of the process, or its own. labels: additional labels of the Node. allocatable:
-    quantities;
-    where missing, the machine's. max_pods: used when allocatable has no pods. address: the node's IP. registry: folder
-    of
-    the registration sockets, when it cannot be below root.
+    root: its folder. labels: additional labels of the Node. allocatable: quantities; where missing, the machine's.
+    max_pods: used when allocatable has no pods. address: the node's IP. registry: folder of the registration sockets,
+    when it cannot be below root.
     """
+
+    node_name: str
+    root: Path
+    labels: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    max_pods: int = 110
+    address: str = "127.0.0.1"
+    registry: Path | None = None
+
+
+class Kubelet:
+    """One node's kubelet. informers: shared with others of the process, or its own."""
 
     def __init__(
         self,
         client: Client,
         informers: Informers,
         events: EventRecorder,
+        config: KubeletConfig,
         *,
-        node_name: str,
-        root: Path,
         runtime: Runtime | None = None,
         clock: Clock | None = None,
-        labels: Mapping[str, str] | None = None,
-        allocatable: Mapping[str, str] | None = None,
-        max_pods: int = 110,
-        address: str = "127.0.0.1",
-        registry: Path | None = None,
     ) -> None:
         clock = clock or RealClock()
-        amounts = {**machine(root, pods=max_pods), **(allocatable or {})}
-        self.node_name = node_name
-        self.paths = Paths(root, registry=registry)
+        self.node_name, self._labels = config.node_name, config.labels
+        self.paths = Paths(config.root, registry=config.registry)
         self.runtime = runtime or NoneRuntime(clock)
         self.drivers = RegisteredDrivers()
         self.ready = asyncio.Event()
         """Set when Node and CSINode are there and pods are watched."""
         self._informers = informers
-        self._pods = informers.of(PODS, fields=f"spec.nodeName={node_name}")
-        self._csi_drivers = informers.of(CSI_DRIVERS)
-        self._nodes = informers.of(NODES)
-        sources = ObjectSources(client)
-        writer = NodeInfoWriter(client, node_name)
-        self._writer = writer
+        self._pods = informers.of(PODS, fields=f"spec.nodeName={config.node_name}")
+        self._csi_drivers, self._nodes = informers.of(CSI_DRIVERS), informers.of(NODES)
+        allocatable = {**machine(config.root, pods=config.max_pods), **config.allocatable}
+        node = NodeFields(config.node_name, config.address, allocatable)
         self._node = NodeObject(
-            client,
-            node_name,
-            labels=labels or {},
-            allocatable=amounts,
-            address=address,
-            runtime=self.runtime.name,
-            root=root,
-            events=events,
-            clock=clock,
+            client, events, clock, node, labels=config.labels, runtime=self.runtime.name, root=config.root
         )
-        self._labels = dict(labels or {})
-        self.plugins = Plugins(self.paths.registry, self.drivers, writer)
-        files = FileVolumes(self.paths, sources, node_name=node_name, address=address, allocatable=amounts)
+        self._writer = NodeInfoWriter(client, config.node_name)
+        self.plugins = Plugins(self.paths.registry, self.drivers, self._writer)
+        sources = ObjectSources(client, node)
         self.volumes = VolumeManager(
             client,
             self.paths,
             self.drivers,
-            files,
-            node_name=node_name,
+            sources,
             csi_driver=self._csi_driver,
             labels=self._node_labels,
             prepare=self.runtime.prepare,
         )
-        environment = Environment(sources, node_name=node_name, address=address, allocatable=amounts)
-        self.workers = PodWorkers(
-            client,
-            self._pods,
-            self.volumes,
-            self.runtime,
-            events,
-            environment,
-            self.paths,
-            clock,
-            address=address,
-        )
-        self.logs = PodLogs(client, self.paths, self.workers, clock, runtime=self.runtime.name)
+        parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources)
+        self.workers = PodWorkers(parts, self._pods)
+        self.logs = PodLogs(parts, self.workers)
         """Answers `kubectl logs` for this node's pods; LogRouter joins those of several nodes."""
         self._swept: set[str] = set()
         self._sweeps: asyncio.Queue[str] = asyncio.Queue()
@@ -153,7 +134,7 @@ class Kubelet:
         await self._nodes.wait_synced()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(supervise("plugins", self.plugins.run))
-            tasks.create_task(self.workers.run())
+            tasks.create_task(self.workers.controller.run())
             tasks.create_task(self._node.beat())
             tasks.create_task(self._node.watch_disk())
             tasks.create_task(self._sweep())

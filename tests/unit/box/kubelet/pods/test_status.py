@@ -1,4 +1,4 @@
-"""Pods on a node with the runtime that runs nothing: volumes, statuses and the way back."""
+"""Pod status."""
 
 from __future__ import annotations
 
@@ -10,25 +10,15 @@ from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import PODS
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, NoneRuntime, OnExit, Pretended
 
-CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
-
-async def test_a_pod_with_a_volume_runs_and_goes(machine: Any, eventually: Any) -> None:
-    await machine.volume("a")
-    await machine.pod("p", volumes=CLAIM)
-    pod = await machine.phase("p", "Running")
-
-    target = machine.root / f"pods/{pod.metadata.uid}/volumes/kubernetes.io~csi/pv-a"
-    assert (target / "mount").is_dir()
-    assert (target / "vol_data.json").is_file()
-    conditions = {c.type: c.status for c in pod.status.conditions}
-    assert conditions == dict.fromkeys(
-        ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"), "True"
-    )
-
+async def test_a_pod_with_a_finalizer_does_not_say_running_after_its_end(machine: Any) -> None:
+    await machine.pod("p")
+    await machine.phase("p", "Running")
+    await machine.client.patch(PODS, "p", {"metadata": {"finalizers": ["example.org/keep"]}}, "default")
     await machine.client.delete(PODS, "p", "default")
+    await machine.until("p", lambda p: p.terminated)
+    await machine.client.patch(PODS, "p", {"metadata": {"finalizers": []}}, "default")
     await machine.gone("p")
-    await eventually(lambda: machine.left() == [])
 
 
 class _Watched(NoneRuntime):
