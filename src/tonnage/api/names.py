@@ -6,6 +6,8 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from tonnage.errors import Invalid
+
 # Kubernetes: claims and volumes
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
@@ -189,6 +191,13 @@ def is_dns_label(text: str) -> bool:
 def is_dns_subdomain(text: str) -> bool:
     """RFC 1123 subdomain: labels with dots between, at most 253 characters."""
     return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def check_driver_name(name: str) -> str:
+    """Return the name of a CSI driver. Raises Invalid unless CSI allows it."""
+    if not is_dns_subdomain(name.lower()) or len(name) > 63:
+        raise Invalid(f"driver name {name[:80]!r}: want a DNS name of at most 63 characters")
+    return name
 
 
 def is_label_key(text: str) -> bool:

@@ -14,11 +14,11 @@ from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.box.data_dir import short_enough
-from tonnage.box.external_drivers import ExternalRegistrar
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
 from tonnage.box.kubelet.pods.pods import Kubelet
+from tonnage.csi.client.registrar import Registrar
 from tonnage.errors import HostError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -89,7 +89,7 @@ class BoxNode:
             starvation_guard=starvation_guard,
             clock=clock,
         )
-        self._registrars = [ExternalRegistrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]
+        self._registrar = Registrar(endpoints, registry, taken=drivers, clock=clock)
         self.kubelet = Kubelet(
             client,
             informers,
@@ -126,8 +126,7 @@ class BoxNode:
 
     async def start(self) -> None:
         """Run kubelet and agent; returns when the kubelet is ready."""
-        for registrar in self._registrars:
-            self._tasks.start(registrar.run(), f"registrar of {registrar.socket}")
+        self._tasks.start(self._registrar.run(), "registrar")
         self._running = self._tasks.start(self._run_kubelet(), f"kubelet {self.name}")
         self._tasks.start(supervise(f"agent {self.name}", self.agent.run), f"agent {self.name}")
         ready = asyncio.ensure_future(self.kubelet.ready.wait())

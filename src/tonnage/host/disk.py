@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import HostError, Invalid, host_errors
 from tonnage.host import mount
 from tonnage.host.run import run
 
@@ -51,11 +51,9 @@ class Disk:
 
 def inspect(path: Path) -> Disk:
     """Inspect a block device. Raises Invalid when it is not one, HostError when wipefs cannot read it."""
-    try:
+    with host_errors(f"device {path}", error=Invalid):
         node = path.resolve(strict=True)
         found = os.stat(node)
-    except OSError as failure:
-        raise Invalid(f"device {path}: {failure.strerror}") from failure
     if not path.is_absolute() or not stat.S_ISBLK(found.st_mode):
         raise Invalid(f"{path} is not a block device: name one, as /dev/sdb or /dev/disk/by-id/...")
     users = tuple(users_of(node, found.st_rdev))

@@ -8,7 +8,7 @@ import os
 import struct
 from dataclasses import dataclass
 
-from tonnage.errors import HostError, Precondition
+from tonnage.errors import HostError, Precondition, host_errors
 
 CONTROL = "/dev/mapper/control"
 _DEV_STATUS, _TABLE_STATUS, _TARGET_MESSAGE = 0xC138FD07, 0xC138FD0C, 0xC138FD0E
@@ -117,10 +117,8 @@ def delete_thin(pool: str, number: int) -> bool:
 
 def set_transaction(pool: str, before: int, after: int) -> None:
     """Set the transaction id of an active thin pool, if it is `before`. Raises HostError."""
-    try:
+    with host_errors(f"thin pool {pool} does not take transaction {after}"):
         _send(pool, f"set_transaction_id {before} {after}")
-    except OSError as failure:
-        raise HostError(f"thin pool {pool} does not take transaction {after}: {failure.strerror}") from failure
 
 
 def _send(name: str, text: str) -> None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
-from tonnage.errors import HostError
+from tonnage.errors import HostError, host_errors
 
 log = logging.getLogger(__name__)
 
@@ -66,15 +66,13 @@ def attach(fd: int, name: str, *, readonly: bool = False, autoclear: bool = True
     Raises HostError.
     """
     flags = (_READ_ONLY if readonly else 0) | (_AUTOCLEAR if autoclear else 0)
-    try:
+    with host_errors(f"cannot attach {name} to a loop device"):
         try:
             return _attach(fd, name, flags | _DIRECT_IO)
         except OSError as failure:
             if failure.errno != errno.EINVAL:
                 raise
             return _attach(fd, name, flags)  # a file system without direct I/O, as tmpfs
-    except OSError as failure:
-        raise HostError(f"cannot attach {name} to a loop device: {failure}") from failure
 
 
 def _attach(fd: int, name: str, flags: int) -> LoopDevice:
@@ -131,14 +129,12 @@ def detach(index: int) -> None:
 
 def set_capacity(index: int) -> None:
     """Update the device to the new size of its file. Raises HostError."""
-    try:
+    with host_errors(f"cannot set the capacity of {device(index)}"):
         fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.ioctl(fd, _SET_CAPACITY, 0)
         finally:
             os.close(fd)
-    except OSError as failure:
-        raise HostError(f"cannot set the capacity of {device(index)}: {failure}") from failure
 
 
 def backing(index: int) -> str | None:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Precondition, Unavailable
+from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Precondition, Unavailable, host_errors
 from tonnage.host.run import CommandFailed, run
 
 AT_ONCE = 4
@@ -326,15 +326,13 @@ def alone(group: str) -> Iterator[None]:
     again. Raises HostError.
     """
     path = f"{_LOCKS}/V_{group}"
-    try:
+    with host_errors(f"cannot take LVM's lock {path}"):
         fd = os.open(path, flags := os.O_CREAT | os.O_APPEND | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
         while not _is_there(path, fd):
             os.close(fd)
             fd = os.open(path, flags, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError as failure:
-        raise HostError(f"cannot take LVM's lock {path}: {failure.strerror}") from failure
     try:
         yield
     finally:
@@ -368,20 +366,16 @@ def device(group: str, name: str) -> str | None:
             return node
     except OSError:
         pass
-    try:
+    with host_errors("cannot list block devices"):
         entries = [entry for entry in os.listdir("/sys/block") if entry.startswith("dm-")]
-    except OSError as failure:
-        raise HostError(f"cannot list block devices: {failure.strerror}") from failure
     return next((f"/dev/{entry}" for entry in entries if _kernel_name(f"/sys/block/{entry}") == wanted), None)
 
 
 def suspended(group: str) -> list[str]:
     """The device-mapper names of a group's suspended devices, hidden ones too. Raises HostError."""
     prefix, found = mapper_name(group, ""), []
-    try:
+    with host_errors("cannot list block devices"):
         folders = [f"/sys/block/{entry}" for entry in os.listdir("/sys/block") if entry.startswith("dm-")]
-    except OSError as failure:
-        raise HostError(f"cannot list block devices: {failure.strerror}") from failure
     for folder in folders:
         name = _kernel_name(folder)
         with suppress(OSError):

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, Precondition
+from tonnage.errors import HostError, Precondition, host_errors
 from tonnage.host import libc, nofollow
 
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
@@ -50,10 +50,8 @@ class Mount:
 
 def mounts() -> Iterator[Mount]:
     """All mounts of this process's mount namespace, in the kernel's order. Raises HostError."""
-    try:
+    with host_errors("cannot read the table of mounts"):
         text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
-    except OSError as failure:
-        raise HostError(f"cannot read the table of mounts: {failure}") from failure
     return parse(text)
 
 
@@ -96,10 +94,8 @@ def is_mount(path: str | os.PathLike[str]) -> bool:
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
     """Open a mount point. Raises Precondition for a symlink in its path, HostError."""
-    try:
+    with host_errors(f"cannot open {path}"):
         fd = nofollow.open_path(path)
-    except OSError as failure:
-        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
     try:
         yield fd
     finally:
@@ -134,10 +130,8 @@ def unseen(source: str, fstype: str, options: Sequence[str] = ()) -> Iterator[in
 
     Other processes cannot see it. It ends with the last descriptor, also when this process is killed.
     """
-    try:
+    with host_errors(f"cannot mount {fstype} of {source}"):
         tree = _new_tree(source, fstype, options)
-    except OSError as failure:
-        raise HostError(f"cannot mount {fstype} of {source}: {failure.strerror}") from failure
     try:
         yield tree
     finally:
@@ -184,10 +178,8 @@ def _old_mount(source: str, target: str | os.PathLike[str], at: int, fstype: str
     for option in options:
         flags |= _ATTRS.get(option, (0, 0))[1]
     data = ",".join(option for option in options if option not in _ATTRS and option not in _DEFAULTS)
-    try:
+    with host_errors(f"cannot mount {fstype} of {source} at {target}"):
         libc.mount(os.fsencode(source), _by_fd(at), fstype.encode(), flags, data.encode() or None)
-    except OSError as failure:
-        raise HostError(f"cannot mount {fstype} of {source} at {target}: {failure.strerror}") from failure
 
 
 def bind(
@@ -203,7 +195,7 @@ def bind(
     """
     attrs = [option for option in (*options, *(("ro",) if readonly else ())) if option in _ATTRS]
     with _opened(target) as at:
-        try:
+        with host_errors(f"cannot bind {source} to {target}"):
             try:
                 tree = libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), _TREE_CLONE | os.O_CLOEXEC)
             except OSError as failure:
@@ -215,8 +207,6 @@ def bind(
                 os.close(tree)
                 _old_bind(source, at, attrs)
                 return
-        except OSError as failure:
-            raise HostError(f"cannot bind {source} to {target}: {failure.strerror}") from failure
         _move(tree, at, target)
 
 

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, NotFound, Precondition
+from tonnage.errors import Exhausted, HostError, NotFound, Precondition, host_errors
 from tonnage.host.run import CommandFailed, run
 
 DEVICES = Path("/sys/bus/nd/devices")
@@ -132,10 +132,8 @@ def find(region: str, uuid: UUID, base: Path = DEVICES) -> PmemNamespace | None:
 
 
 def _names(region: str, base: Path) -> list[str]:
-    try:
+    with host_errors(f"cannot list the namespaces of {region}"):
         return sorted(entry for entry in os.listdir(base / region) if _NAMESPACE.fullmatch(entry))
-    except OSError as failure:
-        raise HostError(f"cannot list the namespaces of {region}: {failure.strerror}") from failure
 
 
 def _namespace(base: Path, region: str, name: str) -> PmemNamespace:
@@ -272,10 +270,8 @@ class Ndctl:
     def _switch(self, namespace: PmemNamespace, attribute: str, value: str) -> PmemNamespace:
         self._run("disable-namespace", namespace.name)
         path = DEVICES / namespace.region / namespace.name / attribute
-        try:
+        with host_errors(f"cannot write {path}"):
             path.write_text(value)
-        except OSError as failure:
-            raise HostError(f"cannot write {path}: {failure.strerror}") from failure
         return self.enable(namespace)
 
     def _run(self, *words: str) -> str:

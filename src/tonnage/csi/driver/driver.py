@@ -74,8 +74,7 @@ class Driver:
     def __post_init__(self) -> None:
         if not self.pools:
             raise Invalid(f"driver {self.name}: needs at least one pool")
-        if not names.is_dns_subdomain(self.name.lower()) or len(self.name) > 63:
-            raise Invalid(f"driver name {self.name!r}: want a DNS name of at most 63 characters")
+        names.check_driver_name(self.name)
         if self.default_pool and self.default_pool not in self.pools:
             raise Invalid(f"default pool {self.default_pool!r} is not among {', '.join(self.pools)}")
         if not self.node_id or len(self.node_id.encode()) > 256:

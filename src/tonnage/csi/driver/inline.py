@@ -19,7 +19,15 @@ from tonnage.csi.driver.capabilities import Use
 from tonnage.csi.driver.driver import OWNER_NAME, Driver
 from tonnage.csi.driver.parameters import Selection, select
 from tonnage.csi.driver.paths import check_parent
-from tonnage.errors import AlreadyExists, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
+from tonnage.errors import (
+    AlreadyExists,
+    Exhausted,
+    Invalid,
+    OutOfRange,
+    Precondition,
+    Unavailable,
+    host_errors,
+)
 from tonnage.pools.base.contract import INLINE, Pool, PoolVolume, VolumeRequest, is_inline
 
 log = logging.getLogger(__name__)
@@ -142,9 +150,7 @@ def _size(text: str) -> int:
 
 
 def _make_private(path: Path) -> None:
-    try:
+    with host_errors(f"cannot make {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
-    except OSError as failure:
-        raise HostError(f"cannot make {path}: {failure.strerror}") from failure

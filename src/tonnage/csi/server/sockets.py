@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tonnage.errors import HostError, Invalid, Precondition
+from tonnage.errors import Invalid, Precondition, host_errors
 
 LONGEST_PATH = 107
 """Maximum bytes of a unix socket's path on Linux."""
@@ -26,13 +26,11 @@ def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
     (a live process answers there), HostError.
     """
     check_length(path)
-    try:
+    with host_errors(f"cannot make the socket {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path.parent):
             _refuse_taken(path)
             return _bind(path, backlog)
-    except OSError as failure:
-        raise HostError(f"cannot make the socket {path}: {failure.strerror or failure}") from failure
 
 
 def check_length(path: Path) -> None:
