@@ -46,11 +46,6 @@ def statx(directory: int, path: bytes, flags: int, mask: int) -> bytes:
     return buffer.raw
 
 
-def unshare(flags: int) -> None:
-    """unshare(2): for the calling thread. Raises OSError."""
-    _checked(_libc.unshare(flags))
-
-
 def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
     """fallocate(2), with modes that posix_fallocate lacks, as PUNCH_HOLE. Raises OSError."""
     _checked(_libc.fallocate64(fd, mode, offset, length))

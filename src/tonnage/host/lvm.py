@@ -342,10 +342,9 @@ def alone(group: str) -> Iterator[None]:
 
 
 def _is_there(path: str, fd: int) -> bool:
-    try:
+    with suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(fd))
-    except FileNotFoundError:
-        return False
+    return False
 
 
 def mapper_name(group: str, name: str) -> str:
@@ -360,12 +359,10 @@ def device(group: str, name: str) -> str | None:
     """
     wanted = mapper_name(group, name)
     node = f"/dev/mapper/{wanted}"
-    try:
+    with suppress(OSError):
         number = os.stat(node).st_rdev
         if _kernel_name(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}") == wanted:
             return node
-    except OSError:
-        pass
     with host_errors("cannot list block devices"):
         entries = [entry for entry in os.listdir("/sys/block") if entry.startswith("dm-")]
     return next((f"/dev/{entry}" for entry in entries if _kernel_name(f"/sys/block/{entry}") == wanted), None)
@@ -386,8 +383,6 @@ def suspended(group: str) -> list[str]:
 
 
 def _kernel_name(folder: str) -> str:
-    try:
-        with open(f"{folder}/dm/name") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    with suppress(OSError), open(f"{folder}/dm/name") as file:
+        return file.read().strip()
+    return ""

@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, Precondition, host_errors
+from tonnage.errors import HostError, Precondition, host_errors, ignore_errno
 from tonnage.host import libc, nofollow
+from tonnage.host.descriptor import closing
 
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x1000, 0x100, 0x800
@@ -78,12 +79,11 @@ def is_mount(path: str | os.PathLike[str]) -> bool:
 
     False where nothing is. A symlink at the end is not followed. Raises HostError.
     """
-    try:
+    answer = b""
+    with host_errors(f"cannot look at {path}"), ignore_errno(*_NOTHING):
         answer = libc.statx(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT, 0)
-    except OSError as failure:
-        if failure.errno in _NOTHING:
-            return False
-        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
+    if not answer:
+        return False
     attributes, known = struct.unpack_from("=Q", answer, 8)[0], struct.unpack_from("=Q", answer, 56)[0]
     if known & _STATX_ATTR_MOUNT_ROOT:
         return bool(attributes & _STATX_ATTR_MOUNT_ROOT)
@@ -96,10 +96,8 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
     """Open a mount point. Raises Precondition for a symlink in its path, HostError."""
     with host_errors(f"cannot open {path}"):
         fd = nofollow.open_path(path)
-    try:
+    with closing(fd):
         yield fd
-    finally:
-        os.close(fd)
 
 
 def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Sequence[str] = ()) -> None:
@@ -132,10 +130,8 @@ def unseen(source: str, fstype: str, options: Sequence[str] = ()) -> Iterator[in
     """
     with host_errors(f"cannot mount {fstype} of {source}"):
         tree = _new_tree(source, fstype, options)
-    try:
+    with closing(tree):
         yield tree
-    finally:
-        os.close(tree)
 
 
 def _new_tree(source: str, fstype: str, options: Sequence[str]) -> int:
@@ -239,12 +235,8 @@ def _old_bind(source: str | os.PathLike[str], at: int, attrs: Sequence[str]) -> 
 
 
 def _move(tree: int, at: int, target: str | os.PathLike[str]) -> None:
-    try:
+    with closing(tree), host_errors(f"cannot mount at {target}"):
         libc.syscall(_MOVE_MOUNT, tree, b"", at, b"", _MOVE_F_EMPTY | _MOVE_T_EMPTY)
-    except OSError as failure:
-        raise HostError(f"cannot mount at {target}: {failure.strerror}") from failure
-    finally:
-        os.close(tree)
 
 
 def _by_fd(fd: int) -> bytes:
@@ -256,30 +248,20 @@ def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
 
     Raises Precondition while it is in use or when there is a symlink on the way to it, HostError.
     """
-    try:
-        with nofollow.parent(target) as (at, _):
-            return umount_in(at, target, lazy=lazy)
-    except OSError as failure:
-        if failure.errno in _NOTHING:
-            return False
-        raise HostError(f"cannot unmount {target}: {failure.strerror}") from failure
+    with host_errors(f"cannot unmount {target}"), ignore_errno(*_NOTHING), nofollow.parent(target) as (at, _):
+        return umount_in(at, target, lazy=lazy)
+    return False
 
 
 def umount_in(at: int, target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
     """The same with an open descriptor of target's directory."""
-    try:
-        name = os.fsencode(nofollow.by_fd(at, os.path.basename(target)))
-        libc.umount2(name, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
-    except OSError as failure:
-        if failure.errno == errno.EINVAL or failure.errno in _NOTHING:
-            return False
-        if failure.errno == errno.EBUSY:
+    name = os.fsencode(nofollow.by_fd(at, os.path.basename(target)))
+    with host_errors(f"cannot unmount {target}"), ignore_errno(errno.EINVAL, *_NOTHING):
+        try:
+            libc.umount2(name, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
+        except OSError as failure:
+            if failure.errno != errno.EBUSY:
+                raise
             raise Precondition(f"{target} is in use: a process has a file or directory of it open") from failure
-        raise HostError(f"cannot unmount {target}: {failure.strerror}") from failure
-    return True
-
-
-def private_namespace() -> None:
-    """Give the calling thread a private mount namespace. For tests and runtimes. Raises OSError."""
-    libc.unshare(0x20000)
-    libc.mount(None, b"/", None, 16384 | (1 << 18), None)
+        return True
+    return False

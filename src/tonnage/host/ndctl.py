@@ -80,12 +80,9 @@ class _Created(msgspec.Struct):
 
 def regions(base: Path = DEVICES) -> list[Region]:
     """All regions of persistent memory, by number. Raises HostError."""
-    try:
+    names: list[str] = []
+    with host_errors(f"cannot list persistent memory in {base}"), suppress(FileNotFoundError):
         names = [entry for entry in os.listdir(base) if _REGION.fullmatch(entry)]
-    except FileNotFoundError:
-        return []
-    except OSError as failure:
-        raise HostError(f"cannot list persistent memory in {base}: {failure.strerror}") from failure
     found = [_region(base, name) for name in sorted(names, key=lambda name: int(name.removeprefix("region")))]
     return [region for region in found if region is not None]
 
@@ -164,17 +161,15 @@ def _device(owner: Path) -> str:
 
 def _text(path: Path) -> str:
     """A file of sysfs; "" where it is missing, or the device disappears meanwhile."""
-    try:
+    with suppress(OSError):
         return path.read_text().strip()
-    except OSError:
-        return ""
+    return ""
 
 
 def _number(path: Path) -> int:
-    try:
+    with suppress(ValueError):
         return int(_text(path) or "0", 0)
-    except ValueError:
-        return 0
+    return 0
 
 
 def _uuid(path: Path) -> UUID | None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import IO
 
 from tonnage.errors import HostError
+from tonnage.host.descriptor import closing
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT = 64 * 1024
@@ -94,14 +95,10 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> None:
     """Wait until the program has ended, without the polling of Popen.wait(). Raises TimeoutExpired."""
     if process.poll() is not None:
         return
-    with suppress(OSError):  # Linux before 5.3
-        fd = os.pidfd_open(process.pid)
-        try:
-            ended = select.poll()
-            ended.register(fd, select.POLLIN)
-            ended.poll(max(0.0, deadline - time.monotonic()) * 1000)
-        finally:
-            os.close(fd)
+    with suppress(OSError), closing(os.pidfd_open(process.pid)) as fd:  # OSError: Linux before 5.3
+        ended = select.poll()
+        ended.register(fd, select.POLLIN)
+        ended.poll(max(0.0, deadline - time.monotonic()) * 1000)
     process.wait(max(0.0, deadline - time.monotonic()))  # at once, unless a debugger hears of the end before us
 
 
