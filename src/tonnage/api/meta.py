@@ -11,6 +11,11 @@ class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     """Base of all partial Structs: frozen, camelCase on the wire, defaults left out."""
 
 
+def version_number(resource_version: str) -> int:
+    """A resourceVersion as a number, 0 for "" and for the opaque text of a foreign API server."""
+    return int(resource_version) if resource_version.isdecimal() else 0
+
+
 class OwnerReference(Object, frozen=True):
     """Who an object belongs to."""
 
@@ -43,6 +48,11 @@ class ObjectMeta(Object, frozen=True):
     def key(self) -> str:
         """`<namespace>/<name>`, or the name alone where there is no namespace."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion as a number, 0 without one. A later one of a kind is higher (KEP-5504)."""
+        return version_number(self.resource_version)
 
     @property
     def deleting(self) -> bool:

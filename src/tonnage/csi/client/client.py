@@ -33,7 +33,7 @@ from tonnage.csi.client.types import (
     VolumeUsage,
 )
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server import calltrace
+from tonnage.csi.server import request_text
 from tonnage.csi.server.connection import GrpcConnection
 from tonnage.observe import trace
 from tonnage.observe.metrics import CSI_OPERATIONS
@@ -377,8 +377,8 @@ class CsiClient:
     ) -> Answer:
         if not trace.is_on():
             return await self._counted(method, request, timeout)
-        attributes = {**calltrace.about(request), "csi.driver": self.driver}
-        with trace.span(calltrace.name(method.name), attributes, kind="client"):
+        attributes = {**request_text.attributes(request), "csi.driver": self.driver}
+        with trace.span(request_text.span_name(method.name), attributes, kind="client"):
             return await self._counted(method, request, timeout)
 
     async def _counted(self, method: UnaryUnaryMethod[Any, Answer], request: object, timeout: float | None) -> Answer:
