@@ -4,132 +4,135 @@ from __future__ import annotations
 
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import prometheus_client as prometheus
+from prometheus_client import CollectorRegistry, generate_latest
 
-from tonnage.observe.sums import Sums
+from tonnage.observe import sums
 
 REGISTRY = CollectorRegistry()
-_counter, _gauge = partial(Counter, registry=REGISTRY), partial(Gauge, registry=REGISTRY)
-_histogram, _sums = partial(Histogram, registry=REGISTRY), partial(Sums, registry=REGISTRY)
+Counter = partial(prometheus.Counter, registry=REGISTRY)
+Gauge = partial(prometheus.Gauge, registry=REGISTRY)
+Histogram = partial(prometheus.Histogram, registry=REGISTRY)
+Sums = partial(sums.Sums, registry=REGISTRY)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # client_golang's default
 _CALL_SECONDS = (0.002, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
 """csi-lib-utils' bounds, and finer ones below them: a call here takes milliseconds."""
 
-API_REQUESTS = _counter(
+API_REQUESTS = Counter(
     "tonnage_apiserver_requests", "Requests answered, by verb, resource and code.", ["verb", "resource", "code"]
 )
-API_WATCHERS = _gauge("tonnage_apiserver_watchers", "Open watches.")
-API_WATCH_EVENTS = _counter("tonnage_apiserver_watch_events", "Events sent to watchers.")
-API_WATCHERS_DROPPED = _counter("tonnage_apiserver_watchers_dropped", "Watchers dropped for not keeping up.")
-API_OBJECTS = _gauge("tonnage_apiserver_objects", "Objects stored, by resource.", ["resource"])
-RECONCILES = _counter("tonnage_reconciles", "Reconciliations, by controller and result.", ["controller", "result"])
-REQUESTS = _counter(
+API_WATCHERS = Gauge("tonnage_apiserver_watchers", "Open watches.")
+API_WATCH_EVENTS = Counter("tonnage_apiserver_watch_events", "Events sent to watchers.")
+API_WATCHERS_DROPPED = Counter("tonnage_apiserver_watchers_dropped", "Watchers dropped for not keeping up.")
+API_OBJECTS = Gauge("tonnage_apiserver_objects", "Objects stored, by resource.", ["resource"])
+RECONCILES = Counter("tonnage_reconciles", "Reconciliations, by controller and result.", ["controller", "result"])
+REQUESTS = Counter(
     "rest_client_requests",
     "Requests to the API server, by method and HTTP status (<error>: no answer), named as in Kubernetes' clients.",
     ["code", "method"],
 )
-REFUSED = _gauge("tonnage_credentials_refused", "1 while the API server does not accept our credentials, else 0.")
-QUEUES = _sums(
+REFUSED = Gauge("tonnage_credentials_refused", "1 while the API server does not accept our credentials, else 0.")
+QUEUES = Sums(
     "tonnage_queue_keys",
     "Keys of controllers: waiting for a worker, being worked on, delayed (most of them after a failure).",
     ("controller", "state"),
 )
-PROMISES = _sums(
+PROMISES = Sums(
     "tonnage_claims_promised",
     "Claims with this node as selected-node, by stage: seen, booked, creating, made (until the next GetCapacity).",
     ("node", "stage"),
 )
-WAITING = _sums(
+WAITING = Sums(
     "tonnage_claims_waiting",
     "Claims that have waited on a node for more than a minute, by reason: siblings, capacity, rescheduling, source, "
     "infeasible, driver (CreateVolume), other.",
     ("node", "reason"),
 )
-RECEIVED = _counter(
+RECEIVED = Counter(
     "tonnage_objects_received",
     "Objects that an agent received by list and watch, by resource and whose they are: own, or other for claims and "
     "volumes of other nodes (none where claims carry the label of their node).",
     ["resource", "whose"],
 )
-UNREADABLE = _gauge(
+UNREADABLE = Gauge(
     "tonnage_unreadable_objects",
     "Objects of the API server that cannot be read, by resource: a field has the wrong type. The log names each.",
     ["resource"],
 )
-LEADS = _gauge("tonnage_controller_leads", "1 for the controller that does the work, else 0.")
-SCHEDULER_LEADS = _gauge("tonnage_scheduler_leads", "1 for the scheduler that places pods, else 0.")
-GONE = _gauge("tonnage_volumes_of_gone_nodes", "Bound PersistentVolumes whose node is gone or out of service.")
-CSI_OPERATIONS = _histogram(
+LEADS = Gauge("tonnage_controller_leads", "1 for the controller that does the work, else 0.")
+SCHEDULER_LEADS = Gauge("tonnage_scheduler_leads", "1 for the scheduler that places pods, else 0.")
+GONE = Gauge("tonnage_volumes_of_gone_nodes", "Bound PersistentVolumes whose node is gone or out of service.")
+CSI_OPERATIONS = Histogram(
     "csi_sidecar_operations_seconds",
     "CSI calls made, by driver, method and gRPC code.",
     ["driver_name", "method_name", "grpc_status_code"],
     buckets=_CALL_SECONDS,
 )
-CSI_CALLS = _histogram(
+CSI_CALLS = Histogram(
     "csi_plugin_operations_seconds",
     "CSI calls answered, by driver, method and gRPC code.",
     ["driver_name", "method_name", "grpc_status_code"],
     buckets=_CALL_SECONDS,
 )
-POOL_SIZE = _gauge("tonnage_pool_size_bytes", "What a pool may hold.", ["pool", "kind"])
-POOL_FREE = _gauge("tonnage_pool_free_bytes", "What is left for new volumes.", ["pool", "kind"])
-POOL_LARGEST = _gauge("tonnage_pool_largest_volume_bytes", "The largest volume that fits now.", ["pool", "kind"])
-POOL_VOLUMES = _gauge("tonnage_pool_volumes", "Volumes in a pool.", ["pool", "kind"])
-POOL_PROMISED = _gauge("tonnage_pool_promised_bytes", "What volumes and snapshots were promised.", ["pool", "kind"])
-POOL_SNAPSHOTS = _gauge("tonnage_pool_snapshots", "Snapshots in a pool.", ["pool", "kind"])
-POOL_ABNORMAL = _gauge(
+POOL_SIZE = Gauge("tonnage_pool_size_bytes", "What a pool may hold.", ["pool", "kind"])
+POOL_FREE = Gauge("tonnage_pool_free_bytes", "What is left for new volumes.", ["pool", "kind"])
+POOL_LARGEST = Gauge("tonnage_pool_largest_volume_bytes", "The largest volume that fits now.", ["pool", "kind"])
+POOL_VOLUMES = Gauge("tonnage_pool_volumes", "Volumes in a pool.", ["pool", "kind"])
+POOL_PROMISED = Gauge("tonnage_pool_promised_bytes", "What volumes and snapshots were promised.", ["pool", "kind"])
+POOL_SNAPSHOTS = Gauge("tonnage_pool_snapshots", "Snapshots in a pool.", ["pool", "kind"])
+POOL_ABNORMAL = Gauge(
     "tonnage_pool_abnormal_volumes", "Volumes with something wrong (VolumeCondition).", ["pool", "kind"]
 )
-POOL_ERASING = _gauge(
+POOL_ERASING = Gauge(
     "tonnage_pool_erasing_bytes", "Bytes of deleted volumes that are not erased yet.", ["pool", "kind"]
 )
-POOL_ERASING_VOLUMES = _gauge(
+POOL_ERASING_VOLUMES = Gauge(
     "tonnage_pool_erasing_volumes", "Deleted volumes whose content is being erased.", ["pool", "kind"]
 )
-POOL_ERASED = _counter(
+POOL_ERASED = Counter(
     "tonnage_pool_erased_bytes", "Bytes of deleted volumes erased, of shred each pass.", ["pool", "kind"]
 )
-POOL_UP = _gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"])
+POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"])
 # Names, labels and meaning of sig-storage-lib-external-provisioner (controller/metrics).
-PROVISIONED = _counter(
+PROVISIONED = Counter(
     "controller_persistentvolumeclaim_provision",
     "Volumes made, by storage class and source of the claim.",
     ["class", "source"],
 )
-PROVISION_FAILED = _counter(
+PROVISION_FAILED = Counter(
     "controller_persistentvolumeclaim_provision_failed",
     "Tries to make a volume that failed, by storage class and source of the claim.",
     ["class", "source"],
 )
-PROVISION_SECONDS = _histogram(
+PROVISION_SECONDS = Histogram(
     "controller_persistentvolumeclaim_provision_duration_seconds",
     "How long it took to make a volume; tries that failed are left out.",
     ["class", "source"],
     buckets=_SECONDS,
 )
-DELETED = _counter("controller_persistentvolume_delete", "Volumes deleted, by storage class.", ["class"])
-DELETE_FAILED = _counter(
+DELETED = Counter("controller_persistentvolume_delete", "Volumes deleted, by storage class.", ["class"])
+DELETE_FAILED = Counter(
     "controller_persistentvolume_delete_failed", "Tries to delete a volume that failed, by storage class.", ["class"]
 )
-DELETE_SECONDS = _histogram(
+DELETE_SECONDS = Histogram(
     "controller_persistentvolume_delete_duration_seconds",
     "How long it took to delete a volume; tries that failed are left out.",
     ["class"],
     buckets=_SECONDS,
 )
-WITHDRAWN = _counter("tonnage_claims_withdrawn", "Rescheduled claims, by node.", ["node"])
-ORPHANS = _gauge(
+WITHDRAWN = Counter("tonnage_claims_withdrawn", "Rescheduled claims, by node.", ["node"])
+ORPHANS = Gauge(
     "tonnage_orphan_volumes",
     "Orphans: volumes without a PersistentVolume, until a person adopts or purges them.",
     ["node", "pool"],
 )
-EPHEMERAL_CREATED = _counter(
+EPHEMERAL_CREATED = Counter(
     "ephemeral_volume_controller_create", "Claims made for ephemeral volumes, failures included."
 )
-EPHEMERAL_FAILED = _counter(
+EPHEMERAL_FAILED = Counter(
     "ephemeral_volume_controller_create_failures", "Claims for ephemeral volumes that could not be made."
 )
-SCHEDULED = _counter("tonnage_scheduler_attempts", "Scheduling attempts by result.", ["result"])
+SCHEDULED = Counter("tonnage_scheduler_attempts", "Scheduling attempts by result.", ["result"])
 
 
 def render() -> bytes:
