@@ -31,7 +31,6 @@ class ObjectMeta(Object, frozen=True):
     """metadata of an object. Times are RFC 3339 text."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
@@ -81,7 +80,6 @@ class ListMeta(Object, frozen=True):
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 class SelectorRequirement(Object, frozen=True):
@@ -107,7 +105,6 @@ class Condition(Object, frozen=True):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
-    last_heartbeat_time: str | None = None
 
 
 class ObjectReference(Object, frozen=True):

@@ -32,7 +32,6 @@ class StorageClass(KubeObject, frozen=True):
     reclaim_policy: str = "Delete"
     volume_binding_mode: str | None = None
     mount_options: list[str] = []
-    allow_volume_expansion: bool = False
     allowed_topologies: list[TopologyTerm] = []
 
     @property
@@ -51,7 +50,6 @@ class CSIDriverSpec(Object, frozen=True):
     volume_lifecycle_modes: list[str] = msgspec.field(default_factory=lambda: ["Persistent"])
     requires_republish: bool = False
     token_requests: list[dict[str, Any]] = []
-    se_linux_mount: bool = msgspec.field(default=False, name="seLinuxMount")
 
 
 class CSIDriver(KubeObject, frozen=True):

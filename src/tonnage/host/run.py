@@ -79,15 +79,16 @@ def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: f
     deadline = time.monotonic() + timeout
     kept = _drain((process.stdout, process.stderr), deadline, keep)
     try:
-        if kept is None:
-            raise subprocess.TimeoutExpired(command, timeout)
-        _wait(process, deadline)
+        if kept is not None:
+            _wait(process, deadline)
     except subprocess.TimeoutExpired:
-        _kill(process)
-        raise CommandFailed(command, f"not done after {timeout:g} s, killed") from None
+        kept = None
     except BaseException:
         _kill(process)
         raise
+    if kept is None:
+        _kill(process)
+        raise CommandFailed(command, f"not done after {timeout:g} s, killed")
     return kept[0], kept[1]
 
 

@@ -131,8 +131,7 @@ class ControllerService:
         pool, volume = await self._driver.find(request.volume_id)
         try:
             capabilities.check_fits(volume, capabilities.check(request.volume_capabilities))
-            if request.parameters and (other := select(self._driver, request.parameters).pool) is not pool:
-                raise Invalid(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
+            self._check_pool(pool, request.parameters)
             _check_same(volume, changes(self._driver, pool, request.mutable_parameters))
         except Invalid as reason:
             return csi_pb2.ValidateVolumeCapabilitiesResponse(message=str(reason))
@@ -143,6 +142,10 @@ class ControllerService:
             mutable_parameters=request.mutable_parameters,
         )
         return csi_pb2.ValidateVolumeCapabilitiesResponse(confirmed=confirmed)
+
+    def _check_pool(self, pool: Pool, parameters: Mapping[str, str]) -> None:
+        if parameters and (other := select(self._driver, parameters).pool) is not pool:
+            raise Invalid(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
 
     async def ControllerExpandVolume(
         self, request: csi_pb2.ControllerExpandVolumeRequest
