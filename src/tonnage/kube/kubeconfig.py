@@ -138,9 +138,8 @@ def load(path: str | Path | None = None, *, context: str = "") -> Access:
     """
     file = _find(path)
     try:
-        config = msgspec.yaml.decode(file.read_bytes(), type=_Kubeconfig)
-    except OSError as failure:
-        raise Invalid(f"kubeconfig {file}: {failure.strerror}") from failure
+        with host_errors(f"kubeconfig {file}", error=Invalid):
+            config = msgspec.yaml.decode(file.read_bytes(), type=_Kubeconfig)
     except msgspec.MsgspecError as failure:
         raise Invalid(f"kubeconfig {file}: {failure}") from failure
     name = context or config.current_context
