@@ -26,8 +26,9 @@ class PodDisruptionBudgetSpec(Object, frozen=True):
 
 
 class PodDisruptionBudgetStatus(Object, frozen=True):
-    """Allowed disruptions. disrupted_pods: evicted pods that are not seen to terminate yet, with the time (RFC
-    3339).
+    """Allowed disruptions.
+
+    disrupted_pods: evicted pods that are not seen to terminate yet, with the time (RFC 3339).
     """
 
     observed_generation: int = 0

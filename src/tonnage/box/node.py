@@ -15,10 +15,10 @@ from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.box.data_dir import short_enough
-from tonnage.box.external_drivers import ExternalRegistrar
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.runtime import NoneRuntime
 from tonnage.box.kubelet.kubelet import Kubelet, KubeletConfig
+from tonnage.csi.client.registrar import Registrar
 from tonnage.errors import HostError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -88,9 +88,7 @@ class BoxNode:
             clock=clock,
         )
         self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
-        self._registrars = [
-            ExternalRegistrar(socket, registry, taken=config.drivers, clock=clock) for socket in config.endpoints
-        ]
+        self._registrar = Registrar(config.endpoints, registry, taken=config.drivers, clock=clock)
         kubelet = KubeletConfig(config.name, root, max_pods=config.max_pods, registry=registry)
         runtime = NoneRuntime(clock) if config.runtime == "none" else BubblewrapRuntime(root, clock)
         self.kubelet = Kubelet(client, informers, events, kubelet, runtime=runtime, clock=clock)
@@ -116,8 +114,7 @@ class BoxNode:
 
     async def start(self) -> None:
         """Run kubelet and agent; returns when the kubelet is ready."""
-        for registrar in self._registrars:
-            self._tasks.start(registrar.run(), f"registrar of {registrar.socket}")
+        self._tasks.start(self._registrar.run(), "registrar")
         self._running = self._tasks.start(self._run_kubelet(), f"kubelet {self.name}")
         self._tasks.start(supervise(f"agent {self.name}", self.agent.run), f"agent {self.name}")
         ready = asyncio.ensure_future(self.kubelet.ready.wait())

@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, STORAGE_CLASSES
-from tonnage.box.bootstrap import PMEM_CSI, class_of, ensure_all
+from tonnage.box.bootstrap import class_of, ensure_all
 from tonnage.kube.client import Client
 
 
@@ -18,9 +18,9 @@ async def test_a_box_begins_with_its_drivers_and_classes(kube: Client) -> None:
     assert classes[names.SCRATCH_CLASS].metadata.annotations == {names.DEFAULT_CLASS: "true"}
     assert classes[names.IMMEDIATE_CLASS].volume_binding_mode == names.IMMEDIATE
     assert classes["tonnage-big-one"].parameters == {"pool": "Big_one"}
-    assert classes["pmem-csi-sc"].provisioner == PMEM_CSI
+    assert classes["pmem-csi-sc"].provisioner == names.PMEM_CSI
     drivers = (await kube.list(CSI_DRIVERS)).items
-    assert {one.metadata.name for one in drivers} == {names.DRIVER, PMEM_CSI}
+    assert {one.metadata.name for one in drivers} == {names.DRIVER, names.PMEM_CSI}
     assert not any(one.spec.attach_required for one in drivers)
     await kube.get(NAMESPACES, names.SYSTEM_NAMESPACE)
 

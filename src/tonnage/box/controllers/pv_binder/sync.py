@@ -58,7 +58,7 @@ class BinderView:
         found = candidates(self.volumes, claim)
         if not self.taken:
             return found
-        return [v for v in found if int(v.metadata.resource_version) >= self.taken.get(v.metadata.name, 0)]
+        return [v for v in found if v.metadata.version >= self.taken.get(v.metadata.name, 0)]
 
     def time_left_to_agent(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float:
         """Seconds left in which the agent that made the volume for this claim may bind it itself.
@@ -111,7 +111,7 @@ class BinderView:
         except BaseException:
             self.taken.pop(name, None)
             raise
-        self.taken[name] = int(bound.metadata.resource_version)
+        self.taken[name] = bound.metadata.version
         self.volume_seen(name, self.volumes.get(name))
         return None
 
@@ -122,7 +122,7 @@ class BinderView:
 
     def volume_seen(self, name: str, volume: PersistentVolume | None) -> None:
         """The cache has this volume now (None: it has it no more)."""
-        if volume is None or int(volume.metadata.resource_version) >= self.taken.get(name, sys.maxsize):
+        if volume is None or volume.metadata.version >= self.taken.get(name, sys.maxsize):
             self.taken.pop(name, None)
 
 

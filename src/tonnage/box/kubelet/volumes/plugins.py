@@ -161,17 +161,11 @@ def check(info: Registered) -> tuple[int, ...]:
     """Validate what a plugin says of itself, and return the highest CSI version 1.x that it speaks. Raises Invalid."""
     if info.type != CSI_PLUGIN:
         raise Invalid(f"plugin type {info.type!r} is not supported: only {CSI_PLUGIN} is")
-    check_driver_name(info.name)
+    names.check_driver_name(info.name)
     spoken = [version for text in info.versions if (version := _version(text)) is not None and version[0] == 1]
     if not spoken:
         raise Invalid(f"driver {info.name} supports CSI {', '.join(info.versions) or 'nothing'}: want a version 1.x")
     return max(spoken)
-
-
-def check_driver_name(name: str) -> None:
-    """Check the name of a driver, which becomes part of a path. Raises Invalid."""
-    if not names.is_dns_subdomain(name.lower()) or len(name) > 63:
-        raise Invalid(f"driver name {name[:80]!r} is not valid: want a DNS name of at most 63 characters")
 
 
 def _version(text: str) -> tuple[int, ...] | None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tonnage.aio.clock import RealClock
+from tonnage.csi.client.registrar import Registrar
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.registration import RegistrationClient
-from tonnage.node.registrar import Registrar
 from tonnage.pools.fake import FakePool
 
 NAME = "other.example.com"
@@ -58,3 +58,11 @@ async def test_a_driver_with_a_registrar_keeps_it(folder: Path) -> None:
             await registrar.run()
         await registrar.stop()
         assert [path.name for path in (folder / "reg").iterdir()] == [f"{NAME}-reg.sock"]
+
+
+async def test_a_name_that_is_taken_is_not_registered(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with driver(folder):
+        async with asyncio.timeout(60):
+            await Registrar([folder / "other.sock"], folder / "reg", taken=[NAME], clock=RealClock()).run()
+    assert not list((folder / "reg").iterdir())
+    assert f"another driver of this node has the name {NAME}" in caplog.text
