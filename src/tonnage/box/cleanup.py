@@ -64,14 +64,10 @@ def clean(data: DataFolder) -> None:
 def _left_at_last(data: DataFolder) -> list[str]:
     """Leftovers after a delay: the kernel frees a loop device a moment after its last umount."""
     for pause in _PAUSES:
-        if not _loops_left(data):
+        if next(_loops(data), None) is None:
             break
         time.sleep(pause)
     return leftovers(data)
-
-
-def _loops_left(data: DataFolder) -> bool:
-    return next(_loops(data), None) is not None
 
 
 def remove(data: DataFolder) -> None:
@@ -83,7 +79,7 @@ def remove(data: DataFolder) -> None:
     if not data.exists():
         return
     clean(data)
-    elsewhere = _pools_elsewhere(data)
+    elsewhere = _elsewhere(data, prepared=False)
     for place in (data.path, *elsewhere):
         for found in mount.mounts():
             if found.target.startswith(f"{place}/"):
@@ -206,11 +202,6 @@ def _give_up(directory: Path) -> None:
         store.close()
 
 
-def _pools_elsewhere(data: DataFolder) -> list[Path]:
-    """The nodes' parts of pools that the user put outside of the data folder."""
-    return _elsewhere(data, prepared=False)
-
-
 def _elsewhere(data: DataFolder, *, prepared: bool) -> list[Path]:
     """The nodes' parts of directories outside of the data folder: of disks that the user prepared, or of pools."""
     settings = data.settings()
@@ -221,7 +212,7 @@ def _elsewhere(data: DataFolder, *, prepared: bool) -> list[Path]:
 
 def _pools(data: DataFolder) -> list[Path]:
     inside = [pool for node in _nodes(data) for pool in node.glob("pools/*")]
-    return [*inside, *_pools_elsewhere(data)]
+    return [*inside, *_elsewhere(data, prepared=False)]
 
 
 def _mounts(data: DataFolder) -> Iterator[str]:

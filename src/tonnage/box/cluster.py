@@ -58,7 +58,7 @@ class BoxOptions:
 
 
 class Box:
-    """A cluster in one process. Call start(), then wait() or anything else, then stop().
+    """A cluster in one process. Call start(), then stop().
 
     progress(what, detail) reports each part that is ready; waiting(for what) reports why a slow start waits.
     """
@@ -224,10 +224,6 @@ class Box:
 
     def _pod_logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         return self._logs.read(namespace, name, query)
-
-    async def wait(self, ended: asyncio.Event) -> None:
-        """Wait until ended is set."""
-        await ended.wait()
 
     async def stop(self) -> None:
         """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. Idempotent.

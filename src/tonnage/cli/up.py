@@ -136,7 +136,7 @@ async def _serve(box: Box, plan_: BoxPlan, out: Output, *, detached: bool) -> in
         else:
             starting.result()
             _tell(box, plan_, out, time.monotonic() - began, detached=detached)
-            await box.wait(ended)
+            await ended.wait()
     finally:
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError, TonnageError):

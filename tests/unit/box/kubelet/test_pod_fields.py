@@ -286,7 +286,7 @@ def _straight(spec: dict[str, Any], annotations: dict[str, str]) -> Pod:
 
 def _say(failure: TonnageError, text: str) -> None:
     """The pod's status says it; lone surrogates in names come through no API server."""
-    if "\ud800" not in text:
+    if not any("\ud800" <= letter <= "\udfff" for letter in text):
         msgspec.json.encode(str(failure))
 
 

@@ -114,7 +114,7 @@ class DeploymentController:
         deployment, new = rollout.deployment, rollout.new
         revision = plans.last_revision(rollout.olds) + 1
         if new is None:
-            new = await self._create(deployment, revision, replicas, rollout.notes)
+            new = await self._create(rollout, revision, replicas)
         else:
             new = await self._refresh(deployment, new, revision)
             if plans.progressing(deployment) is None and plans.watched(deployment):
@@ -127,9 +127,8 @@ class DeploymentController:
             await patch_object(self._client, DEPLOYMENTS, deployment, patch, guarded=False)
         return new
 
-    async def _create(
-        self, deployment: Deployment, revision: int, replicas: int, notes: list[DeploymentCondition]
-    ) -> ReplicaSet:
+    async def _create(self, rollout: _Rollout, revision: int, replicas: int) -> ReplicaSet:
+        deployment = rollout.deployment
         body = plans.new_set(deployment, revision, replicas)
         name = body["metadata"]["name"]
         try:
@@ -143,7 +142,7 @@ class DeploymentController:
         if replicas:
             self._emit_scaled(deployment, name, 0, replicas)
         words = f'Created new replica set "{name}"'
-        notes.append(plans.note("Progressing", "NewReplicaSetCreated", words, self._clock.time()))
+        rollout.notes.append(plans.note("Progressing", "NewReplicaSetCreated", words, self._clock.time()))
         return self._sets.wrote(made)
 
     async def _collided(self, deployment: Deployment, name: str) -> ReplicaSet:

@@ -159,13 +159,10 @@ class ContainerProcess:
         with suppress(OSError):
             at = max(self.started, os.stat(f"{self.folder}/{STATUS}").st_mtime) if written is not None else at
         if written is not None:
-            return Ended(written, at, message=self._message())
+            return Ended(written, at, message=termination.read(self.folder))
         if code is not None and code >= 0:
             return Ended(code, at, "StartError", "the container's root could not be made: see its log")
-        return Ended(137, at, message=self._message())
-
-    def _message(self) -> str:
-        return termination.read(self.folder)
+        return Ended(137, at, message=termination.read(self.folder))
 
     def stop(self, grace: float) -> None:
         """See runtime.Process."""
