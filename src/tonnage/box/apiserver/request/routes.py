@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from urllib.parse import unquote
 
 from tonnage.box.apiserver.request.errors import bad_request
@@ -16,7 +16,7 @@ MAX_ID = 253
 _MAX_PATH = 8 << 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RequestPath:
     """The parts of a path. namespace is None for "all namespaces" and for cluster-scoped kinds."""
 
@@ -25,7 +25,7 @@ class RequestPath:
     name: str = ""
     subresource: str = ""
 
-    @property
+    @cached_property
     def key(self) -> ObjectKey:
         """The object's key in the store."""
         return ObjectKey(self.resource.collection, self.namespace or "", self.name)

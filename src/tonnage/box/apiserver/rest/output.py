@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -21,6 +20,7 @@ from tonnage.kube.transport import JSON, Response
 
 encode = msgspec.json.Encoder().encode
 _INCLUDES = ("Metadata", "None", "Object")
+_AS_STORED = Shape()
 Now = Callable[[], datetime]
 
 
@@ -31,8 +31,7 @@ class _Metadata(msgspec.Struct):
 _metadata = msgspec.json.Decoder(_Metadata).decode
 
 
-@dataclass(frozen=True)
-class Representation:
+class Representation(NamedTuple):
     """How a client wants to see objects. included: what rows of a Table hold. pretty: with line ends and indents."""
 
     resource: Resource
@@ -43,7 +42,10 @@ class Representation:
     @classmethod
     def read(cls, resource: Resource, accept: str, query: Mapping[str, str], *, rows: bool = False) -> Representation:
         """Of a request; rows: includeObject holds, too. Raises 400 and 406."""
-        wanted, included = accepted(accept), query.get("includeObject", "") if rows else ""
+        wanted = accepted(accept)
+        if not query:
+            return cls(resource, wanted)
+        included = query.get("includeObject", "Metadata") if rows else "Metadata"
         if included not in ("", *_INCLUDES):
             raise bad_request(f"includeObject is None, Metadata or Object, not {included[:40]!r}")
         return cls(resource, wanted, cast(table.Include, included or "Metadata"), is_pretty(query))
@@ -73,13 +75,13 @@ def outward(resource: Resource, record: StoredObject, revision: int) -> Obj:
 
 def shape(view: Representation, now: Now) -> Shape:
     """Encoding of an object for a client with this view."""
+    if view.is_as_stored:
+        return _AS_STORED
     resource, version = view.resource, view.version
     if view.accepted.shape == "table":
         return Shape(("table", resource.key, view.included, version), _table(view, now))
     if view.accepted.shape == "metadata":
         return Shape(("metadata", resource.key, version), _partial(view))
-    if view.is_as_stored:
-        return Shape()
     return Shape(("object", resource.key), lambda record, revision: encode(outward(resource, record, revision)))
 
 

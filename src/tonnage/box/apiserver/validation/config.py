@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.field_errors import Faults
@@ -28,14 +28,11 @@ _key_form = name_rule(
 )
 
 
-def config_key(key: str) -> list[str]:
+def config_key(key: str) -> Sequence[str]:
     """Fault of a key of a ConfigMap or Secret."""
-    faults = _key_form(key)
     if key in (".", ".."):
-        faults.append(f"must not be '{key}'")
-    elif key.startswith(".."):
-        faults.append("must not start with '..'")
-    return faults
+        return (*_key_form(key), f"must not be '{key}'")
+    return (*_key_form(key), "must not start with '..'") if key.startswith("..") else _key_form(key)
 
 
 @kind_rules()

@@ -52,7 +52,8 @@ def _container(faults: Faults, container: Obj, known: dict[str, Obj], path: str)
     elif image != image.strip():
         faults.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
     for word, words in _POLICIES.items():
-        faults.one_of(f"{path}.{word}", container.get(word) or words[0], words)
+        if word in container:
+            faults.one_of(f"{path}.{word}", container[word] or words[0], words)
     _ports(faults, container, f"{path}.")
     _environment(faults, container, f"{path}.")
     mounts(faults, container, known, path)
@@ -65,13 +66,13 @@ def _container(faults: Faults, container: Obj, known: dict[str, Obj], path: str)
 def _ports(faults: Faults, container: Obj, path: str) -> None:
     names: set[str] = set()
     for here, port in items(container, "ports", path):
-        if name := port.get("name"):
-            faults.check(f"{here}.name", name, port_name)
-            if not port_name(name):
-                faults.unique(f"{here}.name", name, names)
+        name = port.get("name")
+        if name and faults.check(f"{here}.name", name, port_name):
+            faults.unique(f"{here}.name", name, names)
         faults.given(here, port, "containerPort")
         for word in ("containerPort", "hostPort"):
-            faults.in_range(f"{here}.{word}", port.get(word) or None, *_PORTS)
+            if port.get(word):
+                faults.in_range(f"{here}.{word}", port[word], *_PORTS)
         faults.one_of(f"{here}.protocol", port.get("protocol") or "TCP", _PROTOCOLS)
 
 
@@ -127,8 +128,9 @@ def resources(faults: Faults, wanted: Obj, path: str) -> None:
 
 
 def _resource_name(faults: Faults, resource: str, path: str) -> None:
-    faults.check(path, resource, qualified_name)
-    if qualified_name(resource) or "/" in resource or resource in _STANDARD or resource.startswith("hugepages-"):
+    if resource in _STANDARD or not faults.check(path, resource, qualified_name):
+        return
+    if "/" in resource or resource.startswith("hugepages-"):
         return
     if resource not in _OTHER_STANDARD:
         faults.invalid(path, resource, "must be a standard resource type or fully qualified")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,12 +50,14 @@ class Faults(list[FieldCause]):
         """It has too many items."""
         self._add(path, "TooMany", f"Too many: {count}", f"must have at most {limit} items")
 
-    def check(self, path: str, value: Any, rule: Callable[[Any], Iterable[str]]) -> None:
-        """One invalid() for each message of the rule about the value."""
-        for message in rule(value):
+    def check(self, path: str, value: Any, rule: Callable[[Any], Sequence[str]]) -> bool:
+        """Whether the value passes the rule; one invalid() for each message of the rule."""
+        messages = rule(value)
+        for message in messages:
             self.invalid(path, value, message)
+        return not messages
 
-    def name(self, path: str, value: Any, rule: Callable[[Any], Iterable[str]]) -> None:
+    def name(self, path: str, value: Any, rule: Callable[[Any], Sequence[str]]) -> None:
         """It must be given, and pass the rule."""
         if value:
             self.check(path, value, rule)
@@ -118,10 +120,10 @@ def shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def items(obj: Obj, word: str, path: str) -> Iterator[tuple[str, Any]]:
+def items(obj: Obj, word: str, path: str) -> Sequence[tuple[str, Any]]:
     """The members of a list of obj, each with its path. path: of obj, with the dot at its end, or empty."""
-    for index, item in enumerate(obj.get(word) or ()):
-        yield f"{path}{word}[{index}]", item
+    members = obj.get(word)
+    return [(f"{path}{word}[{index}]", item) for index, item in enumerate(members)] if members else ()
 
 
 def difference(new: Any, old: Any) -> str:

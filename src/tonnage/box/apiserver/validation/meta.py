@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from tonnage.box.apiserver.request.resource import Validate
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.field_errors import Faults, items
 from tonnage.errors import FieldCause
 
-Namer = Callable[[str], list[str]]
+Namer = Callable[[str], Sequence[str]]
 Rules = Callable[[Faults, Obj, Obj | None], None]
 """Add the faults of a new object; the old one is None on create."""
 
@@ -21,6 +21,7 @@ _TRIMMED = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
 _ANNOTATIONS_BYTES = 256 << 10
+_SHORT = 128
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 _OPERATOR = "not a valid selector operator"
@@ -40,13 +41,17 @@ def name_rule(limit: int, form: str, message: str, *examples: str) -> Namer:
     """A rule about names: at most so many bytes, and of a form (a regular expression, which the message shows)."""
     compiled, wrong = re.compile(form), _form(message, form, *examples)
 
-    def rule(name: str) -> list[str]:
-        faults = [too_long(limit)] if len(name.encode()) > limit else []
-        if not compiled.fullmatch(name):
-            faults.append(wrong)
-        return faults
+    def rule(name: str) -> Sequence[str]:
+        faults = (too_long(limit),) if len(name.encode()) > limit else ()
+        return faults if compiled.fullmatch(name) else (*faults, wrong)
 
     return rule
+
+
+def remembered(rule: Namer) -> Namer:
+    """The rule, with what it found about short names: keys and values of labels return with each object."""
+    short = functools.lru_cache(maxsize=1024)(rule)
+    return lambda name: short(name) if len(name) <= _SHORT else rule(name)
 
 
 dns_subdomain = name_rule(
@@ -56,28 +61,33 @@ dns_subdomain = name_rule(
     "end with an alphanumeric character",
     "example.com",
 )
-dns_label = name_rule(
-    63,
-    _LABEL_FORM,
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    "an alphanumeric character",
-    *("my-name", "123-abc"),
+dns_label = remembered(
+    name_rule(
+        63,
+        _LABEL_FORM,
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+        "with an alphanumeric character",
+        *("my-name", "123-abc"),
+    )
 )
-label_value = name_rule(
-    63,
-    f"({_QUALIFIED_FORM})?",
-    f"a valid label must be an empty string or {_TRIMMED.removeprefix('must ')}",
-    *("MyValue", "my_value", "12345"),
+label_value = remembered(
+    name_rule(
+        63,
+        f"({_QUALIFIED_FORM})?",
+        f"a valid label must be an empty string or {_TRIMMED.removeprefix('must ')}",
+        *("MyValue", "my_value", "12345"),
+    )
 )
 _qualified_tail = name_rule(63, _QUALIFIED_FORM, _TRIMMED, "MyName", "my.name", "123-abc")
 
 
-def qualified_name(name: str) -> list[str]:
+@remembered
+def qualified_name(name: str) -> Sequence[str]:
     """Fault of `[prefix/]name`, as label keys are."""
     prefix, slash, tail = name.rpartition("/")
     if "/" in prefix:
         message = _form(f"a qualified name {_TRIMMED}", _QUALIFIED_FORM, "MyName", "my.name", "123-abc")
-        return [f"{message} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+        return (f"{message} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
     faults = []
     if slash and not prefix:
         faults.append("prefix part must be non-empty")
@@ -85,7 +95,7 @@ def qualified_name(name: str) -> list[str]:
         faults += [f"prefix part {m}" for m in dns_subdomain(prefix)]
     if not tail:
         faults.append("name part must be non-empty")
-    return faults + [f"name part {m}" for m in _qualified_tail(tail)]
+    return (*faults, *(f"name part {m}" for m in _qualified_tail(tail)))
 
 
 def path_segment(name: str) -> list[str]:
@@ -161,8 +171,8 @@ def _no_new_finalizers(faults: Faults, meta: Obj, before: Obj) -> None:
 
 
 def _finalizer(faults: Faults, name: str, path: str) -> None:
-    faults.check(path, name, qualified_name)
-    if "/" not in name and name not in ("orphan", "foregroundDeletion", "kubernetes") and not qualified_name(name):
+    is_standard = "/" in name or name in ("orphan", "foregroundDeletion", "kubernetes")
+    if faults.check(path, name, qualified_name) and not is_standard:
         faults.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
 
 

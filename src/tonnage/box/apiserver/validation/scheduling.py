@@ -37,7 +37,7 @@ def scheduling(faults: Faults, spec: Obj) -> None:
 
 
 def _toleration(faults: Faults, toleration: Obj, path: str) -> None:
-    key, operator, effect = (toleration.get(word, "") for word in ("key", "operator", "effect"))
+    key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
     if key:
         faults.check(f"{path}.key", key, qualified_name)
     elif operator != "Exists":
