@@ -40,9 +40,9 @@ async def test_a_driver_that_comes_again_is_registered_again(machine: Any, event
     ("info", "text"),
     [
         (Registered("DevicePlugin", "a.b", "", ("1.0.0",)), "plugin type 'DevicePlugin' is not supported"),
-        (Registered(CSI_PLUGIN, "", "", ("1.0.0",)), "driver name '' is not valid"),
-        (Registered(CSI_PLUGIN, "../x", "", ("1.0.0",)), "is not valid"),
-        (Registered(CSI_PLUGIN, "a" * 64, "", ("1.0.0",)), "is not valid"),
+        (Registered(CSI_PLUGIN, "", "", ("1.0.0",)), "driver name '': want a DNS name"),
+        (Registered(CSI_PLUGIN, "../x", "", ("1.0.0",)), "want a DNS name"),
+        (Registered(CSI_PLUGIN, "a" * 64, "", ("1.0.0",)), "want a DNS name"),
         (Registered(CSI_PLUGIN, "a.b", "", ("0.3.0", "rubbish")), "supports CSI 0.3.0, rubbish: want a version 1.x"),
         (Registered(CSI_PLUGIN, "a.b", "", ()), "supports CSI nothing"),
     ],
