@@ -33,6 +33,16 @@ class Kind(Generic[T]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def key(self) -> str:
+        """`<plural>`, or `<group>/<plural>`: unique among the kinds of one API server."""
+        return f"{self.group}/{self.plural}" if self.group else self.plural
+
+    @property
+    def qualified(self) -> str:
+        """`pods`, `storageclasses.storage.k8s.io`: how messages name the resource."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
     def singular(self) -> str:
         """Lower-case singular."""
         return self.kind.lower()

@@ -81,6 +81,9 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # tonnage
 DRIVER = "csi.tonnage.dev"
+PMEM_CSI = "pmem-csi.intel.com"
+COMPAT_DRIVERS = {"pmem-csi": PMEM_CSI}
+"""Word of --compat -> name of the driver that is served in addition to our own."""
 TOPOLOGY_NODE = "topology.tonnage.dev/node"
 NODE_LABEL = "tonnage.dev/node"
 # On a claim that no pod owns: names of the other claims of its claim group, joined by commas.

@@ -34,10 +34,10 @@ def leftovers(data: DataFolder) -> list[str]:
 
 
 def clean(data: DataFolder) -> None:
-    """End containers, unmount and detach everything of a cluster that no longer runs. Volumes stay, and so do mounts
-    that are not the cluster's, wherever they are. Idempotent.
+    """End containers, unmount and detach everything of a cluster that no longer runs. Idempotent. Blocking.
 
-    Raises HostError naming what could not be put away; everything else is.
+    Volumes stay, and so do mounts that are not the cluster's, wherever they are. Raises HostError, naming what could
+    not be put away; everything else is.
     """
     reasons = []
     for node in _nodes(data):
@@ -138,8 +138,9 @@ class _Owned(msgspec.Struct):
 
 
 def _refuse_others(pool: Path, own: Set[str]) -> None:
-    """Raises Precondition for a pool that another cluster, given the same directory, has volumes in. own: uids of the
-    clusters that the data folder had, none where they are not known.
+    """Check that no other cluster, given the same directory, has volumes in a pool. Raises Precondition.
+
+    own: uids of the clusters that the data folder had, none where they are not known.
     """
     clusters = set()
     for record in (record for folder in (pool, pool / SNAPSHOTS, pool / OWN) for record in folder.glob("*.json")):
@@ -155,8 +156,9 @@ def _refuse_others(pool: Path, own: Set[str]) -> None:
 
 
 def remove_unused(pool: Path) -> None:
-    """Remove the folder of a pool that has no volume: all in it are hidden files of ours, or an image whose inside the
-    caller has looked into. Raises Busy, HostError.
+    """Remove the folder of a pool that has no volume. Raises Busy, HostError.
+
+    All in it are hidden files of ours, or an image whose inside the caller has looked into.
     """
     _erase(pool, used=False)
 
@@ -223,8 +225,9 @@ def _pools(data: DataFolder) -> list[Path]:
 
 
 def _mounts(data: DataFolder) -> Iterator[str]:
-    """What the cluster has mounted: volumes in its kubelets' folders, and the insides of its pools. Any other mount,
-    even in or below these folders' parents, is the user's.
+    """Mounts of the cluster: volumes in its kubelets' folders, and the insides of its pools.
+
+    Any other mount, even in or below these folders' parents, is the user's.
     """
     kubelets = [f"{node}/kubelet/" for node in _nodes(data)]
     roots = {f"{pool}/{ROOT}" for pool in _pools(data)}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.clocks import run_virtual
-
 from tonnage.aio.clock import LoopClock, parse_rfc3339, rfc3339
+from tonnage.testing.clock import run_virtual
 
 
 def test_virtual_time_passes_at_once_and_in_order() -> None:

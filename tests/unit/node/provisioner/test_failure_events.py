@@ -6,13 +6,13 @@ from collections import Counter
 from typing import Any, cast
 
 import pytest
-from tests.clocks import ManualClock
 
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.meta import ObjectMeta, OwnerReference
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.node.provisioner.failure_events import Refusals
+from tonnage.testing.clock import ManualClock
 
 HOURS = 3
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.clocks import ManualClock
 
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.node.provisioner.reschedule_backoff import SLOWEST_FROM, Patience, stay
+from tonnage.testing.clock import ManualClock
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from tonnage.box.apiserver.request.errors import bad_request
 from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.storage.store import ObjectKey
 from tonnage.errors import ApiError, Unsupported
 
 MAX_ID = 253
@@ -24,15 +25,17 @@ class RequestPath:
     name: str = ""
     subresource: str = ""
 
+    @property
+    def key(self) -> ObjectKey:
+        """The object's key in the store."""
+        return ObjectKey(self.resource.collection, self.namespace or "", self.name)
+
 
 class Routes:
     """Paths of the served resources."""
 
     def __init__(self, resources: Mapping[str, Resource]) -> None:
-        self._by_prefix: dict[tuple[str, str, str], Resource] = {
-            (r.kind.group, r.kind.version, r.kind.plural): r for r in resources.values()
-        }
-
+        self._by_prefix = {(r.kind.group, r.kind.version, r.kind.plural): r for r in resources.values()}
         self.find = lru_cache(maxsize=1024)(self._find)
 
     def _find(self, path: str) -> RequestPath:

@@ -154,12 +154,12 @@ class ContainerProcess:
 
     def read_end(self, code: int | None) -> Ended:
         """How it ended: from bwrap, else from its own exit code."""
-        _, told = read_status(self.folder)
+        _, written = read_status(self.folder)
         at = self._clock.time()
         with suppress(OSError):
-            at = max(self.started, os.stat(f"{self.folder}/{STATUS}").st_mtime) if told is not None else at
-        if told is not None:
-            return Ended(told, at, message=self._message())
+            at = max(self.started, os.stat(f"{self.folder}/{STATUS}").st_mtime) if written is not None else at
+        if written is not None:
+            return Ended(written, at, message=self._message())
         if code is not None and code >= 0:
             return Ended(code, at, "StartError", "the container's root could not be made: see its log")
         return Ended(137, at, message=self._message())

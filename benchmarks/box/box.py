@@ -1,0 +1,78 @@
+"""A box as a process of its own, or in this process, on a throw-away data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.box.cleanup import remove
+from tonnage.box.cluster import Box, BoxOptions
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
+from tonnage.errors import Invalid, Unavailable
+from tonnage.kube.client import Client
+from tonnage.kube.http import HttpTransport
+from tonnage.kube.kubeconfig import load
+
+ROOT = os.geteuid() == 0
+
+
+@asynccontextmanager
+async def in_process(*, nodes: int, pool: str, runtime: str = "none") -> AsyncIterator[Box]:
+    """A started box in this process; everything is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/var/tmp") as folder:
+        data = DataFolder(Path(folder) / "data")
+        box = Box(data, plan(data, Settings(nodes=nodes, pools=[pool], runtime=runtime)), BoxOptions(max_pods=1000))
+        try:
+            await box.start()
+            yield box
+        finally:
+            await box.stop()
+            await asyncio.to_thread(remove, data)
+
+
+@dataclass
+class Served:
+    """A `tonnage up` that runs. ready: seconds from its start until the API server answered."""
+
+    process: asyncio.subprocess.Process
+    client: Client
+    ready: float
+
+
+@asynccontextmanager
+async def as_process(*arguments: str) -> AsyncIterator[Served]:
+    """`tonnage up` with these arguments, from before its start until after its end."""
+    with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/var/tmp") as folder:
+        data = DataFolder(Path(folder) / "data")
+        command = [sys.executable, "-m", "tonnage.cli", "up", "--port", "0", "--data", str(data.path), *arguments]
+        began = time.monotonic()
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
+        try:
+            client = await _answering(data, process)
+            yield Served(process, client, time.monotonic() - began)
+            await client.close()
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            await process.wait()
+            await asyncio.to_thread(remove, data)
+
+
+async def _answering(data: DataFolder, process: asyncio.subprocess.Process) -> Client:
+    while process.returncode is None:
+        try:
+            client = Client(HttpTransport(load(data.kubeconfig)))
+            await client.read("/readyz")
+            return client
+        except (Invalid, Unavailable):
+            await asyncio.sleep(0.01)
+    raise Unavailable(f"tonnage up ended with code {process.returncode}")
