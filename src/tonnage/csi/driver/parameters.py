@@ -22,7 +22,7 @@ RECORDED = KEPT | {names.PARAM_UNUSED, names.PARAM_INLINE}
 _TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 _BOOLS = _TRUE | {"false", "False", "FALSE", "f", "F", "0"}
 _FOREIGN: Mapping[str, Mapping[str, frozenset[str]]] = {
-    "pmem-csi.intel.com": {
+    names.PMEM_CSI: {
         "eraseafter": _BOOLS,
         "kataContainers": _BOOLS,
         "usage": frozenset({"AppDirect", "FileIO"}),
