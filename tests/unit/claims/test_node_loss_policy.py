@@ -7,8 +7,7 @@ import pytest
 from tonnage.api import names
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import StorageClass
-from tonnage.claims.create_request import parameters_of
-from tonnage.claims.node_loss_policy import release_after
+from tonnage.claims.create_request import parameters_of, release_after
 from tonnage.errors import Invalid
 
 

@@ -1,18 +1,22 @@
-"""Search for the claim group of a claim: all that its pod needs here.
+"""Claim group of a pod: its search, and the reservation of capacity for all its claims, or none.
 
 An ephemeral claim names its pod, and the pod names its claims: one GET for each pod, whose volumes never change. Our
 scheduler marks a single claim, which needs no GET. For a plain claim, the waiting pods are searched; without one, the
 claim-group annotation names the other claims.
+
+The state machine of a claim group decides; this module acts. Claims that are held get their reservation if capacity
+becomes free. Claims whose group has an infeasible claim stay here unserved: no other node would serve it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec
 from tonnage.api.kinds import CLAIMS, PODS
@@ -22,14 +26,32 @@ from tonnage.api.origin import is_clone, is_populated
 from tonnage.api.pods import Pod, claim_name
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
-from tonnage.claims.node_scope import CapacitySource, NodeScope
-from tonnage.claims.selected_node import withdrawals
-from tonnage.errors import ApiNotFound, Invalid
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client, refer
-from tonnage.node.driver_set import DriverSet
+from tonnage.capacity.ledger import Shortfall, Stage
+from tonnage.claims.bind import withdrawals
+from tonnage.claims.data_source import Away, content_of
+from tonnage.claims.node_scope import CapacitySource, pod_owner
+from tonnage.errors import ApiNotFound, Invalid, Precondition
+from tonnage.kube.client import refer
+from tonnage.node.provisioner import reschedule
+from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
+from tonnage.node.provisioner.create import ExistingVolumes, is_pending
+from tonnage.node.provisioner.rejection import Feasibility, class_of, report, report_siblings
+from tonnage.node.provisioner.reschedule import Attempt
+from tonnage.node.provisioner.state import (
+    LOOK_EVERY,
+    ClaimGroup,
+    Creation,
+    GroupDecision,
+    GroupMove,
+    Hold,
+    Member,
+    Reserved,
+    Wait,
+)
 
 _REMEMBERED = 512
+_AGAIN = 0.001
+"""Seconds: something changed during the check."""
 T = TypeVar("T")
 
 
@@ -45,39 +67,11 @@ class _PodClaims:
     templates: Mapping[str, PersistentVolumeClaimSpec]
 
 
-@dataclass(frozen=True)
-class PodClaimGroup:
-    """Claims (by key) of one pod, the given one included.
+class GroupFinder:
+    """Finds the group of a claim; remembers pods."""
 
-    pod: None where it is not known. present: claims with this node. missing: claims that must still get this node
-    before the pod can start. coming: what the missing ones request, as far as it is known.
-    """
-
-    id: str
-    namespace: str
-    pod: ObjectReference | None
-    claims: tuple[str, ...]
-    present: frozenset[str]
-    missing: tuple[str, ...] = ()
-    copies: tuple[PersistentVolumeClaim, ...] = ()
-    """Claims without this node that clone another claim."""
-    coming: tuple[tuple[CapacitySource, int], ...] = ()
-
-
-class Siblings:
-    """Finds the group of a claim."""
-
-    def __init__(
-        self,
-        client: Client,
-        claims: Cache[PersistentVolumeClaim],
-        classes: Cache[StorageClass],
-        drivers: DriverSet,
-        scope: NodeScope,
-    ) -> None:
-        self._client = client
-        self._claims, self._classes = claims, classes
-        self._drivers, self._scope = drivers, scope
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
         self._pods: OrderedDict[str, _PodClaims | None] = OrderedDict()
         self._claimants: OrderedDict[str, list[_PodClaims]] = OrderedDict()
 
@@ -113,7 +107,7 @@ class Siblings:
         needed, most = [], 0
         for key in group.missing if group.pod is not None else ():
             try:
-                claim = await self._client.get(CLAIMS, key.partition("/")[2], group.namespace)
+                claim = await self._node.client.get(CLAIMS, key.partition("/")[2], group.namespace)
             except ApiNotFound:
                 needed.append(key)
                 continue
@@ -139,11 +133,11 @@ class Siblings:
             pods: list[Pod] = []
             for at in range(1, len(words) - 1) if words[-1].isdecimal() else ():
                 with suppress(ApiNotFound):
-                    pods.append(await self._client.get(PODS, "-".join(words[at:]), meta.namespace))
+                    pods.append(await self._node.client.get(PODS, "-".join(words[at:]), meta.namespace))
                 if pods and meta.name in pods[-1].claim_names():
                     break
             else:
-                pods = (await self._client.list(PODS, meta.namespace, fields="spec.nodeName=")).items
+                pods = (await self._node.client.list(PODS, meta.namespace, fields="spec.nodeName=")).items
             users = (p for p in pods if meta.name in p.claim_names() and not p.metadata.deleting and not p.terminated)
             _remember(self._claimants, turn, [_claims_of(p) for p in users])
         return self._claimants[turn]
@@ -154,7 +148,7 @@ class Siblings:
             return self._pods[owner.uid]
         found = None
         try:
-            pod = await self._client.get(PODS, owner.name, namespace)
+            pod = await self._node.client.get(PODS, owner.name, namespace)
             # Another uid: the owner is gone and another pod has its name. Garbage collection deletes the claim.
             found = _claims_of(pod) if pod.metadata.uid == owner.uid else None
         except ApiNotFound:
@@ -173,7 +167,7 @@ class Siblings:
         """
         present, coming, copies = set(), dict[str, PersistentVolumeClaimSpec](), []
         for name in members:
-            if is_there(self._claims.get(f"{namespace}/{name}")):
+            if is_there(self._node.claims.get(f"{namespace}/{name}")):
                 present.add(name)
                 continue
             if name in templates:
@@ -181,7 +175,7 @@ class Siblings:
                     coming[name] = templates[name]
                 continue
             try:
-                claim = await self._client.get(CLAIMS, name, namespace)
+                claim = await self._node.client.get(CLAIMS, name, namespace)
             except ApiNotFound:
                 continue
             if self._will_come(claim):
@@ -203,24 +197,19 @@ class Siblings:
     def _class(self, spec: PersistentVolumeClaimSpec) -> StorageClass | None:
         """Return the class if it is late binding and of one of our drivers."""
         name = spec.storage_class_name
-        found = default_class(self._classes) if name is None else self._classes.get(name)
-        driver = self._drivers.get(found.provisioner) if found is not None and found.late else None
+        found = default_class(self._node.classes) if name is None else self._node.classes.get(name)
+        driver = self._node.drivers.get(found.provisioner) if found is not None and found.late else None
         return found if driver is not None and found is not None and not driver.publishes_ahead(found) else None
 
     def _need(self, spec: PersistentVolumeClaimSpec) -> tuple[CapacitySource, int] | None:
         storage_class = self._class(spec)
-        driver = self._drivers.get(storage_class.provisioner) if storage_class is not None else None
+        driver = self._node.drivers.get(storage_class.provisioner) if storage_class is not None else None
         if storage_class is None or driver is None:
             return None
         try:
             return driver.source(storage_class), to_bytes(spec.resources.requests["storage"])
         except (KeyError, Invalid):
             return None
-
-
-def pod_owner(claim: PersistentVolumeClaim) -> OwnerReference | None:
-    """Return the pod that an ephemeral claim belongs to, or None."""
-    return next((o for o in claim.metadata.owner_references if o.controller and o.kind == "Pod"), None)
 
 
 def is_there(claim: PersistentVolumeClaim | None) -> bool:
@@ -257,3 +246,224 @@ def _remember(known: OrderedDict[str, T], key: str, value: T) -> None:
 
 def _keys(namespace: str, members: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{namespace}/{m}" for m in members)
+
+
+# Reservation
+
+
+@dataclass(frozen=True)
+class _View:
+    """A group at one decision.
+
+    pending: claims that may be rescheduled, by uid. uids: of all claims here. missing: keys of claims that the pod
+    still needs here; confirmed: read from the API server, with the max of their reschedules. is_refused: the group
+    cannot be served here, whatever the ledger says.
+    """
+
+    now: float
+    pending: Mapping[str, PersistentVolumeClaim]
+    members: Sequence[Member]
+    uids: Sequence[str]
+    missing: Sequence[str]
+    confirmed: bool
+    reschedules: int
+    is_refused: bool
+    shortfall: Shortfall | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether all claims would have capacity, also the missing ones."""
+        return self.shortfall is None and not self.is_refused
+
+
+class GroupReserver:
+    """Reserves all claims of a group, or has them rescheduled; one decision at a time for each group."""
+
+    def __init__(self, node: NodeContext) -> None:
+        self._node, self._finder = node, GroupFinder(node)
+        self._feasibility, self._existing = Feasibility(node), ExistingVolumes(node)
+        self._locks = KeyedLocks()
+
+    async def reserve(self, creation: Creation) -> Wait | Reserved:
+        """Reserve the claim's group, or return when to check it again.
+
+        A class that binds late has selected-node set on all claims of the group. Idempotent.
+
+        Raises: ApiError, Unavailable.
+        """
+        node, claim = self._node, creation.claim
+        uid = claim.metadata.uid
+        await node.readings.first(creation.driver)
+        if node.ledger.get(uid) is None:  # it left during the wait
+            return Wait(LOOK_EVERY)
+        found = await self._finder.of(claim)
+        async with self._locks.hold(found.id):
+            here = self._here(found)
+            if len(here) > 1 and await self._is_infeasible(here):
+                node.table.wait((c.metadata.uid for c in here), "infeasible")
+                return Wait(LOOK_EVERY)
+            if len(found.claims) > 1 and (away := await self._away([*filter(is_clone, here), *found.copies])):
+                node.table.of(uid).hold = Hold(float("inf"), why=away)
+            group = node.table.group(found.id, [c.metadata.uid for c in here])
+            return await self._decide(found, group, uid, late=creation.storage_class.late)
+
+    async def _decide(self, found: PodClaimGroup, group: ClaimGroup, uid: str, *, late: bool) -> Wait | Reserved:
+        node = self._node
+        missing, confirmed, most = found.missing if late else (), False, 0
+        while True:
+            reservation = node.ledger.get(uid)
+            if reservation is None or reservation.stage is Stage.CREATED:
+                return Wait(LOOK_EVERY)
+            if reservation.stage in (Stage.RESERVED, Stage.CREATING):
+                return Reserved()
+            here = self._here(found)
+            if late and not found.present <= {c.key for c in here if is_there(c)}:
+                return Wait(_AGAIN)  # one has left
+            missing = tuple(key for key in missing if not is_there(node.claims.get(key)))
+            view = self._view(found, group, here, missing, confirmed=confirmed, reschedules=most)
+            if view.shortfall is not None and await self._find_existing(view.uids):
+                continue
+            decision = group.decide(view.members, view.now, missing=bool(missing), fits=view.fits, confirmed=confirmed)
+            if decision.move is GroupMove.CONFIRM:
+                (missing, most), confirmed = await self._finder.confirm(found), True
+            elif decision.move is GroupMove.RESCHEDULE:
+                await self._reschedule(found, group, [view.pending[u] for u in decision.uids], decision.reschedules)
+            elif (result := await self._run(found, group, view, decision)) is not None:
+                return result
+
+    def _view(
+        self,
+        found: PodClaimGroup,
+        group: ClaimGroup,
+        here: Sequence[PersistentVolumeClaim],
+        missing: Sequence[str],
+        *,
+        confirmed: bool,
+        reschedules: int,
+    ) -> _View:
+        node, now = self._node, self._node.clock.monotonic()
+        pending = {c.metadata.uid: c for c in here if is_pending(node, c)}
+        uids = [c.metadata.uid for c in here]
+        is_refused = group.rollback is not None or any(self._is_on_hold(u) for u in uids)
+        shortfall = node.ledger.lacks(uids, found.coming) if missing and not is_refused else None
+        members = [self._member(c, now) for c in pending.values()]
+        return _View(now, pending, members, uids, missing, confirmed, reschedules, is_refused, shortfall)
+
+    async def _run(
+        self, found: PodClaimGroup, group: ClaimGroup, view: _View, decision: GroupDecision
+    ) -> Wait | Reserved | None:
+        """Wait, reserve the group, or reject it; return None to decide again."""
+        node, shortfall = self._node, view.shortfall
+        if decision.move is GroupMove.WAIT:
+            node.table.wait(view.pending, "siblings" if view.missing else "rescheduling")
+            return Wait(decision.look_at - view.now)
+        if decision.move is GroupMove.RESERVE and not view.is_refused:
+            shortfall = node.ledger.book(view.uids)
+            if shortfall is None:
+                group.reserved(view.members)
+                group.search.end()
+                node.table.set_held(view.uids, held=False)
+                node.table.wait(view.uids, "other")
+                return Reserved(tuple(view.uids))
+            if await self._find_existing(view.uids):
+                return None
+        node.table.set_held((u for u in view.uids if node.ledger.get(u)), held=True)
+        is_overdue = decision.move is GroupMove.REJECT and view.confirmed
+        holds = (state.hold for u in view.uids if (state := node.table.claims.get(u)) is not None)
+        why = next((hold.why for hold in holds if hold is not None and hold.why), "")
+        if is_overdue and view.fits:
+            why = reschedule.overdue(node, view.missing)
+        attempt = Attempt(found, group, tuple(view.pending.values()), shortfall, why)
+        try:
+            ready = await reschedule.prepare(node, attempt, is_patient=not is_overdue)
+        finally:
+            node.table.remember(found.id, group)
+        if isinstance(ready, Wait):
+            node.table.wait(view.pending, "capacity")
+            return Wait(min(ready.seconds, decision.look_at - view.now))
+        group.reason = ready
+        group.reject(view.members, node.clock.monotonic(), missing=bool(view.missing), at_least=view.reschedules)
+        node.table.reject(found.id, view.pending)
+        return None
+
+    async def _reschedule(
+        self, found: PodClaimGroup, group: ClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int
+    ) -> None:
+        node, uids = self._node, [c.metadata.uid for c in claims]
+        node.ledger.refuse(uids)
+        node.table.wait(uids, "rescheduling")
+        done, failure = await reschedule.send_back(node, group, claims, reschedules)
+        for uid in (c.metadata.uid for c in done):
+            if node.ledger.get(uid) is not None:  # else the watch shows it already
+                group.patched(uid, node.clock.monotonic())
+            if uid in node.table.claims:
+                node.table.of(uid).held, node.table.of(uid).hold = False, None
+        if done and group.reported < reschedules:
+            group.reported = reschedules
+            reschedule.report(node, found, done, reschedules, group.reason)
+        if failure is not None:
+            raise failure
+
+    async def _find_existing(self, uids: Iterable[str]) -> bool:
+        """Return whether one of these claims has a volume already, which the ledger did not know."""
+        found = False
+        for promise in self._node.ledger.needing(uids):
+            if await self._existing.has(promise.source.driver, promise.uid):
+                self._node.ledger.exists(promise.uid)
+                found = True
+        return found
+
+    def _here(self, found: PodClaimGroup) -> list[PersistentVolumeClaim]:
+        """Return claims of the group with this node.
+
+        A volume populator's claims need nothing of this node: their volumes are created for claims of its own.
+        """
+        claims = map(self._node.claims.get, found.claims)
+        return [c for c in claims if c is not None and not is_populated(c)]
+
+    def _member(self, claim: PersistentVolumeClaim, now: float) -> Member:
+        promise = self._node.ledger.get(claim.metadata.uid)
+        return Member(claim.metadata.uid, withdrawals(claim), promise.seen if promise is not None else now)
+
+    async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
+        """Return why the pod cannot be on this node, or "".
+
+        True reasons are clones whose source is on another node. "" also where that is not known.
+        """
+        for claim in copies:
+            with suppress(Invalid, Precondition):
+                found = class_of(self._node, claim)
+                content = await content_of(self._node.client, claim, found[1]) if found is not None else None
+                if isinstance(content, Away):
+                    return content.reason
+        return ""
+
+    async def _is_infeasible(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
+        """Return whether one of the claims is infeasible.
+
+        Then none is served, and Events report it on all.
+        """
+        found = await self._feasibility.first_fault(claims)
+        if found is None:
+            return False
+        cause, message = found
+        uids = [c.metadata.uid for c in claims]
+        self._node.ledger.refuse(uids)
+        self._node.table.set_held((u for u in uids if self._node.ledger.get(u)), held=True)
+        await report(self._node, cause, message)
+        report_siblings(self._node, [c for c in claims if c is not cause], cause)
+        return True
+
+    def _is_on_hold(self, uid: str) -> bool:
+        """Return whether the driver still has insufficient storage for the claim.
+
+        Decided from known results, without another call.
+        """
+        state, promise = self._node.table.claims.get(uid), self._node.ledger.get(uid)
+        if state is None or state.hold is None:
+            return False
+        if promise is not None and state.hold.is_over(
+            self._node.ledger.free(promise.source), self._node.clock.monotonic()
+        ):
+            state.hold = None
+        return state.hold is not None

@@ -177,8 +177,7 @@ async def test_whatever_wake_up_is_lost_a_claim_is_looked_at_again(
     await node.send("held")
     await asyncio.sleep(1)
     provisioner = node.agents[0].provisioner
-    monkeypatch.setattr(provisioner, "_look_again", lambda uid: None)
-    monkeypatch.setattr(provisioner._booking, "_enqueue", lambda uid: None)
+    monkeypatch.setattr(provisioner, "_look_again", lambda uids: None)
     assert provisioner.waiting == {}
     await asyncio.sleep(95)
     assert provisioner.waiting == {"capacity": 1}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.node.provisioner.contexts import context
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client
-from tonnage.node.provisioner.claim_group import Siblings
+from tonnage.node.provisioner.claim_group import GroupFinder
 
 pytestmark = pytest.mark.virtual_time
 
@@ -26,9 +25,9 @@ class _Nobody:
 
 
 @pytest.fixture
-def siblings() -> Siblings:
+def finder() -> GroupFinder:
     """With an API server that must not be asked."""
-    return Siblings(cast("Client", _Nobody()), Cache(), Cache(), cast("Any", None), cast("Any", None))
+    return GroupFinder(context(client=_Nobody()))
 
 
 def _claim(alone: str, *, owned: bool = True) -> PersistentVolumeClaim:
@@ -37,14 +36,14 @@ def _claim(alone: str, *, owned: bool = True) -> PersistentVolumeClaim:
     return msgspec.convert({"metadata": {**meta, "ownerReferences": [owner] if owned else []}}, PersistentVolumeClaim)
 
 
-async def test_a_claim_that_is_alone_asks_for_nobody(siblings: Siblings) -> None:
-    group = await siblings.of(_claim("claim-1"))
+async def test_a_claim_that_is_alone_asks_for_nobody(finder: GroupFinder) -> None:
+    group = await finder.of(_claim("claim-1"))
     assert (group.id, group.claims, group.missing) == ("pod-1", ("default/app-disk",), ())
     assert group.pod is not None
     assert (group.pod.kind, group.pod.name, group.pod.uid) == ("Pod", "app", "pod-1")
 
 
 @pytest.mark.parametrize("alone", ["", "true", "claim-2"], ids=["nothing", "of a template", "of another claim"])
-async def test_what_was_not_written_for_this_claim_says_nothing(siblings: Siblings, alone: str) -> None:
+async def test_what_was_not_written_for_this_claim_says_nothing(finder: GroupFinder, alone: str) -> None:
     with pytest.raises(_Asked):
-        await siblings.of(_claim(alone))
+        await finder.of(_claim(alone))

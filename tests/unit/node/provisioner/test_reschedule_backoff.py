@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.clocks import ManualClock
 
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.node.provisioner.reschedule_backoff import SLOWEST_FROM, Patience, stay
+from tonnage.node.provisioner.state import SLOWEST_FROM, NodeSearch, stay
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -29,27 +28,22 @@ def test_after_five_minutes_a_round_takes_as_many_minutes_as_it_writes(claims: i
     assert stay(10**6, claims, objects) == stay(SLOWEST_FROM, claims, objects)
 
 
-def test_news_is_what_was_not_roomy_before() -> None:
-    clock = ManualClock(100.0)
-    patience = Patience(clock)
-    assert patience.news("pod", {"a", "b"}, {"a"}, objects=3) == {"b"}
-    assert patience.next_look("pod") > 0
-    assert patience.news("pod", {"a", "b", "c"}, set(), objects=3) == {"c"}
-    assert patience.news("pod", {"a"}, set(), objects=3) == set()
-    assert patience.news("pod", {"a", "b"}, set(), objects=3) == {"b"}, "it had none in between"
+def test_news_is_what_had_no_capacity_before() -> None:
+    search = NodeSearch()
+    assert search.news({"a", "b"}, {"a"}, objects=3, now=100.0) == {"b"}
+    assert search.next_check(100.0) > 0
+    assert search.news({"a", "b", "c"}, set(), objects=3, now=100.0) == {"c"}
+    assert search.news({"a"}, set(), objects=3, now=100.0) == set()
+    assert search.news({"a", "b"}, set(), objects=3, now=100.0) == {"b"}, "it had none in between"
 
 
-def test_who_hurried_does_not_at_once_again() -> None:
-    clock = ManualClock(100.0)
-    patience = Patience(clock)
-    patience.hurries("pod", 500.0)
-    patience.over("pod")
-    assert patience.next_look("pod") == 500.0
-    assert patience.next_look("other") == 0.0
-    clock.now += 501
-    patience.over("pod")
-    assert patience.next_look("pod") == 0.0
-    assert not patience._outlooks
+def test_after_an_early_reschedule_the_next_is_not_at_once() -> None:
+    search = NodeSearch()
+    search.limit(600.0)
+    search.end()
+    assert (search.next_check(100.0), search.is_over(100.0)) == (500.0, False)
+    assert NodeSearch().next_check(100.0) == 0.0
+    assert (search.next_check(601.0), search.is_over(601.0)) == (0.0, True)
 
 
 async def _keep_sending(node: Any, *claims: str) -> None:

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from tonnage.capacity.ledger import Ledger, Stage
 from tonnage.claims.node_scope import CapacitySource
-from tonnage.node.provisioner.group_state import (
+from tonnage.node.provisioner.state import (
     LONGEST_WAIT,
     LOOK_EVERY,
     SHORTEST_WAIT,
-    Action,
     ClaimGroup,
+    GroupMove,
     GroupPace,
     Member,
 )
@@ -234,19 +234,19 @@ class Agent:
             decision = state.decide(members, world.now, missing=bool(absent), fits=fits, confirmed=confirmed)
             assert world.now < decision.look_at <= world.now + LOOK_EVERY
             world.at(decision.look_at + 0.001, self._waker(pod))
-            if decision.action is Action.WAIT:
+            if decision.move is GroupMove.WAIT:
                 return
-            if decision.action is Action.CONFIRM:
+            if decision.move is GroupMove.CONFIRM:
                 yield self._call(pod, 1.0)
                 confirmed, missing = True, [c.name for c in world.group(pod) if not c.volume and c.name in absent]
                 continue
-            if decision.action is Action.RESERVE and self.ledger.book(names) is None:
+            if decision.move is GroupMove.RESERVE and self.ledger.book(names) is None:
                 state.reserved(members)
                 assert {c.node for c in world.group(pod)} == {self.node}, "a part of a group was reserved"
                 for claim in pending:
                     world.start(self.create(claim))
                 return
-            if decision.action in (Action.RESERVE, Action.REJECT):
+            if decision.move in (GroupMove.RESERVE, GroupMove.REJECT):
                 self.ledger.refuse(names)
                 if made := [c for c in world.group(pod) if c.volume == self.node]:  # before a kill: given back
                     yield self._call(pod, 2.0)
@@ -391,10 +391,10 @@ def _rejected(*arrived: float, now: float = 100.0) -> ClaimGroup:
     """A group whose first claims, one of which came at each of these times, did not fit and have gone back."""
     group = ClaimGroup(GroupPace())
     members = [Member(f"early-{at}", 0, when) for at, when in enumerate(arrived)]
-    assert group.decide(members, now, missing=True, fits=False).action is Action.REJECT
+    assert group.decide(members, now, missing=True, fits=False).move is GroupMove.REJECT
     group.reject(members, now, missing=True)
     back = group.decide(members, now, missing=True)
-    assert (back.action, back.reschedules) == (Action.RESCHEDULE, 1)
+    assert (back.move, back.reschedules) == (GroupMove.RESCHEDULE, 1)
     for uid in back.uids:
         group.patched(uid, now)
         group.left(uid)
@@ -405,17 +405,17 @@ def test_who_arrives_while_expected_goes_back_at_once_and_later_ones_wait() -> N
     until = 100.0 + GroupPace().wait
     late = Member("late", 0, until - 0.1)
     decision = _rejected(100.0).decide([late], until, missing=True)
-    assert (decision.action, decision.uids, decision.reschedules) == (Action.RESCHEDULE, ("late",), 1)
+    assert (decision.move, decision.uids, decision.reschedules) == (GroupMove.RESCHEDULE, ("late",), 1)
     fresh = Member("fresh", 0, until + 0.1)
     decision = _rejected(100.0).decide([fresh], until + 0.1, missing=True)
-    assert (decision.action, decision.look_at) == (Action.WAIT, until + 0.1 + GroupPace().wait)
+    assert (decision.move, decision.look_at) == (GroupMove.WAIT, until + 0.1 + GroupPace().wait)
     again = Member("early-0", 1, 101.0)
-    assert _rejected(100.0).decide([again], 101.0, missing=True).action is Action.WAIT, "a new round"
+    assert _rejected(100.0).decide([again], 101.0, missing=True).move is GroupMove.WAIT, "a new round"
 
 
 def test_a_group_with_all_its_claims_is_judged_anew_whatever_they_carry() -> None:
     fresh = [Member("a", 3, 200.0), Member("b", 0, 200.0)]
-    assert _rejected(100.0).decide(fresh, 200.0, missing=False).action is Action.RESERVE
+    assert _rejected(100.0).decide(fresh, 200.0, missing=False).move is GroupMove.RESERVE
 
 
 def test_a_patched_claim_that_the_watch_still_shows_is_no_member_and_is_patched_again_in_the_end() -> None:
@@ -425,11 +425,11 @@ def test_a_patched_claim_that_the_watch_still_shows_is_no_member_and_is_patched_
     group.patched("a", 100.0)
     assert group.decide(both, 100.0, missing=False).uids == ("b",)
     group.patched("b", 100.0)
-    assert group.decide(both, 101.0, missing=False).action is Action.WAIT
+    assert group.decide(both, 101.0, missing=False).move is GroupMove.WAIT
     again = group.decide(both, 100.0 + LOOK_EVERY, missing=False)
-    assert (again.action, set(again.uids)) == (Action.RESCHEDULE, {"a", "b"})
+    assert (again.move, set(again.uids)) == (GroupMove.RESCHEDULE, {"a", "b"})
     sent_again = [Member("a", 1, 131.0), Member("b", 1, 131.0)]
-    assert group.decide(sent_again, 131.0, missing=False).action is Action.RESERVE
+    assert group.decide(sent_again, 131.0, missing=False).move is GroupMove.RESERVE
 
 
 @given(st.lists(st.floats(0.0, 600.0), max_size=40))
@@ -458,9 +458,9 @@ def test_every_decision_has_a_next_look(
     for step in range(6):
         decision = group.decide(members, now, missing=missing, fits=fits, confirmed=confirmed)
         assert now < decision.look_at <= now + LOOK_EVERY
-        if decision.action is Action.REJECT:
+        if decision.move is GroupMove.REJECT:
             group.reject(members, now, missing=missing)
-        elif decision.action is Action.RESCHEDULE:
+        elif decision.move is GroupMove.RESCHEDULE:
             for uid in decision.uids[step % 2 :]:
                 group.patched(uid, now)
         now += LOOK_EVERY / 2

@@ -1,4 +1,4 @@
-"""Data source of a claim: found by live reads, and checked for this node.
+"""Data source of a claim: found by live reads, and checked for this node; or left to an external populator.
 
 Nothing is cached: sources change, and agents watch only their own node's claims. A claim on a node without its source
 is rescheduled with the reason; external-provisioner does not check this. The controller or our scheduler then selects
@@ -7,6 +7,7 @@ the source's node.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from tonnage.api import matching
@@ -17,7 +18,10 @@ from tonnage.api.quantity import from_bytes
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.types import ContentSource
 from tonnage.errors import ApiNotFound, Invalid, Precondition
-from tonnage.kube.client import Client
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import NORMAL, EventRecorder
+
+POPULATED = "Assuming an external populator will provision the volume"
 
 
 @dataclass(frozen=True)
@@ -89,3 +93,12 @@ def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: s
     if mode != (volume.spec.volume_mode or matching.FILESYSTEM):
         return f"requested volume mode {mode} differs from that of the source volume {name}"
     return ""
+
+
+def leave_to_populator(events: EventRecorder, claim: PersistentVolumeClaim) -> None:
+    """Emit once for a claim that an external populator provides its volume.
+
+    The text is external-provisioner's.
+    """
+    key = hashlib.sha256(f"{claim.metadata.uid}\0{POPULATED}".encode()).hexdigest()[:16]
+    events.record(refer(CLAIMS, claim), NORMAL, "Provisioning", POPULATED, once=key)
