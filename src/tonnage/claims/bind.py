@@ -21,7 +21,7 @@ from tonnage.api.meta import KubeObject, to_builtins
 from tonnage.api.number import whole
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
-from tonnage.errors import ApiConflict, Precondition
+from tonnage.errors import ApiConflict, ApiNotFound, Precondition
 from tonnage.kube.client import Client, refer
 
 T = TypeVar("T", bound=KubeObject)
@@ -105,6 +105,14 @@ async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, sub
             if obj.metadata.uid != meta.uid or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+async def find(client: Client, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+    """Return an object by a live read, None if it is gone."""
+    try:
+        return await client.get(kind, name, namespace)
+    except ApiNotFound:
+        return None
 
 
 def find_best(

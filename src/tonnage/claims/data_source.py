@@ -15,9 +15,10 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.api.origin import origin_of, reference
 from tonnage.api.quantity import from_bytes
+from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.types import ContentSource
-from tonnage.errors import ApiNotFound, Invalid, Precondition
+from tonnage.errors import Invalid, Precondition
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import NORMAL, EventRecorder
 
@@ -44,8 +45,10 @@ async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Drive
     ref = reference(claim)
     if ref is None:
         return None
-    source = await _source(client, claim, ref.name)
-    volume = await _volume(client, source)
+    source = await find(client, CLAIMS, ref.name, claim.metadata.namespace)
+    volume = await find(client, VOLUMES, source.spec.volume_name) if source and source.spec.volume_name else None
+    if source is not None and volume is not None and not matching.is_claimed_by(volume, source):
+        volume = None
     found = origin_of(claim, lambda key: source, lambda name: volume)
     if found is None or found.volume is None:
         raise Precondition(f"cannot clone: {found.missing if found else 'its source is not there'}")
@@ -57,23 +60,6 @@ async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Drive
         raise Invalid(fault)
     assert found.volume.spec.csi is not None
     return ContentSource(volume_id=found.volume.spec.csi.volume_handle)
-
-
-async def _source(client: Client, claim: PersistentVolumeClaim, name: str) -> PersistentVolumeClaim | None:
-    try:
-        return await client.get(CLAIMS, name, claim.metadata.namespace)
-    except ApiNotFound:
-        return None
-
-
-async def _volume(client: Client, source: PersistentVolumeClaim | None) -> PersistentVolume | None:
-    if source is None or not source.spec.volume_name:
-        return None
-    try:
-        found = await client.get(VOLUMES, source.spec.volume_name)
-    except ApiNotFound:
-        return None
-    return found if matching.is_claimed_by(found, source) else None
 
 
 def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: str) -> str:

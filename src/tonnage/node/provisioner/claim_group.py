@@ -27,10 +27,10 @@ from tonnage.api.pods import Pod, claim_name
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Shortfall, Stage
-from tonnage.claims.bind import withdrawals
+from tonnage.claims.bind import find, withdrawals
 from tonnage.claims.data_source import Away, content_of
 from tonnage.claims.node_scope import CapacitySource, pod_owner
-from tonnage.errors import ApiNotFound, Invalid, Precondition
+from tonnage.errors import Invalid, Precondition
 from tonnage.kube.client import refer
 from tonnage.node.provisioner import reschedule
 from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
@@ -57,12 +57,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _PodClaims:
-    """Claims of one pod.
+    """Claims of one pod, by key.
 
-    templates: claim name -> spec of its ephemeral volume. Claims with a data source are not in it; they are read.
+    templates: key -> spec of its ephemeral volume. Claims with a data source are not in it; they are read.
     """
 
-    pod: ObjectReference
+    group: str
+    pod: ObjectReference | None
     claims: tuple[str, ...]
     templates: Mapping[str, PersistentVolumeClaimSpec]
 
@@ -83,7 +84,7 @@ class GroupFinder:
             return _single(claim)
         if owner is not None:
             pod = await self._pod(owner, meta.namespace)
-            is_used = pod is not None and meta.name in pod.claims  # an owner need not use the claim that it owns
+            is_used = pod is not None and claim.key in pod.claims  # an owner need not use the claim that it owns
             return await self._of_pod(meta.namespace, pod) if pod is not None and is_used else _single(claim)
         if self._class(claim.spec) is not None:
             groups = [await self._of_pod(meta.namespace, pod) for pod in await self._users(claim)]
@@ -93,9 +94,8 @@ class GroupFinder:
         if not together:
             return _single(claim)
         members = sorted(together | {meta.name})
-        found = await self._missing(meta.namespace, members, {})
-        group = f"{meta.namespace}/{','.join(members)}"
-        return PodClaimGroup(group, meta.namespace, None, _keys(meta.namespace, members), *found)
+        keys = tuple(f"{meta.namespace}/{name}" for name in members)
+        return await self._of_pod(meta.namespace, _PodClaims(f"{meta.namespace}/{','.join(members)}", None, keys, {}))
 
     async def confirm(self, group: PodClaimGroup) -> tuple[tuple[str, ...], int]:
         """Return missing claims that the pod needs, and their max reschedules.
@@ -106,19 +106,33 @@ class GroupFinder:
         """
         needed, most = [], 0
         for key in group.missing if group.pod is not None else ():
-            try:
-                claim = await self._node.client.get(CLAIMS, key.partition("/")[2], group.namespace)
-            except ApiNotFound:
+            claim = await self._read(key)
+            if claim is None or self._will_come(claim):
                 needed.append(key)
-                continue
-            if self._will_come(claim):
-                needed.append(key)
-                most = max(most, withdrawals(claim))
+                most = max(most, withdrawals(claim) if claim is not None else 0)
         return tuple(needed), most
 
     async def _of_pod(self, namespace: str, pod: _PodClaims) -> PodClaimGroup:
-        found = await self._missing(namespace, pod.claims, pod.templates)
-        return PodClaimGroup(pod.pod.uid, namespace, pod.pod, _keys(namespace, pod.claims), *found)
+        """Sort a pod's claims into present, missing and clones."""
+        present, missing, copies = set(), dict[str, PersistentVolumeClaimSpec](), []
+        for key in pod.claims:
+            if is_there(self._node.claims.get(key)):
+                present.add(key)
+            elif key in pod.templates:
+                if self._class(pod.templates[key]) is not None:
+                    missing[key] = pod.templates[key]
+            elif (claim := await self._read(key)) is not None:
+                if self._will_come(claim):
+                    missing[key] = claim.spec
+                copies += [claim] if is_clone(claim) else []
+        coming = tuple(need for spec in missing.values() if (need := self._need(spec)) is not None)
+        return PodClaimGroup(
+            pod.group, namespace, pod.pod, pod.claims, frozenset(present), tuple(missing), tuple(copies), coming
+        )
+
+    async def _read(self, key: str) -> PersistentVolumeClaim | None:
+        namespace, _, name = key.partition("/")
+        return await find(self._node.client, CLAIMS, name, namespace)
 
     async def _users(self, claim: PersistentVolumeClaim) -> list[_PodClaims]:
         """Return the pods that wait for a plain claim.
@@ -132,9 +146,9 @@ class GroupFinder:
             words = meta.name.split("-")
             pods: list[Pod] = []
             for at in range(1, len(words) - 1) if words[-1].isdecimal() else ():
-                with suppress(ApiNotFound):
-                    pods.append(await self._node.client.get(PODS, "-".join(words[at:]), meta.namespace))
-                if pods and meta.name in pods[-1].claim_names():
+                pod = await find(self._node.client, PODS, "-".join(words[at:]), meta.namespace)
+                if pod is not None and meta.name in pod.claim_names():
+                    pods = [pod]
                     break
             else:
                 pods = (await self._node.client.list(PODS, meta.namespace, fields="spec.nodeName=")).items
@@ -146,43 +160,11 @@ class GroupFinder:
         if owner.uid in self._pods:
             self._pods.move_to_end(owner.uid)
             return self._pods[owner.uid]
-        found = None
-        try:
-            pod = await self._node.client.get(PODS, owner.name, namespace)
-            # Another uid: the owner is gone and another pod has its name. Garbage collection deletes the claim.
-            found = _claims_of(pod) if pod.metadata.uid == owner.uid else None
-        except ApiNotFound:
-            pass
+        pod = await find(self._node.client, PODS, owner.name, namespace)
+        # Another uid: the owner is gone and another pod has its name. Garbage collection deletes the claim.
+        found = _claims_of(pod) if pod is not None and pod.metadata.uid == owner.uid else None
         _remember(self._pods, owner.uid, found)
         return found
-
-    async def _missing(
-        self, namespace: str, members: Iterable[str], templates: Mapping[str, PersistentVolumeClaimSpec]
-    ) -> tuple[
-        frozenset[str], tuple[str, ...], tuple[PersistentVolumeClaim, ...], tuple[tuple[CapacitySource, int], ...]
-    ]:
-        """Sort a pod's claims into present, missing and clones.
-
-        Returns keys of present and of missing claims, all clones, and what the missing ones request.
-        """
-        present, coming, copies = set(), dict[str, PersistentVolumeClaimSpec](), []
-        for name in members:
-            if is_there(self._node.claims.get(f"{namespace}/{name}")):
-                present.add(name)
-                continue
-            if name in templates:
-                if self._class(templates[name]) is not None:
-                    coming[name] = templates[name]
-                continue
-            try:
-                claim = await self._node.client.get(CLAIMS, name, namespace)
-            except ApiNotFound:
-                continue
-            if self._will_come(claim):
-                coming[name] = claim.spec
-            copies += [claim] if is_clone(claim) else []
-        asked = tuple(need for spec in coming.values() if (need := self._need(spec)) is not None)
-        return frozenset(_keys(namespace, present)), _keys(namespace, coming), tuple(copies), asked
 
     def _will_come(self, claim: PersistentVolumeClaim) -> bool:
         """Return whether a claim without this node will get it.
@@ -221,14 +203,13 @@ def is_there(claim: PersistentVolumeClaim | None) -> bool:
 
 
 def _claims_of(pod: Pod) -> _PodClaims:
-    templates = {
-        claim_name(pod.metadata.name, v): v.ephemeral.volume_claim_template.spec
-        for v in pod.spec.volumes
-        if v.ephemeral is not None
-        and v.ephemeral.volume_claim_template.spec.data_source_ref is None
-        and v.ephemeral.volume_claim_template.spec.data_source is None
-    }
-    return _PodClaims(refer(PODS, pod), tuple(pod.claim_names()), templates)
+    meta, templates = pod.metadata, {}
+    for volume in pod.spec.volumes:
+        spec = volume.ephemeral.volume_claim_template.spec if volume.ephemeral is not None else None
+        if spec is not None and spec.data_source_ref is None and spec.data_source is None:
+            templates[f"{meta.namespace}/{claim_name(meta.name, volume)}"] = spec
+    keys = tuple(f"{meta.namespace}/{name}" for name in pod.claim_names())
+    return _PodClaims(meta.uid, refer(PODS, pod), keys, templates)
 
 
 def _single(claim: PersistentVolumeClaim) -> PodClaimGroup:
@@ -242,10 +223,6 @@ def _remember(known: OrderedDict[str, T], key: str, value: T) -> None:
     known[key] = value
     while len(known) > _REMEMBERED:
         known.popitem(last=False)
-
-
-def _keys(namespace: str, members: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"{namespace}/{m}" for m in members)
 
 
 # Reservation
@@ -362,14 +339,15 @@ class GroupReserver:
             if shortfall is None:
                 group.reserved(view.members)
                 group.search.end()
-                node.table.set_held(view.uids, held=False)
-                node.table.wait(view.uids, "other")
+                for state in node.table.of_all(view.uids):
+                    state.held, state.reason = False, "other"
                 return Reserved(tuple(view.uids))
             if await self._find_existing(view.uids):
                 return None
-        node.table.set_held((u for u in view.uids if node.ledger.get(u)), held=True)
+        for state in node.table.of_all(u for u in view.uids if node.ledger.get(u)):
+            state.held = True
         is_overdue = decision.move is GroupMove.REJECT and view.confirmed
-        holds = (state.hold for u in view.uids if (state := node.table.claims.get(u)) is not None)
+        holds = (state.hold for state in node.table.of_all(view.uids))
         why = next((hold.why for hold in holds if hold is not None and hold.why), "")
         if is_overdue and view.fits:
             why = reschedule.overdue(node, view.missing)
@@ -383,7 +361,8 @@ class GroupReserver:
             return Wait(min(ready.seconds, decision.look_at - view.now))
         group.reason = ready
         group.reject(view.members, node.clock.monotonic(), missing=bool(view.missing), at_least=view.reschedules)
-        node.table.reject(found.id, view.pending)
+        for state in node.table.of_all(view.pending):
+            state.group = found.id
         return None
 
     async def _reschedule(
@@ -396,8 +375,8 @@ class GroupReserver:
         for uid in (c.metadata.uid for c in done):
             if node.ledger.get(uid) is not None:  # else the watch shows it already
                 group.patched(uid, node.clock.monotonic())
-            if uid in node.table.claims:
-                node.table.of(uid).held, node.table.of(uid).hold = False, None
+            for state in node.table.of_all([uid]):
+                state.held, state.hold = False, None
         if done and group.reported < reschedules:
             group.reported = reschedules
             reschedule.report(node, found, done, reschedules, group.reason)
@@ -449,7 +428,8 @@ class GroupReserver:
         cause, message = found
         uids = [c.metadata.uid for c in claims]
         self._node.ledger.refuse(uids)
-        self._node.table.set_held((u for u in uids if self._node.ledger.get(u)), held=True)
+        for state in self._node.table.of_all(u for u in uids if self._node.ledger.get(u)):
+            state.held = True
         await report(self._node, cause, message)
         report_siblings(self._node, [c for c in claims if c is not cause], cause)
         return True

@@ -206,17 +206,14 @@ class Provisioner:
         self._ledger.see(claim.metadata.uid, source, size, attempt=attempt, version=_version(claim), now=now)
 
     def _class_changed(self, storage_class: StorageClass | None) -> None:
-        if self._ready and storage_class is not None:
-            name = storage_class.metadata.name
-            self._look_at_these(c for c in list(self._node.claims) if c.spec.storage_class_name == name)
+        if storage_class is not None:
+            self._look_at_all(storage_class.metadata.name)
 
-    def _look_at_all(self) -> None:
-        if self._ready:
-            self._look_at_these(list(self._node.claims))
-
-    def _look_at_these(self, claims: Iterable[PersistentVolumeClaim]) -> None:
-        for claim in claims:
-            self._look_at(claim)
+    def _look_at_all(self, storage_class: str = "") -> None:
+        """Handle all claims, or those of one class."""
+        for claim in list(self._node.claims) if self._ready else ():
+            if storage_class in ("", claim.spec.storage_class_name):
+                self._look_at(claim)
 
     def _wake_held(self) -> None:
         self._look_again(self._table.held())

@@ -16,7 +16,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.capacity.ledger import Stage
 from tonnage.claims import pv
-from tonnage.claims.bind import bind
+from tonnage.claims.bind import bind, find
 from tonnage.claims.create_request import ClaimRequest, read_secret
 from tonnage.claims.node_scope import DriverInfo, claim_uid, is_ephemeral
 from tonnage.csi.client.types import CreatedVolume
@@ -170,7 +170,7 @@ async def _deliver(node: NodeContext, uid: str, creation: Creation, volume: Crea
 
     Idempotent. Raises: ApiError, Unavailable; Precondition if the PV's name is taken.
     """
-    claim = creation.claim if _is_here(node, creation.claim) else await _still_wanted(node, creation.claim)
+    claim = creation.claim if _is_here(node, creation.claim) else await read_waiting(node, creation.claim)
     if claim is None:
         await _delete_unwanted(node, uid, creation, volume)
         return
@@ -235,11 +235,8 @@ def is_pending(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
 
 async def read_claim(node: NodeContext, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
     """Return the same claim by a live read, None if it is gone."""
-    try:
-        now = await node.client.get(CLAIMS, claim.metadata.name, claim.metadata.namespace)
-    except ApiNotFound:
-        return None
-    return now if now.metadata.uid == claim.metadata.uid else None
+    now = await find(node.client, CLAIMS, claim.metadata.name, claim.metadata.namespace)
+    return now if now is not None and now.metadata.uid == claim.metadata.uid else None
 
 
 def _is_here(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
@@ -248,7 +245,7 @@ def _is_here(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
     return now is not None and now.metadata.uid == claim.metadata.uid and not now.metadata.deleting
 
 
-async def _still_wanted(node: NodeContext, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
+async def read_waiting(node: NodeContext, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
     """Return the claim if it still waits for this node, else None.
 
     A live read: the watch may be behind, and it shows a deleted claim and one with another node alike.
@@ -264,11 +261,8 @@ async def _delete_unwanted(node: NodeContext, uid: str, creation: Creation, volu
 
     A volume with a PV is reclaimed later. A PV of that name may belong to another node, where the claim got its volume.
     """
-    try:
-        has_pv = creation.driver.reaches(await node.client.get(VOLUMES, creation.request.name))
-    except ApiNotFound:
-        has_pv = False
-    if not has_pv:
+    created = await find(node.client, VOLUMES, creation.request.name)
+    if created is None or not creation.driver.reaches(created):
         secrets = await read_secret(node.client, creation.request.secret)
         await creation.driver.client.delete_volume(volume.id, secrets=secrets)
         log.info("unwanted volume deleted volume=%s claim=%s", volume.id, creation.claim.key)

@@ -17,9 +17,10 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.ledger import ClaimReservation, Shortfall
 from tonnage.capacity.object import version
 from tonnage.capacity.tier import BEYOND, is_tier
+from tonnage.claims.bind import find
 from tonnage.claims.node_fit import Suitability
 from tonnage.claims.node_scope import CapacitySource
-from tonnage.errors import ApiNotFound, TonnageError
+from tonnage.errors import TonnageError
 from tonnage.kube.client import Client
 from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
 from tonnage.node.provisioner.state import NodeSearch
@@ -92,18 +93,15 @@ async def _may_be_on(client: Client, found: PodClaimGroup, domains: Sequence[str
     """Return whether the pod fits one of these nodes; True where not known."""
     if found.pod is None:
         return True
-    try:
-        pod = await client.get(PODS, found.pod.name, found.namespace)
-    except ApiNotFound:
+    pod = await find(client, PODS, found.pod.name, found.namespace)
+    if pod is None:
         return False
     suitability = Suitability(pod.spec)
     for domain in domains:
         if domain.startswith(names.TIER_PREFIX):  # a node of a tier, unknown which
             return True
-        try:
-            if suitability.of(await client.get(NODES, domain))[0]:
-                return True
-        except ApiNotFound:  # the label of a node with a long name is not its name
+        node = await find(client, NODES, domain)
+        if node is None or suitability.of(node)[0]:  # None: the label of a node with a long name is not its name
             return True
     return False
 

@@ -24,13 +24,13 @@ from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes
 from tonnage.capacity.ledger import ClaimReservation, Shortfall
 from tonnage.capacity.tier import PATIENT_FROM
-from tonnage.claims.bind import change, withdrawals
+from tonnage.claims.bind import change, find, withdrawals
 from tonnage.claims.node_scope import is_ephemeral
 from tonnage.errors import ApiConflict, ApiNotFound, TonnageError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner import other_nodes, starvation
 from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
-from tonnage.node.provisioner.create import is_pending, read_claim
+from tonnage.node.provisioner.create import is_pending, read_claim, read_waiting
 from tonnage.node.provisioner.state import LOOK_FROM, ClaimGroup, Wait, stay
 from tonnage.observe import metrics
 
@@ -278,7 +278,7 @@ async def _is_guarded(
 
     True if a rejected claim still keeps the pod from its node, so nothing uses the created volumes.
     """
-    if not any([await _is_ours_alone(node, claim) for claim in pending]):
+    if not any([await read_waiting(node, claim) for claim in pending]):
         return False
     used = {c.metadata.name for c in created}
     return not any(p.spec.node_name and used & set(p.claim_names()) for p in await _pods(node, found))
@@ -288,17 +288,8 @@ async def _pods(node: NodeContext, found: PodClaimGroup) -> list[Pod]:
     pod = found.pod
     if pod is None or any(not key.startswith(f"{found.namespace}/{pod.name}-") for key in found.claims):
         return (await node.client.list(PODS, found.namespace)).items
-    try:
-        return [await node.client.get(PODS, pod.name, found.namespace)]
-    except ApiNotFound:
-        return []
-
-
-async def _is_ours_alone(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
-    now = await read_claim(node, claim)
-    if now is None or now.metadata.deleting or now.spec.volume_name:
-        return False
-    return node.scope.has_claim(now.metadata)
+    now = await find(node.client, PODS, pod.name, found.namespace)
+    return [now] if now is not None else []
 
 
 async def _delete(node: NodeContext, claim: PersistentVolumeClaim) -> bool:

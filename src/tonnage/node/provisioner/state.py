@@ -23,7 +23,7 @@ Invariant: every decision has a time of the next check, at most LOOK_EVERY secon
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -544,30 +544,21 @@ class ClaimTable:
 
     def group(self, id_: str, uids: Iterable[str]) -> ClaimGroup:
         """Return the group of that id, or the rejected one of these claims; else a new one."""
-        known = (id_, *(self.claims[u].group for u in uids if u in self.claims))
+        known = (id_, *(state.group for state in self.of_all(uids)))
         return next((self._groups[i] for i in known if i in self._groups), None) or ClaimGroup(self.pace)
 
     def remember(self, id_: str, group: ClaimGroup) -> None:
         """Remember a group until it is over. Idempotent."""
         self._groups[id_] = group
 
-    def reject(self, id_: str, uids: Iterable[str]) -> None:
-        """Record to which rejected group the claims belong."""
-        for uid in uids:
-            if uid in self.claims:
-                self.claims[uid].group = id_
+    def of_all(self, uids: Iterable[str]) -> Iterator[ClaimState]:
+        """Return the states of those claims that are known."""
+        return (self.claims[uid] for uid in uids if uid in self.claims)
 
     def wait(self, uids: Iterable[str], reason: str) -> None:
         """Record why these claims wait."""
-        for uid in uids:
-            if uid in self.claims:
-                self.claims[uid].reason = reason
-
-    def set_held(self, uids: Iterable[str], *, held: bool) -> None:
-        """Record whether these claims wait here for capacity. Idempotent."""
-        for uid in uids:
-            if uid in self.claims:
-                self.claims[uid].held = held
+        for state in self.of_all(uids):
+            state.reason = reason
 
     def held(self) -> list[str]:
         """Return the claims that wait here for capacity."""
