@@ -6,44 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.node.provisioner.state import SLOWEST_FROM, NodeSearch, stay
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
 MINUTE = 60.0
 OFTEN = {names.RESCHEDULES: "20"}
-
-
-@given(st.integers(1, 16), st.integers(1, 6))
-def test_after_five_minutes_a_round_takes_as_many_minutes_as_it_writes(claims: int, objects: int) -> None:
-    assert sum(stay(attempt, claims, objects) for attempt in range(SLOWEST_FROM)) < 5 * MINUTE
-    writes = 2 * claims + 2 * objects + 3
-    assert stay(SLOWEST_FROM, claims, objects) >= writes * MINUTE
-    assert stay(10**6, claims, objects) == stay(SLOWEST_FROM, claims, objects)
-
-
-def test_news_is_what_had_no_capacity_before() -> None:
-    search = NodeSearch()
-    assert search.news({"a", "b"}, {"a"}, objects=3, now=100.0) == {"b"}
-    assert search.next_check(100.0) > 0
-    assert search.news({"a", "b", "c"}, set(), objects=3, now=100.0) == {"c"}
-    assert search.news({"a"}, set(), objects=3, now=100.0) == set()
-    assert search.news({"a", "b"}, set(), objects=3, now=100.0) == {"b"}, "it had none in between"
-
-
-def test_after_an_early_reschedule_the_next_is_not_at_once() -> None:
-    search = NodeSearch()
-    search.limit(600.0)
-    search.end()
-    assert (search.next_check(100.0), search.is_over(100.0)) == (500.0, False)
-    assert NodeSearch().next_check(100.0) == 0.0
-    assert (search.next_check(601.0), search.is_over(601.0)) == (0.0, True)
 
 
 async def _keep_sending(node: Any, *claims: str) -> None:
