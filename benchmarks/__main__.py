@@ -1,7 +1,8 @@
-"""`make bench`, or `python -m benchmarks [NAME...] [--runs N]`: the figures that the README claims, as tables.
+"""`make bench`, or `python -m benchmarks [NAME...] [--runs N] [--save]`: the figures of the documentation, as tables.
 
-Each row: what was measured, the median of the runs, the target, and whether it was met. Times on a shared machine are
-noisy: run it on a quiet one. `python -m benchmarks placement` has tables and options of its own (placement.py).
+Each line: what was measured, the median of the runs, a peer's value in the same runs, their ratio, the goal, and
+whether it was met. Times on a shared machine are noisy: run it on a quiet one. --save writes the results as JSON and
+the tables of the documentation. `python -m benchmarks placement` has options of its own.
 """
 
 from __future__ import annotations
@@ -9,49 +10,58 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
-import statistics
 import sys
 from collections.abc import Awaitable, Callable
 
-from benchmarks import placement
-from benchmarks.figure import Figure
+from benchmarks import results
+from benchmarks.figure import Figure, medians, render
+from benchmarks.placement import placement
 
-NAMES = ("apiserver", "requests", "start", "burst", "idle", "driver", "lvm", "kubernetes", "placement_scale")
+MODULES = {
+    "apiserver": "apiserver.load",
+    "requests": "apiserver.requests",
+    "start": "box.start",
+    "burst": "box.burst",
+    "idle": "box.idle",
+    "driver": "driver.life",
+    "lvm": "driver.lvm",
+    "kubernetes": "kubernetes.volumes",
+    "scheduler": "scheduler.scale",
+}
+"""Name -> module with run(), and MOST_RUNS where more runs say no more."""
 
 
 def main() -> int:
-    """Run the chosen benchmarks and print their figures; 1 when a target was missed."""
+    """Run the chosen benchmarks and print their figures; 1 when a goal was missed."""
     if sys.argv[1:2] == ["placement"]:
         return placement.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
-    parser.add_argument("--runs", type=int, default=5, help="how often each is run; the median counts (5)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODULES)} (default: all)")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each; medians are shown (5)")
+    parser.add_argument("--save", action="store_true", help="write the results and the tables of the documentation")
     options = parser.parse_args()
-    if unknown := set(options.names) - set(NAMES):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    met = [show(name, options.runs) for name in options.names or NAMES]
+    if unknown := set(options.names) - set(MODULES):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
+    met = [show(name, options.runs, save=options.save) for name in options.names or MODULES]
+    if options.save:
+        results.write_tables()
     return 0 if all(met) else 1
 
 
-def show(name: str, runs: int) -> bool:
-    """Run one benchmark so many times and print the medians of its figures."""
-    module = importlib.import_module(f"benchmarks.{name}")
+def show(name: str, runs: int, *, save: bool) -> bool:
+    """Run one benchmark so many times and print the medians of its figures; whether all goals were met."""
+    module = importlib.import_module(f"benchmarks.{MODULES[name]}")
     run: Callable[[], Awaitable[list[Figure]]] = module.run
     runs = min(runs, getattr(module, "MOST_RUNS", runs))
     series: list[list[Figure]] = [asyncio.run(run()) for _ in range(runs)]  # type: ignore[arg-type]
-    print(f"\n{name} (median of {runs})")
     if not all(series):
-        print("  nothing of it can be measured on this machine")
+        print(f"\n{name}: nothing of it can be measured on this machine")
         return True
-    rows = []
-    for figures in zip(*series, strict=True):
-        first, value = figures[0], statistics.median(f.value for f in figures)
-        rows.append((first.name, first.text(value), first.wanted(), first.met(value)))
-    width = max(len(row[0]) for row in rows)
-    for title, value_text, wanted, met in rows:
-        verdict = "" if met is None else "met" if met else "MISSED"
-        print(f"  {title:<{width}}  {value_text:>14}  {wanted:>18}  {verdict}", flush=True)
-    return all(met is not False for *_, met in rows)
+    figures = medians(series)
+    print(render(f"{name} (median of {runs})", figures), flush=True)
+    if save:
+        results.save(name, figures, runs)
+    return not any(figure.missed for figure in figures)
 
 
 if __name__ == "__main__":

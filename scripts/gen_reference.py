@@ -89,7 +89,7 @@ class Tree:
     @classmethod
     def read(cls) -> Tree:
         """Parse the package, without generated code."""
-        paths = sorted(p for p in SOURCE.rglob("*.py") if "_proto" not in p.parts)
+        paths = sorted(p for p in SOURCE.rglob("*.py") if not {"_proto", "testing"} & set(p.parts))
         return cls([Module(p, ast.parse(p.read_text(), str(p))) for p in paths])
 
     @cached_property

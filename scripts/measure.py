@@ -1,7 +1,7 @@
 """Measures of the code base, printed as a table: `python -m scripts.measure`.
 
 Code lines are those with a token that is no comment, docstring or blank; generated code and `tonnage.testing` are left
-out. `make check` prints the summary; tests/unit/scripts/test_measure.py holds the counting.
+out. The walks are those of scripts/walks.py. `make check` prints the summary.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import ast
 import io
 import re
+import subprocess
 import sys
 import tokenize
 from collections import Counter, defaultdict
@@ -168,8 +169,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--summary", action="store_true", help="totals only")
     options = parser.parse_args()
-    print(*report(modules(), is_whole=not options.summary), sep="\n")
-    return 0
+    print(*report(modules(), is_whole=not options.summary), sep="\n", flush=True)
+    # In a process of its own: it imports the product, and sets a profile function.
+    walks = [sys.executable, str(Path(__file__).with_name("walks.py")), *(["--summary"] if options.summary else [])]
+    return subprocess.run(walks, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import peer
+from benchmarks.peer import peer
 from cluster.processes import Processes
 from tests.e2e.conftest import helm_program
 from tests.e2e.machines import GIB, SYSTEM, Machines, container, pod

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 import yaml
-from benchmarks import kubernetes_stacks as stacks
-from benchmarks.kubernetes_nodes import kubelets
-from benchmarks.kubernetes_plane import Plane, plane
-from benchmarks.kubernetes_pods import NAMESPACE, pod
-from benchmarks.kubernetes_stacks import Stack
+from benchmarks.kubernetes import stacks
+from benchmarks.kubernetes.nodes import kubelets
+from benchmarks.kubernetes.plane import Plane, plane
+from benchmarks.kubernetes.pods import NAMESPACE, pod
+from benchmarks.kubernetes.stacks import Stack
 from cluster import programs
 from cluster.processes import Processes
 from tests.e2e.delays import DelayingProxy

@@ -12,13 +12,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
-from benchmarks import kubernetes_audit as audit
-from benchmarks import kubernetes_stacks as stacks
-from benchmarks.kubernetes_audit import Write
-from benchmarks.kubernetes_nodes import kubelets
-from benchmarks.kubernetes_plane import Plane, plane
-from benchmarks.kubernetes_pods import Pods
-from benchmarks.kubernetes_stacks import Stack
+from benchmarks.kubernetes import audit, stacks
+from benchmarks.kubernetes.audit import Write
+from benchmarks.kubernetes.nodes import kubelets
+from benchmarks.kubernetes.plane import Plane, plane
+from benchmarks.kubernetes.pods import Pods
+from benchmarks.kubernetes.stacks import Stack
 from cluster import programs
 
 from tonnage.api.kinds import CAPACITIES

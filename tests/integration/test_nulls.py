@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.clocks import VirtualPolicy
 from tests.unit.kube.nulls import Nulls
 
 from tonnage.aio.clock import LoopClock
@@ -20,6 +19,7 @@ from tonnage.ops.doctor.finding import Level
 from tonnage.ops.doctor.run import examine
 from tonnage.ops.why import why
 from tonnage.scheduler.app import SchedulerConfig, SchedulerProcess
+from tonnage.testing.clock import VirtualPolicy
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 _LIMIT = 60.0

@@ -256,6 +256,10 @@ class Informers:
                 self._tasks.start(informer.run(), f"informer {kind.plural}")
         return self._informers[key]
 
+    def all(self) -> list[Informer[Any]]:
+        """Every informer so far."""
+        return list(self._informers.values())
+
     def start(self) -> None:
         """Run all. May be repeated."""
         if self._tasks is None:
@@ -270,7 +274,7 @@ class Informers:
 
     async def wait_synced(self) -> None:
         """Wait until every informer has listed once."""
-        for informer in list(self._informers.values()):
+        for informer in self.all():
             await informer.wait_synced()
 
     async def close(self) -> None:

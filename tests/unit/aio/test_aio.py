@@ -6,11 +6,11 @@ import asyncio
 import time
 
 import pytest
-from tests.clocks import run_virtual
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import LoopClock, parse_rfc3339, rfc3339
 from tonnage.aio.tasks import Background, KeyedLocks
+from tonnage.testing.clock import run_virtual
 
 
 def test_virtual_time_passes_at_once_and_in_order() -> None:

@@ -8,9 +8,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.clocks import ManualClock
 
 from tonnage.capacity.assumed import AssumedClaim, Promises
+from tonnage.testing.clock import ManualClock
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.clocks import VirtualPolicy
 
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
@@ -16,6 +15,7 @@ from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.controller.app import ControllerConfig, ControllerProcess
 from tonnage.kube.client import Client
 from tonnage.observe import metrics
+from tonnage.testing.clock import VirtualPolicy
 
 pytestmark = pytest.mark.virtual_time
 _LIMIT = 60.0

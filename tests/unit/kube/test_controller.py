@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.clocks import run_virtual
 
 from tonnage.aio.backoff import Backoff
 from tonnage.api.kinds import CONFIG_MAPS
@@ -14,6 +13,7 @@ from tonnage.errors import ApiConflict, Invalid
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
 from tonnage.kube.informer import Informers
+from tonnage.testing.clock import run_virtual
 
 
 async def test_keys_of_changes_are_reconciled(server: ApiServer) -> None:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.clocks import run_virtual
 
 from tonnage.aio.clock import LoopClock, RealClock
 from tonnage.errors import Exhausted, Invalid, OutOfRange, Precondition
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.fake import FakePool
+from tonnage.testing.clock import run_virtual
 
 R = TypeVar("R")
 NAMES = st.sampled_from(["a", "b", "c", "d"])

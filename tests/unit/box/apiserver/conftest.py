@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.clocks import ManualClock
 
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.kube.transport import JSON, MERGE_PATCH, Request, Response
+from tonnage.testing.clock import ManualClock
 
 
 class Api:

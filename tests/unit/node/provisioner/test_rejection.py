@@ -6,12 +6,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.clocks import ManualClock
 from tests.unit.node.provisioner.contexts import context
 
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.meta import ObjectMeta, OwnerReference
 from tonnage.node.provisioner.rejection import report
+from tonnage.testing.clock import ManualClock
 
 HOURS = 3
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.clocks import ManualClock
 
 from tonnage.api.pods import Container, Pod
 from tonnage.box.kubelet.containers.containers import Containers, Run
 from tonnage.box.kubelet.containers.runtime import Ended, NoneRuntime, Pretended
 from tonnage.box.kubelet.pods import status as statuses
+from tonnage.testing.clock import ManualClock
 
 
 @dataclass

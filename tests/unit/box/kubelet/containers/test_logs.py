@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from tests.clocks import ManualClock
 
 from tonnage.box.kubelet.containers import logs
 from tonnage.errors import ApiError
+from tonnage.testing.clock import ManualClock
 
 
 @pytest.mark.parametrize("key", ["sinceSeconds", "tailLines", "limitBytes"])

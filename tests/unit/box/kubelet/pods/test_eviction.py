@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.clocks import ManualClock
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.pods import Pod
@@ -20,6 +19,7 @@ from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.pods import eviction
 from tonnage.box.kubelet.pods.eviction import EvictionManager, excess
 from tonnage.host.usage import disk_usage
+from tonnage.testing.clock import ManualClock
 
 MIB = 1 << 20
 needs_bwrap = pytest.mark.skipif(

@@ -1,0 +1,1 @@
+"""A box in one process: start, bursts of pods, rest."""

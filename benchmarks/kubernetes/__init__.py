@@ -1,0 +1,1 @@
+"""tonnage on a real control plane, beside external-provisioner."""

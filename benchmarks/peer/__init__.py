@@ -1,0 +1,1 @@
+"""The Go programs to measure against."""

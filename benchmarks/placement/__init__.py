@@ -1,0 +1,1 @@
+"""Where pods and their volumes are placed, on real control planes."""
