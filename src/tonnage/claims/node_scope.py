@@ -100,7 +100,7 @@ class DriverInfo:
         return types.LIST_VOLUMES in self.controller
 
     def reaches(self, volume: PersistentVolume) -> bool:
-        """Return whether a PV may be of a volume on this node (see reaches())."""
+        """Return whether a PV may be of a volume on this node, by the affinity of the PV."""
         return reaches(volume, self.segment)
 
     def pool(self, storage_class: StorageClass) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tonnage.aio.tasks import KeyedLocks
@@ -228,24 +228,26 @@ def _remember(known: OrderedDict[str, T], key: str, value: T) -> None:
 # Reservation
 
 
-@dataclass(frozen=True)
-class _View:
-    """A group at one decision.
+@dataclass
+class _Round:
+    """A group while it is decided.
 
-    pending: claims that may be rescheduled, by uid. uids: of all claims here. missing: keys of claims that the pod
-    still needs here; confirmed: read from the API server, with the max of their reschedules. is_refused: the group
-    cannot be served here, whatever the ledger says.
+    missing: keys of claims that the pod still needs here. is_confirmed: they were read from the API server, and
+    reschedules is the max of theirs. pending: claims that may be rescheduled, by uid. uids: of all claims here.
+    is_refused: the group cannot be served here, whatever the ledger says.
     """
 
-    now: float
-    pending: Mapping[str, PersistentVolumeClaim]
-    members: Sequence[Member]
-    uids: Sequence[str]
-    missing: Sequence[str]
-    confirmed: bool
-    reschedules: int
-    is_refused: bool
-    shortfall: Shortfall | None
+    found: PodClaimGroup
+    group: ClaimGroup
+    missing: tuple[str, ...]
+    is_confirmed: bool = False
+    reschedules: int = 0
+    now: float = 0.0
+    pending: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    members: Sequence[Member] = ()
+    uids: Sequence[str] = ()
+    is_refused: bool = False
+    shortfall: Shortfall | None = None
 
     @property
     def fits(self) -> bool:
@@ -282,11 +284,11 @@ class GroupReserver:
             if len(found.claims) > 1 and (away := await self._away([*filter(is_clone, here), *found.copies])):
                 node.table.of(uid).hold = Hold(float("inf"), why=away)
             group = node.table.group(found.id, [c.metadata.uid for c in here])
-            return await self._decide(found, group, uid, late=creation.storage_class.late)
+            late = creation.storage_class.late
+            return await self._decide(_Round(found, group, found.missing if late else ()), uid, late=late)
 
-    async def _decide(self, found: PodClaimGroup, group: ClaimGroup, uid: str, *, late: bool) -> Wait | Reserved:
-        node = self._node
-        missing, confirmed, most = found.missing if late else (), False, 0
+    async def _decide(self, round_: _Round, uid: str, *, late: bool) -> Wait | Reserved:
+        node, found = self._node, round_.found
         while True:
             reservation = node.ledger.get(uid)
             if reservation is None or reservation.stage is Stage.CREATED:
@@ -296,79 +298,76 @@ class GroupReserver:
             here = self._here(found)
             if late and not found.present <= {c.key for c in here if is_there(c)}:
                 return Wait(_AGAIN)  # one has left
-            missing = tuple(key for key in missing if not is_there(node.claims.get(key)))
-            view = self._view(found, group, here, missing, confirmed=confirmed, reschedules=most)
-            if view.shortfall is not None and await self._find_existing(view.uids):
+            self._observe(round_, here)
+            if round_.shortfall is not None and await self._find_existing(round_.uids):
                 continue
-            decision = group.decide(view.members, view.now, missing=bool(missing), fits=view.fits, confirmed=confirmed)
+            is_missing, confirmed = bool(round_.missing), round_.is_confirmed
+            decision = round_.group.decide(
+                round_.members, round_.now, missing=is_missing, fits=round_.fits, confirmed=confirmed
+            )
             if decision.move is GroupMove.CONFIRM:
-                (missing, most), confirmed = await self._finder.confirm(found), True
+                round_.missing, round_.reschedules = await self._finder.confirm(found)
+                round_.is_confirmed = True
             elif decision.move is GroupMove.RESCHEDULE:
-                await self._reschedule(found, group, [view.pending[u] for u in decision.uids], decision.reschedules)
-            elif (result := await self._run(found, group, view, decision)) is not None:
+                await self._reschedule(round_, [round_.pending[u] for u in decision.uids], decision.reschedules)
+            elif (result := await self._run(round_, decision)) is not None:
                 return result
 
-    def _view(
-        self,
-        found: PodClaimGroup,
-        group: ClaimGroup,
-        here: Sequence[PersistentVolumeClaim],
-        missing: Sequence[str],
-        *,
-        confirmed: bool,
-        reschedules: int,
-    ) -> _View:
+    def _observe(self, round_: _Round, here: Sequence[PersistentVolumeClaim]) -> None:
+        """Update the round from the caches and the ledger."""
         node, now = self._node, self._node.clock.monotonic()
-        pending = {c.metadata.uid: c for c in here if is_pending(node, c)}
-        uids = [c.metadata.uid for c in here]
-        is_refused = group.rollback is not None or any(self._is_on_hold(u) for u in uids)
-        shortfall = node.ledger.lacks(uids, found.coming) if missing and not is_refused else None
-        members = [self._member(c, now) for c in pending.values()]
-        return _View(now, pending, members, uids, missing, confirmed, reschedules, is_refused, shortfall)
+        round_.now, round_.uids = now, [c.metadata.uid for c in here]
+        round_.missing = tuple(key for key in round_.missing if not is_there(node.claims.get(key)))
+        round_.pending = {c.metadata.uid: c for c in here if is_pending(node, c)}
+        round_.members = [self._member(c, now) for c in round_.pending.values()]
+        round_.is_refused = round_.group.rollback is not None or any(self._is_on_hold(u) for u in round_.uids)
+        is_open = round_.missing and not round_.is_refused
+        round_.shortfall = node.ledger.lacks(round_.uids, round_.found.coming) if is_open else None
 
-    async def _run(
-        self, found: PodClaimGroup, group: ClaimGroup, view: _View, decision: GroupDecision
-    ) -> Wait | Reserved | None:
+    async def _run(self, round_: _Round, decision: GroupDecision) -> Wait | Reserved | None:
         """Wait, reserve the group, or reject it; return None to decide again."""
-        node, shortfall = self._node, view.shortfall
+        node, shortfall = self._node, round_.shortfall
         if decision.move is GroupMove.WAIT:
-            node.table.wait(view.pending, "siblings" if view.missing else "rescheduling")
-            return Wait(decision.look_at - view.now)
-        if decision.move is GroupMove.RESERVE and not view.is_refused:
-            shortfall = node.ledger.book(view.uids)
+            node.table.wait(round_.pending, "siblings" if round_.missing else "rescheduling")
+            return Wait(decision.look_at - round_.now)
+        if decision.move is GroupMove.RESERVE and not round_.is_refused:
+            shortfall = node.ledger.book(round_.uids)
             if shortfall is None:
-                group.reserved(view.members)
-                group.search.end()
-                for state in node.table.of_all(view.uids):
+                round_.group.reserved(round_.members)
+                round_.group.search.end()
+                for state in node.table.of_all(round_.uids):
                     state.held, state.reason = False, "other"
-                return Reserved(tuple(view.uids))
-            if await self._find_existing(view.uids):
+                return Reserved(tuple(round_.uids))
+            if await self._find_existing(round_.uids):
                 return None
-        for state in node.table.of_all(u for u in view.uids if node.ledger.get(u)):
-            state.held = True
-        is_overdue = decision.move is GroupMove.REJECT and view.confirmed
-        holds = (state.hold for state in node.table.of_all(view.uids))
+        self._set_held(round_.uids)
+        return await self._reject(round_, shortfall, decision)
+
+    async def _reject(self, round_: _Round, shortfall: Shortfall | None, decision: GroupDecision) -> Wait | None:
+        """Hold the group, or reject it; return None to decide again."""
+        node, found, group = self._node, round_.found, round_.group
+        is_overdue = decision.move is GroupMove.REJECT and round_.is_confirmed
+        holds = (state.hold for state in node.table.of_all(round_.uids))
         why = next((hold.why for hold in holds if hold is not None and hold.why), "")
-        if is_overdue and view.fits:
-            why = reschedule.overdue(node, view.missing)
-        attempt = Attempt(found, group, tuple(view.pending.values()), shortfall, why)
+        if is_overdue and round_.fits:
+            why = reschedule.overdue(node, round_.missing)
+        attempt = Attempt(found, group, tuple(round_.pending.values()), shortfall, why)
         try:
             ready = await reschedule.prepare(node, attempt, is_patient=not is_overdue)
         finally:
             node.table.remember(found.id, group)
         if isinstance(ready, Wait):
-            node.table.wait(view.pending, "capacity")
-            return Wait(min(ready.seconds, decision.look_at - view.now))
+            node.table.wait(round_.pending, "capacity")
+            return Wait(min(ready.seconds, decision.look_at - round_.now))
         group.reason = ready
-        group.reject(view.members, node.clock.monotonic(), missing=bool(view.missing), at_least=view.reschedules)
-        for state in node.table.of_all(view.pending):
+        is_missing = bool(round_.missing)
+        group.reject(round_.members, node.clock.monotonic(), missing=is_missing, at_least=round_.reschedules)
+        for state in node.table.of_all(round_.pending):
             state.group = found.id
         return None
 
-    async def _reschedule(
-        self, found: PodClaimGroup, group: ClaimGroup, claims: Sequence[PersistentVolumeClaim], reschedules: int
-    ) -> None:
-        node, uids = self._node, [c.metadata.uid for c in claims]
+    async def _reschedule(self, round_: _Round, claims: Sequence[PersistentVolumeClaim], reschedules: int) -> None:
+        node, group, uids = self._node, round_.group, [c.metadata.uid for c in claims]
         node.ledger.refuse(uids)
         node.table.wait(uids, "rescheduling")
         done, failure = await reschedule.send_back(node, group, claims, reschedules)
@@ -379,9 +378,14 @@ class GroupReserver:
                 state.held, state.hold = False, None
         if done and group.reported < reschedules:
             group.reported = reschedules
-            reschedule.report(node, found, done, reschedules, group.reason)
+            reschedule.report(node, round_.found, done, reschedules, group.reason)
         if failure is not None:
             raise failure
+
+    def _set_held(self, uids: Sequence[str]) -> None:
+        """Record that those of the claims that are still here wait for capacity."""
+        for state in self._node.table.of_all(u for u in uids if self._node.ledger.get(u)):
+            state.held = True
 
     async def _find_existing(self, uids: Iterable[str]) -> bool:
         """Return whether one of these claims has a volume already, which the ledger did not know."""
@@ -428,8 +432,7 @@ class GroupReserver:
         cause, message = found
         uids = [c.metadata.uid for c in claims]
         self._node.ledger.refuse(uids)
-        for state in self._node.table.of_all(u for u in uids if self._node.ledger.get(u)):
-            state.held = True
+        self._set_held(uids)
         await report(self._node, cause, message)
         report_siblings(self._node, [c for c in claims if c is not cause], cause)
         return True
