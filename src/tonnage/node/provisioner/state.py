@@ -488,9 +488,9 @@ class ClaimGroup:
         self._outstanding.discard(uid)
 
     def is_over(self, now: float) -> bool:
-        """Return whether the group has no state to remember."""
+        """Return whether no round has state to remember."""
         is_open = self._outstanding or self._patched or self.rollback is not None
-        return not is_open and now > self._expected_until and self.search.is_over(now)
+        return not is_open and now > self._expected_until
 
     def _is_of_rejected_round(self, member: Member, now: float) -> bool:
         if member.reschedules >= self.reschedules:
@@ -534,13 +534,19 @@ class ClaimTable:
             del self.claims[uid]
 
     def leave(self, uid: str, now: float) -> None:
-        """Forget a claim without this node, and groups that are over. Idempotent."""
+        """Forget a claim without this node, and groups that are over. Idempotent.
+
+        An early reschedule is remembered as long as it matters, in a group without a round.
+        """
         state = self.claims.get(uid)
         if state is not None and (group := self._groups.get(state.group)) is not None:
             group.left(uid)
         self.forget(uid)
-        for id_ in [i for i, g in self._groups.items() if g.is_over(now)]:
-            del self._groups[id_]
+        for id_, old in list(self._groups.items()):
+            if old.is_over(now) and old.search.is_over(now):
+                del self._groups[id_]
+            elif old.is_over(now):
+                self._groups[id_] = ClaimGroup(self.pace, search=old.search)
 
     def group(self, id_: str, uids: Iterable[str]) -> ClaimGroup:
         """Return the group of that id, or the rejected one of these claims; else a new one."""

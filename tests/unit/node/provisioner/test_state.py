@@ -670,3 +670,17 @@ def test_a_rejected_group_is_found_by_its_claims_until_it_is_over() -> None:
     group.patched("a", 1.0)
     table.leave("a", 2.0)
     assert table.group("pod-1", []) is not group
+
+
+def test_an_early_reschedule_outlives_its_round() -> None:
+    table = ClaimTable()
+    group = table.group("pod-1", [])
+    group.reject([Member("a", 7, 0.0)], 0.0, missing=False)
+    group.patched("a", 0.0)
+    group.left("a")
+    group.search.limit(500.0)
+    table.remember("pod-1", group)
+    table.leave("b", 100.0)
+    assert (table.group("pod-1", []).search.limited_until, table.group("pod-1", []).reschedules) == (500.0, 0)
+    table.leave("b", 501.0)
+    assert table.group("pod-1", []).search.limited_until == 0.0
