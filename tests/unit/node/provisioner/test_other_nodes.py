@@ -6,15 +6,38 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.unit.node.provisioner.contexts import context
 
 from tonnage.api import kinds, names
+from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
+from tonnage.node.provisioner.context import PodClaimGroup
+from tonnage.node.provisioner.other_nodes import have_capacity
+from tonnage.node.provisioner.state import NodeSearch
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
 MINUTE = 60.0
 OFTEN = {names.RESCHEDULES: "20"}
+
+
+async def test_capacity_that_another_node_got_since_is_found_once(kube: Any, make_claim: Any) -> None:
+    claim = await make_claim("data", "4Gi", storageClassName="late")
+    node, search = context(client=kube), NodeSearch()
+    source = CapacitySource(names.DRIVER, "late", "pool/scratch")
+    node.ledger.see(claim.metadata.uid, source, 4 * GIB, attempt="", version=1, now=0.0)
+    found = PodClaimGroup("data", "default", None, (claim.key,), frozenset((claim.key,)))
+    assert not await have_capacity(node, found, [claim], search), "nothing is published"
+    await kube.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    labels = {names.CAPACITY_DRIVER: names.DRIVER, names.NODE_LABEL: "node-2"}
+    body = {"metadata": {"name": "of-node-2", "labels": labels}, "storageClassName": "late", "nodeTopology": {}}
+    await kube.create(kinds.CAPACITIES, {**body, "capacity": "4Gi"}, names.SYSTEM_NAMESPACE)
+    assert not await have_capacity(node, found, [claim], search), "the next check is not due"
+    search.check_at = 0.0
+    assert await have_capacity(node, found, [claim], search)
+    search.check_at = 0.0
+    assert not await have_capacity(node, found, [claim], search), "no news"
 
 
 async def _keep_sending(node: Any, *claims: str) -> None:
