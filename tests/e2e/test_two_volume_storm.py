@@ -31,7 +31,7 @@ from tests.e2e.delays import DelayingProxy
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.pods import Pod
-from tonnage.claims.selected_node import withdrawals
+from tonnage.claims.bind import withdrawals
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(14400)]
 NODES, PODS_MADE = 4, 200

@@ -16,7 +16,7 @@ from tonnage.api import names
 from tonnage.box.cluster import Box
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
-from tonnage.claims.external_populator import POPULATED
+from tonnage.claims.data_source import POPULATED
 from tonnage.cli.main import main
 
 pytestmark = pytest.mark.real

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.node.provisioner.contexts import context
 from tests.upgrade.archive import read, unpack
 
 from tonnage.aio.clock import parse_rfc3339
@@ -22,18 +23,17 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity import object as capacity_object
 from tonnage.capacity import tier
 from tonnage.capacity.node_template import without_nodes_since
-from tonnage.claims import node_loss_policy
+from tonnage.claims import create_request
+from tonnage.claims.bind import withdrawals
 from tonnage.claims.node_scope import NodeScope
-from tonnage.claims.selected_node import withdrawals
 from tonnage.controller import node_loss
 from tonnage.csi.driver.driver import CONTEXT_CREATED
 from tonnage.errors import Unavailable
-from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.node import static_pvs
-from tonnage.node.driver_set import DriverSet
-from tonnage.node.provisioner.claim_group import PodClaimGroup, Siblings
+from tonnage.node.provisioner.claim_group import GroupFinder
+from tonnage.node.provisioner.context import PodClaimGroup
 from tonnage.scheduler.framework.nodes import Columns
 from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
 
@@ -112,8 +112,7 @@ class _Claims(_Unreachable):
 
 
 async def group_of(claim: PersistentVolumeClaim, transport: _Unreachable) -> PodClaimGroup:
-    scope = NodeScope("node-1", "uid")
-    return await Siblings(Client(transport), Cache(), Cache(), DriverSet(), scope).of(claim)
+    return await GroupFinder(context(client=Client(transport))).of(claim)
 
 
 def obj(kind: Kind[Any], objects: Objects, name: str) -> Any:
@@ -197,7 +196,7 @@ def test_volumes_nodes_and_classes(objects: Objects) -> None:
     found = {name: tier.of_node(obj(NODES, objects, name).metadata.labels, "lost") for name in sizes}
     assert {name: tier.as_label(size) for name, size in found.items()} == sizes
     for name in noted(objects, "on node gone"):
-        assert node_loss_policy.release_after(obj(STORAGE_CLASSES, objects, name).parameters) == 3600
+        assert create_request.release_after(obj(STORAGE_CLASSES, objects, name).parameters) == 3600
 
 
 UNCHANGED = {

@@ -1,4 +1,4 @@
-"""Claims: CreateVolume requests, PVs, and the steps of binding.
+"""Claims: selected-node, CreateVolume requests, data sources, PVs, and binding.
 
 The agent, the controller, the scheduler and the box call it. It reads claims, classes and pods, and writes single
 objects through a given client.

@@ -1,4 +1,6 @@
-"""Binding of a claim and a PV, for the node agent and the binder.
+"""Selected-node of a claim, and the binding of a claim and a PV.
+
+The scheduler's patch sets selected-node; the agent counts on the claim how often it was rescheduled.
 
 The writes are the PV controller's (pkg/controller/volume), in its order: the PV's claimRef, its phase, the claim's
 volumeName with bind-completed, the claim's status. Each is guarded by resourceVersion and skipped if it is done. If
@@ -16,8 +18,10 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES, Kind
 from tonnage.api.matching import capacity, is_bound, is_claimed_by, is_free_for, mismatch
 from tonnage.api.meta import KubeObject, to_builtins
+from tonnage.api.number import whole
 from tonnage.api.quantity import to_bytes
-from tonnage.errors import ApiConflict, Precondition
+from tonnage.api.storage import StorageClass
+from tonnage.errors import ApiConflict, ApiNotFound, Precondition
 from tonnage.kube.client import Client, refer
 
 T = TypeVar("T", bound=KubeObject)
@@ -103,6 +107,14 @@ async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, sub
     raise AssertionError("unreachable")
 
 
+async def find(client: Client, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+    """Return an object by a live read, None if it is gone."""
+    try:
+        return await client.get(kind, name, namespace)
+    except ApiNotFound:
+        return None
+
+
 def find_best(
     claim: PersistentVolumeClaim, candidates: Iterable[PersistentVolume], *, delayed: bool
 ) -> PersistentVolume | None:
@@ -183,3 +195,50 @@ def _bound_status(claim: PersistentVolumeClaim, volume: PersistentVolume) -> dic
         if wanted.volume_attributes_class_name:
             status["currentVolumeAttributesClassName"] = wanted.volume_attributes_class_name
     return {"status": status} if status else None
+
+
+# Selected-node
+
+
+async def send(
+    client: Client, claim: PersistentVolumeClaim, node: str, storage_class: StorageClass
+) -> PersistentVolumeClaim:
+    """Write selected-node, node label and provisioner; return the claim.
+
+    Raises: ApiConflict when the claim has changed since it was read, ApiNotFound when it is gone.
+    """
+    provisioner = storage_class.provisioner
+    body = {
+        "metadata": {
+            "annotations": {
+                names.SELECTED_NODE: node,
+                names.STORAGE_PROVISIONER: provisioner,
+                names.BETA_STORAGE_PROVISIONER: provisioner,
+            },
+            "labels": {names.NODE_LABEL: names.label_value(node)},
+        }
+    }
+    meta = claim.metadata
+    return await client.patch(CLAIMS, meta.name, body, meta.namespace, resource_version=meta.resource_version)
+
+
+def withdrawals(claim: PersistentVolumeClaim) -> int:
+    """Return the claim's number of reschedules; 0 for an invalid one.
+
+    Anybody may write that annotation.
+    """
+    return whole(names.annotation(claim.metadata.annotations, names.RESCHEDULES), digits=9) or 0
+
+
+def pause(claim: PersistentVolumeClaim, first: float = 0.5, longest: float = 60.0) -> float:
+    """Return seconds to wait before selecting a node again.
+
+    None at first, then doubling with each reschedule.
+    """
+    count = withdrawals(claim)
+    return min(longest, first * 2 ** min(count - 1, 20)) if count > 0 else 0.0
+
+
+def is_sent(claim: PersistentVolumeClaim) -> bool:
+    """Return whether the claim has a selected node."""
+    return names.SELECTED_NODE in claim.metadata.annotations

@@ -17,7 +17,6 @@ from tonnage.api.kinds import SECRETS
 from tonnage.api.matching import requested
 from tonnage.api.origin import is_clone, reference
 from tonnage.api.storage import StorageClass, TopologyTerm
-from tonnage.claims.node_loss_policy import release_after
 from tonnage.claims.node_scope import DriverInfo, NodeScope, is_ephemeral
 from tonnage.csi.client import types
 from tonnage.errors import Invalid
@@ -36,6 +35,13 @@ AGENT_KEYS = frozenset({names.ROLLBACK, names.ON_NODE_GONE})
 """Class parameters that are for the agent, not for the driver."""
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _ANNOTATION = re.compile(r"pvc\.annotations\['([^']+)'\]")
+
+KEEP = "keep"
+_RELEASE = "release-after:"
+_TIME = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?")
+_UNITS = (86400, 3600, 60, 1)
+_SHORTEST = 60
+"""Minimum seconds: a node that registers again is gone for a moment."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,26 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
             raise Invalid(f'found unknown parameter key "{key}" with reserved namespace {names.CSI_PREFIX}')
         result[key] = value
     return result
+
+
+def release_after(parameters: Mapping[str, str]) -> float | None:
+    """Return seconds until volumes of a lost node are released; None: never.
+
+    Raises: Invalid for other text.
+    """
+    text = parameters.get(names.ON_NODE_GONE, KEEP)
+    if text == KEEP:
+        return None
+    match = _TIME.fullmatch(text.removeprefix(_RELEASE)) if text.startswith(_RELEASE) else None
+    if match is None or not any(match.groups()):
+        raise Invalid(
+            f"parameter {names.ON_NODE_GONE} {text[:60]!r}: want {KEEP}, or {_RELEASE}TIME as {_RELEASE}1h30m"
+            " (d, h, m, s)"
+        )
+    seconds = sum(int(number or 0) * unit for number, unit in zip(match.groups(), _UNITS, strict=True))
+    if seconds < _SHORTEST:
+        raise Invalid(f"parameter {names.ON_NODE_GONE} {text[:60]!r}: the shortest time is 1m")
+    return float(seconds)
 
 
 def capacity_parameters(storage_class: StorageClass) -> dict[str, str]:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 
 from tonnage.api import names
 from tonnage.api.core import NodeSelector, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim
-from tonnage.api.meta import ObjectMeta
+from tonnage.api.meta import ObjectMeta, OwnerReference
+from tonnage.api.pods import Pod
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
+from tonnage.errors import Precondition
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class DriverInfo:
         return types.LIST_VOLUMES in self.controller
 
     def reaches(self, volume: PersistentVolume) -> bool:
-        """Return whether a PV may be of a volume on this node (see reaches())."""
+        """Return whether a PV may be of a volume on this node, by the affinity of the PV."""
         return reaches(volume, self.segment)
 
     def pool(self, storage_class: StorageClass) -> str:
@@ -157,9 +159,22 @@ def provisioner_of(claim: PersistentVolumeClaim) -> str:
     return notes.get(names.STORAGE_PROVISIONER) or notes.get(names.BETA_STORAGE_PROVISIONER, "")
 
 
+def pod_owner(claim: PersistentVolumeClaim) -> OwnerReference | None:
+    """Return the pod that an ephemeral claim belongs to, or None."""
+    owners = claim.metadata.owner_references
+    return next((o for o in owners if o.controller and o.kind == "Pod" and o.api_version == "v1"), None)
+
+
 def is_ephemeral(claim: PersistentVolumeClaim) -> bool:
     """Return whether the claim is ephemeral and is deleted with its pod."""
-    return any(o.controller and o.kind == "Pod" and o.api_version == "v1" for o in claim.metadata.owner_references)
+    return pod_owner(claim) is not None
+
+
+def check_owner(claim: PersistentVolumeClaim, pod: Pod) -> None:
+    """Raise Precondition unless the pod is the claim's controller owner, by uid."""
+    same_namespace = claim.metadata.namespace == pod.metadata.namespace
+    if not same_namespace or claim.metadata.controller_uid() != pod.metadata.uid:
+        raise Precondition(f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)")
 
 
 def claim_uid(volume: types.CreatedVolume) -> str:

@@ -43,7 +43,10 @@ def body(
         "capacity": {"storage": from_bytes(made.size or request.size)},
         "accessModes": claim.spec.access_modes,
         "claimRef": to_builtins(refer(CLAIMS, claim)),
-        "csi": _source(request, made, claim, storage_class, driver),
+        "csi": {
+            **_source(made, driver, fstype=request.fstype, block=request.block),
+            **_secrets(storage_class, claim, request.name),
+        },
     }
     metadata: dict[str, Any] = {
         "name": request.name,
@@ -77,13 +80,6 @@ def ahead(
 
     Raises: Invalid for secrets that are named after a claim.
     """
-    source: dict[str, Any] = {
-        "driver": driver.name,
-        "volumeHandle": made.id,
-        "volumeAttributes": {**made.context, names.CSI_PROVISIONER_IDENTITY: driver.identity},
-        **_secrets(storage_class, None, name),
-        **({"fsType": fstype} if fstype and not block else {}),
-    }
     metadata = {
         "name": name,
         "labels": {names.NODE_LABEL: scope.label, names.POOL_LABEL: names.label_value(driver.pool(storage_class))},
@@ -94,7 +90,7 @@ def ahead(
         **_of_class(made, storage_class, block=block),
         "capacity": {"storage": from_bytes(made.size)},
         "accessModes": [names.READ_WRITE_ONCE],
-        "csi": source,
+        "csi": {**_source(made, driver, fstype=fstype, block=block), **_secrets(storage_class, None, name)},
     }
     return {"metadata": metadata, "spec": spec}
 
@@ -112,21 +108,13 @@ def _of_class(made: CreatedVolume, storage_class: StorageClass, *, block: bool) 
     return spec
 
 
-def _source(
-    request: ClaimRequest,
-    made: CreatedVolume,
-    claim: PersistentVolumeClaim,
-    storage_class: StorageClass,
-    driver: DriverInfo,
-) -> dict[str, Any]:
+def _source(made: CreatedVolume, driver: DriverInfo, *, fstype: str, block: bool) -> dict[str, Any]:
     source: dict[str, Any] = {
         "driver": driver.name,
         "volumeHandle": made.id,
         "volumeAttributes": {**made.context, names.CSI_PROVISIONER_IDENTITY: driver.identity},
     }
-    if not request.block and request.fstype:
-        source["fsType"] = request.fstype
-    return {**source, **_secrets(storage_class, claim, request.name)}
+    return source if block or not fstype else {**source, "fsType": fstype}
 
 
 def check_secrets(storage_class: StorageClass) -> None:

@@ -23,9 +23,8 @@ from tonnage.capacity.assumed import AssumedClaim, Promises
 from tonnage.capacity.candidates import NodeCapacity, Offers, is_usable, numbers
 from tonnage.capacity.object import reason
 from tonnage.capacity.published_faults import published_faults
-from tonnage.claims.bind import find_best
-from tonnage.claims.external_populator import POPULATED, leave_to_populator
-from tonnage.claims.selected_node import is_sent, pause, send, withdrawals
+from tonnage.claims.bind import find_best, is_sent, pause, send, withdrawals
+from tonnage.claims.data_source import POPULATED, leave_to_populator
 from tonnage.claims.timers import Waits
 from tonnage.errors import Invalid
 from tonnage.kube.client import Client, refer

@@ -19,7 +19,7 @@ from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
-from tonnage.claims.node_loss_policy import release_after
+from tonnage.claims.create_request import release_after
 from tonnage.errors import ApiConflict, ApiNotFound, Invalid
 from tonnage.kube.client import Client, Unreadable, refer
 from tonnage.kube.controller import Controller

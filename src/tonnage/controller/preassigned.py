@@ -24,8 +24,8 @@ from tonnage.api.matching import class_name, is_bound, is_delayed, is_provisiona
 from tonnage.api.origin import is_clone, origin_of, reference
 from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
-from tonnage.claims.ephemeral_owner import check_owner
-from tonnage.claims.selected_node import is_sent, pause, send, withdrawals
+from tonnage.claims.bind import is_sent, pause, send, withdrawals
+from tonnage.claims.node_scope import check_owner
 from tonnage.claims.timers import Waits
 from tonnage.errors import Precondition
 from tonnage.kube.client import Client, refer

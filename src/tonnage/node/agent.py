@@ -16,7 +16,7 @@ from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import supervise
 from tonnage.api import names
-from tonnage.api.kinds import PODS, STORAGE_CLASSES
+from tonnage.api.kinds import CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.meta import ObjectReference
 from tonnage.capacity.ledger import Ledger
 from tonnage.claims.node_scope import NodeScope
@@ -37,7 +37,9 @@ from tonnage.node.capacity.publisher import CapacityPublisher
 from tonnage.node.capacity.tiers import NodeTiers
 from tonnage.node.driver_set import DriverSet, attach
 from tonnage.node.orphans import Sweep
+from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
+from tonnage.node.provisioner.state import ClaimTable
 from tonnage.node.reclaim import Reclaimer
 from tonnage.node.startup_taint import StartupTaint
 from tonnage.node.static_pvs import Publication
@@ -213,20 +215,25 @@ class NodeAgent:
     ) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
         classes = informers.of(STORAGE_CLASSES).cache
-        faults = ClassErrorEvents(self._events, scope, clock)
-        self.readings = Readings(drivers, classes, ledger, faults, clock, poll=poll)
-        self.provisioner = Provisioner(
-            client,
-            informers,
-            self._events,
-            scope=scope,
-            drivers=drivers,
-            ledger=ledger,
-            readings=self.readings,
-            clock=clock,
-            binding=binding,
-            starvation_guard=starvation_guard,
+        self.readings = Readings(
+            drivers, classes, ledger, ClassErrorEvents(self._events, scope, clock), clock, poll=poll
         )
+        self.context = NodeContext(
+            client,
+            self._events,
+            clock,
+            scope,
+            drivers,
+            ledger,
+            self.readings,
+            informers.of(CLAIMS, labels=scope.selector).cache,
+            informers.of(VOLUMES, labels=scope.selector).cache,
+            classes,
+            ClaimTable(),
+            binds=binding == "agent",
+            guard_after=starvation_guard,
+        )
+        self.provisioner = Provisioner(self.context, informers)
         self.reclaimer = Reclaimer(
             client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock
         )

@@ -17,9 +17,9 @@ from tonnage.api.matching import class_name, is_bound, is_claimed_by, is_free_fo
 from tonnage.api.origin import is_clone, is_populated, origin_of, reference
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity.published_faults import published_faults
+from tonnage.claims.data_source import copy_fault
 from tonnage.errors import Invalid
 from tonnage.node.capacity.class_errors import fault_of
-from tonnage.node.provisioner.data_source import copy_fault
 from tonnage.scheduler.plugins.messages import not_there
 from tonnage.scheduler.shortfalls import Lack
 

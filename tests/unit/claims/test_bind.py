@@ -16,7 +16,7 @@ from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.claims.bind import bind, is_complete
+from tonnage.claims.bind import bind, find, is_complete, is_sent, pause, send, withdrawals
 from tonnage.errors import ApiConflict, ApiNotFound, Precondition
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -24,6 +24,29 @@ from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request, Response, Transport
 
 TURNS = st.lists(st.integers(0, 4), min_size=1, max_size=12)
+
+
+async def test_binding_is_four_writes_and_then_none(kube: Client, make_claim: Any) -> None:
+    claim = await make_claim("data", "1Gi", storageClassName="late")
+    body = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "late"}
+    csi = {"driver": "d", "volumeHandle": "v"}
+    volume = await kube.create(VOLUMES, {"metadata": {"name": "pv"}, "spec": {**body, "csi": csi}})
+    assert not is_complete(claim, volume)
+    bound = await bind(kube, claim, volume)
+    assert is_complete(*bound)
+    assert await bind(kube, claim, volume) == bound, "as stale objects show it, too"
+    assert (await find(kube, CLAIMS, "data", "default"), await find(kube, CLAIMS, "no", "default")) == (bound[0], None)
+
+
+async def test_selected_node_as_the_scheduler_writes_it(kube: Client, make_claim: Any, make_class: Any) -> None:
+    sent = await send(kube, await make_claim("data", "1Gi"), "node-1", await make_class("late"))
+    assert is_sent(sent)
+    assert sent.metadata.annotations[names.SELECTED_NODE] == "node-1"
+    assert sent.metadata.labels == {names.NODE_LABEL: "node-1"}
+    assert (withdrawals(sent), pause(sent)) == (0, 0.0)
+    often = await make_claim("often", "1Gi", annotations={names.RESCHEDULES: "3"})
+    assert (withdrawals(often), pause(often), pause(often, longest=1.5)) == (3, 2.0, 1.5)
+    assert withdrawals(await make_claim("bad", "1Gi", annotations={names.RESCHEDULES: "many"})) == 0
 
 
 class Slow:

@@ -10,7 +10,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
-from tonnage.claims.external_populator import POPULATED
+from tonnage.claims.data_source import POPULATED
 from tonnage.controller.immediate import ImmediateController
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.claims.external_populator import POPULATED
-from tonnage.node.provisioner.failure_events import AGAIN
+from tonnage.claims.data_source import POPULATED
+from tonnage.node.provisioner.rejection import AGAIN
 
 pytestmark = pytest.mark.virtual_time
 SOURCE = {"dataSourceRef": {"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}}

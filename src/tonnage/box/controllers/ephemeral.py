@@ -15,7 +15,7 @@ from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Pod, Volume, claim_name
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
-from tonnage.claims.ephemeral_owner import check_owner
+from tonnage.claims.node_scope import check_owner
 from tonnage.errors import ApiAlreadyExists, Precondition, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller

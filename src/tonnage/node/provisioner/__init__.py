@@ -1,4 +1,4 @@
-"""Provisioner: one claim at a time, from selected-node to a bound PV.
+"""Provisioner: a state machine for each claim, from selected-node to a bound PV.
 
 The agent calls it. It calls CreateVolume and DeleteVolume, and writes claims and PVs through the API.
 """

@@ -1,18 +1,22 @@
-"""Search for the claim group of a claim: all that its pod needs here.
+"""Claim group of a pod: its search, and the reservation of capacity for all its claims, or none.
 
 An ephemeral claim names its pod, and the pod names its claims: one GET for each pod, whose volumes never change. Our
 scheduler marks a single claim, which needs no GET. For a plain claim, the waiting pods are searched; without one, the
 claim-group annotation names the other claims.
+
+The state machine of a claim group decides; this module acts. Claims that are held get their reservation if capacity
+becomes free. Claims whose group has an infeasible claim stay here unserved: no other node would serve it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec
 from tonnage.api.kinds import CLAIMS, PODS
@@ -22,62 +26,53 @@ from tonnage.api.origin import is_clone, is_populated
 from tonnage.api.pods import Pod, claim_name
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
-from tonnage.claims.node_scope import CapacitySource, NodeScope
-from tonnage.claims.selected_node import withdrawals
-from tonnage.errors import ApiNotFound, Invalid
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client, refer
-from tonnage.node.driver_set import DriverSet
+from tonnage.capacity.ledger import Shortfall, Stage
+from tonnage.claims.bind import find, withdrawals
+from tonnage.claims.data_source import Away, content_of
+from tonnage.claims.node_scope import CapacitySource, pod_owner
+from tonnage.errors import Invalid, Precondition
+from tonnage.kube.client import refer
+from tonnage.node.provisioner import reschedule
+from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
+from tonnage.node.provisioner.create import ExistingVolumes, is_pending
+from tonnage.node.provisioner.rejection import Feasibility, class_of, report, report_siblings
+from tonnage.node.provisioner.reschedule import Attempt
+from tonnage.node.provisioner.state import (
+    LOOK_EVERY,
+    ClaimGroup,
+    Creation,
+    GroupDecision,
+    GroupMove,
+    Hold,
+    Member,
+    Reserved,
+    Wait,
+)
 
 _REMEMBERED = 512
+_AGAIN = 0.001
+"""Seconds: something changed during the check."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class _PodClaims:
-    """Claims of one pod.
+    """Claims of one pod, by key.
 
-    templates: claim name -> spec of its ephemeral volume. Claims with a data source are not in it; they are read.
+    templates: key -> spec of its ephemeral volume. Claims with a data source are not in it; they are read.
     """
 
-    pod: ObjectReference
+    group: str
+    pod: ObjectReference | None
     claims: tuple[str, ...]
     templates: Mapping[str, PersistentVolumeClaimSpec]
 
 
-@dataclass(frozen=True)
-class PodClaimGroup:
-    """Claims (by key) of one pod, the given one included.
+class GroupFinder:
+    """Finds the group of a claim; remembers pods."""
 
-    pod: None where it is not known. present: claims with this node. missing: claims that must still get this node
-    before the pod can start. coming: what the missing ones request, as far as it is known.
-    """
-
-    id: str
-    namespace: str
-    pod: ObjectReference | None
-    claims: tuple[str, ...]
-    present: frozenset[str]
-    missing: tuple[str, ...] = ()
-    copies: tuple[PersistentVolumeClaim, ...] = ()
-    """Claims without this node that clone another claim."""
-    coming: tuple[tuple[CapacitySource, int], ...] = ()
-
-
-class Siblings:
-    """Finds the group of a claim."""
-
-    def __init__(
-        self,
-        client: Client,
-        claims: Cache[PersistentVolumeClaim],
-        classes: Cache[StorageClass],
-        drivers: DriverSet,
-        scope: NodeScope,
-    ) -> None:
-        self._client = client
-        self._claims, self._classes = claims, classes
-        self._drivers, self._scope = drivers, scope
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
         self._pods: OrderedDict[str, _PodClaims | None] = OrderedDict()
         self._claimants: OrderedDict[str, list[_PodClaims]] = OrderedDict()
 
@@ -89,7 +84,7 @@ class Siblings:
             return _single(claim)
         if owner is not None:
             pod = await self._pod(owner, meta.namespace)
-            is_used = pod is not None and meta.name in pod.claims  # an owner need not use the claim that it owns
+            is_used = pod is not None and claim.key in pod.claims  # an owner need not use the claim that it owns
             return await self._of_pod(meta.namespace, pod) if pod is not None and is_used else _single(claim)
         if self._class(claim.spec) is not None:
             groups = [await self._of_pod(meta.namespace, pod) for pod in await self._users(claim)]
@@ -99,9 +94,8 @@ class Siblings:
         if not together:
             return _single(claim)
         members = sorted(together | {meta.name})
-        found = await self._missing(meta.namespace, members, {})
-        group = f"{meta.namespace}/{','.join(members)}"
-        return PodClaimGroup(group, meta.namespace, None, _keys(meta.namespace, members), *found)
+        keys = tuple(f"{meta.namespace}/{name}" for name in members)
+        return await self._of_pod(meta.namespace, _PodClaims(f"{meta.namespace}/{','.join(members)}", None, keys, {}))
 
     async def confirm(self, group: PodClaimGroup) -> tuple[tuple[str, ...], int]:
         """Return missing claims that the pod needs, and their max reschedules.
@@ -112,19 +106,33 @@ class Siblings:
         """
         needed, most = [], 0
         for key in group.missing if group.pod is not None else ():
-            try:
-                claim = await self._client.get(CLAIMS, key.partition("/")[2], group.namespace)
-            except ApiNotFound:
+            claim = await self._read(key)
+            if claim is None or self._will_come(claim):
                 needed.append(key)
-                continue
-            if self._will_come(claim):
-                needed.append(key)
-                most = max(most, withdrawals(claim))
+                most = max(most, withdrawals(claim) if claim is not None else 0)
         return tuple(needed), most
 
     async def _of_pod(self, namespace: str, pod: _PodClaims) -> PodClaimGroup:
-        found = await self._missing(namespace, pod.claims, pod.templates)
-        return PodClaimGroup(pod.pod.uid, namespace, pod.pod, _keys(namespace, pod.claims), *found)
+        """Sort a pod's claims into present, missing and clones."""
+        present, missing, copies = set(), dict[str, PersistentVolumeClaimSpec](), []
+        for key in pod.claims:
+            if is_there(self._node.claims.get(key)):
+                present.add(key)
+            elif key in pod.templates:
+                if self._class(pod.templates[key]) is not None:
+                    missing[key] = pod.templates[key]
+            elif (claim := await self._read(key)) is not None:
+                if self._will_come(claim):
+                    missing[key] = claim.spec
+                copies += [claim] if is_clone(claim) else []
+        coming = tuple(need for spec in missing.values() if (need := self._need(spec)) is not None)
+        return PodClaimGroup(
+            pod.group, namespace, pod.pod, pod.claims, frozenset(present), tuple(missing), tuple(copies), coming
+        )
+
+    async def _read(self, key: str) -> PersistentVolumeClaim | None:
+        namespace, _, name = key.partition("/")
+        return await find(self._node.client, CLAIMS, name, namespace)
 
     async def _users(self, claim: PersistentVolumeClaim) -> list[_PodClaims]:
         """Return the pods that wait for a plain claim.
@@ -138,12 +146,12 @@ class Siblings:
             words = meta.name.split("-")
             pods: list[Pod] = []
             for at in range(1, len(words) - 1) if words[-1].isdecimal() else ():
-                with suppress(ApiNotFound):
-                    pods.append(await self._client.get(PODS, "-".join(words[at:]), meta.namespace))
-                if pods and meta.name in pods[-1].claim_names():
+                pod = await find(self._node.client, PODS, "-".join(words[at:]), meta.namespace)
+                if pod is not None and meta.name in pod.claim_names():
+                    pods = [pod]
                     break
             else:
-                pods = (await self._client.list(PODS, meta.namespace, fields="spec.nodeName=")).items
+                pods = (await self._node.client.list(PODS, meta.namespace, fields="spec.nodeName=")).items
             users = (p for p in pods if meta.name in p.claim_names() and not p.metadata.deleting and not p.terminated)
             _remember(self._claimants, turn, [_claims_of(p) for p in users])
         return self._claimants[turn]
@@ -152,43 +160,11 @@ class Siblings:
         if owner.uid in self._pods:
             self._pods.move_to_end(owner.uid)
             return self._pods[owner.uid]
-        found = None
-        try:
-            pod = await self._client.get(PODS, owner.name, namespace)
-            # Another uid: the owner is gone and another pod has its name. Garbage collection deletes the claim.
-            found = _claims_of(pod) if pod.metadata.uid == owner.uid else None
-        except ApiNotFound:
-            pass
+        pod = await find(self._node.client, PODS, owner.name, namespace)
+        # Another uid: the owner is gone and another pod has its name. Garbage collection deletes the claim.
+        found = _claims_of(pod) if pod is not None and pod.metadata.uid == owner.uid else None
         _remember(self._pods, owner.uid, found)
         return found
-
-    async def _missing(
-        self, namespace: str, members: Iterable[str], templates: Mapping[str, PersistentVolumeClaimSpec]
-    ) -> tuple[
-        frozenset[str], tuple[str, ...], tuple[PersistentVolumeClaim, ...], tuple[tuple[CapacitySource, int], ...]
-    ]:
-        """Sort a pod's claims into present, missing and clones.
-
-        Returns keys of present and of missing claims, all clones, and what the missing ones request.
-        """
-        present, coming, copies = set(), dict[str, PersistentVolumeClaimSpec](), []
-        for name in members:
-            if is_there(self._claims.get(f"{namespace}/{name}")):
-                present.add(name)
-                continue
-            if name in templates:
-                if self._class(templates[name]) is not None:
-                    coming[name] = templates[name]
-                continue
-            try:
-                claim = await self._client.get(CLAIMS, name, namespace)
-            except ApiNotFound:
-                continue
-            if self._will_come(claim):
-                coming[name] = claim.spec
-            copies += [claim] if is_clone(claim) else []
-        asked = tuple(need for spec in coming.values() if (need := self._need(spec)) is not None)
-        return frozenset(_keys(namespace, present)), _keys(namespace, coming), tuple(copies), asked
 
     def _will_come(self, claim: PersistentVolumeClaim) -> bool:
         """Return whether a claim without this node will get it.
@@ -203,24 +179,19 @@ class Siblings:
     def _class(self, spec: PersistentVolumeClaimSpec) -> StorageClass | None:
         """Return the class if it is late binding and of one of our drivers."""
         name = spec.storage_class_name
-        found = default_class(self._classes) if name is None else self._classes.get(name)
-        driver = self._drivers.get(found.provisioner) if found is not None and found.late else None
+        found = default_class(self._node.classes) if name is None else self._node.classes.get(name)
+        driver = self._node.drivers.get(found.provisioner) if found is not None and found.late else None
         return found if driver is not None and found is not None and not driver.publishes_ahead(found) else None
 
     def _need(self, spec: PersistentVolumeClaimSpec) -> tuple[CapacitySource, int] | None:
         storage_class = self._class(spec)
-        driver = self._drivers.get(storage_class.provisioner) if storage_class is not None else None
+        driver = self._node.drivers.get(storage_class.provisioner) if storage_class is not None else None
         if storage_class is None or driver is None:
             return None
         try:
             return driver.source(storage_class), to_bytes(spec.resources.requests["storage"])
         except (KeyError, Invalid):
             return None
-
-
-def pod_owner(claim: PersistentVolumeClaim) -> OwnerReference | None:
-    """Return the pod that an ephemeral claim belongs to, or None."""
-    return next((o for o in claim.metadata.owner_references if o.controller and o.kind == "Pod"), None)
 
 
 def is_there(claim: PersistentVolumeClaim | None) -> bool:
@@ -232,14 +203,13 @@ def is_there(claim: PersistentVolumeClaim | None) -> bool:
 
 
 def _claims_of(pod: Pod) -> _PodClaims:
-    templates = {
-        claim_name(pod.metadata.name, v): v.ephemeral.volume_claim_template.spec
-        for v in pod.spec.volumes
-        if v.ephemeral is not None
-        and v.ephemeral.volume_claim_template.spec.data_source_ref is None
-        and v.ephemeral.volume_claim_template.spec.data_source is None
-    }
-    return _PodClaims(refer(PODS, pod), tuple(pod.claim_names()), templates)
+    meta, templates = pod.metadata, {}
+    for volume in pod.spec.volumes:
+        spec = volume.ephemeral.volume_claim_template.spec if volume.ephemeral is not None else None
+        if spec is not None and spec.data_source_ref is None and spec.data_source is None:
+            templates[f"{meta.namespace}/{claim_name(meta.name, volume)}"] = spec
+    keys = tuple(f"{meta.namespace}/{name}" for name in pod.claim_names())
+    return _PodClaims(meta.uid, refer(PODS, pod), keys, templates)
 
 
 def _single(claim: PersistentVolumeClaim) -> PodClaimGroup:
@@ -255,5 +225,228 @@ def _remember(known: OrderedDict[str, T], key: str, value: T) -> None:
         known.popitem(last=False)
 
 
-def _keys(namespace: str, members: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"{namespace}/{m}" for m in members)
+# Reservation
+
+
+@dataclass
+class _Round:
+    """A group while it is decided.
+
+    missing: keys of claims that the pod still needs here. is_confirmed: they were read from the API server, and
+    reschedules is the max of theirs. pending: claims that may be rescheduled, by uid. uids: of all claims here.
+    is_refused: the group cannot be served here, whatever the ledger says.
+    """
+
+    found: PodClaimGroup
+    group: ClaimGroup
+    missing: tuple[str, ...]
+    is_confirmed: bool = False
+    reschedules: int = 0
+    now: float = 0.0
+    pending: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    members: Sequence[Member] = ()
+    uids: Sequence[str] = ()
+    is_refused: bool = False
+    shortfall: Shortfall | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether all claims would have capacity, also the missing ones."""
+        return self.shortfall is None and not self.is_refused
+
+
+class GroupReserver:
+    """Reserves all claims of a group, or has them rescheduled; one decision at a time for each group."""
+
+    def __init__(self, node: NodeContext) -> None:
+        self._node, self._finder = node, GroupFinder(node)
+        self._feasibility, self._existing = Feasibility(node), ExistingVolumes(node)
+        self._locks = KeyedLocks()
+
+    async def reserve(self, creation: Creation) -> Wait | Reserved:
+        """Reserve the claim's group, or return when to check it again.
+
+        A class that binds late has selected-node set on all claims of the group. Idempotent.
+
+        Raises: ApiError, Unavailable.
+        """
+        node, claim = self._node, creation.claim
+        uid = claim.metadata.uid
+        await node.readings.first(creation.driver)
+        if node.ledger.get(uid) is None:  # it left during the wait
+            return Wait(LOOK_EVERY)
+        found = await self._finder.of(claim)
+        async with self._locks.hold(found.id):
+            here = self._here(found)
+            if len(here) > 1 and await self._is_infeasible(here):
+                node.table.wait((c.metadata.uid for c in here), "infeasible")
+                return Wait(LOOK_EVERY)
+            if len(found.claims) > 1 and (away := await self._away([*filter(is_clone, here), *found.copies])):
+                node.table.of(uid).hold = Hold(float("inf"), why=away)
+            group = node.table.group(found.id, [c.metadata.uid for c in here])
+            late = creation.storage_class.late
+            return await self._decide(_Round(found, group, found.missing if late else ()), uid, late=late)
+
+    async def _decide(self, round_: _Round, uid: str, *, late: bool) -> Wait | Reserved:
+        node, found = self._node, round_.found
+        while True:
+            reservation = node.ledger.get(uid)
+            if reservation is None or reservation.stage is Stage.CREATED:
+                return Wait(LOOK_EVERY)
+            if reservation.stage in (Stage.RESERVED, Stage.CREATING):
+                return Reserved()
+            here = self._here(found)
+            if late and not found.present <= {c.key for c in here if is_there(c)}:
+                return Wait(_AGAIN)  # one has left
+            self._observe(round_, here)
+            if round_.shortfall is not None and await self._find_existing(round_.uids):
+                continue
+            is_missing, confirmed = bool(round_.missing), round_.is_confirmed
+            decision = round_.group.decide(
+                round_.members, round_.now, missing=is_missing, fits=round_.fits, confirmed=confirmed
+            )
+            if decision.move is GroupMove.CONFIRM:
+                round_.missing, round_.reschedules = await self._finder.confirm(found)
+                round_.is_confirmed = True
+            elif decision.move is GroupMove.RESCHEDULE:
+                await self._reschedule(round_, [round_.pending[u] for u in decision.uids], decision.reschedules)
+            elif (result := await self._run(round_, decision)) is not None:
+                return result
+
+    def _observe(self, round_: _Round, here: Sequence[PersistentVolumeClaim]) -> None:
+        """Update the round from the caches and the ledger."""
+        node, now = self._node, self._node.clock.monotonic()
+        round_.now, round_.uids = now, [c.metadata.uid for c in here]
+        round_.missing = tuple(key for key in round_.missing if not is_there(node.claims.get(key)))
+        round_.pending = {c.metadata.uid: c for c in here if is_pending(node, c)}
+        round_.members = [self._member(c, now) for c in round_.pending.values()]
+        round_.is_refused = round_.group.rollback is not None or any(self._is_on_hold(u) for u in round_.uids)
+        is_open = round_.missing and not round_.is_refused
+        round_.shortfall = node.ledger.lacks(round_.uids, round_.found.coming) if is_open else None
+
+    async def _run(self, round_: _Round, decision: GroupDecision) -> Wait | Reserved | None:
+        """Wait, reserve the group, or reject it; return None to decide again."""
+        node, shortfall = self._node, round_.shortfall
+        if decision.move is GroupMove.WAIT:
+            node.table.wait(round_.pending, "siblings" if round_.missing else "rescheduling")
+            return Wait(decision.look_at - round_.now)
+        if decision.move is GroupMove.RESERVE and not round_.is_refused:
+            shortfall = node.ledger.book(round_.uids)
+            if shortfall is None:
+                round_.group.reserved(round_.members)
+                round_.group.search.end()
+                for state in node.table.of_all(round_.uids):
+                    state.held, state.reason = False, "other"
+                return Reserved(tuple(round_.uids))
+            if await self._find_existing(round_.uids):
+                return None
+        self._set_held(round_.uids)
+        return await self._reject(round_, shortfall, decision)
+
+    async def _reject(self, round_: _Round, shortfall: Shortfall | None, decision: GroupDecision) -> Wait | None:
+        """Hold the group, or reject it; return None to decide again."""
+        node, found, group = self._node, round_.found, round_.group
+        is_overdue = decision.move is GroupMove.REJECT and round_.is_confirmed
+        holds = (state.hold for state in node.table.of_all(round_.uids))
+        why = next((hold.why for hold in holds if hold is not None and hold.why), "")
+        if is_overdue and round_.fits:
+            why = reschedule.overdue(node, round_.missing)
+        attempt = Attempt(found, group, tuple(round_.pending.values()), shortfall, why)
+        try:
+            ready = await reschedule.prepare(node, attempt, is_patient=not is_overdue)
+        finally:
+            node.table.remember(found.id, group)
+        if isinstance(ready, Wait):
+            node.table.wait(round_.pending, "capacity")
+            return Wait(min(ready.seconds, decision.look_at - round_.now))
+        group.reason = ready
+        is_missing = bool(round_.missing)
+        group.reject(round_.members, node.clock.monotonic(), missing=is_missing, at_least=round_.reschedules)
+        for state in node.table.of_all(round_.pending):
+            state.group = found.id
+        return None
+
+    async def _reschedule(self, round_: _Round, claims: Sequence[PersistentVolumeClaim], reschedules: int) -> None:
+        node, group, uids = self._node, round_.group, [c.metadata.uid for c in claims]
+        node.ledger.refuse(uids)
+        node.table.wait(uids, "rescheduling")
+        done, failure = await reschedule.send_back(node, group, claims, reschedules)
+        for uid in (c.metadata.uid for c in done):
+            if node.ledger.get(uid) is not None:  # else the watch shows it already
+                group.patched(uid, node.clock.monotonic())
+            for state in node.table.of_all([uid]):
+                state.held, state.hold = False, None
+        if done and group.reported < reschedules:
+            group.reported = reschedules
+            reschedule.report(node, round_.found, done, reschedules, group.reason)
+        if failure is not None:
+            raise failure
+
+    def _set_held(self, uids: Sequence[str]) -> None:
+        """Record that those of the claims that are still here wait for capacity."""
+        for state in self._node.table.of_all(u for u in uids if self._node.ledger.get(u)):
+            state.held = True
+
+    async def _find_existing(self, uids: Iterable[str]) -> bool:
+        """Return whether one of these claims has a volume already, which the ledger did not know."""
+        found = False
+        for promise in self._node.ledger.needing(uids):
+            if await self._existing.has(promise.source.driver, promise.uid):
+                self._node.ledger.exists(promise.uid)
+                found = True
+        return found
+
+    def _here(self, found: PodClaimGroup) -> list[PersistentVolumeClaim]:
+        """Return claims of the group with this node.
+
+        A volume populator's claims need nothing of this node: their volumes are created for claims of its own.
+        """
+        claims = map(self._node.claims.get, found.claims)
+        return [c for c in claims if c is not None and not is_populated(c)]
+
+    def _member(self, claim: PersistentVolumeClaim, now: float) -> Member:
+        promise = self._node.ledger.get(claim.metadata.uid)
+        return Member(claim.metadata.uid, withdrawals(claim), promise.seen if promise is not None else now)
+
+    async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
+        """Return why the pod cannot be on this node, or "".
+
+        True reasons are clones whose source is on another node. "" also where that is not known.
+        """
+        for claim in copies:
+            with suppress(Invalid, Precondition):
+                found = class_of(self._node, claim)
+                content = await content_of(self._node.client, claim, found[1]) if found is not None else None
+                if isinstance(content, Away):
+                    return content.reason
+        return ""
+
+    async def _is_infeasible(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
+        """Return whether one of the claims is infeasible.
+
+        Then none is served, and Events report it on all.
+        """
+        found = await self._feasibility.first_fault(claims)
+        if found is None:
+            return False
+        cause, message = found
+        uids = [c.metadata.uid for c in claims]
+        self._node.ledger.refuse(uids)
+        self._set_held(uids)
+        await report(self._node, cause, message)
+        report_siblings(self._node, [c for c in claims if c is not cause], cause)
+        return True
+
+    def _is_on_hold(self, uid: str) -> bool:
+        """Return whether the driver still has insufficient storage for the claim.
+
+        Decided from known results, without another call.
+        """
+        state, promise = self._node.table.claims.get(uid), self._node.ledger.get(uid)
+        if state is None or state.hold is None:
+            return False
+        if promise is not None and state.hold.is_over(
+            self._node.ledger.free(promise.source), self._node.clock.monotonic()
+        ):
+            state.hold = None
+        return state.hold is not None

@@ -1,186 +1,328 @@
-"""CreateVolume for a claim, and handling of its failures.
+"""Creation of a claim's volume and PV, and the PV's binding.
 
-Errors are classified as external-provisioner does.
+Errors are classified as external-provisioner does. docs/reference/kubernetes/binding.md has the order of writes. Every
+step is idempotent: a creation is repeated until its outcome is known, even if its claim is deleted meanwhile. A volume
+that its claim no longer needs here is deleted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tonnage.aio.clock import Clock
-from tonnage.aio.tasks import Background
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS
-from tonnage.api.storage import StorageClass
-from tonnage.capacity.ledger import Ledger, Stage
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, VOLUMES
+from tonnage.capacity.ledger import Stage
+from tonnage.claims import pv
+from tonnage.claims.bind import bind, find
 from tonnage.claims.create_request import ClaimRequest, read_secret
-from tonnage.claims.node_scope import DriverInfo
+from tonnage.claims.node_scope import DriverInfo, claim_uid, is_ephemeral
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import TonnageError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
-from tonnage.node import volume_metrics
-from tonnage.node.capacity.poller import Readings
-from tonnage.node.provisioner.failure_events import Refusals
+from tonnage.errors import ApiAlreadyExists, ApiNotFound, Precondition, TonnageError, Unavailable
+from tonnage.kube.client import refer
+from tonnage.node.provisioner.context import NodeContext
+from tonnage.node.provisioner.rejection import REASON, failed_text, report
+from tonnage.node.provisioner.state import LOOK_EVERY, Creation, Hold, Phase
+from tonnage.observe import metrics, trace
 
 log = logging.getLogger(__name__)
 SLOW = 1.0
 """Seconds after which an Event reports that a volume is being created."""
+PAUSE = 60.0
+"""Seconds for which a list without the claim's volume is valid: another CreateVolume call may still end."""
+
+
+async def provision(node: NodeContext, uid: str, creation: Creation) -> None:
+    """Create the volume, then the PV, and bind it; or continue with that.
+
+    A creation that ends without a volume is removed from the table. Raises an error for which the claim waits for its
+    back-off.
+    """
+    claim = creation.claim.metadata
+    about = {
+        "k8s.persistentvolumeclaim.uid": uid,
+        "k8s.persistentvolumeclaim.name": claim.name,
+        "k8s.namespace.name": claim.namespace,
+        "k8s.storageclass.name": creation.storage_class.metadata.name,
+    }
+    with trace.span("provision", about) as span:
+        if creation.volume is None:
+            creation.volume = await _create(node, uid, creation)
+        if creation.volume is None:
+            span.fail("no volume was made; the claim's Events say why")
+        else:
+            await _deliver(node, uid, creation, creation.volume)
+
+
+# CreateVolume
+
+
+async def _create(node: NodeContext, uid: str, creation: Creation) -> CreatedVolume | None:
+    """Call the driver; return None if the creation ended without a volume."""
+    request, driver, ledger = creation.request, creation.driver, node.ledger
+    creation.began = node.clock.monotonic()
+    try:
+        secrets = await read_secret(node.client, request.secret)
+    except TonnageError as failure:  # no call was made
+        reserved = ledger.get(uid)
+        if reserved is None or reserved.stage is not Stage.CREATING:
+            node.table.of(uid).end()
+        count_failure(creation.claim)
+        _report_failure(node, creation, failure)
+        raise
+    if ledger.get(uid) is None:  # the claim left this node before a call was made
+        node.table.of(uid).end()
+        return None
+    ledger.start(uid)
+    slow = asyncio.create_task(_report_if_slow(node, creation))
+    try:
+        volume = await driver.client.create_volume(
+            request.name,
+            request.size,
+            request.capabilities,
+            parameters=request.parameters,
+            secrets=secrets,
+            topology=request.topology,
+            source=request.content,
+        )
+        await _check_answer(driver, request, volume)
+    except CsiError as failure:
+        await _end_failed(node, uid, creation, failure)
+        return None
+    finally:
+        slow.cancel()
+    ledger.made(uid, volume.size or request.size)
+    if driver.lists_capacity:
+        node.readings.want(driver.name)
+    else:
+        ledger.removed(uid)  # no GetCapacity result will ever include it
+    return volume
+
+
+async def _report_if_slow(node: NodeContext, creation: Creation) -> None:
+    """Emit an Event if a creation takes long.
+
+    A fast creation emits none before the volume exists: each Event is one more write for the API server.
+    """
+    await node.clock.sleep(SLOW)
+    if not creation.reported:
+        creation.reported = True
+        text = f'External provisioner is provisioning volume for claim "{creation.claim.key}"'
+        node.events.normal(refer(CLAIMS, creation.claim), "Provisioning", text)
+
+
+async def _check_answer(driver: DriverInfo, request: ClaimRequest, volume: CreatedVolume) -> None:
+    """Check the created volume; delete one that is too small.
+
+    Raises: CsiError that is not final.
+    """
+    if request.content is not None and volume.content is None:
+        await driver.client.delete_volume(volume.id)
+        raise CsiError(Code.ABORTED, "the driver made an empty volume, though a copy was asked for")
+    if not volume.size or volume.size >= request.size:
+        return
+    log.error("volume too small driver=%s volume=%s size=%d", driver.name, volume.id, volume.size)
+    await driver.client.delete_volume(volume.id)
+    raise CsiError(Code.ABORTED, f"created volume capacity {volume.size} less than requested capacity {request.size}")
+
+
+async def _end_failed(node: NodeContext, uid: str, creation: Creation, failure: CsiError) -> None:
+    """Classify a failure of CreateVolume. Raises it where the claim waits for its back-off."""
+    claim, storage_class = creation.claim, creation.storage_class
+    count_failure(claim)
+    if not failure.final:
+        _report_failure(node, creation, failure)
+        raise failure  # repeated until the outcome is known, even if the claim is deleted
+    node.ledger.failed(uid, refused=failure.exhausted or failure.infeasible)
+    state = node.table.of(uid)
+    state.end()
+    node.readings.want(creation.driver.name)
+    if not _is_here(node, claim):
+        node.ledger.forget(uid)
+        return
+    if failure.infeasible:
+        prefix = "Volume provisioning failed with infeasible error. Retries will be delayed. "
+        why = prefix + failed_text(storage_class.metadata.name, failure)
+        state.infeasible = storage_class.metadata.uid, why
+        await report(node, claim, why)
+        return
+    _report_failure(node, creation, failure)
+    if not (failure.exhausted and creation.driver.topology):
+        raise failure
+    # The ledger had capacity, but somebody else used it. The next attempt uses a new GetCapacity result: the group is
+    # rescheduled at the next check, or held until there is, or may be, more capacity than before.
+    state.hold = Hold(node.clock.monotonic())
+
+
+def _report_failure(node: NodeContext, creation: Creation, reason: Exception) -> None:
+    text = failed_text(creation.storage_class.metadata.name, reason)
+    node.events.warning(refer(CLAIMS, creation.claim), REASON, text)
+
+
+# PV and binding
+
+
+async def _deliver(node: NodeContext, uid: str, creation: Creation, volume: CreatedVolume) -> None:
+    """Create the PV and bind it, or delete the volume if its claim is gone.
+
+    Idempotent. Raises: ApiError, Unavailable; Precondition if the PV's name is taken.
+    """
+    claim = creation.claim if _is_here(node, creation.claim) else await read_waiting(node, creation.claim)
+    if claim is None:
+        await _delete_unwanted(node, uid, creation, volume)
+        return
+    wanted = pv.body(creation.request, volume, claim, creation.storage_class, creation.driver, node.scope)
+    try:
+        created = await node.client.create(VOLUMES, wanted)
+    except ApiAlreadyExists:
+        created = await node.client.get(VOLUMES, creation.request.name)
+        if created.spec.claim_ref is None or created.spec.claim_ref.uid != uid:
+            raise Precondition(
+                f"PersistentVolume {creation.request.name} exists and is not for claim {claim.key}: remove it"
+            ) from None
+        if not creation.driver.reaches(created):  # of another node, which was selected for the claim meanwhile
+            await _delete_unwanted(node, uid, creation, volume)
+            return
+    node.table.of(uid).end()
+    count_success(claim, node.clock.monotonic() - creation.began)
+    if creation.reported or not is_ephemeral(claim):  # an ephemeral claim's users see that it is bound
+        text = f"Successfully provisioned volume {creation.request.name}"
+        node.events.normal(refer(CLAIMS, claim), "ProvisioningSucceeded", text)
+    await hand_over(node, claim, created)
+
+
+async def hand_over(node: NodeContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+    """Bind the claim and its PV. Idempotent.
+
+    After a restart the volume may be from before: all GetCapacity results then include it, and the claim's reservation
+    would count it twice.
+
+    Raises: ApiError, Unavailable.
+    """
+    uid = claim.metadata.uid
+    reserved = node.ledger.get(uid)
+    if reserved is not None and reserved.stage in (Stage.OBSERVED, Stage.RESERVED):
+        node.ledger.removed(uid)
+    if not node.binds:
+        return
+    state = node.table.of(uid)
+    state.phase, state.bound_until = Phase.BOUND, float("inf")
+    try:
+        await bind(node.client, claim, volume)
+    except (ApiNotFound, Precondition) as reason:
+        # The claim was deleted meanwhile. The PV controller releases the volume, and it is reclaimed.
+        log.info("volume not bound claim=%s volume=%s reason=%s", claim.key, volume.metadata.name, reason)
+    except TonnageError:
+        state.end()
+        raise
+    state.bound_until = node.clock.monotonic() + LOOK_EVERY
+
+
+def is_pending(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
+    """Return whether the claim may be rescheduled: no volume, bound or not, and none under way."""
+    uid = claim.metadata.uid
+    reservation, state = node.ledger.get(uid), node.table.claims.get(uid)
+    if reservation is not None and reservation.stage in (Stage.CREATING, Stage.CREATED):
+        return False
+    if state is not None and state.phase in (Phase.CREATING, Phase.BOUND):
+        return False
+    has_volume = node.volumes.get(names.volume_name(uid)) is not None
+    return not claim.spec.volume_name and not claim.metadata.deleting and not has_volume
+
+
+async def read_claim(node: NodeContext, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
+    """Return the same claim by a live read, None if it is gone."""
+    now = await find(node.client, CLAIMS, claim.metadata.name, claim.metadata.namespace)
+    return now if now is not None and now.metadata.uid == claim.metadata.uid else None
+
+
+def _is_here(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
+    """Return whether the cache has the claim with this node, and it stays."""
+    now = node.claims.get(claim.key)
+    return now is not None and now.metadata.uid == claim.metadata.uid and not now.metadata.deleting
+
+
+async def read_waiting(node: NodeContext, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
+    """Return the claim if it still waits for this node, else None.
+
+    A live read: the watch may be behind, and it shows a deleted claim and one with another node alike.
+    """
+    now = await read_claim(node, claim)
+    if now is None or now.metadata.deleting or now.spec.volume_name:
+        return None
+    return now if node.scope.has_claim(now.metadata) else None
+
+
+async def _delete_unwanted(node: NodeContext, uid: str, creation: Creation, volume: CreatedVolume) -> None:
+    """Delete an unwanted volume, unless it has a PV.
+
+    A volume with a PV is reclaimed later. A PV of that name may belong to another node, where the claim got its volume.
+    """
+    created = await find(node.client, VOLUMES, creation.request.name)
+    if created is None or not creation.driver.reaches(created):
+        secrets = await read_secret(node.client, creation.request.secret)
+        await creation.driver.client.delete_volume(volume.id, secrets=secrets)
+        log.info("unwanted volume deleted volume=%s claim=%s", volume.id, creation.claim.key)
+    node.table.of(uid).end()
+    node.ledger.removed(uid)
+    node.readings.want(creation.driver.name)
+
+
+# Metrics, named as external-provisioner's. As there, each failed attempt counts, and only successes have a duration
+# (sig-storage-lib-external-provisioner, controller/metrics).
+
+
+def count_success(claim: PersistentVolumeClaim, seconds: float) -> None:
+    """Count a created volume with its PV. seconds: since this attempt began."""
+    labels = _labels(claim)
+    metrics.PROVISIONED.labels(*labels).inc()
+    metrics.PROVISION_SECONDS.labels(*labels).observe(seconds)
+
+
+def count_failure(claim: PersistentVolumeClaim) -> None:
+    """Count a failed attempt to create a volume."""
+    metrics.PROVISION_FAILED.labels(*_labels(claim)).inc()
+
+
+def _labels(claim: PersistentVolumeClaim) -> tuple[str, str]:
+    source = claim.spec.data_source
+    return claim.spec.storage_class_name or "", source.kind if source is not None else ""
+
+
+# Volumes of an earlier agent
 
 
 @dataclass
-class Work:
-    """State of a creation between two calls; it outlives its claim.
+class ExistingVolumes:
+    """Finds volumes that exist for claims without a PV, with ListVolumes.
 
-    volume: created, without a PV yet. began: time of the last CreateVolume call.
+    An earlier agent ended between CreateVolume and the PV. GetCapacity results include such a volume, so its claim
+    needs no more capacity. Used before a claim is rejected.
     """
 
-    claim: PersistentVolumeClaim
-    driver: DriverInfo
-    storage_class: StorageClass
-    request: ClaimRequest
-    volume: CreatedVolume | None = None
-    told: bool = False
-    began: float = 0.0
+    node: NodeContext
+    _listed: dict[str, tuple[float, frozenset[str]]] = field(default_factory=dict)
 
+    async def has(self, driver: str, uid: str) -> bool:
+        """Return whether the driver has a volume for the claim of that uid.
 
-class Making:
-    """Calls CreateVolume.
-
-    works: creations under way, by uid of the claim; one that ends without a volume is removed. is_here: whether a claim
-    still waits here. exhausted(uid): the driver had insufficient storage although the ledger had capacity.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        works: dict[str, Work],
-        ledger: Ledger,
-        readings: Readings,
-        refusals: Refusals,
-        clock: Clock,
-        is_here: Callable[[PersistentVolumeClaim], bool],
-        exhausted: Callable[[str], None],
-    ) -> None:
-        self._client, self._events, self._works, self._clock = client, events, works, clock
-        self._ledger, self._readings, self._refusals = ledger, readings, refusals
-        self._is_here, self._exhausted = is_here, exhausted
-        self.infeasible: dict[str, tuple[str, str]] = {}
-        """Infeasible claims: uid -> uid of the class that cannot serve it, and why."""
-        self._slow = Background("provision")
-
-    async def close(self) -> None:
-        """Emit no more Events."""
-        await self._slow.close()
-
-    async def create(self, uid: str, work: Work) -> CreatedVolume | None:
-        """Call the driver.
-
-        Returns None if the creation ended without a volume. Raises an error for which the claim waits for its back-off.
+        False if the driver does not name claims in its volumes, or does not answer. True is never an old answer.
         """
-        claim, request, driver = work.claim, work.request, work.driver
-        work.began = self._clock.monotonic()
+        found = self.node.drivers.get(driver)
+        if found is None or not found.lists_volumes or not found.default_pool:
+            return False
+        now = self.node.clock.monotonic()
+        listed, uids = self._listed.get(driver, (float("-inf"), frozenset()))
+        if now < listed + PAUSE and uid not in uids:
+            return False
         try:
-            secrets = await read_secret(self._client, request.secret)
-        except TonnageError as failure:  # no call was made
-            if self._ledger_is_free(uid):
-                self._works.pop(uid, None)
-            volume_metrics.not_provisioned(claim)
-            self._failed_event(claim, work.storage_class, failure)
-            raise
-        if self._ledger.get(uid) is None:  # the claim left this node before a call was made
-            self._works.pop(uid, None)
-            return None
-        self._ledger.start(uid)
-        telling = self._slow.start(self._tell_if_slow(work), "slow")
-        try:
-            volume = await driver.client.create_volume(
-                request.name,
-                request.size,
-                request.capabilities,
-                parameters=request.parameters,
-                secrets=secrets,
-                topology=request.topology,
-                source=request.content,
-            )
-            await self._check_answer(driver, request, volume)
-        except CsiError as failure:
-            await self._settle(uid, work, failure)
-            return None
-        finally:
-            telling.cancel()
-        self._ledger.made(uid, volume.size or request.size)
-        if driver.lists_capacity:
-            self._readings.want(driver.name)
-        else:
-            self._ledger.removed(uid)  # no GetCapacity result will ever include it
-        return volume
-
-    async def _tell_if_slow(self, work: Work) -> None:
-        """Emit an Event if a creation takes long.
-
-        A fast creation emits none before the volume exists: each Event is one more write for the API server.
-        """
-        await self._clock.sleep(SLOW)
-        if not work.told:
-            work.told = True
-            text = f'External provisioner is provisioning volume for claim "{work.claim.key}"'
-            self._events.normal(refer(CLAIMS, work.claim), "Provisioning", text)
-
-    def _ledger_is_free(self, uid: str) -> bool:
-        promise = self._ledger.get(uid)
-        return promise is None or promise.stage is not Stage.CREATING
-
-    async def _check_answer(self, driver: DriverInfo, request: ClaimRequest, volume: CreatedVolume) -> None:
-        """Check the created volume; delete one that is too small.
-
-        Raises: CsiError that is not final.
-        """
-        if request.content is not None and volume.content is None:
-            await driver.client.delete_volume(volume.id)
-            raise CsiError(Code.ABORTED, "the driver made an empty volume, though a copy was asked for")
-        if not volume.size or volume.size >= request.size:
-            return
-        log.error("volume too small driver=%s volume=%s size=%d", driver.name, volume.id, volume.size)
-        await driver.client.delete_volume(volume.id)
-        raise CsiError(
-            Code.ABORTED, f"created volume capacity {volume.size} less than requested capacity {request.size}"
-        )
-
-    async def _settle(self, uid: str, work: Work, failure: CsiError) -> None:
-        claim, storage_class = work.claim, work.storage_class
-        volume_metrics.not_provisioned(claim)
-        here = self._is_here(claim)
-        if not failure.final:
-            self._failed_event(claim, storage_class, failure)
-            raise failure  # repeated until the outcome is known, even if the claim is deleted
-        self._ledger.failed(uid, refused=failure.exhausted or failure.infeasible)
-        self._works.pop(uid, None)
-        self._readings.want(work.driver.name)
-        if not here:
-            self._ledger.forget(uid)
-            return
-        if failure.infeasible:
-            prefix = "Volume provisioning failed with infeasible error. Retries will be delayed. "
-            why = prefix + failed_text(storage_class.metadata.name, failure)
-            self.infeasible[uid] = (storage_class.metadata.uid, why)
-            await self._refusals.tell(claim, why)
-            return
-        self._failed_event(claim, storage_class, failure)
-        if failure.exhausted and work.driver.topology:
-            # The ledger had capacity, but somebody else used it. The next attempt uses a new GetCapacity result.
-            self._exhausted(uid)
-            return
-        raise failure
-
-    def _failed_event(self, claim: PersistentVolumeClaim, storage_class: StorageClass, reason: Exception) -> None:
-        text = failed_text(storage_class.metadata.name, reason)
-        self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", text)
-
-
-def failed_text(storage_class: str, reason: object) -> str:
-    return f'failed to provision volume with StorageClass "{storage_class}": {reason}'
+            volumes = await found.client.list_volumes()
+        except (CsiError, Unavailable) as failure:
+            log.warning("volumes not listed driver=%s error=%s", driver, failure)
+            return False
+        uids = frozenset(map(claim_uid, volumes)) - {""}
+        self._listed[driver] = now, uids
+        return uid in uids

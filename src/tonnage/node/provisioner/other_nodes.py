@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, NODES, PODS
+from tonnage.api.number import whole
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.ledger import ClaimReservation, Ledger, Shortfall
+from tonnage.capacity.ledger import ClaimReservation, Shortfall
 from tonnage.capacity.object import version
 from tonnage.capacity.tier import BEYOND, is_tier
+from tonnage.claims.bind import find
 from tonnage.claims.node_fit import Suitability
-from tonnage.claims.node_scope import CapacitySource, NodeScope
-from tonnage.errors import ApiNotFound, TonnageError
+from tonnage.claims.node_scope import CapacitySource
+from tonnage.errors import TonnageError
 from tonnage.kube.client import Client
-from tonnage.node.provisioner.claim_group import PodClaimGroup
-from tonnage.node.provisioner.reschedule_backoff import Patience
+from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
+from tonnage.node.provisioner.state import NodeSearch
 
 
 @dataclass(frozen=True)
@@ -35,81 +37,73 @@ class _Need:
     total: int
     largest: int
 
-    def is_met_by(self, offer: CSIStorageCapacity) -> bool:
+    def is_met_by(self, obj: CSIStorageCapacity) -> bool:
         """Return whether the object publishes that capacity."""
-        free, most = _numbers(offer)
-        return offer.storage_class_name == self.source.storage_class and free >= self.total and most >= self.largest
+        free, most = _numbers(obj)
+        return obj.storage_class_name == self.source.storage_class and free >= self.total and most >= self.largest
 
 
-class Elsewhere:
-    """Reads the capacity objects of other nodes."""
+async def have_capacity(
+    node: NodeContext, found: PodClaimGroup, pending: Sequence[PersistentVolumeClaim], search: NodeSearch
+) -> bool:
+    """Return whether another node now has capacity for the group.
 
-    def __init__(self, client: Client, ledger: Ledger, scope: NodeScope, patience: Patience) -> None:
-        self._client, self._ledger, self._scope, self._patience = client, ledger, scope, patience
-
-    async def has_room(self, group: PodClaimGroup, pending: Sequence[PersistentVolumeClaim], stays: float) -> bool:
-        """Return whether another node now has capacity for the group.
-
-        It must have got that capacity after this node was selected, and the pod must fit there. Reads only at
-        intervals. stays: seconds that the group is held here otherwise.
-        """
-        promises = [p for c in pending if (p := self._ledger.get(c.metadata.uid)) is not None]
-        if not promises or self._patience.next_look(group.id) > 0:
-            return False
-        needs = list(_needs(promises))
-        try:
-            objects = await self._published({need.source.driver for need in needs})
-            sent = min(_version(c) for c in pending)
-            objects = [o for o in objects if _place(o) != self._scope.label]
-            roomy = _places_with_room(objects, needs)
-            known = _places_with_room([o for o in objects if version(o) <= sent], needs)
-            news = self._patience.news(group.id, roomy, known, objects=len(objects))
-            if not news or not await self._may_be_on(group, sorted(news)):
-                return False
-        except TonnageError:  # then it waits for its full hold time
-            return False
-        self._patience.hurries(group.id, stays)
-        return True
-
-    async def largest(self, shortage: Shortfall) -> int | None:
-        """Return the maximum capacity of all nodes, in bytes.
-
-        None if some node has enough, or it is not known.
-        """
-        try:
-            found = await self._published({shortage.source.driver})
-        except TonnageError:
-            return None
-        need = _Need(shortage.source, sum(shortage.sizes), max(shortage.sizes))
-        ours = [o for o in found if o.storage_class_name == shortage.source.storage_class and o.capacity]
-        if any(need.is_met_by(offer) for offer in ours) or any(_may_have(offer) > need.total for offer in ours):
-            return None
-        return max((_numbers(offer)[0] for offer in ours), default=None)
-
-    async def _published(self, drivers: Iterable[str]) -> list[CSIStorageCapacity]:
-        found: list[CSIStorageCapacity] = []
-        for driver in drivers:
-            found += (await self._client.list(CAPACITIES, labels=f"{names.CAPACITY_DRIVER}={driver}")).items
-        return found
-
-    async def _may_be_on(self, group: PodClaimGroup, places: Sequence[str]) -> bool:
-        """Return whether the pod fits one of these nodes; True where not known."""
-        if group.pod is None:
-            return True
-        try:
-            pod = await self._client.get(PODS, group.pod.name, group.namespace)
-        except ApiNotFound:
-            return False
-        suitability = Suitability(pod.spec)
-        for place in places:
-            if place.startswith(names.TIER_PREFIX):  # a node of a tier, unknown which
-                return True
-            try:
-                if suitability.of(await self._client.get(NODES, place))[0]:
-                    return True
-            except ApiNotFound:  # the label of a node with a long name is not its name
-                return True
+    It must have got that capacity after this node was selected, and the pod must fit there. Reads only at intervals.
+    """
+    promises = [p for c in pending if (p := node.ledger.get(c.metadata.uid)) is not None]
+    if not promises or search.next_check(node.clock.monotonic()) > 0:
         return False
+    needs = list(_needs(promises))
+    try:
+        objects = await _published(node.client, {need.source.driver for need in needs})
+        selected = min(whole(c.metadata.resource_version) or 0 for c in pending)
+        objects = [o for o in objects if _domain(o) != node.scope.label]
+        with_capacity = _domains_that_meet(objects, needs)
+        known = _domains_that_meet([o for o in objects if version(o) <= selected], needs)
+        news = search.news(with_capacity, known, objects=len(objects), now=node.clock.monotonic())
+        return bool(news) and await _may_be_on(node.client, found, sorted(news))
+    except TonnageError:  # then it waits for its full hold time
+        return False
+
+
+async def largest(node: NodeContext, shortfall: Shortfall) -> int | None:
+    """Return the maximum capacity of all nodes, in bytes.
+
+    None if some node has enough, or it is not known.
+    """
+    try:
+        found = await _published(node.client, {shortfall.source.driver})
+    except TonnageError:
+        return None
+    need = _Need(shortfall.source, sum(shortfall.sizes), max(shortfall.sizes))
+    ours = [o for o in found if o.storage_class_name == shortfall.source.storage_class and o.capacity]
+    if any(need.is_met_by(each) or _may_have(each) > need.total for each in ours):
+        return None
+    return max((_numbers(each)[0] for each in ours), default=None)
+
+
+async def _published(client: Client, drivers: Iterable[str]) -> list[CSIStorageCapacity]:
+    found: list[CSIStorageCapacity] = []
+    for driver in drivers:
+        found += (await client.list(CAPACITIES, labels=f"{names.CAPACITY_DRIVER}={driver}")).items
+    return found
+
+
+async def _may_be_on(client: Client, found: PodClaimGroup, domains: Sequence[str]) -> bool:
+    """Return whether the pod fits one of these nodes; True where not known."""
+    if found.pod is None:
+        return True
+    pod = await find(client, PODS, found.pod.name, found.namespace)
+    if pod is None:
+        return False
+    suitability = Suitability(pod.spec)
+    for domain in domains:
+        if domain.startswith(names.TIER_PREFIX):  # a node of a tier, unknown which
+            return True
+        node = await find(client, NODES, domain)
+        if node is None or suitability.of(node)[0]:  # None: the label of a node with a long name is not its name
+            return True
+    return False
 
 
 def _needs(promises: Sequence[ClaimReservation]) -> Iterable[_Need]:
@@ -118,33 +112,28 @@ def _needs(promises: Sequence[ClaimReservation]) -> Iterable[_Need]:
         yield _Need(source, total, max(p.size for p in promises if p.source == source))
 
 
-def _places_with_room(offers: Iterable[CSIStorageCapacity], needs: Sequence[_Need]) -> frozenset[str]:
+def _domains_that_meet(objects: Iterable[CSIStorageCapacity], needs: Sequence[_Need]) -> frozenset[str]:
     met: dict[str, set[CapacitySource]] = {}
-    for offer in offers:
-        if place := _place(offer):
-            met.setdefault(place, set()).update(n.source for n in needs if n.is_met_by(offer))
-    return frozenset(place for place, sources in met.items() if len(sources) == len(needs))
+    for obj in objects:
+        if domain := _domain(obj):
+            met.setdefault(domain, set()).update(n.source for n in needs if n.is_met_by(obj))
+    return frozenset(domain for domain, sources in met.items() if len(sources) == len(needs))
 
 
-def _place(offer: CSIStorageCapacity) -> str:
+def _domain(obj: CSIStorageCapacity) -> str:
     """Return the object's node, else the topology value that it selects."""
-    labels = offer.node_topology.match_labels if offer.node_topology is not None else {}
-    return offer.metadata.labels.get(names.NODE_LABEL) or ",".join(f"{k}={labels[k]}" for k in sorted(labels))
+    labels = obj.node_topology.match_labels if obj.node_topology is not None else {}
+    return obj.metadata.labels.get(names.NODE_LABEL) or ",".join(f"{k}={labels[k]}" for k in sorted(labels))
 
 
-def _may_have(offer: CSIStorageCapacity) -> int:
+def _may_have(obj: CSIStorageCapacity) -> int:
     """Return the maximum that a node of a tier may have, in bytes.
 
     0 for an exact object, which says what its node has.
     """
-    return BEYOND * _numbers(offer)[0] if is_tier(offer) else 0
+    return BEYOND * _numbers(obj)[0] if is_tier(obj) else 0
 
 
-def _numbers(offer: CSIStorageCapacity) -> tuple[int, int]:
-    free = to_bytes(offer.capacity or "0")
-    return free, to_bytes(offer.maximum_volume_size or offer.capacity or "0")
-
-
-def _version(claim: PersistentVolumeClaim) -> int:
-    text = claim.metadata.resource_version
-    return int(text) if text.isdecimal() else 0
+def _numbers(obj: CSIStorageCapacity) -> tuple[int, int]:
+    free = to_bytes(obj.capacity or "0")
+    return free, to_bytes(obj.maximum_volume_size or obj.capacity or "0")

@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from tonnage.capacity.ledger import ClaimReservation, Ledger
+from tonnage.capacity.ledger import ClaimReservation
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.errors import CsiError
 from tonnage.errors import Invalid, Unavailable
-from tonnage.node.driver_set import DriverSet
+from tonnage.node.provisioner.context import NodeContext
 
 log = logging.getLogger(__name__)
 HELP = (
@@ -33,44 +33,37 @@ def times(after: int) -> int:
     return after
 
 
-class StarvationGuard:
-    """Chooses the pod of the starvation guard.
+async def holds(node: NodeContext, reservations: Sequence[ClaimReservation], reschedules: int) -> bool:
+    """Return whether the guard holds for these claims of one pod. Idempotent.
 
-    after: reschedules that the pod must have; 0: no pod.
+    Begins the guard if it can.
     """
-
-    def __init__(self, ledger: Ledger, drivers: DriverSet, *, after: int) -> None:
-        self._ledger, self._drivers, self._after = ledger, drivers, after
-
-    async def keeps(self, promises: Sequence[ClaimReservation], withdrawals: int) -> bool:
-        """Return whether the guard holds for these claims of one pod. Idempotent.
-
-        Begins the guard if it can.
-        """
-        uids = {p.uid for p in promises}
-        if not self._after or withdrawals < self._after:
+    ledger, uids = node.ledger, {p.uid for p in reservations}
+    if not node.guard_after or reschedules < node.guard_after:
+        return False
+    if (guarded := ledger.kept()) and not guarded & uids:
+        return False
+    for source in {p.source.room: p.source for p in reservations}.values():
+        needed = sum(p.size for p in reservations if p.source.room == source.room)
+        if not guarded and needed > await _empty_size(node, source):
             return False
-        if (kept := self._ledger.kept()) and not kept & uids:
-            return False
-        for source in {p.source.room: p.source for p in promises}.values():
-            if not kept and sum(p.size for p in promises if p.source.room == source.room) > await self._whole(source):
-                return False
-        if (others := self._ledger.kept()) and not others & uids:  # during the call
-            return False
-        self._ledger.keep(uids)
-        return True
+    if (others := ledger.kept()) and not others & uids:  # during the call
+        return False
+    ledger.keep(uids)
+    return True
 
-    async def _whole(self, source: CapacitySource) -> int:
-        """Return bytes of an empty pool, 0 where that is not known."""
-        driver = self._drivers.get(source.driver)
-        if driver is None or not (driver.lists_volumes and driver.lists_capacity):
-            return 0
-        pool = source.room.partition("/")[2] if driver.default_pool else ""
-        place = driver.segment if driver.topology else None
-        try:
-            room = await driver.client.get_capacity({"pool": pool} if pool else {}, topology=place)
-            volumes = await driver.client.list_volumes()
-        except (CsiError, Unavailable) as failure:
-            log.warning("capacity not known driver=%s error=%s", driver.name, failure)
-            return 0
-        return room.available + sum(v.size for v in volumes if not pool or v.id.startswith(f"{pool}/"))
+
+async def _empty_size(node: NodeContext, source: CapacitySource) -> int:
+    """Return bytes of an empty pool, 0 where that is not known."""
+    driver = node.drivers.get(source.driver)
+    if driver is None or not (driver.lists_volumes and driver.lists_capacity):
+        return 0
+    pool = source.room.partition("/")[2] if driver.default_pool else ""
+    segment = driver.segment if driver.topology else None
+    try:
+        free = await driver.client.get_capacity({"pool": pool} if pool else {}, topology=segment)
+        volumes = await driver.client.list_volumes()
+    except (CsiError, Unavailable) as failure:
+        log.warning("capacity not known driver=%s error=%s", driver.name, failure)
+        return 0
+    return free.available + sum(v.size for v in volumes if not pool or v.id.startswith(f"{pool}/"))

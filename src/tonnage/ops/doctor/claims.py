@@ -15,7 +15,7 @@ from tonnage.api.origin import is_populated, reference
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.capacity.published_faults import published_faults
-from tonnage.claims.selected_node import withdrawals
+from tonnage.claims.bind import withdrawals
 from tonnage.controller.expansion_events import growth_of
 from tonnage.errors import Invalid
 from tonnage.ops.cluster_snapshot import View

@@ -13,7 +13,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.errors import Busy, HostError, Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
-from tonnage.node.provisioner.group_state import LOOK_EVERY
+from tonnage.node.provisioner.state import LOOK_EVERY
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.fake import FakePool
 

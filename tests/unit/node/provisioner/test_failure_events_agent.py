@@ -10,7 +10,7 @@ import pytest
 
 from tonnage.api import kinds, names
 from tonnage.node.capacity.class_errors import LONGEST, shorten
-from tonnage.node.provisioner.failure_events import AGAIN
+from tonnage.node.provisioner.rejection import AGAIN
 
 pytestmark = pytest.mark.virtual_time
 MODE = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"

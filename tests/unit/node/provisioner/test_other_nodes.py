@@ -6,14 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from tests.unit.node.provisioner.contexts import context
 
 from tonnage.api import kinds, names
+from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.node.provisioner.reschedule_backoff import SLOWEST_FROM, Patience, stay
-from tonnage.testing.clock import ManualClock
+from tonnage.node.provisioner.context import PodClaimGroup
+from tonnage.node.provisioner.other_nodes import have_capacity
+from tonnage.node.provisioner.state import NodeSearch
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -21,35 +22,22 @@ MINUTE = 60.0
 OFTEN = {names.RESCHEDULES: "20"}
 
 
-@given(st.integers(1, 16), st.integers(1, 6))
-def test_after_five_minutes_a_round_takes_as_many_minutes_as_it_writes(claims: int, objects: int) -> None:
-    assert sum(stay(attempt, claims, objects) for attempt in range(SLOWEST_FROM)) < 5 * MINUTE
-    writes = 2 * claims + 2 * objects + 3
-    assert stay(SLOWEST_FROM, claims, objects) >= writes * MINUTE
-    assert stay(10**6, claims, objects) == stay(SLOWEST_FROM, claims, objects)
-
-
-def test_news_is_what_was_not_roomy_before() -> None:
-    clock = ManualClock(100.0)
-    patience = Patience(clock)
-    assert patience.news("pod", {"a", "b"}, {"a"}, objects=3) == {"b"}
-    assert patience.next_look("pod") > 0
-    assert patience.news("pod", {"a", "b", "c"}, set(), objects=3) == {"c"}
-    assert patience.news("pod", {"a"}, set(), objects=3) == set()
-    assert patience.news("pod", {"a", "b"}, set(), objects=3) == {"b"}, "it had none in between"
-
-
-def test_who_hurried_does_not_at_once_again() -> None:
-    clock = ManualClock(100.0)
-    patience = Patience(clock)
-    patience.hurries("pod", 500.0)
-    patience.over("pod")
-    assert patience.next_look("pod") == 500.0
-    assert patience.next_look("other") == 0.0
-    clock.now += 501
-    patience.over("pod")
-    assert patience.next_look("pod") == 0.0
-    assert not patience._outlooks
+async def test_capacity_that_another_node_got_since_is_found_once(kube: Any, make_claim: Any) -> None:
+    claim = await make_claim("data", "4Gi", storageClassName="late")
+    node, search = context(client=kube), NodeSearch()
+    source = CapacitySource(names.DRIVER, "late", "pool/scratch")
+    node.ledger.see(claim.metadata.uid, source, 4 * GIB, attempt="", version=1, now=0.0)
+    found = PodClaimGroup("data", "default", None, (claim.key,), frozenset((claim.key,)))
+    assert not await have_capacity(node, found, [claim], search), "nothing is published"
+    await kube.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    labels = {names.CAPACITY_DRIVER: names.DRIVER, names.NODE_LABEL: "node-2"}
+    body = {"metadata": {"name": "of-node-2", "labels": labels}, "storageClassName": "late", "nodeTopology": {}}
+    await kube.create(kinds.CAPACITIES, {**body, "capacity": "4Gi"}, names.SYSTEM_NAMESPACE)
+    assert not await have_capacity(node, found, [claim], search), "the next check is not due"
+    search.check_at = 0.0
+    assert await have_capacity(node, found, [claim], search)
+    search.check_at = 0.0
+    assert not await have_capacity(node, found, [claim], search), "no news"
 
 
 async def _keep_sending(node: Any, *claims: str) -> None:

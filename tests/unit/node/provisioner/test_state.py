@@ -8,28 +8,58 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.meta import ObjectMeta
+from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Ledger, Stage
-from tonnage.claims.node_scope import CapacitySource
-from tonnage.node.provisioner.group_state import (
+from tonnage.claims.create_request import ClaimRequest
+from tonnage.claims.node_scope import CapacitySource, DriverInfo
+from tonnage.csi.client.client import CsiClient
+from tonnage.node.provisioner.state import (
     LONGEST_WAIT,
     LOOK_EVERY,
+    RETRY_MAX,
     SHORTEST_WAIT,
+    SLOWEST_FROM,
+    SOURCE_WAIT,
+    UNREPORTED_WAIT,
     Action,
+    BindVolume,
     ClaimGroup,
+    ClaimState,
+    ClaimTable,
+    Create,
+    Creation,
+    Examine,
+    Facts,
+    Forget,
+    GroupMove,
     GroupPace,
+    Hold,
     Member,
+    NodeSearch,
+    Phase,
+    Plan,
+    Reject,
+    Reschedule,
+    ReserveGroup,
+    stay,
+    step,
 )
 
 SOURCE = CapacitySource("csi", "late", "pool/x")
 TROUBLE = 90.0
 """Seconds of faults, and as long again at most until all is well."""
 LIMIT = 900.0
+MINUTE = 60.0
 PARTLY = 30.0 + 2.5
 """Seconds that a part of a group may be reserved; and the longest time that a call takes here."""
 
@@ -234,19 +264,19 @@ class Agent:
             decision = state.decide(members, world.now, missing=bool(absent), fits=fits, confirmed=confirmed)
             assert world.now < decision.look_at <= world.now + LOOK_EVERY
             world.at(decision.look_at + 0.001, self._waker(pod))
-            if decision.action is Action.WAIT:
+            if decision.move is GroupMove.WAIT:
                 return
-            if decision.action is Action.CONFIRM:
+            if decision.move is GroupMove.CONFIRM:
                 yield self._call(pod, 1.0)
                 confirmed, missing = True, [c.name for c in world.group(pod) if not c.volume and c.name in absent]
                 continue
-            if decision.action is Action.RESERVE and self.ledger.book(names) is None:
+            if decision.move is GroupMove.RESERVE and self.ledger.book(names) is None:
                 state.reserved(members)
                 assert {c.node for c in world.group(pod)} == {self.node}, "a part of a group was reserved"
                 for claim in pending:
                     world.start(self.create(claim))
                 return
-            if decision.action in (Action.RESERVE, Action.REJECT):
+            if decision.move in (GroupMove.RESERVE, GroupMove.REJECT):
                 self.ledger.refuse(names)
                 if made := [c for c in world.group(pod) if c.volume == self.node]:  # before a kill: given back
                     yield self._call(pod, 2.0)
@@ -391,10 +421,10 @@ def _rejected(*arrived: float, now: float = 100.0) -> ClaimGroup:
     """A group whose first claims, one of which came at each of these times, did not fit and have gone back."""
     group = ClaimGroup(GroupPace())
     members = [Member(f"early-{at}", 0, when) for at, when in enumerate(arrived)]
-    assert group.decide(members, now, missing=True, fits=False).action is Action.REJECT
+    assert group.decide(members, now, missing=True, fits=False).move is GroupMove.REJECT
     group.reject(members, now, missing=True)
     back = group.decide(members, now, missing=True)
-    assert (back.action, back.reschedules) == (Action.RESCHEDULE, 1)
+    assert (back.move, back.reschedules) == (GroupMove.RESCHEDULE, 1)
     for uid in back.uids:
         group.patched(uid, now)
         group.left(uid)
@@ -405,17 +435,17 @@ def test_who_arrives_while_expected_goes_back_at_once_and_later_ones_wait() -> N
     until = 100.0 + GroupPace().wait
     late = Member("late", 0, until - 0.1)
     decision = _rejected(100.0).decide([late], until, missing=True)
-    assert (decision.action, decision.uids, decision.reschedules) == (Action.RESCHEDULE, ("late",), 1)
+    assert (decision.move, decision.uids, decision.reschedules) == (GroupMove.RESCHEDULE, ("late",), 1)
     fresh = Member("fresh", 0, until + 0.1)
     decision = _rejected(100.0).decide([fresh], until + 0.1, missing=True)
-    assert (decision.action, decision.look_at) == (Action.WAIT, until + 0.1 + GroupPace().wait)
+    assert (decision.move, decision.look_at) == (GroupMove.WAIT, until + 0.1 + GroupPace().wait)
     again = Member("early-0", 1, 101.0)
-    assert _rejected(100.0).decide([again], 101.0, missing=True).action is Action.WAIT, "a new round"
+    assert _rejected(100.0).decide([again], 101.0, missing=True).move is GroupMove.WAIT, "a new round"
 
 
 def test_a_group_with_all_its_claims_is_judged_anew_whatever_they_carry() -> None:
     fresh = [Member("a", 3, 200.0), Member("b", 0, 200.0)]
-    assert _rejected(100.0).decide(fresh, 200.0, missing=False).action is Action.RESERVE
+    assert _rejected(100.0).decide(fresh, 200.0, missing=False).move is GroupMove.RESERVE
 
 
 def test_a_patched_claim_that_the_watch_still_shows_is_no_member_and_is_patched_again_in_the_end() -> None:
@@ -425,11 +455,11 @@ def test_a_patched_claim_that_the_watch_still_shows_is_no_member_and_is_patched_
     group.patched("a", 100.0)
     assert group.decide(both, 100.0, missing=False).uids == ("b",)
     group.patched("b", 100.0)
-    assert group.decide(both, 101.0, missing=False).action is Action.WAIT
+    assert group.decide(both, 101.0, missing=False).move is GroupMove.WAIT
     again = group.decide(both, 100.0 + LOOK_EVERY, missing=False)
-    assert (again.action, set(again.uids)) == (Action.RESCHEDULE, {"a", "b"})
+    assert (again.move, set(again.uids)) == (GroupMove.RESCHEDULE, {"a", "b"})
     sent_again = [Member("a", 1, 131.0), Member("b", 1, 131.0)]
-    assert group.decide(sent_again, 131.0, missing=False).action is Action.RESERVE
+    assert group.decide(sent_again, 131.0, missing=False).move is GroupMove.RESERVE
 
 
 @given(st.lists(st.floats(0.0, 600.0), max_size=40))
@@ -455,12 +485,202 @@ def test_every_decision_has_a_next_look(
 ) -> None:
     group, now = ClaimGroup(GroupPace()), 40.0
     members = [Member(f"u{uid}", count, arrived) for uid, count, arrived in claims]
-    for step in range(6):
+    for turn in range(6):
         decision = group.decide(members, now, missing=missing, fits=fits, confirmed=confirmed)
         assert now < decision.look_at <= now + LOOK_EVERY
-        if decision.action is Action.REJECT:
+        if decision.move is GroupMove.REJECT:
             group.reject(members, now, missing=missing)
-        elif decision.action is Action.RESCHEDULE:
-            for uid in decision.uids[step % 2 :]:
+        elif decision.move is GroupMove.RESCHEDULE:
+            for uid in decision.uids[turn % 2 :]:
                 group.patched(uid, now)
         now += LOOK_EVERY / 2
+
+
+# Hold times
+
+
+@given(st.integers(1, 16), st.integers(1, 6))
+def test_after_five_minutes_a_round_takes_as_many_minutes_as_it_writes(claims: int, objects: int) -> None:
+    assert sum(stay(attempt, claims, objects) for attempt in range(SLOWEST_FROM)) < 5 * MINUTE
+    writes = 2 * claims + 2 * objects + 3
+    assert stay(SLOWEST_FROM, claims, objects) >= writes * MINUTE
+    assert stay(10**6, claims, objects) == stay(SLOWEST_FROM, claims, objects)
+
+
+def test_news_is_what_had_no_capacity_before() -> None:
+    search = NodeSearch()
+    assert search.news({"a", "b"}, {"a"}, objects=3, now=100.0) == {"b"}
+    assert search.next_check(100.0) > 0
+    assert search.news({"a", "b", "c"}, set(), objects=3, now=100.0) == {"c"}
+    assert search.news({"a"}, set(), objects=3, now=100.0) == set()
+    assert search.news({"a", "b"}, set(), objects=3, now=100.0) == {"b"}, "it had none in between"
+
+
+def test_after_an_early_reschedule_the_next_is_not_at_once() -> None:
+    search = NodeSearch()
+    search.limit(600.0)
+    search.end()
+    assert (search.next_check(100.0), search.is_over(100.0)) == (500.0, False)
+    assert NodeSearch().next_check(100.0) == 0.0
+    assert (search.next_check(601.0), search.is_over(601.0)) == (0.0, True)
+
+
+# One claim
+
+
+def _claim(uid: str = "u-1") -> PersistentVolumeClaim:
+    return PersistentVolumeClaim(metadata=ObjectMeta(name="data", namespace="ns", uid=uid))
+
+
+CLAIM = _claim()
+VOLUME = PersistentVolume(metadata=ObjectMeta(name="pvc-u-1"))
+CREATION = Creation(
+    CLAIM,
+    DriverInfo(CsiClient(Path("/nowhere")), "d", "", frozenset(), frozenset(), {}, "id"),
+    StorageClass(metadata=ObjectMeta(name="c", uid="class-1"), provisioner="d"),
+    ClaimRequest("pvc-u-1", 1, (), {}, None, None, "", False),
+)
+OTHER = ("class-2", "a class that is gone could not serve it")
+NEVER = ("class-1", "no volume can be so")
+PLANNED = Plan(CREATION)
+
+
+@pytest.mark.parametrize(
+    ("state", "facts", "action"),
+    [
+        (ClaimState(), Facts(0.0), Forget()),
+        (ClaimState(), Facts(0.0, CLAIM), Examine(CLAIM)),
+        (ClaimState(), Facts(0.0, CLAIM, VOLUME), BindVolume(CLAIM, VOLUME)),
+        (ClaimState(Phase.BLOCKED), Facts(0.0, CLAIM, VOLUME), Forget()),
+        (ClaimState(Phase.CREATING, CREATION), Facts(0.0), Create(CREATION)),
+        (ClaimState(Phase.CREATING, CREATION), Facts(0.0, CLAIM, VOLUME, PLANNED), Create(CREATION)),
+        (ClaimState(Phase.BOUND, bound_until=1.0), Facts(0.0, CLAIM, VOLUME), Forget()),
+        (ClaimState(Phase.BOUND, bound_until=1.0), Facts(1.0, CLAIM, VOLUME), BindVolume(CLAIM, VOLUME)),
+        (ClaimState(), Facts(0.0, CLAIM, plan=Plan()), Forget()),
+        (ClaimState(), Facts(0.0, CLAIM, plan=PLANNED), ReserveGroup(CREATION)),
+        (
+            ClaimState(),
+            Facts(0.0, CLAIM, plan=Plan(fault="never")),
+            Reject(CLAIM, "infeasible", "never", RETRY_MAX),
+        ),
+        (
+            ClaimState(),
+            Facts(0.0, CLAIM, plan=Plan(not_ready="not yet")),
+            Reject(CLAIM, "source", "not yet", SOURCE_WAIT),
+        ),
+        (
+            ClaimState(infeasible=NEVER),
+            Facts(0.0, CLAIM, plan=PLANNED),
+            Reject(CLAIM, "infeasible", NEVER[1], RETRY_MAX),
+        ),
+        (ClaimState(infeasible=OTHER), Facts(0.0, CLAIM, plan=PLANNED), ReserveGroup(CREATION)),
+        (
+            ClaimState(),
+            Facts(0.0, CLAIM, plan=Plan(CREATION, away="elsewhere")),
+            Reschedule(CREATION, "elsewhere"),
+        ),
+        (
+            ClaimState(),
+            Facts(0.0, CLAIM, plan=Plan(CREATION, away="", report="a disk")),
+            Reschedule(CREATION, "", "a disk"),
+        ),
+    ],
+)
+def test_a_claims_next_action(state: ClaimState, facts: Facts, action: Action) -> None:
+    before = replace(state)
+    assert step(state, facts) == action
+    assert state == before, "step() only decides"
+
+
+TEXTS = st.sampled_from(["", "why"])
+PLANS = st.builds(Plan, st.sampled_from([None, CREATION]), TEXTS, TEXTS, st.sampled_from([None, "", "why"]), TEXTS)
+
+
+@given(
+    st.sampled_from(Phase),
+    st.floats(0, 10),
+    st.sampled_from([None, OTHER, NEVER]),
+    st.builds(Facts, st.floats(0, 10), st.sampled_from([None, CLAIM]), st.sampled_from([None, VOLUME]),
+              st.none() | PLANS),
+)  # fmt: skip
+def test_whatever_is_known_a_claim_has_at_most_one_volume(
+    phase: Phase, until: float, infeasible: tuple[str, str] | None, facts: Facts
+) -> None:
+    creation = CREATION if phase is Phase.CREATING else None
+    state = ClaimState(phase, creation, until, infeasible=infeasible)
+    action = step(state, facts)
+    assert isinstance(action, Create) is (phase is Phase.CREATING), "a creation ends only with its outcome"
+    if isinstance(action, ReserveGroup | Reschedule | Reject | Examine):
+        assert facts.claim is not None
+        assert facts.volume is None, "its volume exists already"
+        assert phase is not Phase.BLOCKED, "a sweep deletes it"
+    if isinstance(action, ReserveGroup):
+        assert facts.plan == replace(PLANNED, report=facts.plan.report if facts.plan else "")
+        assert infeasible != NEVER
+    if isinstance(action, BindVolume):
+        assert facts.volume is not None
+        assert not state.is_bound(facts.now)
+
+
+@pytest.mark.parametrize(
+    ("free", "now", "over"),
+    [
+        ([], 10.0, False),
+        ([None], UNREPORTED_WAIT + 10.0, False),
+        ([None], UNREPORTED_WAIT + 10.1, True),
+        ([5], 20.0, False),
+        ([5, 5], 20.0, False),
+        ([5, 3, 4], 20.0, True),
+        ([5, 3, 4], 10.0, False),
+    ],
+)
+def test_a_driver_without_storage_is_asked_again_for_more(free: list[int | None], now: float, over: bool) -> None:
+    hold = Hold(10.0)
+    assert [False, *(hold.is_over(each, now) for each in free)][-1] is over
+    assert not Hold(float("inf"), why="elsewhere").is_over(1 << 60, 1e9)
+
+
+def test_what_is_known_of_a_claim_ends_with_it_but_for_what_is_under_way() -> None:
+    table = ClaimTable()
+    for uid in ("waits", "creates", "blocked", "bound", "active"):
+        table.of(uid).held = True
+    table.of("creates").begin(CREATION)
+    table.of("blocked").phase = Phase.BLOCKED
+    table.of("bound").phase = Phase.BOUND
+    table.of("active").is_active = True
+    assert len(table.held()) == 5
+    for uid in list(table.claims):
+        table.leave(uid, 0.0)
+    assert table.held() == []
+    assert {uid: state.phase for uid, state in table.claims.items()} == {
+        "creates": Phase.CREATING,
+        "blocked": Phase.BLOCKED,
+        "active": Phase.WAITING,
+    }
+    assert table.of("creates").creation is CREATION
+
+
+def test_a_rejected_group_is_found_by_its_claims_until_it_is_over() -> None:
+    table = ClaimTable()
+    group = table.group("pod-1", ["a"])
+    table.of("a").group = "pod-1"
+    group.reject([Member("a", 0, 0.0)], 0.0, missing=False)
+    table.remember("pod-1", group)
+    assert table.group("pod-1", []) is table.group("another id", ["a"]) is group
+    group.patched("a", 1.0)
+    table.leave("a", 2.0)
+    assert table.group("pod-1", []) is not group
+
+
+def test_an_early_reschedule_outlives_its_round() -> None:
+    table = ClaimTable()
+    group = table.group("pod-1", [])
+    group.reject([Member("a", 7, 0.0)], 0.0, missing=False)
+    group.patched("a", 0.0)
+    group.left("a")
+    group.search.limit(500.0)
+    table.remember("pod-1", group)
+    table.leave("b", 100.0)
+    assert (table.group("pod-1", []).search.limited_until, table.group("pod-1", []).reschedules) == (500.0, 0)
+    table.leave("b", 501.0)
+    assert table.group("pod-1", []).search.limited_until == 0.0

@@ -1,4 +1,4 @@
-"""Data source of a claim: found by live reads, and checked for this node.
+"""Data source of a claim: found by live reads, and checked for this node; or left to an external populator.
 
 Nothing is cached: sources change, and agents watch only their own node's claims. A claim on a node without its source
 is rescheduled with the reason; external-provisioner does not check this. The controller or our scheduler then selects
@@ -7,6 +7,7 @@ the source's node.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from tonnage.api import matching
@@ -14,10 +15,14 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.api.origin import origin_of, reference
 from tonnage.api.quantity import from_bytes
+from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.types import ContentSource
-from tonnage.errors import ApiNotFound, Invalid, Precondition
-from tonnage.kube.client import Client
+from tonnage.errors import Invalid, Precondition
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import NORMAL, EventRecorder
+
+POPULATED = "Assuming an external populator will provision the volume"
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,10 @@ async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Drive
     ref = reference(claim)
     if ref is None:
         return None
-    source = await _source(client, claim, ref.name)
-    volume = await _volume(client, source)
+    source = await find(client, CLAIMS, ref.name, claim.metadata.namespace)
+    volume = await find(client, VOLUMES, source.spec.volume_name) if source and source.spec.volume_name else None
+    if source is not None and volume is not None and not matching.is_claimed_by(volume, source):
+        volume = None
     found = origin_of(claim, lambda key: source, lambda name: volume)
     if found is None or found.volume is None:
         raise Precondition(f"cannot clone: {found.missing if found else 'its source is not there'}")
@@ -53,23 +60,6 @@ async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Drive
         raise Invalid(fault)
     assert found.volume.spec.csi is not None
     return ContentSource(volume_id=found.volume.spec.csi.volume_handle)
-
-
-async def _source(client: Client, claim: PersistentVolumeClaim, name: str) -> PersistentVolumeClaim | None:
-    try:
-        return await client.get(CLAIMS, name, claim.metadata.namespace)
-    except ApiNotFound:
-        return None
-
-
-async def _volume(client: Client, source: PersistentVolumeClaim | None) -> PersistentVolume | None:
-    if source is None or not source.spec.volume_name:
-        return None
-    try:
-        found = await client.get(VOLUMES, source.spec.volume_name)
-    except ApiNotFound:
-        return None
-    return found if matching.is_claimed_by(found, source) else None
 
 
 def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: str) -> str:
@@ -89,3 +79,12 @@ def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: s
     if mode != (volume.spec.volume_mode or matching.FILESYSTEM):
         return f"requested volume mode {mode} differs from that of the source volume {name}"
     return ""
+
+
+def leave_to_populator(events: EventRecorder, claim: PersistentVolumeClaim) -> None:
+    """Emit once for a claim that an external populator provides its volume.
+
+    The text is external-provisioner's.
+    """
+    key = hashlib.sha256(f"{claim.metadata.uid}\0{POPULATED}".encode()).hexdigest()[:16]
+    events.record(refer(CLAIMS, claim), NORMAL, "Provisioning", POPULATED, once=key)

@@ -1,4 +1,7 @@
-"""An agent that was killed between CreateVolume and the PV: the next one finds the volume in a pool that is full."""
+"""Creation of volumes and PVs: also by an agent that was killed in between, and what is counted.
+
+The next agent finds the volume in a pool that is full.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
+from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedReference
 from tonnage.errors import Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
+from tonnage.node.provisioner import create
+from tonnage.observe import metrics
 
 pytestmark = pytest.mark.virtual_time
 
@@ -93,3 +99,23 @@ async def test_a_claim_without_a_volume_is_rescheduled_as_before(
         return names.SELECTED_NODE not in notes and notes.get(names.RESCHEDULES) == "1"
 
     await eventually(rescheduled)
+
+
+def _value(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_claims_are_counted_by_class_and_source() -> None:
+    source = TypedReference(kind="VolumeSnapshot", name="s")
+    claim = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(storage_class_name="o-c", data_source=source))
+    plain = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(storage_class_name="o-c"))
+    create.count_failure(claim)
+    create.count_success(claim, 0.3)
+    create.count_success(plain, 0.1)
+
+    name, labels = "controller_persistentvolumeclaim_provision", {"class": "o-c", "source": "VolumeSnapshot"}
+    assert _value(f"{name}_total", **labels) == 1
+    assert _value(f"{name}_failed_total", **labels) == 1
+    assert _value(f"{name}_duration_seconds_sum", **labels) == 0.3
+    assert _value(f"{name}_total", **{**labels, "source": ""}) == 1
+    assert _value(f"{name}_failed_total", **{**labels, "source": ""}) == 0

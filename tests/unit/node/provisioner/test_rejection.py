@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from tests.unit.node.provisioner.contexts import context
 
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.meta import ObjectMeta, OwnerReference
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.node.provisioner.failure_events import Refusals
+from tonnage.node.provisioner.rejection import report
 from tonnage.testing.clock import ManualClock
 
 HOURS = 3
@@ -39,14 +38,14 @@ def claim(number: int) -> PersistentVolumeClaim:
 @pytest.mark.parametrize("count", [1, 2, 8, 20])
 async def test_all_claims_of_a_pod_together_stay_under_a_write_a_minute(count: int) -> None:
     clock, told = ManualClock(), Told()
-    refusals = Refusals(cast(Client, None), cast(EventRecorder, told), clock)
+    node = context(events=told, clock=clock)
     claims = [claim(number) for number in range(count)]
     first: Counter[str] = Counter()
 
     for second in range(0, HOURS * 3600, 10):
         clock.now = float(second)
         for each in claims:
-            await refusals.tell(each, "it cannot be")
+            await report(node, each, "it cannot be")
         if second == 300:
             first = told.names.copy()
 

@@ -1,0 +1,63 @@
+"""Parts of the agent that the provisioner's functions share.
+
+Made once by the agent; the objects have state, the fields never change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tonnage.aio.clock import Clock
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.meta import ObjectReference
+from tonnage.api.storage import StorageClass
+from tonnage.capacity.ledger import Ledger
+from tonnage.claims.node_scope import CapacitySource, NodeScope
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.node.capacity.poller import Readings
+from tonnage.node.driver_set import DriverSet
+from tonnage.node.provisioner.state import ClaimTable
+
+
+@dataclass(frozen=True)
+class PodClaimGroup:
+    """Claims (by key) of one pod, the given one included.
+
+    pod: None where it is not known. present: claims with this node. missing: claims that must still get this node
+    before the pod can start. coming: what the missing ones request, as far as it is known.
+    """
+
+    id: str
+    namespace: str
+    pod: ObjectReference | None
+    claims: tuple[str, ...]
+    present: frozenset[str]
+    missing: tuple[str, ...] = ()
+    copies: tuple[PersistentVolumeClaim, ...] = ()
+    """Claims without this node that clone another claim."""
+    coming: tuple[tuple[CapacitySource, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeContext:
+    """One node's clients, caches and models.
+
+    claims, volumes: those of this node. binds: complete the binding here, else the PV controller does. guard_after:
+    reschedules of a pod after which the starvation guard may reserve capacity for it, 0 for never.
+    """
+
+    client: Client
+    events: EventRecorder
+    clock: Clock
+    scope: NodeScope
+    drivers: DriverSet
+    ledger: Ledger
+    readings: Readings
+    claims: Cache[PersistentVolumeClaim]
+    volumes: Cache[PersistentVolume]
+    classes: Cache[StorageClass]
+    table: ClaimTable
+    binds: bool = True
+    guard_after: int = 0

@@ -1,0 +1,571 @@
+"""State machines of a claim and of the claim group of its pod. Sans-I/O.
+
+The provisioner uses them: it gathers facts, calls step() or decide(), and runs the result. One table holds what is
+known of each claim, and of each group that was rejected or is held.
+
+The scheduler sets selected-node claim by claim, and restarts for a new round. A claim that keeps its selected-node pins
+the pod to that node. A group that does not fit is therefore rescheduled whole, with every claim that arrives meanwhile.
+
+A round is rejected by a number of reschedules that is higher than those of its claims. One patch writes that number and
+removes selected-node, so the claim itself shows whether it was rescheduled. The patch is repeated until then and never
+takes effect twice. A claim with a lower number that arrives while others of its group were still expected belongs to
+the rejected round. One that arrives later, or has the number, belongs to a new round.
+
+Each reschedule costs writes: the scheduler sets selected-node on every claim, the agent removes it, published capacity
+falls and rises, and Events are emitted. From the third time on, the hold time doubles. After four minutes it is long
+enough for less than one write a minute. The number of reschedules is on the claims, so a restart and another node know
+it. Held claims miss nothing. They are tried whenever this node's capacity changes. They are rescheduled early when
+another node has capacity for all of them: once at any time, and again after their hold time.
+
+Invariant: every decision has a time of the next check, at most LOOK_EVERY seconds ahead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.storage import StorageClass
+from tonnage.capacity.tier import PATIENT_FROM
+from tonnage.claims.create_request import ClaimRequest
+from tonnage.claims.node_scope import DriverInfo
+from tonnage.csi.client.types import CreatedVolume
+
+LOOK_EVERY = 30.0
+"""Maximum seconds between two checks of a claim without a volume."""
+SHORTEST_WAIT, LONGEST_WAIT = 1.0, 25.0
+"""Seconds that a claim waits for its group; with the patches, less than 30."""
+FIRST_PACE = 2.5
+_REMEMBERED = 16
+RETRY_MAX = 60.0
+"""Maximum seconds between two CreateVolume calls for one claim."""
+SOURCE_WAIT = 5.0
+"""Seconds between two checks for a data source that does not exist yet."""
+UNREPORTED_WAIT = 60.0
+"""Seconds until a driver that rejected and reports no capacity is asked again."""
+SLOWEST_FROM = 11
+"""After 1 + 2 + 4 ... + 128 seconds."""
+LOOK_FROM = 4.0
+"""Minimum hold time in seconds for which other nodes are checked."""
+_SECONDS_A_WRITE = 60.0
+_LOOK_EVERY, _LOOK_EVERY_OBJECT, _LOOK_AT_LEAST_EVERY = 5.0, 0.02, 60.0
+"""Seconds between two checks of other nodes: the more objects, the longer."""
+_REMEMBERED_SECONDS = 600.0
+"""Seconds after which an unused check of other nodes is forgotten."""
+
+# One claim
+
+
+class Phase(Enum):
+    """Phase of a claim of this node."""
+
+    WAITING = "waiting"
+    """It has no volume here, or is none of ours."""
+    BLOCKED = "blocked"
+    """A sweep deletes the volume of an earlier attempt."""
+    CREATING = "creating"
+    """CreateVolume may be under way, or its PV does not exist yet."""
+    BOUND = "bound"
+    """The PV is bound; the watch may not show it yet."""
+
+
+@dataclass
+class Creation:
+    """State of a creation between two calls; it outlives its claim.
+
+    volume: created, without a PV yet. began: time of the last CreateVolume call. reported: whether an Event says so.
+    """
+
+    claim: PersistentVolumeClaim
+    driver: DriverInfo
+    storage_class: StorageClass
+    request: ClaimRequest
+    volume: CreatedVolume | None = None
+    reported: bool = False
+    began: float = 0.0
+
+
+@dataclass
+class Hold:
+    """Why a claim's group is not reserved here, whatever the ledger says.
+
+    The driver had insufficient storage, or the claim must be served elsewhere. since: monotonic seconds; infinite:
+    never tried again here. free: the lowest capacity that the driver reported since then. why: the message, "" for
+    insufficient storage.
+    """
+
+    since: float
+    free: int | None = None
+    why: str = ""
+
+    def is_over(self, free: int | None, now: float) -> bool:
+        """Return whether to ask the driver again.
+
+        free: capacity that it reports now, None if it reports none.
+        """
+        if free is None:
+            return now > self.since + UNREPORTED_WAIT
+        more = self.free is not None and free > self.free
+        self.free = free if self.free is None else min(self.free, free)
+        return more and self.since < now
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReport:
+    """Last Event of a claim's failure.
+
+    pod: uid of the pod that owns the claim, else of the claim. at: monotonic seconds.
+    """
+
+    pod: str
+    message: str
+    at: float
+
+
+@dataclass(slots=True)
+class ClaimState:
+    """All that the agent remembers of one claim, except its reservation.
+
+    creation: in CREATING only. bound_until: in BOUND, when to bind it again if the watch still does not show it.
+    infeasible: uid of the class that cannot serve the claim, and why. group: the rejected group that it belongs to.
+    """
+
+    phase: Phase = Phase.WAITING
+    creation: Creation | None = None
+    bound_until: float = 0.0
+    reason: str = "other"
+    """Why it waits: "siblings", "capacity", "rescheduling", "infeasible", "source" or "other"."""
+    held: bool = False
+    """Whether it was rejected and waits here for capacity."""
+    hold: Hold | None = None
+    infeasible: tuple[str, str] | None = None
+    group: str = ""
+    report: FailureReport | None = None
+    is_populated: bool = False
+    """Whether an Event says that an external populator provides the volume."""
+    is_active: bool = False
+    """Whether it is being reconciled."""
+
+    def is_bound(self, now: float) -> bool:
+        """Return whether the claim is bound, before the watch shows it."""
+        return self.phase is Phase.BOUND and now < self.bound_until
+
+    def begin(self, creation: Creation) -> None:
+        """Record that CreateVolume may be called."""
+        self.phase, self.creation = Phase.CREATING, creation
+
+    def end(self) -> None:
+        """Record that nothing is under way any more. Idempotent."""
+        self.phase, self.creation = Phase.WAITING, None
+
+    def reset(self) -> None:
+        """Forget all but a creation under way, or a sweep. Idempotent."""
+        if self.phase is Phase.BOUND:
+            self.end()
+        self.reason, self.held, self.hold, self.infeasible = "other", False, None, None
+        self.group, self.report, self.is_populated = "", None, False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Result of examining a claim.
+
+    creation: None if the claim needs nothing of this node. fault: why it is infeasible. not_ready: why its data source
+    cannot be used yet. away: why it must be served by another node, with report for an Event.
+    """
+
+    creation: Creation | None = None
+    fault: str = ""
+    not_ready: str = ""
+    away: str | None = None
+    report: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts about one claim.
+
+    claim, volume: from the caches; volume is its PV. plan: None until step() asks for it.
+    """
+
+    now: float
+    claim: PersistentVolumeClaim | None = None
+    volume: PersistentVolume | None = None
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Do nothing: an event comes first."""
+
+
+@dataclass(frozen=True)
+class Examine:
+    """Plan the request and read the data source; then call step() with the plan."""
+
+    claim: PersistentVolumeClaim
+
+
+@dataclass(frozen=True)
+class Create:
+    """Call CreateVolume, then create the PV and bind it."""
+
+    creation: Creation
+
+
+@dataclass(frozen=True)
+class BindVolume:
+    """Bind the PV that exists."""
+
+    claim: PersistentVolumeClaim
+    volume: PersistentVolume
+
+
+@dataclass(frozen=True)
+class ReserveGroup:
+    """Reserve capacity for the claim's group, or reschedule it."""
+
+    creation: Creation
+
+
+@dataclass(frozen=True)
+class Reschedule:
+    """Reschedule the claim's group. report: Event to emit, "" for none."""
+
+    creation: Creation
+    reason: str
+    report: str = ""
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Reserve nothing, emit the message, and check again after some seconds."""
+
+    claim: PersistentVolumeClaim
+    cause: str
+    message: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Check again after some seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """The claim has its capacity. uids: the claims of its group that got it now."""
+
+    uids: tuple[str, ...] = ()
+
+
+Action = Forget | Examine | Create | BindVolume | ReserveGroup | Reschedule | Reject
+
+
+def step(state: ClaimState, facts: Facts) -> Action:
+    """Return what to do with a claim. Changes nothing."""
+    claim, plan = facts.claim, facts.plan
+    if state.phase is Phase.BLOCKED:
+        return Forget()  # the end of the sweep enqueues it again
+    if state.creation is not None:
+        return Create(state.creation)  # even if the claim is deleted: until the outcome is known
+    if claim is None or state.is_bound(facts.now):
+        return Forget()
+    if facts.volume is not None:
+        return BindVolume(claim, facts.volume)
+    return Examine(claim) if plan is None else _step_planned(state, claim, plan)
+
+
+def _step_planned(state: ClaimState, claim: PersistentVolumeClaim, plan: Plan) -> Action:
+    if plan.fault:
+        return Reject(claim, "infeasible", plan.fault, RETRY_MAX)
+    if plan.not_ready:
+        return Reject(claim, "source", plan.not_ready, SOURCE_WAIT)
+    if plan.creation is None:
+        return Forget()
+    if state.infeasible is not None and state.infeasible[0] == plan.creation.storage_class.metadata.uid:
+        return Reject(claim, "infeasible", state.infeasible[1], RETRY_MAX)
+    if plan.away is not None:
+        return Reschedule(plan.creation, plan.away, plan.report)
+    return ReserveGroup(plan.creation)
+
+
+# The claim group of a pod
+
+
+def stay(attempt: int, claims: int, objects: int) -> float:
+    """Return the hold time in seconds before the attempt-th reschedule.
+
+    objects: how many capacity objects such a round changes.
+    """
+    if attempt < PATIENT_FROM:
+        return 0.0
+    if attempt < SLOWEST_FROM:
+        return float(2.0 ** (attempt - PATIENT_FROM))
+    # Selected and rescheduled; lowered and raised; our Event, the scheduler's, and the pod's status.
+    return _SECONDS_A_WRITE * (2 * claims + 2 * objects + 3)
+
+
+@dataclass
+class NodeSearch:
+    """Other nodes with capacity for a held group. Times are monotonic seconds.
+
+    found: those of the last check, None before.
+    """
+
+    found: Set[str] | None = None
+    check_at: float = 0.0
+    limited_until: float = 0.0
+
+    def next_check(self, now: float) -> float:
+        """Return seconds until the next check."""
+        return max(0.0, max(self.check_at, self.limited_until) - now)
+
+    def news(self, found: Set[str], known: Set[str], *, objects: int, now: float) -> Set[str]:
+        """Record which nodes have capacity; return those that had none before.
+
+        known: nodes that had it when this node was selected; the scheduler knew of them. objects: how many objects were
+        read.
+        """
+        self.check_at = now + min(_LOOK_AT_LEAST_EVERY, _LOOK_EVERY + _LOOK_EVERY_OBJECT * objects)
+        before, self.found = self.found, found
+        return found - (known if before is None else before)
+
+    def limit(self, until: float) -> None:
+        """Record an early reschedule, and when the next is possible."""
+        self.limited_until = until
+
+    def end(self) -> None:
+        """Forget all but the early reschedule: the group was rescheduled or fits. Idempotent."""
+        self.found, self.check_at = None, 0.0
+
+    def is_over(self, now: float) -> bool:
+        """Return whether nothing needs to be remembered."""
+        return now > max(self.limited_until, self.check_at + _REMEMBERED_SECONDS if self.check_at else 0.0)
+
+
+class GroupPace:
+    """Time that the scheduler takes between two claims of a pod, in seconds."""
+
+    def __init__(self) -> None:
+        self._gaps: deque[float] = deque([FIRST_PACE], maxlen=_REMEMBERED)
+
+    def observe(self, gap: float) -> None:
+        """Record that two claims of a pod arrived at least that far apart."""
+        self._gaps.append(gap)
+
+    @property
+    def wait(self) -> float:
+        """Return how long to wait for another claim: twice the longest recent gap."""
+        return min(LONGEST_WAIT, max(SHORTEST_WAIT, 2 * max(self._gaps)))
+
+
+@dataclass(frozen=True)
+class Member:
+    """Claim of the group with this node as selected-node, and no volume.
+
+    reschedules: the number on it. arrived: monotonic seconds.
+    """
+
+    uid: str
+    reschedules: int
+    arrived: float
+
+
+class GroupMove(Enum):
+    """What to do with the group."""
+
+    WAIT = "wait"
+    """More claims are expected, or a watch is behind."""
+    CONFIRM = "confirm"
+    """Claims are overdue: read which of them the pod still needs, then decide again."""
+    RESERVE = "reserve"
+    """All claims are here: reserve all of them or none."""
+    REJECT = "reject"
+    """Not all claims can be here: call reject()."""
+    RESCHEDULE = "reschedule"
+    """Patch the decision's claims."""
+
+
+@dataclass(frozen=True)
+class GroupDecision:
+    """Result of decide().
+
+    look_at: latest time of the next decision, monotonic seconds. uids: claims to patch, with this number of
+    reschedules.
+    """
+
+    move: GroupMove
+    look_at: float
+    uids: tuple[str, ...] = ()
+    reschedules: int = 0
+
+
+@dataclass
+class ClaimGroup:
+    """One group on one node.
+
+    pace is shared with other groups. reason: why the last round was rejected.
+    """
+
+    pace: GroupPace
+    reschedules: int = 0
+    """Number of the rejected round; 0: no round was rejected."""
+    reason: str = ""
+    reported: int = 0
+    """Highest number of reschedules that an Event reported."""
+    rollback: list[PersistentVolumeClaim] | None = None
+    """Created claims that are being rolled back; None without a rollback."""
+    search: NodeSearch = field(default_factory=NodeSearch)
+    _outstanding: set[str] = field(default_factory=set)  # rejected, not yet patched
+    _expected_until: float = 0.0
+    _patched: dict[str, float] = field(default_factory=dict)  # uid -> time of the patch; the watch does not show it yet
+
+    @property
+    def unseen(self) -> frozenset[str]:
+        """Claims that were rescheduled and that the watch still shows."""
+        return frozenset(self._patched)
+
+    def decide(
+        self, members: Iterable[Member], now: float, *, missing: bool, fits: bool = True, confirmed: bool = False
+    ) -> GroupDecision:
+        """Decide what to do with the members.
+
+        missing: whether the pod needs more claims than these. fits: whether all, also the missing ones, would have
+        capacity. confirmed: missing was just read from the API server.
+        """
+        here = list(members)
+        self._notice({m.uid: m.reschedules for m in here})
+        back = [m for m in here if self._is_of_rejected_round(m, now)]
+        if back:
+            self._outstanding.update(m.uid for m in back)
+            uids = tuple(m.uid for m in back)
+            return GroupDecision(GroupMove.RESCHEDULE, now + LOOK_EVERY, uids, self.reschedules)
+        current = [m for m in here if m.uid not in self._patched]
+        if not current:
+            return GroupDecision(GroupMove.WAIT, now + LOOK_EVERY)
+        if not missing and len(current) == len(here):
+            return GroupDecision(GroupMove.RESERVE, now + LOOK_EVERY)
+        overdue = min(m.arrived for m in current) + self.pace.wait
+        if now >= overdue:
+            return GroupDecision(GroupMove.REJECT if confirmed else GroupMove.CONFIRM, now + LOOK_EVERY)
+        return GroupDecision(GroupMove.WAIT if fits else GroupMove.REJECT, overdue)
+
+    def reject(self, members: Sequence[Member], now: float, *, missing: bool, at_least: int = 0) -> None:
+        """Reject these claims, and missing ones that arrive in time.
+
+        at_least: the number of reschedules on a missing claim.
+        """
+        self.reschedules = max(self.reschedules, 1 + max((m.reschedules for m in members), default=0), at_least)
+        self._outstanding.update(m.uid for m in members)
+        self._expected_until = now
+        overdue = min((m.arrived for m in members), default=now) + self.pace.wait
+        if missing and now < overdue:
+            self._expected_until = overdue
+        elif missing:
+            self.pace.observe(self.pace.wait)
+
+    def reserved(self, members: Iterable[Member]) -> None:
+        """Record that all have their capacity."""
+        times = sorted(m.arrived for m in members)
+        if len(times) > 1:
+            self.pace.observe(max(later - earlier for earlier, later in pairwise(times)))
+
+    def patched(self, uid: str, now: float) -> None:
+        """Record that a claim was rescheduled."""
+        self._patched[uid] = now
+        self._outstanding.discard(uid)
+
+    def left(self, uid: str) -> None:
+        """Record that the watch shows it."""
+        self._patched.pop(uid, None)
+        self._outstanding.discard(uid)
+
+    def is_over(self, now: float) -> bool:
+        """Return whether no round has state to remember."""
+        is_open = self._outstanding or self._patched or self.rollback is not None
+        return not is_open and now > self._expected_until
+
+    def _is_of_rejected_round(self, member: Member, now: float) -> bool:
+        if member.reschedules >= self.reschedules:
+            return False
+        if member.uid in self._patched:  # by now its event is lost, or the patch never took effect
+            return now >= self._patched[member.uid] + LOOK_EVERY
+        return bool(self._outstanding) or member.arrived <= self._expected_until
+
+    def _notice(self, reschedules: dict[str, int]) -> None:
+        """Update from the numbers on the claims.
+
+        A claim with the number has been set to this node again. One that is outstanding and gone needs no patch.
+        """
+        self._outstanding &= reschedules.keys()
+        for uid in [u for u in self._patched if reschedules.get(u, 0) >= self.reschedules]:
+            del self._patched[uid]
+
+
+class ClaimTable:
+    """State of each claim, and of each group that was rejected or is held."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, ClaimState] = {}
+        self.pace = GroupPace()
+        self._groups: dict[str, ClaimGroup] = {}
+
+    def of(self, uid: str) -> ClaimState:
+        """Return the state of a claim, which may be new."""
+        return self.claims.setdefault(uid, ClaimState())
+
+    def forget(self, uid: str) -> None:
+        """Forget a claim that is gone, bound or has another node. Idempotent.
+
+        A creation continues until its outcome is known, and a sweep until it ends.
+        """
+        old = self.claims.get(uid)
+        if old is None:
+            return
+        old.reset()
+        if old.phase is Phase.WAITING and not old.is_active:
+            del self.claims[uid]
+
+    def leave(self, uid: str, now: float) -> None:
+        """Forget a claim without this node, and groups that are over. Idempotent.
+
+        An early reschedule is remembered as long as it matters, in a group without a round.
+        """
+        state = self.claims.get(uid)
+        if state is not None and (group := self._groups.get(state.group)) is not None:
+            group.left(uid)
+        self.forget(uid)
+        for id_, old in list(self._groups.items()):
+            if old.is_over(now) and old.search.is_over(now):
+                del self._groups[id_]
+            elif old.is_over(now):
+                self._groups[id_] = ClaimGroup(self.pace, search=old.search)
+
+    def group(self, id_: str, uids: Iterable[str]) -> ClaimGroup:
+        """Return the group of that id, or the rejected one of these claims; else a new one."""
+        known = (id_, *(state.group for state in self.of_all(uids)))
+        return next((self._groups[i] for i in known if i in self._groups), None) or ClaimGroup(self.pace)
+
+    def remember(self, id_: str, group: ClaimGroup) -> None:
+        """Remember a group until it is over. Idempotent."""
+        self._groups[id_] = group
+
+    def of_all(self, uids: Iterable[str]) -> Iterator[ClaimState]:
+        """Return the states of those claims that are known."""
+        return (self.claims[uid] for uid in uids if uid in self.claims)
+
+    def wait(self, uids: Iterable[str], reason: str) -> None:
+        """Record why these claims wait."""
+        for state in self.of_all(uids):
+            state.reason = reason
+
+    def held(self) -> list[str]:
+        """Return the claims that wait here for capacity."""
+        return [uid for uid, state in self.claims.items() if state.held]

@@ -1,0 +1,94 @@
+"""The PV of a created volume: for a claim, and pre-provisioned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.storage import StorageClass
+from tonnage.claims import pv
+from tonnage.claims.create_request import plan
+from tonnage.claims.node_scope import DriverInfo, NodeScope
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import CreatedVolume
+from tonnage.errors import Invalid
+
+SCOPE = NodeScope("node-1", "cluster-1")
+SEGMENT = {names.TOPOLOGY_NODE: "node-1"}
+CREATED = CreatedVolume("scratch/pvc-u-1", 5 << 30, {"pool": "scratch"}, (SEGMENT,))
+SECRET = {f"{names.CSI_PREFIX}node-stage-secret-name": "${pvc.name}"}
+SECRET[f"{names.CSI_PREFIX}node-stage-secret-namespace"] = "ns"
+DRIVER = DriverInfo(CsiClient(Path("/nowhere")), "d", "scratch", frozenset(), frozenset(), SEGMENT, "id")
+
+
+def _claim(**more: Any) -> PersistentVolumeClaim:
+    body = {
+        "metadata": {"name": "data", "namespace": "ns", "uid": "u-1", **more.pop("metadata", {})},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "4Gi"}}, **more},
+    }
+    return msgspec.convert(body, PersistentVolumeClaim)
+
+
+def _class(parameters: dict[str, str] | None = None, **more: Any) -> StorageClass:
+    body = {"metadata": {"name": "c"}, "provisioner": "d", "parameters": parameters or {}, **more}
+    return msgspec.convert(body, StorageClass)
+
+
+def _body(claim: PersistentVolumeClaim, storage_class: StorageClass) -> Any:
+    request = plan(claim, storage_class, DRIVER, SCOPE)
+    return pv.body(request, CREATED, claim, storage_class, DRIVER, SCOPE)
+
+
+def test_the_pv_of_a_claim() -> None:
+    made = _body(_claim(), _class({names.CSI_FSTYPE: "xfs", **SECRET}, mountOptions=["noatime"]))
+    assert (made["metadata"]["name"], made["metadata"]["labels"]) == ("pvc-u-1", {names.NODE_LABEL: "node-1"})
+    assert made["metadata"]["finalizers"] == [names.PROVISIONER_FINALIZER]
+    spec = made["spec"]
+    assert spec["capacity"] == {"storage": "5Gi"}, "what the driver made"
+    assert (spec["claimRef"]["uid"], spec["claimRef"]["namespace"]) == ("u-1", "ns")
+    assert spec["csi"] == {
+        "driver": "d",
+        "volumeHandle": "scratch/pvc-u-1",
+        "volumeAttributes": {"pool": "scratch", names.CSI_PROVISIONER_IDENTITY: "id"},
+        "fsType": "xfs",
+        "nodeStageSecretRef": {"name": "data", "namespace": "ns"},
+    }
+    assert (spec["mountOptions"], spec["volumeMode"], spec["storageClassName"]) == (["noatime"], "Filesystem", "c")
+    (term,) = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term == {"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["node-1"]}]}
+
+
+def test_raw_block_has_neither_file_system_nor_options() -> None:
+    spec = _body(_claim(volumeMode="Block"), _class({names.CSI_FSTYPE: "xfs"}, mountOptions=["noatime"]))["spec"]
+    assert spec["volumeMode"] == "Block"
+    assert "fsType" not in spec["csi"]
+    assert "mountOptions" not in spec
+
+
+@pytest.mark.parametrize(("policy", "has_finalizer"), [("Delete", False), ("Retain", True)])
+def test_an_ephemeral_claim_that_is_deleted_needs_no_finalizer(policy: str, has_finalizer: bool) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": "pod-1", "controller": True}
+    made = _body(_claim(metadata={"ownerReferences": [owner]}), _class(reclaimPolicy=policy))
+    assert ("finalizers" in made["metadata"]) is has_finalizer
+
+
+def test_a_pre_provisioned_pv_waits_for_any_claim() -> None:
+    disk = replace(CREATED, context={names.DISK: "sdb"})
+    made = pv.ahead("disk-1", disk, _class(), DRIVER, SCOPE, fstype="ext4", block=False)
+    assert "claimRef" not in made["spec"]
+    assert made["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert made["spec"]["csi"]["fsType"] == "ext4"
+    assert made["metadata"]["annotations"][names.DISK] == "sdb"
+    assert made["metadata"]["labels"] == {names.NODE_LABEL: "node-1", names.POOL_LABEL: "scratch"}
+
+
+def test_secrets_named_after_a_claim_suit_no_pre_provisioned_pv() -> None:
+    pv.check_secrets(_class())
+    with pytest.raises(Invalid, match="cannot be filled in"):
+        pv.check_secrets(_class(SECRET))

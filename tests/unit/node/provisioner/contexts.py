@@ -1,0 +1,33 @@
+"""A NodeContext of caches in memory, for parts of the provisioner that need no agent."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tonnage.capacity.ledger import Ledger
+from tonnage.claims.node_scope import NodeScope
+from tonnage.kube.cache import Cache
+from tonnage.node.driver_set import DriverSet
+from tonnage.node.provisioner.context import NodeContext
+from tonnage.node.provisioner.state import ClaimTable
+from tonnage.testing.clock import ManualClock
+
+NODE = "node-1"
+
+
+def context(**parts: Any) -> NodeContext:
+    """Return a context of node-1, empty but for these parts."""
+    own: dict[str, Any] = {
+        "client": None,
+        "events": None,
+        "clock": ManualClock(),
+        "scope": NodeScope(NODE, "cluster-1"),
+        "drivers": DriverSet(),
+        "ledger": Ledger(),
+        "readings": None,
+        "claims": Cache(),
+        "volumes": Cache(),
+        "classes": Cache(),
+        "table": ClaimTable(),
+    }
+    return NodeContext(**cast("Any", {**own, **parts}))
