@@ -20,7 +20,7 @@ from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod
 from tonnage.kube.cache import Cache
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import SchedulingDecision
+from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects

@@ -14,9 +14,10 @@ from tonnage.api.pods import Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import POD_SCHEDULED
-from tonnage.scheduler.core.cycle import NO_NODES, Refusal, SchedulingDecision
+from tonnage.scheduler.core.cycle import NO_NODES
+from tonnage.scheduler.framework.plugin import NO_VOLUMES, Refusal, SchedulingDecision, Stop
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
-from tonnage.scheduler.plugins.volume_binding import IMMEDIATE, IN_USE, NO_VOLUMES, Stop
+from tonnage.scheduler.plugins.volume_binding import IMMEDIATE, IN_USE
 from tonnage.scheduler.preemption.dry_run import HELPED, Preemption
 from tonnage.scheduler.preemption.nominator import Nominations
 from tonnage.scheduler.preemption.victims import priority

@@ -42,15 +42,13 @@ from tonnage.observe import metrics
 from tonnage.scheduler.core import conditions
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import ConditionWriter
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
-from tonnage.scheduler.core.prebind import POD_GONE, Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision, Unbound
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import QueuedPod, SchedulingQueue
-from tonnage.scheduler.framework.static_pvs import claim_key
-from tonnage.scheduler.framework.storage_objects import StorageObjects
+from tonnage.scheduler.framework.storage_objects import StorageObjects, claim_key
+from tonnage.scheduler.plugins.binding import POD_GONE, Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
 from tonnage.scheduler.plugins.messages import not_there
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
-from tonnage.scheduler.plugins.volume_binding import Unbound
 from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.evaluator import Preemptor
 
@@ -354,7 +352,7 @@ class Scheduler:
             binding.sent[meta.uid] = int(sent.metadata.resource_version)
             self.cluster.published.confirm(meta.uid, binding.sent[meta.uid])
             if (seen := self.objects.claims.get(made.claim.key)) is not None and seen.metadata.uid == meta.uid:
-                self.cluster.follow(seen)  # an event that came during the write
+                self.cluster.published.follow(seen, made.storage_class.key)  # an event that came during the write
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat an idempotent request while the server fails.

@@ -13,24 +13,15 @@ import msgspec
 from tonnage.api import matching, names
 from tonnage.api.origin import origin_of
 from tonnage.api.quantity import from_bytes
+from tonnage.capacity.published import NO_BOUND, PublishedCapacity
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import PodVolumes, RejectionCause, Unbound, VolumePlan
 from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS, Ask
-from tonnage.scheduler.framework.static_pvs import reach_of
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, PublishedCapacity
-from tonnage.scheduler.plugins import node_filters
+from tonnage.scheduler.framework.storage_objects import reach_of
+from tonnage.scheduler.plugins import node_fit
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 from tonnage.scheduler.plugins.inter_pod import APART, NEAR, SPREAD, SPREAD_LABEL, THEIR_APART
-from tonnage.scheduler.plugins.volume_binding import (
-    CONFLICT,
-    NO_CLASS,
-    NO_SOURCE,
-    NO_STORAGE,
-    NO_VOLUME,
-    PodVolumes,
-    Unbound,
-    VolumePlan,
-)
+from tonnage.scheduler.plugins.volume_binding import CONFLICT, NO_CLASS, NO_SOURCE, NO_STORAGE, NO_VOLUME
 
 _BYTES = (MEMORY, "ephemeral-storage")
 
@@ -104,14 +95,14 @@ class ShortfallSearch:
 
     def _node(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
         name, columns = self._name(slot), self.cluster.columns
-        if node_filters.AFFINITY in reasons:
+        if node_fit.AFFINITY in reasons:
             yield Lack(*self._affinity(slot))
             return
-        if node_filters.UNSCHEDULABLE in reasons:
-            yield Lack(node_filters.UNSCHEDULABLE, f"`kubectl uncordon {name}`")
-        for taint in node_filters.untolerated(columns.taints[slot], self.ask.tolerations):
+        if node_fit.UNSCHEDULABLE in reasons:
+            yield Lack(node_fit.UNSCHEDULABLE, f"`kubectl uncordon {name}`")
+        for taint in node_fit.untolerated(columns.taints[slot], self.ask.tolerations):
             mark = f"{taint.key}={taint.value}" if taint.value else taint.key
-            text = f"{node_filters.taint_reason(taint)} ({taint.effect})"
+            text = f"{node_fit.taint_reason(taint)} ({taint.effect})"
             yield Lack(text, f"add a toleration of {mark}, or `kubectl taint node {name} {taint.key}-`")
 
     def _affinity(self, slot: int) -> tuple[str, str]:
@@ -119,22 +110,22 @@ class ShortfallSearch:
         wrong = {k: v for k, v in self.ask.pod.spec.node_selector.items() if labels.get(k) != v}
         if not wrong:
             todo = "change spec.affinity.nodeAffinity of the pod, or the labels of a node"
-            return f"{node_filters.AFFINITY}: no term of spec.affinity.nodeAffinity holds", todo
+            return f"{node_fit.AFFINITY}: no term of spec.affinity.nodeAffinity holds", todo
         asked = " ".join(f"{key}={value}" for key, value in wrong.items())
         there = ", ".join(f"{key}={labels[key]}" if key in labels else f"no {key}" for key in wrong)
         todo = f"`kubectl label node {self._name(slot)} --overwrite {asked}`, or change nodeSelector"
-        return f"{node_filters.AFFINITY}: wants {asked}, has {there}", todo
+        return f"{node_fit.AFFINITY}: wants {asked}, has {there}", todo
 
     def _ports(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
-        ports = node_filters.taken_ports(self.ask, self.cluster.columns, slot)
+        ports = node_fit.taken_ports(self.ask, self.cluster.columns, slot)
         told = ", ".join(f"{port}/{protocol}" for protocol, _, port in ports)
         yield Lack(f"{reasons[0]}: {told}", f"give up hostPort {told}, or delete the pod that has it")
 
     def _resources(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
         columns, name = self.cluster.columns, self._name(slot)
-        for resource, asked in node_filters.short_of(self.ask, columns, slot):
+        for resource, asked in node_fit.short_of(self.ask, columns, slot):
             free, has = columns.free_of(resource)[slot], columns.allocatable[resource][slot]
-            said = node_filters.resource_reason(resource)
+            said = node_fit.resource_reason(resource)
             if resource == PODS:
                 yield Lack(f"{said}: it takes {has}", f"delete pods on {name}, or add a node")
                 continue

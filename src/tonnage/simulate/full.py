@@ -26,7 +26,8 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.agent import NodeAgent
-from tonnage.scheduler.core.cycle import Cycle, Refusal, SchedulingDecision
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.scheduler import Scheduler
 from tonnage.simulate import tally

@@ -11,7 +11,8 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.claims.node_scope import CapacitySource
-from tonnage.scheduler.core.cycle import Cycle, SchedulingDecision
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import QueuedPod
 from tonnage.simulate import tally

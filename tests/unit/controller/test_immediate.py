@@ -197,7 +197,7 @@ async def test_claim_sent_back_frees_its_promise_and_waits(
     back = {"annotations": {names.SELECTED_NODE: None, names.RESCHEDULES: "1"}, "labels": None}
     await kube.patch(CLAIMS, "c", {"metadata": back}, "default")
     await settle()
-    assert len(controller._promises) == 0
+    assert controller._published.outstanding() == 0
     assert await controller.reconcile(("claim", "default/c")) == pytest.approx(0.5)
     manual_clock.now += 0.5
     await controller.reconcile(("claim", "default/c"))
@@ -426,7 +426,8 @@ async def test_a_tier_is_each_nodes_own_room(
     label = names.tier_label("now")
     for name in ("n1", "n2", "n3"):
         await make_node(name, labels={label: "4Gi"})
-    body = {"metadata": {"name": "tier"}, "storageClassName": "now", "capacity": "4Gi"}
+    meta = {"name": "tier", "labels": {names.TIER: "4Gi", names.POOL_LABEL: names.DRIVER}}
+    body = {"metadata": meta, "storageClassName": "now", "capacity": "4Gi"}
     await kube.create(CAPACITIES, {**body, "nodeTopology": {"matchLabels": {label: "4Gi"}}}, "default")
     claims = [f"c{n}" for n in range(4)]
     for name in claims:

@@ -24,7 +24,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects

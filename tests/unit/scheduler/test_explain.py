@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 from tonnage.api import names
 from tonnage.api.meta import Condition
-from tonnage.scheduler.core.cycle import SchedulingDecision
 from tonnage.scheduler.explain import Explanation, explain
+from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.shortfalls import ShortfallSearch
 

@@ -12,21 +12,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tonnage.api import matching, names
+from tonnage.api import matching
 from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
+from tonnage.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.capacity.topology_index import NodeLabels
 from tonnage.errors import Invalid
-from tonnage.scheduler.core.cycle import Cycle, SchedulingDecision
-from tonnage.scheduler.framework.cause import RejectionCause
-from tonnage.scheduler.framework.nodes import Better, Columns
-from tonnage.scheduler.framework.pod_info import Ask, claim_uses, compile_demand
-from tonnage.scheduler.framework.pod_terms import Kin, kin_of
-from tonnage.scheduler.framework.pods_on_node import Residents
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.nodes import Better, Columns, Residents
+from tonnage.scheduler.framework.plugin import RejectionCause, SchedulingDecision
+from tonnage.scheduler.framework.pod_info import Ask, Kin, claim_uses, compile_demand, kin_of
 from tonnage.scheduler.framework.queue import QueuedPod, SchedulingQueue
-from tonnage.scheduler.framework.static_pvs import StaticVolumes, claim_key
-from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
-from tonnage.scheduler.framework.storage_objects import StorageObjects
+from tonnage.scheduler.framework.storage_objects import StaticVolumes, StorageObjects, claim_key
 from tonnage.scheduler.plugins.inter_pod import Neighbours
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 from tonnage.scheduler.plugins.volume_binding import VolumeBinding
@@ -51,12 +49,6 @@ _LIFTED = (
 )
 
 
-_PRIME = "prime-"
-"""Prefix of a volume populator's own claim; the claim's uid follows.
-
-Of lib-volume-populator."""
-
-
 class Cluster:
     """State of the cluster for decisions.
 
@@ -77,9 +69,9 @@ class Cluster:
         self.nominees: set[str] = set()
         """Pods with a nominated node: any improvement wakes them."""
         self.static = StaticVolumes()
-        self.published = PublishedStorage(self.columns, self._room, self._reason)
+        self.published = PublishedStorage(NodeLabels(), self._room, self._reason)
         self.volumes = VolumeBinding(objects, self.columns, self.published, self.static)
-        self.neighbours = Neighbours(self.columns)
+        self.neighbours = Neighbours(self.columns, self.published.nodes)
         self.cycle = Cycle(self.columns, self.volumes, self.neighbours, self.is_registered, strategy)
         self._registered: dict[str, frozenset[str]] = {}  # node -> its CSI drivers
         self._now = now
@@ -117,21 +109,22 @@ class Cluster:
             return
         if old is not None and _same_for_pods(old, new):
             return
-        better = [Better.NO]
         try:
-            self.published.relabel(node.metadata.name, lambda: better.append(self.columns.set_node(new)))
+            better = self.columns.set_node(new)
         except Invalid as failure:
             log.warning("node not usable node=%s error=%s", node.metadata.name, failure)
             self._remove_node(node.metadata.name)
             return
+        self.published.set_node(node.metadata.name, new.metadata.labels)
         self._look_again(node.metadata.name)
-        if Better.NODE in better[-1]:
+        if Better.NODE in better:
             self._wake(_ON_NODES)
-        elif Better.RESOURCES in better[-1]:
+        elif Better.RESOURCES in better:
             self._wake(RejectionCause.RESOURCES, self._fits_on(self.columns.slots[node.metadata.name]))
 
     def _remove_node(self, name: str) -> None:
-        self.published.relabel(name, lambda: self.columns.remove_node(name))
+        self.columns.remove_node(name)
+        self.published.set_node(name, None)
         self.cycle.got_better()  # cached rejections include this node
         self._look_again(name)
 
@@ -237,31 +230,8 @@ class Cluster:
             return
         if old is None or old.spec.volume_name != new.spec.volume_name:
             self._recount(self.columns.claim_users.get(new.key, ()))
-        self.follow(new, exact=old is not None)
+        self.published.follow(new, matching.class_name(new), exact=old is not None)
         self.queue.wake_users(new.key, _ON_VOLUMES, self._now())
-
-    def follow(self, claim: PersistentVolumeClaim, *, exact: bool = True) -> None:
-        """Update the claim's reservation. Idempotent, also with an old version.
-
-        A claim whose node another scheduler selected, or this one before a restart, gets its reservation here. exact:
-        this version set selected-node.
-        """
-        uid, version = claim.metadata.uid, int(claim.metadata.resource_version or 0)
-        selected = claim.metadata.annotations.get(names.SELECTED_NODE, "")
-        if matching.is_bound(claim):
-            self.published.bound(uid)
-            return
-        known = self.published.node_of(uid)
-        if known and known != selected:
-            sent = self.published.version_of(uid)
-            if sent is None or version <= sent:  # no node yet, or an older version
-                return
-            self.published.drop(uid)
-        if selected and known != selected:
-            size = _size(claim)
-            self.published.reserve(uid, selected, matching.class_name(claim), size, version=version, exact=exact)
-            if claim.metadata.name.startswith(_PRIME):
-                self.published.supersede(claim.metadata.name.removeprefix(_PRIME), selected, size)
 
     def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         """Handle a PV that came, changed or was deleted."""
@@ -400,10 +370,3 @@ def _same_for_pods(old: Node, new: Node) -> bool:
         and old.status.allocatable == new.status.allocatable
         and old.metadata.labels == new.metadata.labels
     )
-
-
-def _size(claim: PersistentVolumeClaim) -> int:
-    try:
-        return matching.requested(claim)
-    except Invalid:
-        return 0

@@ -10,53 +10,30 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.nodes import Columns, UsedVolume
+from tonnage.scheduler.framework.plugin import (
+    NodeFilter,
+    PodVolumes,
+    Reasons,
+    Refusal,
+    RejectionCause,
+    SchedulingDecision,
+    Stop,
+    VolumePlan,
+)
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.plugins import scores
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 from tonnage.scheduler.plugins.inter_pod import NEAR, Neighbours
 from tonnage.scheduler.plugins.messages import FaultyNodes, class_hint, of_class, sentence, storage_hint
-from tonnage.scheduler.plugins.node_filters import NodeFilter, Reasons, node_filters
+from tonnage.scheduler.plugins.node_fit import node_filters
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, storage_score
-from tonnage.scheduler.plugins.volume_binding import (
-    IN_USE,
-    NO_CLASS,
-    NO_STORAGE,
-    PodVolumes,
-    Stop,
-    VolumeBinding,
-    VolumePlan,
-)
+from tonnage.scheduler.plugins.volume_binding import IN_USE, NO_CLASS, NO_STORAGE, VolumeBinding
 
 NO_NODES = "no nodes available to schedule pods"
 _ENOUGH, _SOME, _LOOKS = 100, 10, 128
 _STAY = 16
 _REMEMBERED = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulingDecision:
-    """Node of a pod, and the plan of its volumes there."""
-
-    node: str
-    plan: VolumePlan
-    volumes: PodVolumes
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why no node fits a pod now.
-
-    awaited: it will pass by itself and need not be reported yet. unpublished: no capacity is published yet for a class
-    of the pod; the cause may be known soon. needs: requested storage, (class, bytes).
-    """
-
-    message: str
-    causes: RejectionCause
-    awaited: bool = False
-    unpublished: bool = False
-    needs: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass

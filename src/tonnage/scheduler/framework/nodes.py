@@ -6,13 +6,15 @@ them. Amounts are milli for cpu and whole units otherwise. Sans-I/O; the caller 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
 from random import Random
 from typing import TypeVar
 
 from tonnage.api.core import Node, Taint
+from tonnage.api.pods import Pod
 from tonnage.api.storage import CSINode
 from tonnage.scheduler.framework.pod_info import CPU, MEMORY, Amounts, Demand, Place, Port, amounts_of
 
@@ -88,7 +90,6 @@ class Columns:
         """claim key -> uids of the pods on any node that use it."""
         self.placed: dict[str, Placement] = {}
         self._random = Random(0)
-        self._tracked: dict[str, dict[str, set[str]]] = {}
 
     def slot(self, name: str) -> int:
         """Return the index of a node; assign it if it is new."""
@@ -124,7 +125,7 @@ class Columns:
         if self._set_allocatable(slot, amounts):
             better |= Better.RESOURCES
         if self.labels[slot] != node.metadata.labels:
-            self._relabel(slot, node.metadata.labels)
+            self.labels[slot] = node.metadata.labels
             better |= Better.NODE
         hard = tuple(t for t in node.spec.taints if t.effect in _HARD)
         if not set(self.taints[slot]) <= set(hard) or (self.unschedulable[slot] and not node.spec.unschedulable):
@@ -154,7 +155,7 @@ class Columns:
         self.present[slot] = False
         self.live.remove(slot)
         self._set_allocatable(slot, {})
-        self._relabel(slot, {})
+        self.labels[slot] = {}
         self.taints[slot], self.soft_taints[slot], self.unschedulable[slot] = (), (), False
         self.guarded[slot] = False
 
@@ -197,30 +198,6 @@ class Columns:
         """Remove the limits of a node whose CSINode is gone."""
         if name in self.slots:
             self.limits[self.slots[name]] = {}
-
-    # Labels
-
-    def with_label(self, key: str, value: str) -> set[str]:
-        """Return names of the nodes with that label.
-
-        The first call for a key iterates over all nodes.
-        """
-        values = self._tracked.get(key)
-        if values is None:
-            values = self._tracked[key] = {}
-            for name, slot in self.slots.items():
-                if (found := self.labels[slot].get(key)) is not None:
-                    values.setdefault(found, set()).add(name)
-        return values.get(value, set())
-
-    def _relabel(self, slot: int, labels: Mapping[str, str]) -> None:
-        name, old = self.names[slot], self.labels[slot]
-        for key, values in self._tracked.items():
-            if (value := old.get(key)) is not None:
-                values.get(value, set()).discard(name)
-            if (value := labels.get(key)) is not None:
-                values.setdefault(value, set()).add(name)
-        self.labels[slot] = labels
 
     # Pods
 
@@ -284,3 +261,51 @@ def _tally(counts: dict[K, int], key: K, change: int) -> None:
         counts[key] = left
     else:
         counts.pop(key, None)
+
+
+class Residents:
+    """Pods that are counted on nodes, also assumed ones."""
+
+    def __init__(self) -> None:
+        self._on: dict[str, dict[str, Pod]] = {}
+        self._where: dict[str, tuple[str, int]] = {}
+        self._priorities: Counter[int] = Counter()
+        self.generation = 0
+        """Incremented with every pod that comes."""
+
+    def put(self, pod: Pod, node: str) -> None:
+        """Add or update a pod on a node."""
+        uid = pod.metadata.uid
+        self.generation += uid not in self._where
+        self.drop(uid)
+        self._on.setdefault(node, {})[uid] = pod
+        self._where[uid] = node, pod.spec.priority or 0
+        self._priorities[pod.spec.priority or 0] += 1
+
+    def drop(self, uid: str) -> None:
+        """Remove a pod. An unknown one is ignored."""
+        node, priority = self._where.pop(uid, ("", 0))
+        if not node:
+            return
+        del self._on[node][uid]
+        if not self._on[node]:
+            del self._on[node]
+        self._priorities[priority] -= 1
+        if not self._priorities[priority]:
+            del self._priorities[priority]
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._where
+
+    def is_going(self, uid: str) -> bool:
+        """Return whether the pod is being deleted."""
+        pod = self._on.get(self._where[uid][0], {}).get(uid) if uid in self._where else None
+        return pod is not None and pod.metadata.deleting
+
+    def on(self, node: str) -> Collection[Pod]:
+        """Return the pods of a node."""
+        return self._on.get(node, {}).values()
+
+    def below(self, priority: int) -> bool:
+        """Return whether any node has a pod of lower priority."""
+        return any(other < priority for other in self._priorities)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 
 BACKOFF, LONGEST_BACKOFF, LEFTOVER = 1.0, 10.0, 300.0

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from tonnage.api import names
-from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
-from tonnage.scheduler.plugins.volume_binding import PodVolumes
+from tonnage.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.scheduler.framework.plugin import PodVolumes
 
 MOST = 3
 """Maximum number of reasons for one pod."""

@@ -9,7 +9,7 @@ not compared again: its bytes are reserved.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
@@ -17,13 +17,13 @@ from tonnage.api.origin import origin_of
 from tonnage.api.pods import Pod
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import StorageClass, TopologyTerm
+from tonnage.capacity.pool_fit import allot, fit_together
+from tonnage.capacity.published import NO_BOUND, PublishedStorage
 from tonnage.scheduler.framework.nodes import Columns, UsedVolume
-from tonnage.scheduler.framework.pod_info import Ask, ClaimUse, InlineUse
-from tonnage.scheduler.framework.static_pvs import StaticVolumes, reach_of
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, PublishedStorage
-from tonnage.scheduler.framework.storage_objects import StorageObjects
+from tonnage.scheduler.framework.plugin import NO_VOLUMES, PodVolumes, Stop, Unbound, VolumePlan
+from tonnage.scheduler.framework.pod_info import Ask, ClaimUse
+from tonnage.scheduler.framework.storage_objects import StaticVolumes, StorageObjects, reach_of
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE, InlineShortfall, shortages
-from tonnage.scheduler.plugins.pool_fit import allot, fit_together
 from tonnage.scheduler.plugins.storage_scoring import Take
 
 CONFLICT = "node(s) had volume node affinity conflict"
@@ -36,78 +36,6 @@ VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existe
 IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 Reasons = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Cause on all nodes.
-
-    awaited: an ephemeral claim does not exist yet, which passes by itself. unready: class of an unbound claim with
-    immediate binding.
-    """
-
-    message: str
-    awaited: bool = False
-    unready: str | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unbound:
-    """An unbound claim that needs capacity.
-
-    selected: its selected node, or "". source: nodes with the source that it clones, None for any.
-    """
-
-    claim: PersistentVolumeClaim
-    size: int
-    storage_class: StorageClass
-    selected: str
-    searched: bool
-    provisionable: bool
-    measured: bool
-    allowed: NodeMatcher | None
-    source: NodeMatcher | None = None
-
-    def is_sent_to(self, node: str) -> bool:
-        """Return whether the API server has the decision, by an earlier attempt."""
-        return self.claim.metadata.annotations.get(names.SELECTED_NODE) == node
-
-
-@dataclass(frozen=True, slots=True)
-class VolumePlan:
-    """Plan of unbound claims on a node: existing PVs, and claims to provision."""
-
-    found: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
-    made: tuple[Unbound, ...] = ()
-
-    @property
-    def waste(self) -> int:
-        """Bytes by which existing PVs exceed the requests."""
-        if not self.found:
-            return 0
-        return sum(matching.capacity(volume) - matching.requested(claim) for claim, volume in self.found)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PodVolumes:
-    """Result of PreFilter: a pod's claims by state.
-
-    shape: equal for pods with the same result on any node; None where not known. missing: a bound claim's PV does not
-    exist. needs: (class, bytes) of claims that need capacity, largest first. inline: bytes for inline volumes.
-    """
-
-    bound: tuple[NodeMatcher, ...] = ()
-    unbound: tuple[Unbound, ...] = ()
-    missing: bool = False
-    used: tuple[UsedVolume, ...] = ()
-    shape: tuple[object, ...] | None = ()
-    simple: bool = True
-    needs: tuple[tuple[str, int], ...] = ()
-    plan: VolumePlan = VolumePlan()
-    inline: tuple[InlineUse, ...] = ()
-
-
-NO_VOLUMES = PodVolumes()
 
 
 class VolumeBinding:

@@ -14,14 +14,12 @@ from dataclasses import replace
 
 from tonnage.api.pods import Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
+from tonnage.capacity.published import NO_BOUND, Offers, PublishedCapacity
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal
-from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.nodes import Placement
-from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.pod_terms import Kin
-from tonnage.scheduler.framework.pods_on_node import Back, given_back
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, Offers, PublishedCapacity
+from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
+from tonnage.scheduler.framework.pod_info import Ask, Kin
+from tonnage.scheduler.preemption.freed import Back, given_back
 from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate, best, choose, compile_budgets, priority
 
 HELPED = (

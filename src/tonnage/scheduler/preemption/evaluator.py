@@ -22,7 +22,7 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import condition_patch
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import QueuedPod
 from tonnage.scheduler.preemption.dry_run import Preemption

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 from tonnage.api.pods import Pod
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.nodes import UsedVolume
+from tonnage.scheduler.framework.plugin import PodVolumes, Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.pods_on_node import own_claims
-from tonnage.scheduler.plugins.volume_binding import PodVolumes
+from tonnage.scheduler.preemption.freed import own_claims
 from tonnage.scheduler.preemption.victims import priority
 
 GRACE, LONGEST = 30.0, 600.0

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.preemption.dry_run import supposing
 from tonnage.scheduler.preemption.nominator import Nominations

@@ -8,7 +8,7 @@ from functools import partial
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.kube.cache import Cache
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import QueuedPod, SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects

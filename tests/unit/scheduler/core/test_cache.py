@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import ATTACHMENTS, CSI_NODES
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 
 HARD = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}

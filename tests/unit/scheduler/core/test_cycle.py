@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.scheduler.plugins.node_filters import node_filters
+from tonnage.scheduler.plugins.node_fit import node_filters
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 from tonnage.scheduler.explain import explain
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import Refusal, RejectionCause, SchedulingDecision
 
 NO_SOURCE = "2 node(s) did not have the source volume of a clone"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import LEFTOVER, QueuedPod, QueuePlace, SchedulingQueue, backoff
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.scheduler.core.cycle import Refusal
 from tonnage.scheduler.explain import explain
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 

@@ -13,7 +13,7 @@ from tests.unit.scheduler.conftest import World
 
 from tonnage.api import kinds, names
 from tonnage.api.pods import Pod
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.plugins import inter_pod
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import QueuedPod
 from tonnage.scheduler.plugins.messages import MOST

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, share, storage_score
 
 GI = 1024**3

@@ -9,8 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import Refusal, RejectionCause, SchedulingDecision
 
 NO_STORAGE = "0/1 nodes are available: 1 node(s) did not have enough free storage."
 NO_VOLUME = "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."

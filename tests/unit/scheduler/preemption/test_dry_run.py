@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tonnage.api import names
 from tonnage.api.kinds import PODS
 from tonnage.api.policy import NEVER
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.preemption.nominator import GRACE, LONGEST, Nominations
 

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
 from tonnage.api import names
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.preemption.nominator import Nominations
 from tonnage.scheduler.preemption.starvation import HOLD, PATIENCE, Waiting

@@ -15,11 +15,9 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.pods import Pod
 from tonnage.errors import Precondition
-from tonnage.scheduler.core.cycle import SchedulingDecision
+from tonnage.scheduler.framework.plugin import SchedulingDecision, Unbound
 from tonnage.scheduler.framework.pod_info import claim_uses
-from tonnage.scheduler.framework.static_pvs import reach_of
-from tonnage.scheduler.framework.storage_objects import StorageObjects
-from tonnage.scheduler.plugins.volume_binding import Unbound
+from tonnage.scheduler.framework.storage_objects import StorageObjects, reach_of
 
 BOUND, AWAITED, BACK = "bound", "awaited", "back"
 POD_GONE = "pod does not exist any more"

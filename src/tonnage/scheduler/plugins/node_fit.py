@@ -6,15 +6,14 @@ order; the first that rejects decides. Texts: k/k pkg/scheduler/framework/plugin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 from tonnage.api import names
 from tonnage.api.core import Taint
 from tonnage.api.pods import Toleration
 from tonnage.api.taints import tolerates
-from tonnage.scheduler.framework.cause import RejectionCause
 from tonnage.scheduler.framework.nodes import Columns, UsedVolume
+from tonnage.scheduler.framework.plugin import Check, NodeFilter, Reasons, RejectionCause
 from tonnage.scheduler.framework.pod_info import PODS, Ask, Port
 
 UNSCHEDULABLE = "node(s) were unschedulable"
@@ -22,35 +21,7 @@ AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS = "Too many pods"
 MAX_VOLUMES = "node(s) exceed max volume count"
-
-Reasons = tuple[str, ...]
-Check = Callable[[int], Reasons]
-"""Returns why a node rejects the pod, by node index."""
-Sieve = Callable[[Sequence[int]], Sequence[int]]
-"""Returns those of some nodes that the pod fits, by node index."""
 _FITS: Reasons = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFilter:
-    """One filter.
-
-    sieve: check for many nodes at once, faster.
-    """
-
-    cause: RejectionCause
-    check: Check
-    sieve: Sieve
-
-    @classmethod
-    def one_by_one(cls, cause: RejectionCause, check: Check) -> NodeFilter:
-        """Return a filter without a fast form."""
-        return cls(cause, check, lambda slots: [slot for slot in slots if not check(slot)])
-
-    @classmethod
-    def of_few(cls, cause: RejectionCause, check: Check, concerned: Sequence[object]) -> NodeFilter:
-        """Return a filter that passes every node with an empty column."""
-        return cls(cause, check, lambda slots: [slot for slot in slots if not concerned[slot] or not check(slot)])
 
 
 def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> list[NodeFilter]:

@@ -9,8 +9,8 @@ import pytest
 
 from tonnage.api import names
 from tonnage.errors import Precondition
-from tonnage.scheduler.core.prebind import Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
 from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.plugins.binding import Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
 
 NODE = "node-1"
 SENT = {names.SELECTED_NODE: NODE}

@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tonnage.api import matching
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.pods import CSIVolumeSource, Pod
 from tonnage.api.quantity import to_bytes
+from tonnage.capacity.published import Offers
 from tonnage.errors import Invalid
 from tonnage.scheduler.framework.pod_info import claim_uses, inline_uses
-from tonnage.scheduler.framework.storage_capacity import Offers
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 
 Room = str
 """A pool's label, or the class if a node's capacity objects have no such label."""
 _DELETE = "Delete"
-
-
-class Residents:
-    """Pods that are counted on nodes, also assumed ones."""
-
-    def __init__(self) -> None:
-        self._on: dict[str, dict[str, Pod]] = {}
-        self._where: dict[str, tuple[str, int]] = {}
-        self._priorities: Counter[int] = Counter()
-        self.generation = 0
-        """Incremented with every pod that comes."""
-
-    def put(self, pod: Pod, node: str) -> None:
-        """Add or update a pod on a node."""
-        uid = pod.metadata.uid
-        self.generation += uid not in self._where
-        self.drop(uid)
-        self._on.setdefault(node, {})[uid] = pod
-        self._where[uid] = node, pod.spec.priority or 0
-        self._priorities[pod.spec.priority or 0] += 1
-
-    def drop(self, uid: str) -> None:
-        """Remove a pod. An unknown one is ignored."""
-        node, priority = self._where.pop(uid, ("", 0))
-        if not node:
-            return
-        del self._on[node][uid]
-        if not self._on[node]:
-            del self._on[node]
-        self._priorities[priority] -= 1
-        if not self._priorities[priority]:
-            del self._priorities[priority]
-
-    def __contains__(self, uid: object) -> bool:
-        return uid in self._where
-
-    def is_going(self, uid: str) -> bool:
-        """Return whether the pod is being deleted."""
-        pod = self._on.get(self._where[uid][0], {}).get(uid) if uid in self._where else None
-        return pod is not None and pod.metadata.deleting
-
-    def on(self, node: str) -> Collection[Pod]:
-        """Return the pods of a node."""
-        return self._on.get(node, {}).values()
-
-    def below(self, priority: int) -> bool:
-        """Return whether any node has a pod of lower priority."""
-        return any(other < priority for other in self._priorities)
 
 
 @dataclass(frozen=True, slots=True)
