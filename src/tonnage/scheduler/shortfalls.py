@@ -14,9 +14,9 @@ from tonnage.api import matching, names
 from tonnage.api.origin import origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.capacity.published import NO_BOUND, PublishedCapacity
-from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.framework.plugin import PodVolumes, RejectionCause, Unbound, VolumePlan
-from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS, Ask
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import CycleState, RejectionCause, Unbound
+from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS
 from tonnage.scheduler.framework.storage_objects import reach_of
 from tonnage.scheduler.plugins import node_fit
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
@@ -55,17 +55,21 @@ class NodeShortfall(msgspec.Struct, frozen=True, rename="camel"):
     problem: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShortfallSearch:
     """A pod and its cluster.
 
     written: key of a capacity object -> time of its write.
     """
 
-    cluster: Cluster
-    ask: Ask
-    volumes: PodVolumes
+    cycle: Cycle
+    state: CycleState
     written: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        """Compile the filters once for all nodes."""
+        self.cluster, self.ask, self.volumes = self.cycle.cluster, self.state.ask, self.state.volumes
+        self._filters = self.cycle.filters(self.state)
 
     def lacks(self, slot: int) -> Iterator[Lack]:
         """Yield all shortfalls of the node for the pod; none when it fits."""
@@ -75,16 +79,11 @@ class ShortfallSearch:
             RejectionCause.RESOURCES: self._resources,
             RejectionCause.LIMITS: self._limits,
             RejectionCause.NEIGHBOURS: self._neighbours,
+            RejectionCause.STORAGE: self._volumes,
         }
-        told: list[Lack] = []
-        for each in self.cluster.cycle.filters(self.ask, self.volumes.used):
+        for each in self._filters:
             if reasons := each.check(slot):
-                told += words[each.cause](slot, reasons)
-        answer = self.cluster.volumes.asker(self.volumes)(slot)
-        if not isinstance(answer, VolumePlan):
-            for reason in answer:
-                told += self._volumes(slot, reason)
-        yield from told
+                yield from words[each.cause](slot, reasons)
 
     def rooms(self, slot: int) -> list[NodeShortfall]:
         """Return the node's capacity for each claim without a volume."""
@@ -154,7 +153,11 @@ class ShortfallSearch:
 
     # Volumes
 
-    def _volumes(self, slot: int, reason: str) -> Iterator[Lack]:
+    def _volumes(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
+        for reason in reasons:
+            yield from self._about(slot, reason)
+
+    def _about(self, slot: int, reason: str) -> Iterator[Lack]:
         if reason == NO_STORAGE:
             yield from self._storage(slot)
         elif reason == NO_INLINE:
@@ -174,7 +177,7 @@ class ShortfallSearch:
             yield Lack(reason, "delete the claim whose volume is gone, and make it anew")
 
     def _inline(self, slot: int) -> Iterator[Lack]:
-        for short in self.cluster.volumes.inline_shortages(self.volumes, slot):
+        for short in self.cycle.volumes.inline_shortages(self.volumes, slot):
             asked, free = from_bytes(short.asked), from_bytes(short.free)
             text = f"{NO_INLINE}: they ask {asked} of pool {short.pool}, {free} are free for them"
             missing = short.asked - short.free

@@ -162,9 +162,9 @@ class FullSimulation:
 
     def _prepare(self, scheduler: Scheduler) -> None:
         """Let decisions take virtual time, and count them."""
-        cluster = scheduler.cluster
-        cluster.cycle.share, cluster.cycle.least = self._share, self._least
-        decide, withdraw = cluster.cycle.decide, cluster.withdraw
+        cycle = scheduler.cycle
+        cycle.share, cycle.least = self._share, self._least
+        decide, withdraw = cycle.decide, cycle.withdraw
 
         def timed(ask: Ask, **more: Any) -> SchedulingDecision | Refusal:
             outcome = decide(ask, **more)
@@ -179,10 +179,10 @@ class FullSimulation:
             self.tally.withdrawn += 1
             withdraw(ask, decision)
 
-        setattr(cluster.cycle, "decide", timed)  # noqa: B010
-        setattr(cluster, "withdraw", counted)  # noqa: B010
+        setattr(cycle, "decide", timed)  # noqa: B010
+        setattr(cycle, "withdraw", counted)  # noqa: B010
         if not self._policy.tracked:
-            setattr(cluster.published, "reserve", lambda *_args, **_more: None)  # noqa: B010
+            setattr(scheduler.cluster.published, "reserve", lambda *_args, **_more: None)  # noqa: B010
 
     async def _start_agents(self, client: Client, cluster_uid: str) -> None:
         for index, spec in enumerate(self._specs):

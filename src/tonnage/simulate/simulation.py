@@ -218,7 +218,7 @@ class Simulation:
         self.tally.withdrawn += 1
         self.agents[decision.node].sent_back(pod.orders)
         self.tally.writes["claims"] += len(pod.claims)
-        self.scheduling.cluster.withdraw(entry.ask, decision)
+        self.scheduling.cycle.withdraw(entry.ask, decision)
         self.scheduling.queue.retry(entry, self.events.now, free=True)
 
     def _make(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
@@ -240,7 +240,7 @@ class Simulation:
         self.events.after(self._write, partial(self._placed, pod, entry, decision))
 
     def _placed(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        self.scheduling.cluster.release(decision)
+        self.scheduling.cycle.post_bind(decision)
         self.scheduling.queue.remove(entry.uid)
         self._tell_placed(pod.uid, pod.node)
         self.tally.placed += 1

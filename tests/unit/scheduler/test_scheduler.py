@@ -266,7 +266,7 @@ async def test_two_pods_share_a_claim(stage: Stage, start_scheduler: Start) -> N
         claim = await stage.sent("shared")
 
         async def both_wait() -> bool:
-            return len(scheduler._waits._by_pod) == 2
+            return len(scheduler._volume_binder.waits._by_pod) == 2
 
         await stage.eventually(both_wait)
         assert scheduler.cluster.published.on(NODE)["late"][0].outstanding == 6 << 30

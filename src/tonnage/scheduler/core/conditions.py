@@ -43,6 +43,8 @@ class ConditionWriter:
 
     def __init__(self, client: Client, events: EventRecorder, pods: Cache[Pod], clock: Clock) -> None:
         self._client, self._events, self._pods, self._clock = client, events, pods, clock
+        self.reported: set[str] = set()
+        """Pods with a report; the others need no cancel() or forget()."""
         self._news: dict[str, _News] = {}
         self._told: dict[str, tuple[str, str]] = {}
         self._held: dict[str, asyncio.TimerHandle] = {}
@@ -55,6 +57,7 @@ class ConditionWriter:
         after: delay in seconds, in which forget() cancels it.
         """
         uid = pod.metadata.uid
+        self.reported.add(uid)
         self._unhold(uid)
         if self._told.get(uid, _condition(pod)) == (reason, message):
             self._news.pop(uid, None)
@@ -73,6 +76,7 @@ class ConditionWriter:
     def forget(self, uid: str) -> None:
         """Forget a pod that got its node, or is gone."""
         self.cancel(uid)
+        self.reported.discard(uid)
         self._told.pop(uid, None)
 
     async def close(self) -> None:

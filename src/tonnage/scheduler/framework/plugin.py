@@ -1,17 +1,22 @@
-"""Causes of a rejection, as flags, for queueing hints."""
+"""Extension points of the scheduler, named as in kube-scheduler's framework.
+
+A pod passes pre_filter, filter, score and reserve without I/O; then pre_bind and bind write. unreserve undoes reserve.
+Where no node fits, post_filter (preemption) is next. Each point has a fixed tuple of plugins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Flag, auto
+from typing import Protocol
 
-from tonnage.api import matching, names
+from tonnage.api import matching
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import StorageClass
 from tonnage.scheduler.framework.nodes import UsedVolume
-from tonnage.scheduler.framework.pod_info import InlineUse
+from tonnage.scheduler.framework.pod_info import Ask, InlineUse
 
 
 class RejectionCause(Flag):
@@ -38,13 +43,14 @@ class RejectionCause(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Cause on all nodes.
+    """Result of pre_filter: cause on all nodes.
 
     awaited: an ephemeral claim does not exist yet, which passes by itself. unready: class of an unbound claim with
     immediate binding.
     """
 
     message: str
+    cause: RejectionCause = RejectionCause.CLAIM
     awaited: bool = False
     unready: str | None = None
 
@@ -65,10 +71,6 @@ class Unbound:
     measured: bool
     allowed: NodeMatcher | None
     source: NodeMatcher | None = None
-
-    def is_sent_to(self, node: str) -> bool:
-        """Return whether the API server has the decision, by an earlier attempt."""
-        return self.claim.metadata.annotations.get(names.SELECTED_NODE) == node
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,23 @@ class Refusal:
     needs: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(slots=True, eq=False)
+class CycleState:
+    """A pod in one cycle, and what pre_filter found out.
+
+    nodes: the only possible ones, None for all. plans: of volumes by node index, where they differ from volumes.plan.
+    """
+
+    ask: Ask
+    volumes: PodVolumes = NO_VOLUMES
+    nodes: Sequence[int] | None = None
+    plans: dict[int, VolumePlan] = field(default_factory=dict)
+
+    def plan(self, slot: int) -> VolumePlan:
+        """Return the plan of the volumes on a node that fits."""
+        return self.plans.get(slot, self.volumes.plan)
+
+
 Reasons = tuple[str, ...]
 Check = Callable[[int], Reasons]
 """Returns why a node rejects the pod, by node index."""
@@ -159,3 +178,37 @@ class NodeFilter:
     def of_few(cls, cause: RejectionCause, check: Check, concerned: Sequence[object]) -> NodeFilter:
         """Return a filter that passes every node with an empty column."""
         return cls(cause, check, lambda slots: [slot for slot in slots if not concerned[slot] or not check(slot)])
+
+
+class PreFilterPlugin(Protocol):
+    """Checks a pod before any node."""
+
+    def pre_filter(self, state: CycleState) -> Stop | None:
+        """Complete the state, or return what stops the pod on all nodes. Raises Invalid."""
+
+
+class FilterPlugin(Protocol):
+    """Rejects nodes."""
+
+    def filter(self, state: CycleState) -> Sequence[NodeFilter]:
+        """Return the filters that this pod needs."""
+
+
+class ScorePlugin(Protocol):
+    """Prefers nodes."""
+
+    def score(self, state: CycleState, slots: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:
+        """Yield scores of 0 to 100 for each node, with their weight; none without a preference."""
+
+
+class ReservePlugin(Protocol):
+    """Reserves what a pod will use, before the API server has the decision."""
+
+    def reserve(self, decision: SchedulingDecision) -> None:
+        """Reserve."""
+
+    def unreserve(self, decision: SchedulingDecision) -> None:
+        """Undo reserve(): the decision failed."""
+
+    def post_bind(self, decision: SchedulingDecision) -> None:
+        """Forget what is written now."""

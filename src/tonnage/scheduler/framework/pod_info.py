@@ -302,6 +302,11 @@ class Kin:
     def __hash__(self) -> int:
         return hash(self.text)
 
+    def is_affected_by(self, other: Kin) -> bool:
+        """Return whether such a pod that came or went may change where this one fits."""
+        groups = [spread.term.group for spread in self.hard] + [term.group for term in (*self.affinity, *self.anti)]
+        return any(group.has(other) for group in groups) or any(term.group.has(self) for term in other.anti)
+
     @property
     def is_own_friend(self) -> bool:
         """Return whether the pod matches its own required affinity."""

@@ -1,12 +1,12 @@
-"""Free PVs: finds the smallest that fits a claim on a node.
+"""Storage objects: their caches, and which free PV fits a claim on a node.
 
-The matching rules are the binder's. A node checks only PVs that reach it. A PV that was assumed for one pod is not used
-for the next, before the API server shows it.
+The smallest that fits is taken, by the binder's rules. A node checks only PVs that reach it. A PV that was assumed for
+one pod is not used for the next, before the API server shows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tonnage.api import matching
@@ -14,6 +14,35 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.storage import CSIDriver, StorageClass
 from tonnage.capacity.topology_index import EVERYWHERE, ByTopology, Labels, Reach, reach_of_nodes
 from tonnage.kube.cache import Cache
+from tonnage.scheduler.framework.nodes import UsedVolume
+
+
+@dataclass(frozen=True, slots=True)
+class StorageObjects:
+    """Caches of claims, PVs, classes and drivers."""
+
+    claims: Cache[PersistentVolumeClaim]
+    volumes: Cache[PersistentVolume]
+    classes: Cache[StorageClass]
+    drivers: Cache[CSIDriver]
+
+    def used_by(self, claims: Iterable[str]) -> tuple[UsedVolume, ...]:
+        """Return volumes that count against a node's limits; unresolved ones are left out."""
+        found = []
+        for key in claims:
+            claim = self.claims.get(key)
+            if claim is not None and (driver := self._driver(claim)):
+                found.append((driver, key))
+        return tuple(found)
+
+    def _driver(self, claim: PersistentVolumeClaim) -> str:
+        volume = self.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if volume is not None:
+            return volume.spec.csi.driver if volume.spec.csi is not None else ""
+        storage_class = self.classes.get(matching.class_name(claim))
+        if storage_class is None or not matching.is_provisionable(storage_class):
+            return ""
+        return storage_class.provisioner
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,13 +172,3 @@ class StaticVolumes:
 
 def _order(candidate: StaticCandidate) -> tuple[int, str]:
     return candidate.size, candidate.volume.metadata.name
-
-
-@dataclass(frozen=True, slots=True)
-class StorageObjects:
-    """Caches of claims, PVs, classes and drivers."""
-
-    claims: Cache[PersistentVolumeClaim]
-    volumes: Cache[PersistentVolume]
-    classes: Cache[StorageClass]
-    drivers: Cache[CSIDriver]

@@ -1,4 +1,4 @@
-"""Inter-pod affinity and topology spread: filters and scores.
+"""Inter-pod affinity and topology spread: filters, scores, and the counts of pods that both need.
 
 Source: k/k pkg/scheduler/framework/plugins interpodaffinity and podtopologyspread, with their texts. They run before
 the volume filter, since they cost less. Default spread constraints of a cluster are not known here. Sans-I/O.
@@ -13,6 +13,7 @@ from math import log
 from tonnage.api.taints import tolerates
 from tonnage.capacity.topology_index import NodeLabels
 from tonnage.scheduler.framework.nodes import Columns
+from tonnage.scheduler.framework.plugin import Check, CycleState, NodeFilter, Reasons, RejectionCause, Stop
 from tonnage.scheduler.framework.pod_info import Ask, Kin, Spread, Term, TermGroup
 
 SPREAD = "node(s) didn't match pod topology spread constraints"
@@ -21,22 +22,20 @@ NEAR = "node(s) didn't match pod affinity rules"
 APART = "node(s) didn't match pod anti-affinity rules"
 THEIR_APART = "node(s) didn't satisfy existing pods anti-affinity rules"
 SPREAD_WEIGHT, AFFINITY_WEIGHT = 2, 2
-Check = Callable[[int], tuple[str, ...]]
-_FITS: tuple[str, ...] = ()
+_FITS: Reasons = ()
 _FEW = 64
 _REMEMBERED = 4096
 
 
-class Neighbours:
-    """Inter-pod affinity and topology spread."""
+class InterPod:
+    """Plugin of inter-pod affinity and topology spread."""
 
-    def __init__(self, columns: Columns, node_labels: NodeLabels) -> None:
-        self._columns, self._node_labels = columns, node_labels
-        self.census = Census(self._domain)
+    def __init__(self, columns: Columns, node_labels: NodeLabels, census: Census) -> None:
+        self._columns, self._node_labels, self._census = columns, node_labels, census
         self._met: dict[Kin, tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]] = {}
         self._generation = -1
 
-    # Before looking at nodes
+    # PreFilter
 
     def shape(self, kin: Kin) -> bytes | None:
         """Return a key that is equal for pods with the same results.
@@ -45,10 +44,27 @@ class Neighbours:
         """
         return kin.text if kin.asks or self._held(kin)[0] else None
 
-    def checks(self, ask: Ask) -> list[Check]:
+    def pre_filter(self, state: CycleState) -> Stop | None:
+        """Find the only possible nodes, if they are in few domains."""
+        kin = state.ask.kin
+        for term in kin.affinity:
+            domains = [domain for domain, pods in self._friends(kin, term.key).total.items() if pods > 0]
+            if not domains and kin.is_own_friend:
+                state.nodes = None
+                return None
+            if len(domains) > _FEW:
+                continue
+            slots = self._columns.slots
+            nodes = [slots[name] for value in domains for name in self._node_labels.with_label(term.key, value)]
+            if state.nodes is None or len(nodes) < len(state.nodes):
+                state.nodes = nodes
+        return None
+
+    # Filters
+
+    def filter(self, state: CycleState) -> list[NodeFilter]:
         """Return the pod's filters, in Kubernetes' order."""
-        kin = ask.kin
-        found: list[Check] = []
+        ask, kin, found = state.ask, state.ask.kin, list[Check]()
         if kin.hard:
             found.append(self._spread(ask))
         if kin.affinity:
@@ -57,40 +73,14 @@ class Neighbours:
             found.append(self._apart([(term.key, self._count(term.group, term.key)) for term in kin.anti], APART))
         if foes := self._held(kin)[0]:
             found.append(self._apart(foes, THEIR_APART))
-        return found
-
-    def candidates(self, ask: Ask) -> list[int] | None:
-        """Return the only possible nodes if they are few domains; None: all nodes."""
-        best: list[int] | None = None
-        for term in ask.kin.affinity:
-            places = [place for place, pods in self._friends(ask.kin, term.key).total.items() if pods > 0]
-            if not places and ask.kin.is_own_friend:
-                return None
-            if len(places) > _FEW:
-                continue
-            slots = self._columns.slots
-            nodes = [slots[name] for place in places for name in self._node_labels.with_label(term.key, place)]
-            if best is None or len(nodes) < len(best):
-                best = nodes
-        return best
-
-    def concerns(self, waiting: Kin, other: Kin) -> bool:
-        """Return whether a pod that came or went may affect a waiting pod."""
-        spreads = any(spread.term.group.has(other) for spread in waiting.hard)
-        return (
-            spreads
-            or any(term.group.has(other) for term in (*waiting.affinity, *waiting.anti))
-            or any(term.group.has(waiting) for term in other.anti)
-        )
-
-    # Filters
+        return [NodeFilter.one_by_one(RejectionCause.NEIGHBOURS, check) for check in found]
 
     def _spread(self, ask: Ask) -> Check:
         labels = self._columns.labels
         counted = [(spread, self._evenly(ask, spread, ask.kin.hard)) for spread in ask.kin.hard]
         limits = [(spread.term.key, count.total, _most(spread, count)) for spread, count in counted]
 
-        def check(slot: int) -> tuple[str, ...]:
+        def check(slot: int) -> Reasons:
             of_node = labels[slot]
             for key, total, most in limits:
                 place = of_node.get(key)
@@ -107,7 +97,7 @@ class Neighbours:
         counts = [(term.key, self._friends(kin, term.key).total) for term in kin.affinity]
         first = kin.is_own_friend and not any(pods > 0 for _, total in counts for pods in total.values())
 
-        def check(slot: int) -> tuple[str, ...]:
+        def check(slot: int) -> Reasons:
             of_node = labels[slot]
             for key, total in counts:
                 place = of_node.get(key)
@@ -120,7 +110,7 @@ class Neighbours:
     def _apart(self, counts: Sequence[tuple[str, TopologyCount]], reason: str) -> Check:
         labels, totals = self._columns.labels, [(key, count.total) for key, count in counts]
 
-        def check(slot: int) -> tuple[str, ...]:
+        def check(slot: int) -> Reasons:
             of_node = labels[slot]
             for key, total in totals:
                 place = of_node.get(key)
@@ -132,11 +122,9 @@ class Neighbours:
 
     # Scores
 
-    def scores(self, ask: Ask, slots: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-        """Yield scores of 0 to 100 for each node, with their weight.
-
-        None if no term attracts the pod.
-        """
+    def score(self, state: CycleState, slots: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:
+        """Yield scores where a term attracts the pod, or it is to be spread."""
+        ask = state.ask
         if ask.kin.soft:
             yield self._evenness(ask, slots), SPREAD_WEIGHT
         pulls = [(key, count.total, 1) for key, count in self._held(ask.kin)[1]]
@@ -173,16 +161,12 @@ class Neighbours:
 
     # Counts
 
-    def _domain(self, key: str) -> Domain:
-        labels, present = self._columns.labels, self._columns.present
-        return lambda slot: labels[slot].get(key) if present[slot] else None
-
     def _count(self, group: TermGroup, key: str) -> TopologyCount:
-        return self.census.ask(Question((group,), key))
+        return self._census.ask(Question((group,), key))
 
     def _friends(self, kin: Kin, key: str) -> TopologyCount:
         """Return the count of pods that match all required affinity terms."""
-        return self.census.ask(Question(tuple(term.group for term in kin.affinity), key))
+        return self._census.ask(Question(tuple(term.group for term in kin.affinity), key))
 
     def _evenly(self, ask: Ask, spread: Spread, among: Sequence[Spread]) -> TopologyCount:
         """Return a constraint's count on eligible nodes.
@@ -205,18 +189,18 @@ class Neighbours:
             return labels[key]
 
         question = Question((spread.term.group,), key, (keys, honors_affinity, honors_taints, who), alive=True)
-        return self.census.ask(question, domain, columns.live)
+        return self._census.ask(question, domain, columns.live)
 
     def _held(self, kin: Kin) -> tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]:
         """Return anti-affinity terms of pods on nodes that match, and their preferred ones."""
-        if self._generation != self.census.generation or len(self._met) > _REMEMBERED:
+        if self._generation != self._census.generation or len(self._met) > _REMEMBERED:
             self._met.clear()
-            self._generation = self.census.generation
+            self._generation = self._census.generation
         found = self._met.get(kin)
         if found is None:
             foes, pulls = (
                 [(term.key, count) for term, count in held.items() if term.group.has(kin)]
-                for held in (self.census.foes, self.census.pulls)
+                for held in (self._census.foes, self._census.pulls)
             )
             found = self._met[kin] = foes, pulls
         return found
@@ -337,13 +321,10 @@ class Question:
 
 
 class Census:
-    """Topology pair counts of all pods on nodes.
+    """Topology pair counts of all pods on nodes."""
 
-    domain(key): returns a function from node index to label value, None for nodes that do not exist.
-    """
-
-    def __init__(self, domain: Callable[[str], Domain]) -> None:
-        self._domain = domain
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
         self._where: dict[str, tuple[int, Kin, bool]] = {}
         self._slots: dict[tuple[Kin, bool], dict[int, int]] = {}  # kin, alive -> slot -> pods
         self._questions: dict[Question, TopologyCount] = {}
@@ -405,6 +386,11 @@ class Census:
                     known.append(count)
         self._questions[question] = count
         return count
+
+    def _domain(self, key: str) -> Domain:
+        """Return a function from node index to label value, None for nodes that do not exist."""
+        labels, present = self._columns.labels, self._columns.present
+        return lambda slot: labels[slot].get(key) if present[slot] else None
 
     def _count(self, entry: tuple[int, Kin, bool], sign: int) -> None:
         slot, kin, alive = entry

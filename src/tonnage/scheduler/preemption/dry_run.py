@@ -15,7 +15,7 @@ from dataclasses import replace
 from tonnage.api.pods import Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
 from tonnage.capacity.published import NO_BOUND, Offers, PublishedCapacity
-from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.nodes import Placement
 from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask, Kin
@@ -41,8 +41,8 @@ Freed = Counter[tuple[str, bool]]
 class Preemption:
     """Finds victims. budgets: all PodDisruptionBudgets."""
 
-    def __init__(self, cluster: Cluster, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
-        self._cluster, self._budgets = cluster, budgets
+    def __init__(self, cycle: Cycle, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
+        self._cycle, self._cluster, self._budgets = cycle, cycle.cluster, budgets
         self._start = 0
         self._hopeless: tuple[Refusal, int, int] | None = None
 
@@ -101,17 +101,17 @@ class Preemption:
         lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
         if not lower:
             return None
-        with supposing(self._cluster, node, ask) as room:
+        with supposing(self._cycle, node, ask) as room:
             return choose(node, lower, budgets, room)
 
 
 class Supposed:
     """A node without some of its pods, until restore()."""
 
-    def __init__(self, cluster: Cluster, node: str, ask: Ask) -> None:
-        self._cluster, self._node, self._ask = cluster, node, ask
-        self._slot = cluster.columns.slots[node]
-        self._offers = cluster.published.on(node)
+    def __init__(self, cycle: Cycle, node: str, ask: Ask) -> None:
+        self._cycle, self._cluster, self._node, self._ask = cycle, cycle.cluster, node, ask
+        self._slot = self._cluster.columns.slots[node]
+        self._offers = self._cluster.published.on(node)
         self._gone: dict[str, tuple[Placement, tuple[Back, ...], Kin | None]] = {}
         self._freed: Freed = Counter()
 
@@ -122,7 +122,7 @@ class Supposed:
         if placement is None:
             return
         freed = tuple(given_back(pod, self._offers, self._cluster.objects))
-        self._gone[uid] = placement, freed, self._cluster.neighbours.census.lift(uid)
+        self._gone[uid] = placement, freed, self._cluster.census.lift(uid)
         columns.lift(uid)
         self._free(freed, 1)
 
@@ -137,7 +137,7 @@ class Supposed:
             self._cluster.columns.place(uid, self._node, placement.demand, placement.volumes, placement.claims)
             if kin is not None:
                 alive = not self._cluster.residents.is_going(uid)
-                self._cluster.neighbours.census.place(uid, self._slot, kin, alive=alive)
+                self._cluster.census.place(uid, self._slot, kin, alive=alive)
             self._free(freed, -1)
 
     def _free(self, freed: Iterable[Back], sign: int) -> None:
@@ -147,7 +147,7 @@ class Supposed:
 
     def fits(self) -> bool:
         """Return whether the pod fits now."""
-        return self._cluster.cycle.fits_on(self._ask, self._slot)
+        return self._cycle.fits_on(self._ask, self._slot)
 
     def restore(self) -> None:
         """Restore the cluster."""
@@ -157,9 +157,9 @@ class Supposed:
 
 
 @contextmanager
-def supposing(cluster: Cluster, node: str, ask: Ask) -> Iterator[Supposed]:
+def supposing(cycle: Cycle, node: str, ask: Ask) -> Iterator[Supposed]:
     """Simulate a node without some pods; the caller must not await meanwhile."""
-    room = Supposed(cluster, node, ask)
+    room = Supposed(cycle, node, ask)
     try:
         yield room
     finally:

@@ -209,7 +209,7 @@ def test_claim_that_was_sent_to_a_node_stays_there_and_is_not_measured_again(sta
 
     assert isinstance(outcome, SchedulingDecision)
     assert outcome.node == "node-1"
-    assert outcome.plan.made[0].is_sent_to("node-1")
+    assert outcome.plan.made[0].selected == "node-1"
 
 
 def test_sibling_of_a_bound_claim_is_pinned_to_its_node(stage: Any) -> None:
