@@ -14,11 +14,11 @@ from tonnage.api.pods import Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
 from tonnage.scheduler.core.conditions import POD_SCHEDULED
 from tonnage.scheduler.core.cycle import NO_NODES, Cycle
-from tonnage.scheduler.framework.plugin import CycleState, Refusal, SchedulingDecision, Stop
+from tonnage.scheduler.framework.plugin import HELPED, CycleState, Refusal, SchedulingDecision, Stop
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.scheduler.plugins.volume_binding import IMMEDIATE, IN_USE
-from tonnage.scheduler.preemption.dry_run import HELPED, Preemption
+from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.nominator import Nominations
 from tonnage.scheduler.preemption.victims import priority
 from tonnage.scheduler.shortfalls import Lack, NodeShortfall, ShortfallSearch

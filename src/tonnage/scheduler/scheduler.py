@@ -42,12 +42,11 @@ from tonnage.scheduler.core.binding import DefaultBinder, VolumeBinder, Withdraw
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import ConditionWriter
 from tonnage.scheduler.core.cycle import Cycle
-from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import HELPED, Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import ClusterEvent, QueuedPod, SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects, claim_key
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
-from tonnage.scheduler.preemption.dry_run import HELPED
 from tonnage.scheduler.preemption.evaluator import Preemptor
 
 log = logging.getLogger(__name__)

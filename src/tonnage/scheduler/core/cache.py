@@ -19,31 +19,16 @@ from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageC
 from tonnage.capacity.published import PublishedCapacity, PublishedStorage
 from tonnage.capacity.topology_index import NodeLabels
 from tonnage.errors import Invalid
-from tonnage.scheduler.framework.nodes import Better, Columns, Residents
-from tonnage.scheduler.framework.plugin import RejectionCause, SchedulingDecision
+from tonnage.scheduler.framework.nodes import Columns, Residents
+from tonnage.scheduler.framework.plugin import FREED, RejectionCause, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask, Kin, claim_uses, compile_demand, kin_of
 from tonnage.scheduler.framework.queue import ClusterEvent, QueuedPod
 from tonnage.scheduler.framework.storage_objects import StaticVolumes, StorageObjects, claim_key
 from tonnage.scheduler.plugins.inter_pod import Census
 
 log = logging.getLogger(__name__)
-_ON_NODES = (
-    RejectionCause.NODE
-    | RejectionCause.RESOURCES
-    | RejectionCause.PORTS
-    | RejectionCause.LIMITS
-    | RejectionCause.STORAGE
-    | RejectionCause.BINDING
-    | RejectionCause.NEIGHBOURS
-)
+_ON_NODES = ~(RejectionCause.CLAIM | RejectionCause.EXCLUSIVE | RejectionCause.UNSUPPORTED)
 _ON_VOLUMES = RejectionCause.STORAGE | RejectionCause.BINDING | RejectionCause.CLAIM | RejectionCause.EXCLUSIVE
-_LIFTED = (
-    (Better.RESOURCES, RejectionCause.RESOURCES),
-    (Better.PORTS, RejectionCause.PORTS),
-    (Better.LIMITS, RejectionCause.LIMITS),
-    (Better.CLAIMS, RejectionCause.EXCLUSIVE),
-    (Better.INLINE, RejectionCause.STORAGE),
-)
 
 
 class Cluster:
@@ -77,13 +62,7 @@ class Cluster:
 
     def room_given_up(self) -> None:
         """Handle reserved capacity of a node that is free again."""
-        self._improved(
-            RejectionCause.RESOURCES
-            | RejectionCause.PORTS
-            | RejectionCause.LIMITS
-            | RejectionCause.EXCLUSIVE
-            | RejectionCause.STORAGE
-        )
+        self._improved(FREED)
 
     # Nodes
 
@@ -104,9 +83,9 @@ class Cluster:
             return
         self.published.set_node(node.metadata.name, new.metadata.labels)
         self._look_again(node.metadata.name)
-        if Better.NODE in better:
+        if RejectionCause.NODE in better:
             self._improved(_ON_NODES)
-        elif Better.RESOURCES in better:
+        elif RejectionCause.RESOURCES in better:
             self._improved(RejectionCause.RESOURCES, self._fits_on(self.columns.slots[node.metadata.name]))
 
     def _remove_node(self, name: str) -> None:
@@ -198,10 +177,8 @@ class Cluster:
         self.residents.drop(uid)
         if (kin := self.census.lift(uid)) is not None:
             self._neighbours_changed(kin)
-        better = self.columns.lift(uid)
-        for what, cause in _LIFTED:
-            if what in better:
-                self._improved(cause, self._fits_on(placement.slot) if what is Better.RESOURCES else None)
+        for cause in self.columns.lift(uid):
+            self._improved(cause, self._fits_on(placement.slot) if cause is RejectionCause.RESOURCES else None)
 
     # Claims and volumes
 

@@ -9,37 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Flag, auto
 from random import Random
 from typing import TypeVar
 
 from tonnage.api.core import Node, Taint
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSINode
-from tonnage.scheduler.framework.pod_info import CPU, MEMORY, Amounts, Demand, Place, Port, amounts_of
+from tonnage.scheduler.framework.plugin import RejectionCause
+from tonnage.scheduler.framework.pod_info import CPU, MEMORY, Amounts, Demand, Place, Port, UsedVolume, amounts_of
 
 K = TypeVar("K", str, Port, Place)
 _ALL_LOOKED_AT = 100
 _HARD = ("NoSchedule", "NoExecute")
-UsedVolume = tuple[str, str]
-"""(driver, claim key): a volume that counts against a node's limit.
-
-The claim identifies the volume before it exists."""
-
-
-class Better(Flag):
-    """Improvements of a node, for queueing hints."""
-
-    NO = 0
-    NODE = auto()
-    """New, or with other labels, untainted or uncordoned."""
-    RESOURCES = auto()
-    PORTS = auto()
-    LIMITS = auto()
-    CLAIMS = auto()
-    """A ReadWriteOncePod claim is no longer in use."""
-    INLINE = auto()
-    """A pod will not use the capacity that was expected for its inline volumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +95,22 @@ class Columns:
 
     # Nodes
 
-    def set_node(self, node: Node) -> Better:
-        """Add or update a node. Raises Invalid for an invalid quantity."""
+    def set_node(self, node: Node) -> RejectionCause:
+        """Add or update a node; return what improved: NODE, RESOURCES. Raises Invalid for an invalid quantity."""
         amounts = amounts_of(node.status.allocatable)
-        slot, better = self.slot(node.metadata.name), Better.NO
+        slot, better = self.slot(node.metadata.name), RejectionCause.NO
         if not self.present[slot]:
             self.present[slot] = True
             self._enlive(slot)
-            better |= Better.NODE
+            better |= RejectionCause.NODE
         if self._set_allocatable(slot, amounts):
-            better |= Better.RESOURCES
+            better |= RejectionCause.RESOURCES
         if self.labels[slot] != node.metadata.labels:
             self.labels[slot] = node.metadata.labels
-            better |= Better.NODE
+            better |= RejectionCause.NODE
         hard = tuple(t for t in node.spec.taints if t.effect in _HARD)
         if not set(self.taints[slot]) <= set(hard) or (self.unschedulable[slot] and not node.spec.unschedulable):
-            better |= Better.NODE
+            better |= RejectionCause.NODE
         self.taints[slot] = hard
         self.soft_taints[slot] = tuple(t for t in node.spec.taints if t.effect == "PreferNoSchedule")
         self.unschedulable[slot] = node.spec.unschedulable
@@ -183,7 +164,7 @@ class Columns:
             column = self.free[resource]
         return column
 
-    def set_limits(self, csi_node: CSINode) -> Better:
+    def set_limits(self, csi_node: CSINode) -> RejectionCause:
         """Update the volume limits of the node's drivers."""
         slot = self.slot(csi_node.metadata.name)
         old, new = self.limits[slot], {}
@@ -192,7 +173,7 @@ class Columns:
                 new[driver.name] = driver.allocatable.count
         self.limits[slot] = new
         raised = any(new.get(driver, count + 1) > count for driver, count in old.items())
-        return Better.LIMITS if raised else Better.NO
+        return RejectionCause.LIMITS if raised else RejectionCause.NO
 
     def clear_limits(self, name: str) -> None:
         """Remove the limits of a node whose CSINode is gone."""
@@ -216,22 +197,22 @@ class Columns:
         for claim in placement.claims:
             self.claim_users.setdefault(claim, set()).add(uid)
 
-    def lift(self, uid: str) -> Better:
+    def lift(self, uid: str) -> RejectionCause:
         """Stop counting a pod; return what improved. An unknown one is ignored."""
         placement = self.placed.pop(uid, None)
         if placement is None:
-            return Better.NO
+            return RejectionCause.NO
         self._count(placement, -1)
         for claim in placement.claims:
             users = self.claim_users[claim]
             users.discard(uid)
             if not users:
                 del self.claim_users[claim]
-        better = Better.RESOURCES
-        better |= Better.PORTS if placement.demand.ports else Better.NO
-        better |= Better.LIMITS if placement.volumes else Better.NO
-        better |= Better.INLINE if placement.demand.inline else Better.NO
-        return better | (Better.CLAIMS if placement.claims else Better.NO)
+        demand, better = placement.demand, RejectionCause.RESOURCES
+        better |= RejectionCause.PORTS if demand.ports else RejectionCause.NO
+        better |= RejectionCause.LIMITS if placement.volumes else RejectionCause.NO
+        better |= RejectionCause.STORAGE if demand.inline else RejectionCause.NO  # it will not use what was expected
+        return better | (RejectionCause.EXCLUSIVE if placement.claims else RejectionCause.NO)
 
     def _count(self, placement: Placement, sign: int) -> None:
         slot, demand = placement.slot, placement.demand

@@ -15,8 +15,7 @@ from tonnage.api import matching
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import StorageClass
-from tonnage.scheduler.framework.nodes import UsedVolume
-from tonnage.scheduler.framework.pod_info import Ask, InlineUse
+from tonnage.scheduler.framework.pod_info import Ask, InlineUse, UsedVolume
 
 
 class RejectionCause(Flag):
@@ -39,6 +38,18 @@ class RejectionCause(Flag):
     UNSUPPORTED = auto()
     NEIGHBOURS = auto()
     """Inter-pod affinity, anti-affinity or topology spread."""
+
+
+FREED = (
+    RejectionCause.RESOURCES
+    | RejectionCause.PORTS
+    | RejectionCause.LIMITS
+    | RejectionCause.STORAGE
+    | RejectionCause.EXCLUSIVE
+)
+"""Causes that resources which are free again may remove."""
+HELPED = FREED | RejectionCause.NEIGHBOURS
+"""Causes that the deletion of pods may remove."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ CPU, MEMORY, PODS = "cpu", "memory", "pods"
 _SCORED_CPU, _SCORED_MEMORY = 100, 200 * 1024**2  # of a container without requests, in scores
 Amounts = dict[str, int]
 Port = tuple[str, str, int]
+UsedVolume = tuple[str, str]
+"""(driver, claim key): a volume that counts against a node's limit.
+
+The claim identifies the volume before it exists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.storage import CSIDriver, StorageClass
 from tonnage.capacity.topology_index import EVERYWHERE, ByTopology, Labels, Reach, reach_of_nodes
 from tonnage.kube.cache import Cache
-from tonnage.scheduler.framework.nodes import UsedVolume
+from tonnage.scheduler.framework.pod_info import UsedVolume
 
 
 @dataclass(frozen=True, slots=True)

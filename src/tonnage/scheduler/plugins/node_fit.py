@@ -13,9 +13,9 @@ from tonnage.api import names
 from tonnage.api.core import Taint
 from tonnage.api.pods import Toleration
 from tonnage.api.taints import tolerates
-from tonnage.scheduler.framework.nodes import Columns, UsedVolume
+from tonnage.scheduler.framework.nodes import Columns
 from tonnage.scheduler.framework.plugin import Check, CycleState, NodeFilter, Reasons, RejectionCause
-from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS, Ask, Port
+from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS, Ask, Port, UsedVolume
 from tonnage.scheduler.plugins.storage_scoring import Shares, share
 
 UNSCHEDULABLE = "node(s) were unschedulable"

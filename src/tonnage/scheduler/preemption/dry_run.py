@@ -17,20 +17,11 @@ from tonnage.api.policy import NEVER, PodDisruptionBudget
 from tonnage.capacity.published import NO_BOUND, Offers, PublishedCapacity
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.nodes import Placement
-from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
+from tonnage.scheduler.framework.plugin import HELPED, Refusal
 from tonnage.scheduler.framework.pod_info import Ask, Kin
 from tonnage.scheduler.preemption.freed import Back, given_back
 from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate, best, choose, compile_budgets, priority
 
-HELPED = (
-    RejectionCause.RESOURCES
-    | RejectionCause.PORTS
-    | RejectionCause.LIMITS
-    | RejectionCause.STORAGE
-    | RejectionCause.EXCLUSIVE
-    | RejectionCause.NEIGHBOURS
-)
-"""Causes that the deletion of pods may remove."""
 _ENOUGH, _SHARE = 100, 0.1
 _MOST_LOOKED = 500
 """Maximum nodes with less important pods in one search; the next continues with others."""

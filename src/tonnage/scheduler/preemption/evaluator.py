@@ -12,16 +12,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
-from tonnage.aio.clock import Clock, rfc3339
+from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import ApiConflict, ApiError, ApiNotFound, TonnageError
+from tonnage.errors import ApiConflict, ApiNotFound, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
-from tonnage.scheduler.core.conditions import condition_patch
+from tonnage.scheduler.core.conditions import PodCondition, write_condition
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
@@ -34,7 +34,6 @@ from tonnage.scheduler.preemption.victims import PreemptionCandidate, priority
 log = logging.getLogger(__name__)
 DISRUPTION_TARGET, PREEMPTED, ROOM_HELD = "DisruptionTarget", "Preempted", "RoomHeld"
 _REASON = "PreemptionByScheduler"
-_TRIES = 3
 _PAUSE = 60.0
 
 
@@ -197,26 +196,12 @@ class Preemptor:
         if victim.metadata.deleting:
             return
         meta = victim.metadata
+        text = f"{self._name}: preempting to accommodate a higher priority pod"
+        condition = PodCondition(DISRUPTION_TARGET, "True", _REASON, text)
         try:
-            await self._mark(victim)
+            await write_condition(self._client, self._clock, victim, condition)
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (ApiNotFound, ApiConflict):
             return
         message = f"Preempted by pod {pod.metadata.uid} on node {node}"
         self._events.normal(refer(PODS, victim), PREEMPTED, message)
-
-    async def _mark(self, victim: Pod) -> None:
-        text = f"{self._name}: preempting to accommodate a higher priority pod"
-        meta = victim.metadata
-        for attempt in range(_TRIES):
-            now = rfc3339(self._clock.time())
-            patch = condition_patch(victim, DISRUPTION_TARGET, "True", _REASON, text, now)
-            try:
-                await self._client.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
-                return
-            except ApiError as failure:
-                if failure.code not in (409, 422) or attempt == _TRIES - 1:
-                    raise
-                victim = await self._client.get(PODS, meta.name, meta.namespace)
-                if victim.metadata.uid != meta.uid:
-                    raise ApiNotFound(f"pod {victim.key} is another one by now") from failure

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from tonnage.api.pods import Pod
 from tonnage.scheduler.core.cycle import Cycle
-from tonnage.scheduler.framework.nodes import UsedVolume
 from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision, Stop
-from tonnage.scheduler.framework.pod_info import Ask
+from tonnage.scheduler.framework.pod_info import Ask, UsedVolume
 from tonnage.scheduler.preemption.freed import own_claims
 from tonnage.scheduler.preemption.victims import priority
 
