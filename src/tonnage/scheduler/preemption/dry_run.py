@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tonnage.api.pods import Pod
+from tonnage.api import matching
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.pods import CSIVolumeSource, Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
+from tonnage.api.quantity import to_bytes
 from tonnage.capacity.published import NO_BOUND, Offers, PublishedCapacity
+from tonnage.errors import Invalid
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.nodes import Placement
 from tonnage.scheduler.framework.plugin import HELPED, Refusal
-from tonnage.scheduler.framework.pod_info import Ask, Kin
-from tonnage.scheduler.preemption.freed import Back, given_back
+from tonnage.scheduler.framework.pod_info import Ask, Kin, claim_uses, inline_uses
+from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate, best, choose, compile_budgets, priority
 
 _ENOUGH, _SHARE = 100, 0.1
@@ -179,3 +183,81 @@ def _relieved(offer: PublishedCapacity, freed: Freed) -> PublishedCapacity:
         return offer
     maximum = offer.maximum + more if offer.maximum >= offer.capacity else offer.maximum
     return replace(offer, capacity=offer.capacity + more, maximum=maximum)
+
+
+Room = str
+"""A pool's label, or the class if a node's capacity objects have no such label."""
+_DELETE = "Delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """Bytes that are freed in a pool.
+
+    inline: of an inline volume; inline capacity is not free for claims.
+    """
+
+    room: Room
+    size: int
+    inline: bool = False
+
+
+def given_back(pod: Pod, offers: Offers, objects: StorageObjects) -> Iterator[Back]:
+    """Return the storage that is freed when the pod goes.
+
+    That of its ephemeral claims with reclaim policy Delete, and of its inline volumes once it has started; published
+    capacity does not include these before. A volume whose pool is not known frees nothing.
+    """
+    for claim in own_claims(pod, objects):
+        size, storage_class = _takes(claim, objects)
+        if size and (room := _room(offers, storage_class)):
+            yield Back(room, size)
+    for volume in pod.spec.volumes if not inline_uses(pod) else ():
+        if volume.csi is not None and (found := _inline(volume.csi, offers)) is not None:
+            yield found
+
+
+def own_claims(pod: Pod, objects: StorageObjects) -> Iterator[PersistentVolumeClaim]:
+    """Return the ephemeral claims of the pod."""
+    for use in claim_uses(pod):
+        claim = objects.claims.get(use.key)
+        if claim is not None and use.ephemeral and claim.metadata.controller_uid() == pod.metadata.uid:
+            yield claim
+
+
+def _takes(claim: PersistentVolumeClaim, objects: StorageObjects) -> tuple[int, str]:
+    """Return bytes that the claim frees, and its class; 0 for a volume that stays."""
+    name = matching.class_name(claim)
+    volume = objects.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+    storage_class = objects.classes.get(name)
+    if volume is not None:
+        policy = volume.spec.persistent_volume_reclaim_policy
+    else:
+        policy = storage_class.reclaim_policy if storage_class is not None else ""
+    if policy != _DELETE:
+        return 0, name
+    return (matching.capacity(volume) if volume is not None else matching.requested(claim)), name
+
+
+def _room(offers: Offers, storage_class: str) -> Room:
+    """Return the pool of a class's volumes, "" for none or several."""
+    rooms = {offer.pool or offer.storage_class for offer in offers.get(storage_class, ())}
+    return rooms.pop() if len(rooms) == 1 else ""
+
+
+def _inline(source: CSIVolumeSource, offers: Offers) -> Back | None:
+    """Return what an inline volume of ours uses.
+
+    Of the pool that it names, else the default or the only one.
+    """
+    ours = [offer for some in offers.values() for offer in some if offer.driver == source.driver and offer.pool]
+    pools = {offer.pool for offer in ours}
+    pool = source.volume_attributes.get("pool", "")
+    if not pool and not source.volume_attributes.get("kind"):
+        default = {offer.pool for offer in ours if offer.is_default} or pools
+        pool = next(iter(default)) if len(default) == 1 else ""
+    try:
+        size = to_bytes(source.volume_attributes.get("size", "0"))
+    except Invalid:
+        return None
+    return Back(pool, size, inline=True) if pool in pools and size else None

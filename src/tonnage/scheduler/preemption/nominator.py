@@ -16,7 +16,7 @@ from tonnage.api.pods import Pod
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision, Stop
 from tonnage.scheduler.framework.pod_info import Ask, UsedVolume
-from tonnage.scheduler.preemption.freed import own_claims
+from tonnage.scheduler.preemption.dry_run import own_claims
 from tonnage.scheduler.preemption.victims import priority
 
 GRACE, LONGEST = 30.0, 600.0
