@@ -84,12 +84,13 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
         events=await reader.events(claims, cluster.objects.classes.get),
     )
     found = explain(
-        Cycle(cluster), pod, written=_written(capacities), scheduler=scheduler, read=read, pods=pods, budgets=budgets,
+        Cycle(cluster), pod, written=_written(capacities), scheduler=scheduler, pods=pods, budgets=budgets,
         faults=faults_of(claims, objects),
     )  # fmt: skip
     unchecked = [*found.unchecked, *reader.unreadable]
     return WhyAnswer(
-        **msgspec.structs.asdict(msgspec.structs.replace(found, unchecked=unchecked)), said=said_of(claims, objects)
+        **msgspec.structs.asdict(msgspec.structs.replace(found, unchecked=unchecked, read=read)),
+        said=said_of(claims, objects),
     )
 
 

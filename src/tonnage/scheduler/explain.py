@@ -69,14 +69,13 @@ def explain(
     *,
     written: Mapping[str, str],
     scheduler: str = "",
-    read: str = "",
     pods: Iterable[Pod] = (),
     budgets: Iterable[PodDisruptionBudget] = (),
     faults: Sequence[Lack] = (),
 ) -> Explanation:
     """Check all nodes; the cluster then counts capacity reserved for others.
 
-    written: key of a capacity object -> time of its write. read: time of the read. scheduler: the only one there is (a
+    written: key of a capacity object -> time of its write. scheduler: the only one there is (a
     box's), which rejects by name what it does not support; "" for any: these causes are not checked. pods: all pods,
     for nominated nodes. budgets: all PodDisruptionBudgets. faults: errors of the pod's claims, for which no node fits.
 
@@ -86,7 +85,7 @@ def explain(
     if pod.spec.node_name or pod.terminated:
         where = f"it is on node {pod.spec.node_name}" if pod.spec.node_name else f"it is {pod.status.phase}"
         todo = f"nothing: {where}; `kubectl -n {meta.namespace} describe pod {meta.name}` says the rest"
-        return Explanation(meta.namespace, meta.name, pod.spec.node_name, read=read, todo=todo)
+        return Explanation(meta.namespace, meta.name, pod.spec.node_name, todo=todo)
     ask = compile_ask(pod)
     everywhere = [*faults, *_before_nodes(ask, scheduler)]
     unchecked: list[str] = []
@@ -117,7 +116,6 @@ def explain(
         unchecked=unchecked,
         nodes=sorted(nodes, key=lambda answer: answer.node),
         priorities=tell(cycle, ask, outcome, budgets=budgets, held=held),
-        read=read,
         todo=_todo(everywhere, nodes, list(found.values()), unchecked),
     )
 

@@ -60,7 +60,6 @@ _UNPUBLISHED_SECONDS = 5.0
 class Scheduler:
     """Places the pods whose schedulerName is `name`.
 
-    patience: seconds for which a volume may be missing without a known provisioner, before the pod's condition says so.
     strategy: scoring of nodes that fit. pod_fields: field selector of the pods.
     """
 
@@ -72,7 +71,6 @@ class Scheduler:
         *,
         clock: Clock,
         name: str = "default-scheduler",
-        patience: float = 3.0,
         strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED,
         pod_fields: str = "",
     ) -> None:
@@ -93,9 +91,7 @@ class Scheduler:
         self.cycle = Cycle(self.cluster, strategy)
         budgets = self._of(informers, DISRUPTION_BUDGETS).cache
         self._preemptor = Preemptor(client, events, self.cycle, self.queue, lambda: budgets, clock=clock, name=name)
-        self._volume_binder = VolumeBinder(
-            client, events, clock, self.cluster, self._assumed.__contains__, patience=patience
-        )
+        self._volume_binder = VolumeBinder(client, events, clock, self.cluster, self._assumed.__contains__)
         self._binder = DefaultBinder(client)
         self._conditions = ConditionWriter(client, events, pods.cache, clock)
         self._of(informers, NODES).cache.on_change(self.cluster.node_changed)

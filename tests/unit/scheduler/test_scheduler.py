@@ -416,8 +416,9 @@ async def test_burst_never_promises_more_than_there_is(stage: Stage, start_sched
 
 
 async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(
-    stage: Stage, start_scheduler: Callable[..., AbstractAsyncContextManager[Scheduler]]
+    stage: Stage, start_scheduler: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tonnage.scheduler.core.binding._PATIENCE_SECONDS", 0.01)
     late = {"provisioner": "example.com/theirs", "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER}
     await stage.kube.create(STORAGE_CLASSES, {"metadata": {"name": "theirs"}, **late})
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "theirs", "resources": {"requests": {"storage": "1"}}}

@@ -33,6 +33,8 @@ BOUND, AWAITED, BACK = "bound", "awaited", "back"
 POD_GONE = "pod does not exist any more"
 _RETRY_SECONDS = (0.02, 0.2, 1.0)
 _BIND_SECONDS = 600.0
+_PATIENCE_SECONDS = 3.0
+"""Seconds for which a volume may be missing without a known provisioner, before an Event says so."""
 
 
 class Withdrawn(Precondition):
@@ -205,8 +207,7 @@ class BindingWaits:
 class VolumeBinder:
     """PreBind plugin: binds the volumes of a decision.
 
-    is_assumed(uid): whether a pod's decision still holds. patience: seconds for which a volume may be missing without a
-    known provisioner, before the pod's condition says so.
+    is_assumed(uid): whether a pod's decision still holds.
     """
 
     def __init__(
@@ -216,10 +217,8 @@ class VolumeBinder:
         clock: Clock,
         cluster: Cluster,
         is_assumed: Callable[[str], bool],
-        *,
-        patience: float,
     ) -> None:
-        self._client, self._events, self._clock, self._patience = client, events, clock, patience
+        self._client, self._events, self._clock = client, events, clock
         self._cluster, self._is_assumed = cluster, is_assumed
         self.waits = BindingWaits(cluster.objects)
 
@@ -252,7 +251,7 @@ class VolumeBinder:
         if not absent:
             await self.waits.wait(binding)
             return
-        timer = asyncio.get_running_loop().call_later(self._patience, self._tell_absent, binding, absent)
+        timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._tell_absent, binding, absent)
         try:
             await self.waits.wait(binding)
         finally:

@@ -150,14 +150,15 @@ async def write_condition(client: Client, clock: Clock, pod: Pod, condition: Pod
             raise ApiNotFound(f"pod {pod.key} is another one by now")
         if pod.spec.node_name and condition.name == POD_SCHEDULED:
             return
+        patch = _patch(pod, condition, rfc3339(clock.time()))
         try:
-            patch = _patch(pod, condition, rfc3339(clock.time()))
             await client.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
-            return
         except ApiError as failure:
             if failure.code not in (409, 422) or attempt == _TRIES - 1:
                 raise
             pod = await client.get(PODS, meta.name, meta.namespace)
+        else:
+            return
 
 
 def _patch(pod: Pod, wanted: PodCondition, now: str) -> list[dict[str, Any]]:

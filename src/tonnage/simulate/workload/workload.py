@@ -58,9 +58,10 @@ class SimulatedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Latencies in seconds. decide: the scheduler, for one pod; write: a request to the API server; watch: until a
-    write is
-    visible; create, delete: a volume. Publication is limited as the agents limit it.
+    """Latencies in seconds.
+
+    decide: the scheduler, for one pod. write: a request to the API server. watch: until a write is visible. create,
+    delete: a volume. Publication is limited as the agents limit it.
     """
 
     decide: str = "1ms"
