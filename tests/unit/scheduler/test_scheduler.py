@@ -431,7 +431,7 @@ async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(
         events = (await stage.kube.list(EVENTS, "default")).items
         return [e.message for e in events if e.reason == "WaitingForProvisioner"]
 
-    async with start_scheduler(patience=0.01):
+    async with start_scheduler():
         (message,) = await stage.eventually(told)
     assert message.startswith(
         'waiting for provisioner "example.com/theirs" of StorageClass "theirs" to make the volume'
