@@ -171,7 +171,7 @@ class ImmediateController:
         try:
             sent = await send(self._client, claim, best.node, storage_class)
         except BaseException:
-            self._published.drop(meta.uid)
+            self._published.drop(meta.uid, tells=False)  # else the claim would be tried again without back-off
             raise
         self._published.confirm(meta.uid, int(sent.metadata.resource_version))
         self._waits.over(meta.uid)
@@ -182,7 +182,7 @@ class ImmediateController:
         """Return what each usable node has for the class. reach: only these nodes."""
         before = self._clock.monotonic() - _SETTLING_SECONDS
         while self._bound and self._bound[0][0] < before:
-            self._published.drop(self._bound.popleft()[1])
+            self._published.drop(self._bound.popleft()[1], tells=False)
         found = []
         for node in self._nodes:
             name, labels = node.metadata.name, node.metadata.labels

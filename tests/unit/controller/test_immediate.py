@@ -12,6 +12,7 @@ from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
 from tonnage.claims.external_populator import POPULATED
 from tonnage.controller.immediate import ImmediateController
+from tonnage.errors import Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -342,6 +343,24 @@ async def test_a_change_of_capacity_wakes_only_what_may_fit(
     woken.clear()
     await controller.reconcile(("class", "now"))
     assert woken == [("claim", "default/small")]
+
+
+async def test_a_write_that_fails_waits_for_its_back_off(
+    controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise Unavailable("connection lost")
+
+    await make_node("n1", "3Gi", counted="1")
+    await make_claim("c", "2Gi", storageClassName="now")
+    await settle()
+    woken: list[Any] = []
+    monkeypatch.setattr(controller._controller, "enqueue", woken.append)
+    monkeypatch.setattr("tonnage.controller.immediate.send", fails)
+    with pytest.raises(Unavailable):
+        await controller.reconcile(("claim", "default/c"))
+    assert woken == []
+    assert controller._published.outstanding() == 0
 
 
 async def test_the_fault_of_a_class_is_said(
