@@ -61,9 +61,7 @@ class FullSimulation:
     ) -> None:
         self._options = options = options or RunOptions()
         self._workload, self._policy = workload, policy
-        self._delays = {
-            name: duration(getattr(workload.delays, name)) for name in ("decide", "write", "watch", "create", "delete")
-        }
+        self._delays = workload.delays.seconds()
         self.tally, self.traffic, self.series = Tally(), Traffic(), Series()
         self._watched = Watched(self.tally, options.placed)
         self._specs = [spec for spec in nodes for _ in range(spec.count)]

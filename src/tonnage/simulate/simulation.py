@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
+from operator import itemgetter
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
@@ -90,12 +91,13 @@ class Simulation:
         self.events, self.tally, self.series = Events(), Tally(), Series()
         self._versions = count(1)
         self._pods: dict[str, _Pod] = {}
-        self._read_delays()
+        delays = workload.delays.seconds()
+        self._write, self._watch, self._create, self._delete = itemgetter("write", "watch", "create", "delete")(delays)
         self.scheduling = Scheduling(
             self.events,
             policy,
             self.tally,
-            seconds=duration(workload.delays.decide),
+            seconds=delays["decide"],
             share=options.share,
             least=options.least,
             decided=self._decided,
@@ -113,11 +115,6 @@ class Simulation:
         self._traces = [options.trace(index, stream, self._until) for index, stream in enumerate(workload.streams)]
         self._numbers = [count() for _ in workload.streams]
         self._stranded = Stranded(self.scheduling.cluster, workload, self._templates, self.agents.values())
-
-    def _read_delays(self) -> None:
-        delays = self._workload.delays
-        self._write, self._watch = duration(delays.write), duration(delays.watch)
-        self._create, self._delete = duration(delays.create), duration(delays.delete)
 
     def _make_classes(self) -> dict[str, CapacitySource]:
         storage = self.scheduling.objects

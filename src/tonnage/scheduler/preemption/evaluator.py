@@ -135,17 +135,17 @@ class Preemptor:
 
     def _give_up(self, one: Nomination) -> None:
         self.nominations.drop(one.uid)
-        self._tasks.start(self._clear(one.ask.pod), f"nomination of {one.ask.pod.key}")
+        self._tasks.start(self._try_nominate(one.ask.pod, None), f"nomination of {one.ask.pod.key}")
         if (entry := self._queue.get(one.uid)) is not None:
             self._queue.wake(entry, self._clock.monotonic())
 
     # Writing
 
-    async def _clear(self, pod: Pod) -> None:
+    async def _try_nominate(self, pod: Pod, node: str | None) -> None:
         try:
-            await self._nominate(pod, None)
+            await self._nominate(pod, node)
         except TonnageError as failure:
-            log.info("nomination not cleared pod=%s error=%s", pod.key, failure)
+            log.info("nomination not written pod=%s node=%s error=%s", pod.key, node, failure)
 
     async def _tell_held(self, grant: Grant) -> None:
         pod = grant.ask.pod
@@ -154,10 +154,7 @@ class Preemptor:
             f"{from_bytes(grant.missing)}; pods of the same or lower priority cannot use it for now"
         )
         self._events.normal(refer(PODS, pod), ROOM_HELD, text)
-        try:
-            await self._nominate(pod, grant.node)
-        except TonnageError as failure:
-            log.info("nomination not written pod=%s error=%s", pod.key, failure)
+        await self._try_nominate(pod, grant.node)
 
     async def _nominate(self, pod: Pod, node: str | None) -> None:
         meta = pod.metadata

@@ -70,6 +70,10 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     create: str = "50ms"
     delete: str = "50ms"
 
+    def seconds(self) -> dict[str, float]:
+        """Return all of them by name. Raises Invalid."""
+        return {name: amounts.duration(text) for name, text in msgspec.structs.asdict(self).items()}
+
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Content of the file.
@@ -156,8 +160,7 @@ def _check(workload: Workload) -> None:
     if amounts.duration(workload.duration) <= 0:
         raise Invalid("duration must be above 0")
     amounts.duration(workload.settle)
-    for text in msgspec.structs.astuple(workload.delays):
-        amounts.duration(text)
+    workload.delays.seconds()
     _check_node(workload.node)
     for stream in workload.streams:
         try:
