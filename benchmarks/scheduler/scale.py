@@ -20,9 +20,9 @@ from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod
 from tonnage.kube.cache import Cache
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import SchedulingDecision
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
-from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 
 MOST_RUNS = 3
@@ -46,36 +46,36 @@ async def run() -> list[Figure]:
 
 def _measure(size: int, way: str) -> float:
     """Seconds of processor time for one pod, in the quickest batch after the first: others use the machine's caches."""
-    cluster = _cluster(size)
-    pods = list(_pods(cluster, way))
+    cycle = _cycle(size)
+    pods = list(_pods(cycle.cluster, way))
     gc.collect()
     gc.freeze()
     try:
         batches = [pods[start : start + BATCH] for start in range(0, PODS, BATCH)]
-        return min([_time(cluster, batch) for batch in batches][1:])
+        return min([_time(cycle, batch) for batch in batches][1:])
     finally:
         gc.unfreeze()
 
 
-def _time(cluster: Cluster, pods: Sequence[Pod]) -> float:
+def _time(cycle: Cycle, pods: Sequence[Pod]) -> float:
     began = time.thread_time()
     for pod in pods:
-        _place(cluster, pod)
+        _place(cycle, pod)
     return (time.thread_time() - began) / len(pods)
 
 
-def _place(cluster: Cluster, pod: Pod) -> None:
+def _place(cycle: Cycle, pod: Pod) -> None:
     ask = compile_ask(pod)
-    outcome = cluster.cycle.decide(ask)
+    outcome = cycle.decide(ask)
     assert isinstance(outcome, SchedulingDecision), outcome
-    cluster.assume(ask, outcome)
+    cycle.reserve(ask, outcome)
 
 
-def _cluster(size: int) -> Cluster:
+def _cycle(size: int) -> Cycle:
     """Nodes in zones, each with a capacity object of its own."""
     objects = StorageObjects(Cache(), Cache(), Cache(), Cache())
-    cluster = Cluster(objects, SchedulingQueue(), time.monotonic)
-    objects.claims.on_change(cluster.claim_changed)
+    cycle = Cycle(Cluster(objects))
+    cluster = cycle.cluster
     objects.drivers.put(_read(kinds.CSI_DRIVERS, names.DRIVER, {"spec": {"storageCapacity": True}}))
     late = {"provisioner": names.DRIVER, "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER}
     objects.classes.put(_read(kinds.STORAGE_CLASSES, CLASS, late))
@@ -87,7 +87,7 @@ def _cluster(size: int) -> Cluster:
         here = {"matchLabels": {names.TOPOLOGY_NODE: name}}
         body = {"storageClassName": CLASS, "nodeTopology": here, "capacity": "1Ti", "maximumVolumeSize": "1Ti"}
         cluster.capacity_changed(None, _read(kinds.CAPACITIES, name, body))
-    return cluster
+    return cycle
 
 
 def _pods(cluster: Cluster, way: str) -> Iterator[Pod]:

@@ -23,6 +23,8 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity import object as capacity_object
 from tonnage.capacity import tier
 from tonnage.capacity.node_template import without_nodes_since
+from tonnage.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.capacity.topology_index import NodeLabels
 from tonnage.claims import create_request
 from tonnage.claims.bind import withdrawals
 from tonnage.claims.node_scope import NodeScope
@@ -34,8 +36,6 @@ from tonnage.kube.transport import Request, Response
 from tonnage.node import static_pvs
 from tonnage.node.provisioner.claim_group import GroupFinder
 from tonnage.node.provisioner.context import PodClaimGroup
-from tonnage.scheduler.framework.nodes import Columns
-from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
 
 ANNOTATIONS: dict[str, dict[str, str]] = read("annotations")
 Objects = dict[str, dict[str, Any]]
@@ -166,7 +166,7 @@ def test_capacity_as_the_scheduler_reads_it(objects: Objects) -> None:
     def see(offer: PublishedCapacity) -> None:
         offers[offer.key.partition("/")[2]] = offer
 
-    published = PublishedStorage(Columns(), see, see)
+    published = PublishedStorage(NodeLabels(), see, see)
     for name in (name.partition(" ")[2] for name in objects if name.startswith("CSIStorageCapacity ")):
         published.put(obj(CAPACITIES, objects, name))
     assert {name: str(offer.counted) for name, offer in offers.items() if offer.counted is not None} == noted(

@@ -16,7 +16,7 @@ from tonnage.errors import Invalid
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.simulate import plot, policy
 from tonnage.simulate.full import FullSimulation
-from tonnage.simulate.simulation import Simulation
+from tonnage.simulate.simulation import RunOptions, Simulation
 from tonnage.simulate.tally import Result
 from tonnage.simulate.workload import amounts, arrivals, workload
 
@@ -75,10 +75,13 @@ def run(options: argparse.Namespace) -> int:
     for each in chosen:
         with _progress(each.name) as progress:
             simulation = (FullSimulation if options.full else Simulation)(
-                read, nodes, each,
-                seed=options.seed, scale=scale, takes=takes, share=options.score_nodes / 100, least=options.score_least,
-                progress=progress,
-            )  # fmt: skip
+                read,
+                nodes,
+                each,
+                RunOptions(
+                    options.seed, scale, takes, options.score_nodes / 100, options.score_least, progress=progress
+                ),
+            )
             room = simulation.room
             results.append(simulation.run())
             runs[each.name] = simulation.series

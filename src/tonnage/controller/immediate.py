@@ -7,6 +7,7 @@ again when capacity, nodes or classes change. The binder comes first: it binds a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 from zlib import crc32
@@ -18,12 +19,15 @@ from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, STORAGE_CL
 from tonnage.api.matching import class_name, is_bound, is_provisionable, requested
 from tonnage.api.origin import is_populated, origin_of
 from tonnage.api.quantity import from_bytes
+from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
-from tonnage.capacity.assumed import AssumedClaim, Promises
-from tonnage.capacity.candidates import NodeCapacity, Offers, is_usable, numbers
+from tonnage.capacity.node_template import is_template
 from tonnage.capacity.object import reason
+from tonnage.capacity.published import PublishedCapacity, PublishedStorage
 from tonnage.capacity.published_faults import published_faults
+from tonnage.capacity.topology_index import NodeLabels
 from tonnage.claims.bind import find_best, is_sent, pause, send, withdrawals
+from tonnage.claims.create_request import allowed_in
 from tonnage.claims.data_source import POPULATED, leave_to_populator
 from tonnage.claims.timers import Waits
 from tonnage.errors import Invalid
@@ -41,6 +45,12 @@ _UNPUBLISHED = 5.0
 """Factor of the delay of an Event while no capacity is published."""
 _TELL_AGAIN = 60.0
 """Seconds between two Events of one claim."""
+_SETTLING_SECONDS = 2.0
+"""Seconds for which a bound claim stays reserved at most.
+
+Its published number may be the same as before, so no event shows that it is included."""
+_BY_CLASS = "immediate: capacity by class"
+_BAD_TAINTS = (names.UNREACHABLE_TAINT, names.NOT_READY_TAINT)
 
 
 class ImmediateKey(NamedTuple):
@@ -48,6 +58,13 @@ class ImmediateKey(NamedTuple):
 
     what: str
     key: str
+
+
+class NodeCapacity(NamedTuple):
+    """A usable node, and what it has published for a class."""
+
+    node: str
+    capacity: PublishedCapacity
 
 
 class ImmediateController:
@@ -69,13 +86,15 @@ class ImmediateController:
         clock = clock or RealClock()
         self._provisioners = frozenset(provisioners)
         self._client, self._events, self._quiet = client, events, quiet
-        self._waits, self._promises = Waits(clock), Promises(clock)
+        self._waits, self._clock = Waits(clock), clock
+        self._published = PublishedStorage(NodeLabels(), self._wake, self._wake)
+        self._bound: deque[tuple[float, str]] = deque()
         claim_informer, volume_informer = claims(informers), volumes(informers)
         capacities, nodes = informers.of(CAPACITIES), informers.of(NODES)
         classes, drivers = informers.of(STORAGE_CLASSES), informers.of(CSI_DRIVERS)
         self._claims, self._volumes, self._nodes = claim_informer.cache, volume_informer.cache, nodes.cache
         self._capacities, self._classes, self._drivers = capacities.cache, classes.cache, drivers.cache
-        self._offers = Offers(capacities.cache, nodes.cache, self._promises)
+        capacities.cache.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
         self._controller: Controller[tuple[str, str]] = Controller("immediate", self.reconcile)
         self._controller.watch(volume_informer, lambda old, new: ())
         self._controller.watch(classes, _class_changed)
@@ -112,8 +131,8 @@ class ImmediateController:
         Claims that fit no node are skipped: many may wait, and each change of a node would reconcile all.
         """
         storage_class = self._classes.get(name)
-        offers = list(self._offers.of(storage_class)) if storage_class is not None else []
-        largest = max((offer.largest for offer in offers), default=0)
+        offers = self._offers(storage_class) if storage_class is not None else []
+        largest = max((offer.capacity.largest for offer in offers), default=0)
         for waiting in self._claims.by(CLAIMS_UNBOUND, name):
             silent = not self._waits.has_said(waiting.metadata.uid)
             if not is_sent(waiting) and (silent or _size(waiting) <= largest):
@@ -141,29 +160,57 @@ class ImmediateController:
         if origin is not None and origin.volume is None:
             self._tell(claim, f"cannot clone: {origin.missing}")
             return _LOOK_AGAIN
-        offers = list(self._offers.of(storage_class, origin.reach if origin is not None else None))
-        fitting = [offer for offer in offers if offer.largest >= size]
+        offers = self._offers(storage_class, origin.reach if origin is not None else None)
+        fitting = [offer for offer in offers if offer.capacity.largest >= size]
         if not fitting:
             return self._no_room(claim, storage_class, size, offers)
         # Nodes of a tier publish the same number: choose any of them, and not always the same.
-        best = max(fitting, key=lambda offer: (offer.free, crc32(f"{meta.uid} {offer.node}".encode())))
-        self._promises.book(meta.uid, AssumedClaim(best.node, best.room, size))
+        best = max(fitting, key=lambda offer: (offer.capacity.free, crc32(f"{meta.uid} {offer.node}".encode())))
+        self._published.reserve(meta.uid, best.node, self._pool_class(storage_class.key, best.node), size)
         try:
             sent = await send(self._client, claim, best.node, storage_class)
         except BaseException:
-            self._promises.drop(meta.uid)
+            self._published.drop(meta.uid, tells=False)  # else the claim would be tried again without back-off
             raise
-        self._promises.written(meta.uid, int(sent.metadata.resource_version))
+        self._published.confirm(meta.uid, int(sent.metadata.resource_version))
         self._waits.over(meta.uid)
         self._waits.over((meta.uid, withdrawals(claim)))
         return None
+
+    def _offers(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> list[NodeCapacity]:
+        """Return what each usable node has for the class. reach: only these nodes."""
+        before = self._clock.monotonic() - _SETTLING_SECONDS
+        while self._bound and self._bound[0][0] < before:
+            self._published.drop(self._bound.popleft()[1], tells=False)
+        found = []
+        for node in self._nodes:
+            name, labels = node.metadata.name, node.metadata.labels
+            offers = self._published.on(name).get(storage_class.key, ())
+            if not offers or not is_usable(node) or not allowed_in(storage_class, labels):
+                continue
+            if reach is None or reach(labels, name):
+                found += [NodeCapacity(name, offer) for offer in offers]
+        return found
+
+    def _pool_class(self, storage_class: str, node: str) -> str:
+        """Return the class to reserve for, "" where its pool on the node is not known.
+
+        A tier names no pool.
+        """
+        offers = self._published.on(node).get(storage_class, ())
+        return storage_class if offers and not any(offer.tier for offer in offers) else ""
+
+    def _objects_of(self, storage_class: str) -> list[CSIStorageCapacity]:
+        """Return all capacity objects of the class for existing nodes."""
+        found = self._capacities.by(_BY_CLASS, storage_class)
+        return [obj for obj in found if obj.node_topology is not None and not is_template(obj)]
 
     def _no_room(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, size: int, offers: list[NodeCapacity]
     ) -> float | None:
         uid, name = claim.metadata.uid, class_name(claim)
         wanted = f"{from_bytes(size)} of class {name}"
-        published = self._offers.published(name)
+        published = self._objects_of(name)
         if faults := published_faults(published):
             message = f"no node can make a volume of class {name}: {'; '.join(faults[:_MOST_FAULTS])}"
             if self._waits.news(uid, message):
@@ -175,8 +222,8 @@ class ImmediateController:
         if published and all(map(reason, published)):
             message = f"no free volume fits {wanted}: {names.AHEAD}"
         elif offers:
-            best = max(offers, key=lambda offer: (offer.largest, offer.node))
-            largest = f"maximum volume size is {from_bytes(max(0, best.largest))} (node {best.node})"
+            best = max(offers, key=lambda offer: (offer.capacity.largest, offer.node))
+            largest = f"maximum volume size is {from_bytes(max(0, best.capacity.largest))} (node {best.node})"
             message = f"insufficient storage for {wanted}: {largest}; retried when capacity grows"
         elif published:
             message = f"no node fits {wanted}: no ready node matches the class's allowedTopologies"
@@ -184,7 +231,7 @@ class ImmediateController:
             driver = storage_class.provisioner
             message = f"no node has published capacity for {wanted}: does driver {driver} run on the nodes?"
         self._tell(claim, message)
-        return _LOOK_AGAIN if any(offer.held for offer in offers) else _TELL_AGAIN
+        return _LOOK_AGAIN if any(offer.capacity.outstanding for offer in offers) else _TELL_AGAIN
 
     def _tell(self, claim: PersistentVolumeClaim, message: str) -> None:
         if self._waits.news(claim.metadata.uid, message, pause=_TELL_AGAIN):
@@ -197,31 +244,28 @@ class ImmediateController:
             if old is not None:
                 self._forget(old)
             return ()
-        uid = new.metadata.uid
-        if is_bound(new):
-            self._promises.bound(uid)
+        self._follow(old, new)
+        if is_bound(new) or is_sent(new):
             return ()
-        if is_sent(new):
-            if old is None or not is_sent(old):
-                self._remember(new)
-            return ()
-        self._promises.returned(uid, int(new.metadata.resource_version))
         storage_class = self._classes.get(class_name(new))
         if storage_class is None or storage_class.late or new.spec.volume_name:
             return ()  # claims of an unknown class are enqueued when the class comes
         return (ImmediateKey(CLAIM, new.key),)
 
-    def _remember(self, claim: PersistentVolumeClaim) -> None:
-        """Assume a claim whose node others selected, or we before a restart.
+    def _follow(self, old: PersistentVolumeClaim | None, claim: PersistentVolumeClaim) -> None:
+        """Update the reservation of a claim, also of one whose node others selected, or we before a restart.
 
         If nothing is published for its class yet, its pool is not known, and it counts against all pools of the node.
         """
-        storage_class = self._classes.get(class_name(claim))
-        if claim.metadata.uid in self._promises or (storage_class is not None and not self._draws(storage_class)):
+        uid, name = claim.metadata.uid, class_name(claim)
+        storage_class = self._classes.get(name)
+        if is_bound(claim):
+            if self._published.node_of(uid) and (old is None or not is_bound(old)):
+                self._bound.append((self._clock.monotonic(), uid))
+        elif is_sent(claim) and storage_class is not None and not self._draws(storage_class):
             return
-        node, version = claim.metadata.annotations[names.SELECTED_NODE], int(claim.metadata.resource_version)
-        room = self._offers.room(class_name(claim), node)
-        self._promises.book(claim.metadata.uid, AssumedClaim(node, room, _size(claim), version))
+        pool_class = self._pool_class(name, claim.metadata.annotations.get(names.SELECTED_NODE, ""))
+        self._published.follow(claim, pool_class)
 
     def _draws(self, storage_class: StorageClass) -> bool:
         """Return whether volumes of the class use published capacity.
@@ -234,25 +278,27 @@ class ImmediateController:
         return driver is None or driver.spec.storage_capacity
 
     def _forget(self, claim: PersistentVolumeClaim) -> None:
-        self._promises.drop(claim.metadata.uid)
+        self._published.drop(claim.metadata.uid)
         self._waits.over(claim.metadata.uid)
         self._waits.over((claim.metadata.uid, withdrawals(claim)))
 
     def _capacity_changed(
         self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None
     ) -> Iterable[ImmediateKey]:
-        """Handle changed capacity.
+        if new is not None:
+            self._published.put(new)
+        elif old is not None:
+            self._published.remove(old.key)
+        return ()  # _wake() enqueues: only more capacity, or another reason, matters to a claim
 
-        Less capacity helps no claim, unless it now includes an assumed claim.
-        """
-        if new is None:
-            return ()
-        same_reason = old is not None and reason(new) == reason(old)
-        if old is not None and same_reason and numbers(new) <= numbers(old) and new.counted == old.counted:
-            return ()
-        return self._waiting_in(self._classes.get(new.storage_class_name))
+    def _wake(self, offer: PublishedCapacity) -> None:
+        for key in self._waiting_in(self._classes.get(offer.storage_class)):
+            self._controller.enqueue(key)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[ImmediateKey]:
+        for node in (old, new):
+            if node is not None:
+                self._published.set_node(node.metadata.name, new.metadata.labels if new is not None else None)
         if new is None or (old is not None and _shape(old) == _shape(new)):
             return ()
         return [key for storage_class in self._classes for key in self._waiting_in(storage_class)]
@@ -275,6 +321,11 @@ def _size(claim: PersistentVolumeClaim) -> int:
         return requested(claim)
     except Invalid:
         return 0
+
+
+def is_usable(node: Node) -> bool:
+    """Return whether the node is ready and not cordoned."""
+    return not node.spec.unschedulable and not any(t.key in _BAD_TAINTS for t in node.spec.taints)
 
 
 def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[ImmediateKey]:

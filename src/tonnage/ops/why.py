@@ -45,8 +45,8 @@ from tonnage.ops.claim_errors import (
 )
 from tonnage.ops.cluster_snapshot import PUBLISHED, Published
 from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.explain import Explanation, explain
-from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 
 T = TypeVar("T", bound=KubeObject)
@@ -83,12 +83,13 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
         events=await reader.events(claims, cluster.objects.classes.get),
     )
     found = explain(
-        cluster, pod, written=_written(capacities), scheduler=scheduler, read=read, pods=pods, budgets=budgets,
+        Cycle(cluster), pod, written=_written(capacities), scheduler=scheduler, pods=pods, budgets=budgets,
         faults=faults_of(claims, objects),
     )  # fmt: skip
     unchecked = [*found.unchecked, *reader.unreadable]
     return WhyAnswer(
-        **msgspec.structs.asdict(msgspec.structs.replace(found, unchecked=unchecked)), said=said_of(claims, objects)
+        **msgspec.structs.asdict(msgspec.structs.replace(found, unchecked=unchecked, read=read)),
+        said=said_of(claims, objects),
     )
 
 
@@ -165,13 +166,11 @@ async def _read(reader: _Reader, clock: Clock) -> tuple[Cluster, list[Published]
         reader.all(PODS),
     )
     objects = StorageObjects(_filled(claims), _filled(volumes), _filled(classes), _filled(drivers))
-    cluster = Cluster(objects, SchedulingQueue(), clock.monotonic)
+    cluster = Cluster(objects)
     _filled(nodes).on_change(cluster.node_changed)
     _filled(csi_nodes).on_change(cluster.csi_node_changed)
-    objects.volumes.on_change(cluster.volume_changed)
     _filled(attachments).on_change(cluster.attachment_changed)
     _filled(capacities).on_change(cluster.capacity_changed)
-    objects.claims.on_change(cluster.claim_changed)
     for pod in pods:
         if pod.spec.node_name and not pod.terminated:
             cluster.pod_placed(pod)

@@ -12,12 +12,13 @@ import msgspec
 
 from tonnage.api.pods import Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
-from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import POD_SCHEDULED
-from tonnage.scheduler.core.cycle import NO_NODES, Refusal, SchedulingDecision
+from tonnage.scheduler.core.cycle import NO_NODES, Cycle
+from tonnage.scheduler.framework.plugin import HELPED, CycleState, Refusal, SchedulingDecision, Stop
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
-from tonnage.scheduler.plugins.volume_binding import IMMEDIATE, IN_USE, NO_VOLUMES, Stop
-from tonnage.scheduler.preemption.dry_run import HELPED, Preemption
+from tonnage.scheduler.framework.storage_objects import StorageObjects
+from tonnage.scheduler.plugins.volume_binding import IMMEDIATE, IN_USE
+from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.nominator import Nominations
 from tonnage.scheduler.preemption.victims import priority
 from tonnage.scheduler.shortfalls import Lack, NodeShortfall, ShortfallSearch
@@ -63,19 +64,18 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def explain(
-    cluster: Cluster,
+    cycle: Cycle,
     pod: Pod,
     *,
     written: Mapping[str, str],
     scheduler: str = "",
-    read: str = "",
     pods: Iterable[Pod] = (),
     budgets: Iterable[PodDisruptionBudget] = (),
     faults: Sequence[Lack] = (),
 ) -> Explanation:
     """Check all nodes; the cluster then counts capacity reserved for others.
 
-    written: key of a capacity object -> time of its write. read: time of the read. scheduler: the only one there is (a
+    written: key of a capacity object -> time of its write. scheduler: the only one there is (a
     box's), which rejects by name what it does not support; "" for any: these causes are not checked. pods: all pods,
     for nominated nodes. budgets: all PodDisruptionBudgets. faults: errors of the pod's claims, for which no node fits.
 
@@ -85,20 +85,21 @@ def explain(
     if pod.spec.node_name or pod.terminated:
         where = f"it is on node {pod.spec.node_name}" if pod.spec.node_name else f"it is {pod.status.phase}"
         todo = f"nothing: {where}; `kubectl -n {meta.namespace} describe pod {meta.name}` says the rest"
-        return Explanation(meta.namespace, meta.name, pod.spec.node_name, read=read, todo=todo)
+        return Explanation(meta.namespace, meta.name, pod.spec.node_name, todo=todo)
     ask = compile_ask(pod)
     everywhere = [*faults, *_before_nodes(ask, scheduler)]
     unchecked: list[str] = []
     if ask.unsupported and not scheduler:
         unchecked.append(ask.unsupported.removesuffix(" not supported by this scheduler"))
         ask = replace(ask, unsupported="")
-    held = hold_for_others(cluster, pod, pods)
-    outcome, volumes = cluster.cycle.decide(ask), cluster.volumes.sort_out(ask)
+    cluster = cycle.cluster
+    held = hold_for_others(cycle, pod, pods)
+    outcome, state = cycle.decide(ask), cycle.pre_filter(replace(ask, unsupported=""))
     keeps = bool(faults)
-    if isinstance(volumes, Stop):
-        everywhere.append(Lack(volumes.message, "" if faults else _about_claims(volumes, cluster)))
-        volumes, keeps = NO_VOLUMES, True
-    look = ShortfallSearch(cluster, ask, volumes, written)
+    if isinstance(state, Stop):
+        everywhere.append(Lack(state.message, "" if faults else _about_claims(state, cluster.objects)))
+        state, keeps = CycleState(ask), True
+    look = ShortfallSearch(cycle, state, written)
     found = {slot: list(look.lacks(slot)) for slot in cluster.columns.live}
     nodes = [
         NodeAnswer(
@@ -114,8 +115,7 @@ def explain(
         told=next((c.message for c in pod.status.conditions if c.type == POD_SCHEDULED and c.status == "False"), ""),
         unchecked=unchecked,
         nodes=sorted(nodes, key=lambda answer: answer.node),
-        priorities=tell(cluster, ask, outcome, budgets=budgets, held=held),
-        read=read,
+        priorities=tell(cycle, ask, outcome, budgets=budgets, held=held),
         todo=_todo(everywhere, nodes, list(found.values()), unchecked),
     )
 
@@ -136,10 +136,10 @@ def _before_nodes(ask: Ask, scheduler: str) -> list[Lack]:
     return found
 
 
-def _about_claims(stop: Stop, cluster: Cluster) -> str:
+def _about_claims(stop: Stop, objects: StorageObjects) -> str:
     if stop.awaited:
         return "wait a moment: the claim is made for the pod"
-    if stop.unready and cluster.objects.classes.get(stop.unready) is None:
+    if stop.unready and objects.classes.get(stop.unready) is None:
         return f"make the StorageClass {stop.unready}, or name one of `kubectl get storageclasses` in the claim"
     if stop.message.endswith("not found"):
         return "make the claim, or correct its name in the pod"
@@ -166,12 +166,12 @@ def _todo(
 _NAMED = 5
 
 
-def hold_for_others(cluster: Cluster, pod: Pod, pods: Iterable[Pod]) -> list[Pod]:
+def hold_for_others(cycle: Cycle, pod: Pod, pods: Iterable[Pod]) -> list[Pod]:
     """Count capacity reserved for other pods, as it applies to this pod.
 
     Returns those pods. Raises: Invalid.
     """
-    nominations, found = Nominations(cluster), []
+    nominations, found = Nominations(cycle, set()), []
     for other in pods:
         waits = other.status.nominated_node_name and not other.spec.node_name and not other.metadata.deleting
         if waits and other.metadata.uid != pod.metadata.uid and priority(other) >= priority(pod):
@@ -181,7 +181,7 @@ def hold_for_others(cluster: Cluster, pod: Pod, pods: Iterable[Pod]) -> list[Pod
 
 
 def tell(
-    cluster: Cluster,
+    cycle: Cycle,
     ask: Ask,
     outcome: SchedulingDecision | Refusal,
     *,
@@ -196,17 +196,17 @@ def tell(
     if node := ask.pod.status.nominated_node_name:
         said.append(f"capacity on {node} is reserved for this pod: it runs there once all of it is free")
     elif isinstance(outcome, Refusal) and outcome.causes & HELPED:
-        said.append(_preemption(cluster, ask, outcome, list(budgets)))
+        said.append(_preemption(cycle, ask, outcome, list(budgets)))
     return said
 
 
-def _preemption(cluster: Cluster, ask: Ask, refusal: Refusal, budgets: list[PodDisruptionBudget]) -> str:
+def _preemption(cycle: Cycle, ask: Ask, refusal: Refusal, budgets: list[PodDisruptionBudget]) -> str:
     own = priority(ask.pod)
-    if not cluster.residents.below(own):
+    if not cycle.cluster.residents.below(own):
         return f"preemption would not help: no pod on a node has a lower priority than this one ({own})"
     if ask.pod.spec.preemption_policy == NEVER:
         return "preemption is not tried: the pod's preemptionPolicy is Never"
-    found = Preemption(cluster, lambda: budgets).find(ask, refusal)
+    found = Preemption(cycle, lambda: budgets).find(ask, refusal)
     if found is None:
         return f"preemption would not help: not without all pods of a priority below {own} either"
     keys = [victim.key for victim in found.victims]

@@ -13,24 +13,15 @@ import msgspec
 from tonnage.api import matching, names
 from tonnage.api.origin import origin_of
 from tonnage.api.quantity import from_bytes
-from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.framework.cause import RejectionCause
-from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS, Ask
-from tonnage.scheduler.framework.static_pvs import reach_of
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, PublishedCapacity
-from tonnage.scheduler.plugins import node_filters
+from tonnage.capacity.published import NO_BOUND, PublishedCapacity
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import CycleState, RejectionCause, Unbound
+from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS
+from tonnage.scheduler.framework.storage_objects import reach_of
+from tonnage.scheduler.plugins import node_fit
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 from tonnage.scheduler.plugins.inter_pod import APART, NEAR, SPREAD, SPREAD_LABEL, THEIR_APART
-from tonnage.scheduler.plugins.volume_binding import (
-    CONFLICT,
-    NO_CLASS,
-    NO_SOURCE,
-    NO_STORAGE,
-    NO_VOLUME,
-    PodVolumes,
-    Unbound,
-    VolumePlan,
-)
+from tonnage.scheduler.plugins.volume_binding import CONFLICT, NO_CLASS, NO_SOURCE, NO_STORAGE, NO_VOLUME
 
 _BYTES = (MEMORY, "ephemeral-storage")
 
@@ -64,17 +55,21 @@ class NodeShortfall(msgspec.Struct, frozen=True, rename="camel"):
     problem: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShortfallSearch:
     """A pod and its cluster.
 
     written: key of a capacity object -> time of its write.
     """
 
-    cluster: Cluster
-    ask: Ask
-    volumes: PodVolumes
+    cycle: Cycle
+    state: CycleState
     written: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        """Compile the filters once for all nodes."""
+        self.cluster, self.ask, self.volumes = self.cycle.cluster, self.state.ask, self.state.volumes
+        self._filters = self.cycle.filters(self.state)
 
     def lacks(self, slot: int) -> Iterator[Lack]:
         """Yield all shortfalls of the node for the pod; none when it fits."""
@@ -84,16 +79,11 @@ class ShortfallSearch:
             RejectionCause.RESOURCES: self._resources,
             RejectionCause.LIMITS: self._limits,
             RejectionCause.NEIGHBOURS: self._neighbours,
+            RejectionCause.STORAGE: self._volumes,
         }
-        told: list[Lack] = []
-        for each in self.cluster.cycle.filters(self.ask, self.volumes.used):
+        for each in self._filters:
             if reasons := each.check(slot):
-                told += words[each.cause](slot, reasons)
-        answer = self.cluster.volumes.asker(self.volumes)(slot)
-        if not isinstance(answer, VolumePlan):
-            for reason in answer:
-                told += self._volumes(slot, reason)
-        yield from told
+                yield from words[each.cause](slot, reasons)
 
     def rooms(self, slot: int) -> list[NodeShortfall]:
         """Return the node's capacity for each claim without a volume."""
@@ -104,14 +94,14 @@ class ShortfallSearch:
 
     def _node(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
         name, columns = self._name(slot), self.cluster.columns
-        if node_filters.AFFINITY in reasons:
+        if node_fit.AFFINITY in reasons:
             yield Lack(*self._affinity(slot))
             return
-        if node_filters.UNSCHEDULABLE in reasons:
-            yield Lack(node_filters.UNSCHEDULABLE, f"`kubectl uncordon {name}`")
-        for taint in node_filters.untolerated(columns.taints[slot], self.ask.tolerations):
+        if node_fit.UNSCHEDULABLE in reasons:
+            yield Lack(node_fit.UNSCHEDULABLE, f"`kubectl uncordon {name}`")
+        for taint in node_fit.untolerated(columns.taints[slot], self.ask.tolerations):
             mark = f"{taint.key}={taint.value}" if taint.value else taint.key
-            text = f"{node_filters.taint_reason(taint)} ({taint.effect})"
+            text = f"{node_fit.taint_reason(taint)} ({taint.effect})"
             yield Lack(text, f"add a toleration of {mark}, or `kubectl taint node {name} {taint.key}-`")
 
     def _affinity(self, slot: int) -> tuple[str, str]:
@@ -119,22 +109,22 @@ class ShortfallSearch:
         wrong = {k: v for k, v in self.ask.pod.spec.node_selector.items() if labels.get(k) != v}
         if not wrong:
             todo = "change spec.affinity.nodeAffinity of the pod, or the labels of a node"
-            return f"{node_filters.AFFINITY}: no term of spec.affinity.nodeAffinity holds", todo
+            return f"{node_fit.AFFINITY}: no term of spec.affinity.nodeAffinity holds", todo
         asked = " ".join(f"{key}={value}" for key, value in wrong.items())
         there = ", ".join(f"{key}={labels[key]}" if key in labels else f"no {key}" for key in wrong)
         todo = f"`kubectl label node {self._name(slot)} --overwrite {asked}`, or change nodeSelector"
-        return f"{node_filters.AFFINITY}: wants {asked}, has {there}", todo
+        return f"{node_fit.AFFINITY}: wants {asked}, has {there}", todo
 
     def _ports(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
-        ports = node_filters.taken_ports(self.ask, self.cluster.columns, slot)
+        ports = node_fit.taken_ports(self.ask, self.cluster.columns, slot)
         told = ", ".join(f"{port}/{protocol}" for protocol, _, port in ports)
         yield Lack(f"{reasons[0]}: {told}", f"give up hostPort {told}, or delete the pod that has it")
 
     def _resources(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
         columns, name = self.cluster.columns, self._name(slot)
-        for resource, asked in node_filters.short_of(self.ask, columns, slot):
+        for resource, asked in node_fit.short_of(self.ask, columns, slot):
             free, has = columns.free_of(resource)[slot], columns.allocatable[resource][slot]
-            said = node_filters.resource_reason(resource)
+            said = node_fit.resource_reason(resource)
             if resource == PODS:
                 yield Lack(f"{said}: it takes {has}", f"delete pods on {name}, or add a node")
                 continue
@@ -163,7 +153,11 @@ class ShortfallSearch:
 
     # Volumes
 
-    def _volumes(self, slot: int, reason: str) -> Iterator[Lack]:
+    def _volumes(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
+        for reason in reasons:
+            yield from self._about(slot, reason)
+
+    def _about(self, slot: int, reason: str) -> Iterator[Lack]:
         if reason == NO_STORAGE:
             yield from self._storage(slot)
         elif reason == NO_INLINE:
@@ -183,7 +177,7 @@ class ShortfallSearch:
             yield Lack(reason, "delete the claim whose volume is gone, and make it anew")
 
     def _inline(self, slot: int) -> Iterator[Lack]:
-        for short in self.cluster.volumes.inline_shortages(self.volumes, slot):
+        for short in self.cycle.volumes.inline_shortages(self.volumes, slot):
             asked, free = from_bytes(short.asked), from_bytes(short.free)
             text = f"{NO_INLINE}: they ask {asked} of pool {short.pool}, {free} are free for them"
             missing = short.asked - short.free

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 from typing import Any
 
@@ -26,7 +25,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.agent import NodeAgent
-from tonnage.scheduler.core.cycle import Cycle, Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.scheduler import Scheduler
 from tonnage.simulate import tally
@@ -37,11 +36,10 @@ from tonnage.simulate.cluster.node import SimulatedNode
 from tonnage.simulate.cluster.objects import template
 from tonnage.simulate.cluster.transport import SlowTransport, Traffic
 from tonnage.simulate.policy import Policy
-from tonnage.simulate.simulation import PROGRESS_STEPS
+from tonnage.simulate.simulation import PROGRESS_STEPS, RunOptions
 from tonnage.simulate.stranded import SAMPLES, Stranded
 from tonnage.simulate.tally import Result, Series, Tally
 from tonnage.simulate.workload.amounts import duration, size
-from tonnage.simulate.workload.arrivals import arrivals
 from tonnage.simulate.workload.workload import SimulatedNodes, Workload
 
 _PUBLISHED_SECONDS = 60.0
@@ -51,8 +49,7 @@ class FullSimulation:
     """One run with everything. The arguments are those of Simulation.
 
     The same arguments give the same Result. Polls for foreign changes of disks, and heartbeats, are left out: these
-    disks
-    have no other users, and these nodes do not fail.
+    disks have no other users, and these nodes do not fail.
     """
 
     def __init__(
@@ -60,23 +57,13 @@ class FullSimulation:
         workload: Workload,
         nodes: Sequence[SimulatedNodes],
         policy: Policy,
-        *,
-        seed: int = 0,
-        scale: float = 1.0,
-        takes: Sequence[int] | None = None,
-        share: float = Cycle.share,
-        least: int = Cycle.least,
-        progress: Callable[[float], None] = lambda share: None,
-        placed: Callable[[str, str], None] = lambda pod, node: None,
+        options: RunOptions | None = None,
     ) -> None:
-        self._workload, self._policy, self._share, self._seed, self._scale = workload, policy, share, seed, scale
-        self._least, self._takes = least, takes
-        self._progress = progress
-        self._delays = {
-            name: duration(getattr(workload.delays, name)) for name in ("decide", "write", "watch", "create", "delete")
-        }
+        self._options = options = options or RunOptions()
+        self._workload, self._policy = workload, policy
+        self._delays = workload.delays.seconds()
         self.tally, self.traffic, self.series = Tally(), Traffic(), Series()
-        self._watched = Watched(self.tally, placed)
+        self._watched = Watched(self.tally, options.placed)
         self._specs = [spec for spec in nodes for _ in range(spec.count)]
         self.room = sum(int(size(text)) for spec in self._specs for text in spec.pools.values())
         self._loop = VirtualLoop()
@@ -92,7 +79,7 @@ class FullSimulation:
             self._loop.close()
 
     async def _run(self) -> Result:
-        server = ApiServer(MemoryStore(extractor()), clock=self._clock, entropy=Random(self._seed))
+        server = ApiServer(MemoryStore(extractor()), clock=self._clock, entropy=Random(self._options.seed))
         await server.start()
         transport = SlowTransport(
             server.transport(), self.traffic, self._clock, write=self._delays["write"], watch=self._delays["watch"]
@@ -154,16 +141,16 @@ class FullSimulation:
         return scheduler
 
     def _events(self, client: Client, component: str) -> EventRecorder:
-        numbers = Random(f"{self._seed}/{component}")
+        numbers = Random(f"{self._options.seed}/{component}")
         recorder = EventRecorder(client, component, clock=self._clock, suffix=lambda: f"{numbers.getrandbits(64):016x}")
         self._tasks.start(supervise(f"events of {component}", recorder.run), "events")
         return recorder
 
     def _prepare(self, scheduler: Scheduler) -> None:
         """Let decisions take virtual time, and count them."""
-        cluster = scheduler.cluster
-        cluster.cycle.share, cluster.cycle.least = self._share, self._least
-        decide, withdraw = cluster.cycle.decide, cluster.withdraw
+        cycle = scheduler.cycle
+        cycle.share, cycle.least = self._options.share, self._options.least
+        decide, withdraw = cycle.decide, cycle.withdraw
 
         def timed(ask: Ask, **more: Any) -> SchedulingDecision | Refusal:
             outcome = decide(ask, **more)
@@ -178,10 +165,10 @@ class FullSimulation:
             self.tally.withdrawn += 1
             withdraw(ask, decision)
 
-        setattr(cluster.cycle, "decide", timed)  # noqa: B010
-        setattr(cluster, "withdraw", counted)  # noqa: B010
+        setattr(cycle, "decide", timed)  # noqa: B010
+        setattr(cycle, "withdraw", counted)  # noqa: B010
         if not self._policy.tracked:
-            setattr(cluster.published, "reserve", lambda *_args, **_more: None)  # noqa: B010
+            setattr(scheduler.cluster.published, "reserve", lambda *_args, **_more: None)  # noqa: B010
 
     async def _start_agents(self, client: Client, cluster_uid: str) -> None:
         for index, spec in enumerate(self._specs):
@@ -214,8 +201,7 @@ class FullSimulation:
         until = duration(self._workload.duration)
         feeder.zero = self._clock.monotonic()
         for index, stream in enumerate(self._workload.streams):
-            trace = arrivals(stream, until, seed=self._seed, scale=self._scale)
-            trace = islice(trace, self._takes[index] if self._takes else None)
+            trace = self._options.trace(index, stream, until)
             self._tasks.start(feeder.run(stream, trace), f"stream {stream.name}")
         asks = [template(stream) for stream in self._workload.streams]
         stranded = Stranded(scheduler.cluster, self._workload, asks, self.nodes)
@@ -224,7 +210,7 @@ class FullSimulation:
         for step in range(1, PROGRESS_STEPS + 1):
             await self._clock.sleep(feeder.zero + end * step / PROGRESS_STEPS - self._clock.monotonic())
             self.series.sample(end * step / PROGRESS_STEPS / 3600, self.tally, room=self.room)
-            self._progress(step / PROGRESS_STEPS)
+            self._options.progress(step / PROGRESS_STEPS)
         self.series.finish(self.tally, hours=until / 3600)
 
     async def _look(self, stranded: Stranded, until: float) -> None:

@@ -20,8 +20,9 @@ _MARKS = 14  # on each line
 
 
 def check(file: Path) -> None:
-    """Before anything is simulated. Raises Invalid for a form that is not drawn or a folder that is not there,
-    Unsupported without matplotlib.
+    """Check the file before anything is simulated.
+
+    Raises: Invalid for a form that is not drawn or a folder that is not there, Unsupported without matplotlib.
     """
     if file.suffix.lower() not in FORMS:
         raise Invalid(f"--plot {file}: the name must end in {' or '.join(FORMS)}")
@@ -64,8 +65,9 @@ def draw(file: Path, title: str, runs: Mapping[str, Series]) -> None:
 
 
 def _line(axes: Axes, number: int, of: int, policy: str, across: Sequence[float], up: Sequence[float]) -> None:
-    """Draw one policy so that it is seen where others have the same values: the first is the widest, and each has
-    marks of its own between those of the others.
+    """Draw one policy, visible also where others have the same values.
+
+    The first is the widest, and each has marks of its own between those of the others.
     """
     every = max(1, len(across) // _MARKS)
     axes.plot(

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
+from operator import itemgetter
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.claims.node_scope import CapacitySource
-from tonnage.scheduler.core.cycle import Cycle, SchedulingDecision
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import QueuedPod
 from tonnage.simulate import tally
@@ -24,16 +26,16 @@ from tonnage.simulate.stranded import Stranded
 from tonnage.simulate.tally import Result, Series, Tally
 from tonnage.simulate.workload.amounts import duration, size
 from tonnage.simulate.workload.arrivals import Arrival, arrivals
-from tonnage.simulate.workload.workload import SimulatedNodes, Workload
+from tonnage.simulate.workload.workload import SimulatedNodes, StreamSpec, Workload
 
 PROGRESS_STEPS = 200
 
 
 @dataclass(slots=True, eq=False)
 class _Pod:
-    """A pod and its lives. waiting_since: its last arrival; claims: in their current state; orders: claims that its
-    node
-    creates.
+    """A pod and its lives.
+
+    waiting_since: its last arrival. claims: in their current state. orders: claims that its node creates.
     """
 
     uid: str
@@ -52,40 +54,52 @@ class _Pod:
         return f"{self.uid}.{self.life}" if self.life else self.uid
 
 
-class Simulation:
-    """One run. Deterministic: the same arguments give the same Result.
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a run.
 
-    scale: factor of the workload's rates; takes: maximum arrivals of each stream; share, least: as in the scheduler's
-    cycle; progress(share of the time) is called often; placed(pod, node) is called for each pod.
+    scale: factor of the workload's rates. takes: maximum arrivals of each stream. share, least: as in the scheduler's
+    cycle. progress(share of the time) is called often, placed(pod, node) for each pod.
     """
+
+    seed: int = 0
+    scale: float = 1.0
+    takes: Sequence[int] | None = None
+    share: float = Cycle.share
+    least: int = Cycle.least
+    progress: Callable[[float], None] = lambda share: None
+    placed: Callable[[str, str], None] = lambda pod, node: None
+
+    def trace(self, index: int, stream: StreamSpec, until: float) -> Iterator[Arrival]:
+        """Return the arrivals of the stream with that index."""
+        found = arrivals(stream, until, seed=self.seed, scale=self.scale)
+        return islice(found, self.takes[index] if self.takes else None)
+
+
+class Simulation:
+    """One run. Deterministic: the same arguments give the same Result."""
 
     def __init__(
         self,
         workload: Workload,
         nodes: Sequence[SimulatedNodes],
         policy: Policy,
-        *,
-        seed: int = 0,
-        scale: float = 1.0,
-        takes: Sequence[int] | None = None,
-        share: float = Cycle.share,
-        least: int = Cycle.least,
-        progress: Callable[[float], None] = lambda share: None,
-        placed: Callable[[str, str], None] = lambda pod, node: None,
+        options: RunOptions | None = None,
     ) -> None:
-        self._tell_progress, self._tell_placed = progress, placed
+        self._options = options = options or RunOptions()
         self._workload, self._policy = workload, policy
         self.events, self.tally, self.series = Events(), Tally(), Series()
         self._versions = count(1)
         self._pods: dict[str, _Pod] = {}
-        self._read_delays()
+        delays = workload.delays.seconds()
+        self._write, self._watch, self._create, self._delete = itemgetter("write", "watch", "create", "delete")(delays)
         self.scheduling = Scheduling(
             self.events,
             policy,
             self.tally,
-            seconds=duration(workload.delays.decide),
-            share=share,
-            least=least,
+            seconds=delays["decide"],
+            share=options.share,
+            least=options.least,
             decided=self._decided,
         )
         self.agents: dict[str, Agent] = {}
@@ -98,17 +112,9 @@ class Simulation:
         self.room = sum(sum(agent.pools.values()) for agent in self.agents.values())
         self._templates = [objects.template(stream) for stream in workload.streams]
         self._until = duration(workload.duration)
-        self._traces = [
-            islice(arrivals(stream, self._until, seed=seed, scale=scale), takes[index] if takes else None)
-            for index, stream in enumerate(workload.streams)
-        ]
+        self._traces = [options.trace(index, stream, self._until) for index, stream in enumerate(workload.streams)]
         self._numbers = [count() for _ in workload.streams]
         self._stranded = Stranded(self.scheduling.cluster, workload, self._templates, self.agents.values())
-
-    def _read_delays(self) -> None:
-        delays = self._workload.delays
-        self._write, self._watch = duration(delays.write), duration(delays.watch)
-        self._create, self._delete = duration(delays.create), duration(delays.delete)
 
     def _make_classes(self) -> dict[str, CapacitySource]:
         storage = self.scheduling.objects
@@ -150,7 +156,7 @@ class Simulation:
         for step in range(1, PROGRESS_STEPS + 1):
             self.events.run(end * step / PROGRESS_STEPS)
             self.series.sample(self.events.now / 3600, self.tally, room=self.room)
-            self._tell_progress(step / PROGRESS_STEPS)
+            self._options.progress(step / PROGRESS_STEPS)
         self.series.finish(self.tally, hours=self._until / 3600)
         return tally.conclude(self._policy.name, self.tally, room=self.room)
 
@@ -217,7 +223,7 @@ class Simulation:
         self.tally.withdrawn += 1
         self.agents[decision.node].sent_back(pod.orders)
         self.tally.writes["claims"] += len(pod.claims)
-        self.scheduling.cluster.withdraw(entry.ask, decision)
+        self.scheduling.cycle.withdraw(entry.ask, decision)
         self.scheduling.queue.retry(entry, self.events.now, free=True)
 
     def _make(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
@@ -239,9 +245,9 @@ class Simulation:
         self.events.after(self._write, partial(self._placed, pod, entry, decision))
 
     def _placed(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        self.scheduling.cluster.release(decision)
+        self.scheduling.cycle.post_bind(decision)
         self.scheduling.queue.remove(entry.uid)
-        self._tell_placed(pod.uid, pod.node)
+        self._options.placed(pod.uid, pod.node)
         self.tally.placed += 1
         self.tally.writes["pods"] += tally.POD_TO_PLACED - 1
         self.tally.waits.append(self.events.now - pod.waiting_since)

@@ -7,9 +7,9 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from tonnage.capacity.pool_fit import fit_together
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.plugins.pool_fit import fit_together
 from tonnage.simulate.cluster.events import Events
 from tonnage.simulate.tally import Tally
 from tonnage.simulate.workload import amounts

@@ -12,6 +12,7 @@ from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
 from tonnage.claims.data_source import POPULATED
 from tonnage.controller.immediate import ImmediateController
+from tonnage.errors import Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -197,7 +198,7 @@ async def test_claim_sent_back_frees_its_promise_and_waits(
     back = {"annotations": {names.SELECTED_NODE: None, names.RESCHEDULES: "1"}, "labels": None}
     await kube.patch(CLAIMS, "c", {"metadata": back}, "default")
     await settle()
-    assert len(controller._promises) == 0
+    assert controller._published.outstanding() == 0
     assert await controller.reconcile(("claim", "default/c")) == pytest.approx(0.5)
     manual_clock.now += 0.5
     await controller.reconcile(("claim", "default/c"))
@@ -344,6 +345,24 @@ async def test_a_change_of_capacity_wakes_only_what_may_fit(
     assert woken == [("claim", "default/small")]
 
 
+async def test_a_write_that_fails_waits_for_its_back_off(
+    controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise Unavailable("connection lost")
+
+    await make_node("n1", "3Gi", counted="1")
+    await make_claim("c", "2Gi", storageClassName="now")
+    await settle()
+    woken: list[Any] = []
+    monkeypatch.setattr(controller._controller, "enqueue", woken.append)
+    monkeypatch.setattr("tonnage.controller.immediate.send", fails)
+    with pytest.raises(Unavailable):
+        await controller.reconcile(("claim", "default/c"))
+    assert woken == []
+    assert controller._published.outstanding() == 0
+
+
 async def test_the_fault_of_a_class_is_said(
     kube: Client,
     controller: ImmediateController,
@@ -426,7 +445,8 @@ async def test_a_tier_is_each_nodes_own_room(
     label = names.tier_label("now")
     for name in ("n1", "n2", "n3"):
         await make_node(name, labels={label: "4Gi"})
-    body = {"metadata": {"name": "tier"}, "storageClassName": "now", "capacity": "4Gi"}
+    meta = {"name": "tier", "labels": {names.TIER: "4Gi", names.POOL_LABEL: names.DRIVER}}
+    body = {"metadata": meta, "storageClassName": "now", "capacity": "4Gi"}
     await kube.create(CAPACITIES, {**body, "nodeTopology": {"matchLabels": {label: "4Gi"}}}, "default")
     claims = [f"c{n}" for n in range(4)]
     for name in claims:

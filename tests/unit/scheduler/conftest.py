@@ -24,7 +24,8 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects
@@ -45,16 +46,13 @@ class World:
         self.attachments: Cache[storage.VolumeAttachment] = Cache()
         self.objects = StorageObjects(Cache(), Cache(), Cache(), Cache())
         self.queue = SchedulingQueue()
-        self.cluster = Cluster(self.objects, self.queue, lambda: self.now)
+        self.cluster = Cluster(self.objects, lambda event: self.queue.notice(event, self.now))
+        self.cycle = Cycle(self.cluster)
         self._versions = count(1)
         self.nodes.on_change(self.cluster.node_changed)
         self.csi_nodes.on_change(self.cluster.csi_node_changed)
         self.capacities.on_change(self.cluster.capacity_changed)
         self.attachments.on_change(self.cluster.attachment_changed)
-        self.objects.claims.on_change(self.cluster.claim_changed)
-        self.objects.volumes.on_change(self.cluster.volume_changed)
-        self.objects.classes.on_change(self.cluster.class_changed)
-        self.objects.drivers.on_change(self.cluster.driver_changed)
 
     def version(self) -> str:
         """A resourceVersion newer than all before."""
@@ -160,15 +158,15 @@ class World:
 
     def decide(self, pod: Pod) -> SchedulingDecision | Refusal:
         """What the cycle says of a pod."""
-        return self.cluster.cycle.decide(compile_ask(pod))
+        return self.cycle.decide(compile_ask(pod))
 
     def place(self, pod: Pod) -> str:
         """Decide and assume; the node, or the message of the refusal."""
         ask = compile_ask(pod)
-        outcome = self.cluster.cycle.decide(ask)
+        outcome = self.cycle.decide(ask)
         if isinstance(outcome, Refusal):
             return outcome.message
-        self.cluster.assume(ask, outcome)
+        self.cycle.reserve(ask, outcome)
         return outcome.node
 
     def send(self, claim: str, node: str) -> int:

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 from tonnage.api import names
 from tonnage.api.meta import Condition
-from tonnage.scheduler.core.cycle import SchedulingDecision
 from tonnage.scheduler.explain import Explanation, explain
+from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.shortfalls import ShortfallSearch
 
@@ -22,7 +22,7 @@ BOX = "default-scheduler"
 
 
 def told(world: Any, pod: Any, *, scheduler: str = BOX, written: dict[str, str] | None = None) -> Explanation:
-    return explain(world.cluster, pod, written=written or {}, scheduler=scheduler)
+    return explain(world.cycle, pod, written=written or {}, scheduler=scheduler)
 
 
 def lacks(explanation: Explanation, node: str = "n") -> list[str]:
@@ -162,7 +162,7 @@ def test_as_much_more_room_as_it_says_is_enough(
     for index, size in enumerate(sizes):
         world.claim(f"c{index}", f"{size}Gi", storageClassName=classes[index % 2])
     ask = compile_ask(world.pod("p", claims=[f"c{index}" for index in range(len(sizes))]))
-    look = ShortfallSearch(world.cluster, ask, world.cluster.volumes.sort_out(ask), {})
+    look = ShortfallSearch(world.cycle, world.cycle.pre_filter(ask), {})
     found = list(look.lacks(0))
     missing = max((lack.missing for lack in found), default=0)
 

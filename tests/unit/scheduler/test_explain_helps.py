@@ -16,7 +16,7 @@ def placed(world: Any, name: str, node: str, cpu: str, **spec: Any) -> None:
 
 
 def told(world: Any, pod: Any, *pods: Any) -> list[str]:
-    return explain(world.cluster, pod, written={}, pods=pods).priorities
+    return explain(world.cycle, pod, written={}, pods=pods).priorities
 
 
 def nominated(world: Any, name: str, node: str, cpu: str, **spec: Any) -> Any:

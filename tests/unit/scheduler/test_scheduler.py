@@ -266,7 +266,7 @@ async def test_two_pods_share_a_claim(stage: Stage, start_scheduler: Start) -> N
         claim = await stage.sent("shared")
 
         async def both_wait() -> bool:
-            return len(scheduler._waits._by_pod) == 2
+            return len(scheduler._volume_binder.waits._by_pod) == 2
 
         await stage.eventually(both_wait)
         assert scheduler.cluster.published.on(NODE)["late"][0].outstanding == 6 << 30
@@ -416,8 +416,9 @@ async def test_burst_never_promises_more_than_there_is(stage: Stage, start_sched
 
 
 async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(
-    stage: Stage, start_scheduler: Callable[..., AbstractAsyncContextManager[Scheduler]]
+    stage: Stage, start_scheduler: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tonnage.scheduler.core.binding._PATIENCE_SECONDS", 0.01)
     late = {"provisioner": "example.com/theirs", "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER}
     await stage.kube.create(STORAGE_CLASSES, {"metadata": {"name": "theirs"}, **late})
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "theirs", "resources": {"requests": {"storage": "1"}}}
@@ -430,7 +431,7 @@ async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(
         events = (await stage.kube.list(EVENTS, "default")).items
         return [e.message for e in events if e.reason == "WaitingForProvisioner"]
 
-    async with start_scheduler(patience=0.01):
+    async with start_scheduler():
         (message,) = await stage.eventually(told)
     assert message.startswith(
         'waiting for provisioner "example.com/theirs" of StorageClass "theirs" to make the volume'

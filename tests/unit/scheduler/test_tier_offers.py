@@ -107,7 +107,7 @@ def test_why_tells_of_a_tier_without_alarm(stage: Any) -> None:
     stage.claim("a", "12Gi")
     pod = stage.pod("p", claims=["a"])
     ask = compile_ask(pod)
-    look = ShortfallSearch(stage.cluster, ask, stage.cluster.volumes.sort_out(ask), {})
+    look = ShortfallSearch(stage.cycle, stage.cycle.pre_filter(ask), {})
     (lack,) = look.lacks(stage.cluster.columns.slots["node-1"])
 
     assert "the node says by its tier that it has 8Gi at least" in lack.text

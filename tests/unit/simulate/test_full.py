@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.simulate.full import FullSimulation
 from tonnage.simulate.policy import POLICIES
-from tonnage.simulate.simulation import Simulation
+from tonnage.simulate.simulation import RunOptions, Simulation
 from tonnage.simulate.tally import Result
 from tonnage.simulate.workload.workload import SimulatedNodes, Workload
 
@@ -20,7 +20,7 @@ NODES = [
 
 
 def full(made: Workload, on: list[SimulatedNodes], policy: str = "least-allocated", seed: int = 0) -> Result:
-    return FullSimulation(made, on, POLICIES[policy], seed=seed).run()
+    return FullSimulation(made, on, POLICIES[policy], RunOptions(seed=seed)).run()
 
 
 @pytest.mark.parametrize("policy", ["least-allocated", "tightest-fit"])
@@ -42,7 +42,7 @@ def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
     results = []
     for fidelity in (Simulation, FullSimulation):
         nodes: dict[str, str] = {}
-        results.append(fidelity(made, NODES, POLICIES[policy], seed=3, placed=nodes.__setitem__).run())
+        results.append(fidelity(made, NODES, POLICIES[policy], RunOptions(seed=3, placed=nodes.__setitem__)).run())
         placements.append(nodes)
     assert len(placements[0]) > 40
     assert placements[0] == placements[1]
@@ -113,7 +113,7 @@ def test_progress_is_told(make_workload: Make) -> None:
     made = make_workload({"rate": "4/h"})
     for fidelity in (Simulation, FullSimulation):
         shares: list[float] = []
-        fidelity(made, NODES, POLICIES["least-allocated"], progress=shares.append).run()
+        fidelity(made, NODES, POLICIES["least-allocated"], RunOptions(progress=shares.append)).run()
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
         assert len(shares) > 10

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from tonnage.errors import Exhausted
 from tonnage.simulate.cluster.agent import Agent, Order
 from tonnage.simulate.policy import POLICIES
-from tonnage.simulate.simulation import Simulation
+from tonnage.simulate.simulation import RunOptions, Simulation
 from tonnage.simulate.tally import Result
 from tonnage.simulate.workload import workload
 from tonnage.simulate.workload.arrivals import expected
@@ -31,7 +31,7 @@ def nodes(count: int, **spec: object) -> list[SimulatedNodes]:
 
 
 def simulate(made: Workload, on: list[SimulatedNodes], policy: str = "least-allocated", seed: int = 0) -> Result:
-    return Simulation(made, on, POLICIES[policy], seed=seed).run()
+    return Simulation(made, on, POLICIES[policy], RunOptions(seed=seed)).run()
 
 
 def test_all_are_placed_where_there_is_room(make_workload: Make) -> None:
@@ -94,7 +94,7 @@ def test_a_hundred_nodes_and_ten_thousand_pods(tell: Callable[[str], None]) -> N
     made = workload.load(next(file for file in EXAMPLES if file.stem == "batch-scratch"))
     scale = 10_000 / expected(made)
     on = workload.load_nodes("100", made)
-    result = Simulation(made, on, POLICIES["least-allocated"], seed=7, scale=scale).run()
+    result = Simulation(made, on, POLICIES["least-allocated"], RunOptions(seed=7, scale=scale)).run()
     tell(f"{result.pods} pods on 100 nodes: {result.placed} placed, {result.withdrawn} sent back")
     assert 7000 < result.pods < 13000  # some hundred waves of a hundred pods: give or take three times ten of them
     assert (result.placed, result.withdrawn) == (result.pods, 0)
@@ -103,7 +103,7 @@ def test_a_hundred_nodes_and_ten_thousand_pods(tell: Callable[[str], None]) -> N
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_examples_run(file: Path) -> None:
     made = workload.load(file)
-    result = Simulation(made, workload.load_nodes("20", made), POLICIES["tightest-fit"], scale=0.1).run()
+    result = Simulation(made, workload.load_nodes("20", made), POLICIES["tightest-fit"], RunOptions(scale=0.1)).run()
     assert result.placed > 0
 
 
@@ -146,7 +146,7 @@ def test_nothing_is_given_twice_and_seeds_repeat(
         *streams, node={"pools": pools, "cpu": "8"}, classes={"a": "p", "b": "p"} if shared else {}, duration="1h"
     )
     on = workload.load_nodes("3", made)
-    simulation = Simulation(made, on, POLICIES[policy], seed=seed)
+    simulation = Simulation(made, on, POLICIES[policy], RunOptions(seed=seed))
     lowest: list[int] = []
     _watch_pools(simulation, lowest)
     result = simulation.run()
@@ -156,7 +156,7 @@ def test_nothing_is_given_twice_and_seeds_repeat(
     assert result.placed <= result.pods
     assert result.peak_room <= 1
     assert policy == "untracked" or result.withdrawn == 0
-    assert Simulation(made, on, POLICIES[policy], seed=seed).run() == result
+    assert Simulation(made, on, POLICIES[policy], RunOptions(seed=seed)).run() == result
 
 
 def _watch_pools(simulation: Simulation, lowest: list[int]) -> None:
@@ -184,7 +184,7 @@ def test_a_pool_does_not_give_what_it_has_not(make_workload: Make) -> None:
 def test_few_nodes_can_be_compared(make_workload: Make) -> None:
     """One that fits is enough."""
     made = make_workload({"arrivals": "even", "lifetime": "2d", "volumes": [{"size": "50Gi"}]})
-    simulation = Simulation(made, nodes(400), POLICIES["least-allocated"], least=1)
+    simulation = Simulation(made, nodes(400), POLICIES["least-allocated"], RunOptions(least=1))
     result = simulation.run()
     assert (result.placed, result.withdrawn) == (599, 0)
 
@@ -193,7 +193,7 @@ def test_a_part_of_the_nodes_can_be_compared(make_workload: Make) -> None:
     """Comparing all nodes finds the large ones each time; comparing 100 of 300 meets small ones too."""
     made = make_workload({"arrivals": "even", "cpu": "4", "lifetime": "2d"})
     on = [*nodes(200, cpu="8"), *nodes(100, cpu="64")]
-    runs = [Simulation(made, on, POLICIES["least-allocated"], share=share) for share in (0.0, 1.0)]
+    runs = [Simulation(made, on, POLICIES["least-allocated"], RunOptions(share=share)) for share in (0.0, 1.0)]
     assert [run.run().placed for run in runs] == [599, 599]
     small = [sum(agent.free != agent.pools for agent in list(run.agents.values())[:200]) for run in runs]
     assert small[1] == 0 < small[0]

@@ -1,4 +1,4 @@
-"""Scheduling cycle: cache, decision for one pod, PreBind, pod conditions.
+"""Scheduling core: cache, cycle that runs the plugins, PreBind and Bind, pod conditions.
 
-The scheduler's loop calls it. The cache is its only state.
+The scheduler's loop calls it. The cache keeps the state and emits events.
 """

@@ -1,7 +1,7 @@
-"""Scheduler cache and queueing hints for rejected pods.
+"""Scheduler cache: state of the cluster, and the events that may help rejected pods.
 
-Each handler takes one watch event. It updates the node table, published capacity and free PVs, and wakes pods that were
-rejected for something that is better now (KEP-4247). No handler blocks.
+Each handler takes one watch event. It updates the node table, published capacity and free PVs, and emits what is better
+now; the queue decides which pods that wakes (KEP-4247). No handler blocks.
 
 Ignored: heartbeats of nodes (no label, taint or amount changes), capacity that falls or vanishes (it helps no pod), and
 changes of a PV that has a claim (the claim's own event matters).
@@ -12,99 +12,57 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tonnage.api import matching, names
+from tonnage.api import matching
 from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
+from tonnage.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.capacity.topology_index import NodeLabels
 from tonnage.errors import Invalid
-from tonnage.scheduler.core.cycle import Cycle, SchedulingDecision
-from tonnage.scheduler.framework.cause import RejectionCause
-from tonnage.scheduler.framework.nodes import Better, Columns
-from tonnage.scheduler.framework.pod_info import Ask, claim_uses, compile_demand
-from tonnage.scheduler.framework.pod_terms import Kin, kin_of
-from tonnage.scheduler.framework.pods_on_node import Residents
-from tonnage.scheduler.framework.queue import QueuedPod, SchedulingQueue
-from tonnage.scheduler.framework.static_pvs import StaticVolumes, claim_key
-from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
-from tonnage.scheduler.framework.storage_objects import StorageObjects
-from tonnage.scheduler.plugins.inter_pod import Neighbours
-from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
-from tonnage.scheduler.plugins.volume_binding import VolumeBinding
+from tonnage.scheduler.framework.nodes import Columns, Residents
+from tonnage.scheduler.framework.plugin import FREED, RejectionCause, SchedulingDecision
+from tonnage.scheduler.framework.pod_info import Ask, Kin, claim_uses, compile_demand, kin_of
+from tonnage.scheduler.framework.queue import ClusterEvent, QueuedPod
+from tonnage.scheduler.framework.storage_objects import StaticVolumes, StorageObjects, claim_key
+from tonnage.scheduler.plugins.inter_pod import Census
 
 log = logging.getLogger(__name__)
-_ON_NODES = (
-    RejectionCause.NODE
-    | RejectionCause.RESOURCES
-    | RejectionCause.PORTS
-    | RejectionCause.LIMITS
-    | RejectionCause.STORAGE
-    | RejectionCause.BINDING
-    | RejectionCause.NEIGHBOURS
-)
+_ON_NODES = ~(RejectionCause.CLAIM | RejectionCause.EXCLUSIVE | RejectionCause.UNSUPPORTED)
 _ON_VOLUMES = RejectionCause.STORAGE | RejectionCause.BINDING | RejectionCause.CLAIM | RejectionCause.EXCLUSIVE
-_LIFTED = (
-    (Better.RESOURCES, RejectionCause.RESOURCES),
-    (Better.PORTS, RejectionCause.PORTS),
-    (Better.LIMITS, RejectionCause.LIMITS),
-    (Better.CLAIMS, RejectionCause.EXCLUSIVE),
-    (Better.INLINE, RejectionCause.STORAGE),
-)
-
-
-_PRIME = "prime-"
-"""Prefix of a volume populator's own claim; the claim's uid follows.
-
-Of lib-volume-populator."""
 
 
 class Cluster:
     """State of the cluster for decisions.
 
-    now: a function that returns monotonic seconds.
+    It follows the caches of `objects`; the caller reports all other changes. emit: called with each event, at once.
     """
 
-    def __init__(
-        self,
-        objects: StorageObjects,
-        queue: SchedulingQueue,
-        now: Callable[[], float],
-        strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED,
-    ) -> None:
-        self.objects = objects
-        self.queue = queue
+    def __init__(self, objects: StorageObjects, emit: Callable[[ClusterEvent], None] = lambda event: None) -> None:
+        self.objects, self._emit = objects, emit
         self.columns = Columns()
         self.residents = Residents()
-        self.nominees: set[str] = set()
-        """Pods with a nominated node: any improvement wakes them."""
         self.static = StaticVolumes()
-        self.published = PublishedStorage(self.columns, self._room, self._reason)
-        self.volumes = VolumeBinding(objects, self.columns, self.published, self.static)
-        self.neighbours = Neighbours(self.columns)
-        self.cycle = Cycle(self.columns, self.volumes, self.neighbours, self.is_registered, strategy)
+        self.published = PublishedStorage(NodeLabels(), self._room, self._reason)
+        self.census = Census(self.columns)
+        self.improvements = 0
+        """Incremented when a rejected pod may fit."""
+        self.neighbour_changes = 0
+        """Incremented when affinity and spread may have other results."""
         self._registered: dict[str, frozenset[str]] = {}  # node -> its CSI drivers
-        self._now = now
         self._attachments: dict[str, tuple[int, str, str]] = {}
         self._unresolved: dict[str, VolumeAttachment] = {}
+        objects.classes.on_change(self.class_changed)
+        objects.drivers.on_change(self.driver_changed)
+        objects.volumes.on_change(self.volume_changed)
+        objects.claims.on_change(self.claim_changed)
 
-    def _wake(self, causes: RejectionCause, test: Callable[[QueuedPod], bool] | None = None) -> None:
-        self.cycle.got_better()
-        self.queue.wake_all(causes, self._now(), test)
-        self._wake_nominees()
-
-    def _wake_nominees(self) -> None:
-        for uid in self.nominees:
-            if (entry := self.queue.get(uid)) is not None:
-                self.queue.wake(entry, self._now())
+    def _improved(self, causes: RejectionCause, helps: Callable[[QueuedPod], bool] | None = None) -> None:
+        self.improvements += 1
+        self._emit(ClusterEvent(causes, helps))
 
     def room_given_up(self) -> None:
-        """Wake pods: reserved capacity of a node is free again."""
-        self._wake(
-            RejectionCause.RESOURCES
-            | RejectionCause.PORTS
-            | RejectionCause.LIMITS
-            | RejectionCause.EXCLUSIVE
-            | RejectionCause.STORAGE
-        )
+        """Handle reserved capacity of a node that is free again."""
+        self._improved(FREED)
 
     # Nodes
 
@@ -117,28 +75,29 @@ class Cluster:
             return
         if old is not None and _same_for_pods(old, new):
             return
-        better = [Better.NO]
         try:
-            self.published.relabel(node.metadata.name, lambda: better.append(self.columns.set_node(new)))
+            better = self.columns.set_node(new)
         except Invalid as failure:
             log.warning("node not usable node=%s error=%s", node.metadata.name, failure)
             self._remove_node(node.metadata.name)
             return
+        self.published.set_node(node.metadata.name, new.metadata.labels)
         self._look_again(node.metadata.name)
-        if Better.NODE in better[-1]:
-            self._wake(_ON_NODES)
-        elif Better.RESOURCES in better[-1]:
-            self._wake(RejectionCause.RESOURCES, self._fits_on(self.columns.slots[node.metadata.name]))
+        if RejectionCause.NODE in better:
+            self._improved(_ON_NODES)
+        elif RejectionCause.RESOURCES in better:
+            self._improved(RejectionCause.RESOURCES, self._fits_on(self.columns.slots[node.metadata.name]))
 
     def _remove_node(self, name: str) -> None:
-        self.published.relabel(name, lambda: self.columns.remove_node(name))
-        self.cycle.got_better()  # cached rejections include this node
+        self.columns.remove_node(name)
+        self.published.set_node(name, None)
+        self.improvements += 1  # cached rejections include this node
         self._look_again(name)
 
     def _look_again(self, name: str) -> None:
         """Update the pod counts of a node's topology domains."""
         if (slot := self.columns.slots.get(name)) is not None:
-            self.neighbours.census.look(slot)
+            self.census.look(slot)
             self._neighbours_changed()
 
     def _fits_on(self, slot: int) -> Callable[[QueuedPod], bool]:
@@ -149,11 +108,11 @@ class Cluster:
         if new is not None:
             self._registered[new.metadata.name] = frozenset(driver.name for driver in new.spec.drivers)
             if self.columns.set_limits(new):
-                self._wake(RejectionCause.LIMITS)
+                self._improved(RejectionCause.LIMITS)
         elif old is not None:
             self._registered.pop(old.metadata.name, None)
             self.columns.clear_limits(old.metadata.name)
-            self._wake(RejectionCause.LIMITS)
+            self._improved(RejectionCause.LIMITS)
 
     def is_registered(self, driver: str) -> bool:
         """Return whether some node has a CSI driver of that name."""
@@ -169,10 +128,11 @@ class Cluster:
         except Invalid as failure:
             log.warning("pod not counted pod=%s error=%s", pod.key, failure)
             return
-        used, before = self.volumes.used_by(claims), self.columns.placed.get(pod.metadata.uid)
+        used, before = self.objects.used_by(claims), self.columns.placed.get(pod.metadata.uid)
         self.columns.place(pod.metadata.uid, pod.spec.node_name, demand, used, claims)
         if before is not None and before.demand.inline and not demand.inline:
-            self._wake(RejectionCause.STORAGE, _asks_inline)  # it has started: published capacity includes its volumes
+            # It has started: published capacity includes its volumes.
+            self._improved(RejectionCause.STORAGE, _asks_inline)
         self.residents.put(pod, pod.spec.node_name)
         try:
             self._neighbour_came(pod, kin_of(pod), pod.spec.node_name)
@@ -181,7 +141,7 @@ class Cluster:
 
     def _neighbour_came(self, pod: Pod, kin: Kin, node: str) -> None:
         meta, slot = pod.metadata, self.columns.slot(node)
-        if self.neighbours.census.place(meta.uid, slot, kin, alive=not meta.deleting):
+        if self.census.place(meta.uid, slot, kin, alive=not meta.deleting):
             self._neighbours_changed(kin)
 
     def _neighbours_changed(self, kin: Kin | None = None) -> None:
@@ -189,10 +149,9 @@ class Cluster:
 
         kin: the terms of a pod that came or went, None for a changed node.
         """
-        self.cycle.neighbours_changed()
-        concerns = self.neighbours.concerns
-        test = (lambda entry: concerns(entry.ask.kin, kin)) if kin is not None else None
-        self.queue.wake_all(RejectionCause.NEIGHBOURS, self._now(), test)
+        self.neighbour_changes += 1
+        helps = (lambda entry: entry.ask.kin.is_affected_by(kin)) if kin is not None else None
+        self._emit(ClusterEvent(RejectionCause.NEIGHBOURS, helps))
 
     def settle(self) -> None:
         """Resolve references when all caches are filled for the first time.
@@ -207,7 +166,7 @@ class Cluster:
         """Resolve again which volumes placed pods use."""
         for uid in list(uids):
             there = self.columns.placed[uid]
-            used = self.volumes.used_by(there.claims)
+            used = self.objects.used_by(there.claims)
             self.columns.place(uid, self.columns.names[there.slot], there.demand, used, there.claims)
 
     def pod_lifted(self, uid: str) -> None:
@@ -216,16 +175,10 @@ class Cluster:
         if placement is None:
             return
         self.residents.drop(uid)
-        if (kin := self.neighbours.census.lift(uid)) is not None:
+        if (kin := self.census.lift(uid)) is not None:
             self._neighbours_changed(kin)
-        better = self.columns.lift(uid)
-        self.cycle.got_better()
-        now = self._now()
-        for what, cause in _LIFTED:
-            if what in better:
-                test = self._fits_on(placement.slot) if what is Better.RESOURCES else None
-                self.queue.wake_all(cause, now, test)
-        self._wake_nominees()
+        for cause in self.columns.lift(uid):
+            self._improved(cause, self._fits_on(placement.slot) if cause is RejectionCause.RESOURCES else None)
 
     # Claims and volumes
 
@@ -237,31 +190,8 @@ class Cluster:
             return
         if old is None or old.spec.volume_name != new.spec.volume_name:
             self._recount(self.columns.claim_users.get(new.key, ()))
-        self.follow(new, exact=old is not None)
-        self.queue.wake_users(new.key, _ON_VOLUMES, self._now())
-
-    def follow(self, claim: PersistentVolumeClaim, *, exact: bool = True) -> None:
-        """Update the claim's reservation. Idempotent, also with an old version.
-
-        A claim whose node another scheduler selected, or this one before a restart, gets its reservation here. exact:
-        this version set selected-node.
-        """
-        uid, version = claim.metadata.uid, int(claim.metadata.resource_version or 0)
-        selected = claim.metadata.annotations.get(names.SELECTED_NODE, "")
-        if matching.is_bound(claim):
-            self.published.bound(uid)
-            return
-        known = self.published.node_of(uid)
-        if known and known != selected:
-            sent = self.published.version_of(uid)
-            if sent is None or version <= sent:  # no node yet, or an older version
-                return
-            self.published.drop(uid)
-        if selected and known != selected:
-            size = _size(claim)
-            self.published.reserve(uid, selected, matching.class_name(claim), size, version=version, exact=exact)
-            if claim.metadata.name.startswith(_PRIME):
-                self.published.supersede(claim.metadata.name.removeprefix(_PRIME), selected, size)
+        self.published.follow(new, matching.class_name(new), exact=old is not None)
+        self._emit(ClusterEvent(_ON_VOLUMES, claim=new.key))
 
     def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         """Handle a PV that came, changed or was deleted."""
@@ -273,13 +203,13 @@ class Cluster:
         if new is None:
             return
         if freed:
-            self._wake(
+            self._improved(
                 RejectionCause.BINDING | RejectionCause.STORAGE,
                 lambda entry: self._wants(entry, new.spec.storage_class_name),
             )
         key = claim_key(new)
         if key and (old is None or claim_key(old) != key):
-            self.queue.wake_users(key, _ON_VOLUMES, self._now())
+            self._emit(ClusterEvent(_ON_VOLUMES, claim=key))
 
     def _wants(self, entry: QueuedPod, storage_class: str) -> bool:
         claims = (self.objects.claims.get(use.key) for use in entry.ask.claims)
@@ -288,9 +218,9 @@ class Cluster:
     def class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         """Handle a class that came, changed or was deleted."""
         if new is not None and (old is None or old.allowed_topologies != new.allowed_topologies):
-            self._wake(_ON_VOLUMES)
+            self._improved(_ON_VOLUMES)
         elif new is None:
-            self.cycle.got_better()
+            self.improvements += 1
 
     def driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> None:
         """Handle a driver that came, changed or was deleted.
@@ -300,7 +230,7 @@ class Cluster:
         before = old is not None and old.spec.storage_capacity
         after = new is not None and new.spec.storage_capacity
         if before and not after:
-            self._wake(RejectionCause.STORAGE)
+            self._improved(RejectionCause.STORAGE)
 
     def attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         """Handle an attachment: it counts against the node's limit."""
@@ -315,7 +245,7 @@ class Cluster:
         elif new is not None:
             self._unresolved[key] = new
         if gone is not None and new is None:
-            self._wake(RejectionCause.LIMITS)
+            self._improved(RejectionCause.LIMITS)
 
     def _resolve(self, attachment: VolumeAttachment) -> tuple[int, str, str] | None:
         """Return (node index, driver, claim key or PV) of an attachment."""
@@ -346,48 +276,22 @@ class Cluster:
             enough = bool(sizes) and sum(sizes) <= offer.left and max(sizes) <= offer.largest
             return enough or _asks_inline(entry)
 
-        self._wake(RejectionCause.STORAGE, fits)
+        self._improved(RejectionCause.STORAGE, fits)
 
     def _reason(self, offer: PublishedCapacity) -> None:
         """Wake pods that must report another reason of a capacity object."""
-        self._wake(RejectionCause.STORAGE | RejectionCause.CLAIM, lambda entry: self._wants(entry, offer.storage_class))
+        self._improved(
+            RejectionCause.STORAGE | RejectionCause.CLAIM, lambda entry: self._wants(entry, offer.storage_class)
+        )
 
     # Decisions
 
     def assume(self, ask: Ask, decision: SchedulingDecision) -> None:
-        """Reserve a decision before the API server has it (Reserve)."""
+        """Count a pod on its node before the API server has the decision; pod_lifted() undoes it."""
         claims = [use.key for use in ask.claims]
         self.columns.place(ask.pod.metadata.uid, decision.node, ask.demand, decision.volumes.used, claims)
         self.residents.put(ask.pod, decision.node)
         self._neighbour_came(ask.pod, ask.kin, decision.node)
-        for claim, volume in decision.plan.found:
-            self.static.assume(volume.metadata.name, claim.metadata.uid)
-        for made in decision.plan.made:
-            if made.selected:  # reserved when its node was selected
-                continue
-            uid = made.claim.metadata.uid
-            self.published.reserve(uid, decision.node, made.storage_class.key, made.size)
-
-    def withdraw(self, ask: Ask, decision: SchedulingDecision) -> None:
-        """Undo a decision that failed (Unreserve)."""
-        self.give_up(decision)
-        self.pod_lifted(ask.pod.metadata.uid)
-
-    def give_up(self, decision: SchedulingDecision) -> None:
-        """Release the PVs of a decision.
-
-        Claims whose node is selected stay reserved until they are rescheduled.
-        """
-        self.release(decision)
-        for made in decision.plan.made:
-            uid = made.claim.metadata.uid
-            if not made.selected and self.published.version_of(uid) is None:
-                self.published.drop(uid)
-
-    def release(self, decision: SchedulingDecision) -> None:
-        """Forget assumed PVs: they are written as the claims', or released."""
-        for claim, volume in decision.plan.found:
-            self.static.release(volume.metadata.name, claim.metadata.uid)
 
 
 def _asks_inline(entry: QueuedPod) -> bool:
@@ -400,10 +304,3 @@ def _same_for_pods(old: Node, new: Node) -> bool:
         and old.status.allocatable == new.status.allocatable
         and old.metadata.labels == new.metadata.labels
     )
-
-
-def _size(claim: PersistentVolumeClaim) -> int:
-    try:
-        return matching.requested(claim)
-    except Invalid:
-        return 0

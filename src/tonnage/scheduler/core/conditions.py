@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tonnage.aio.clock import Clock, rfc3339
 from tonnage.aio.tasks import Background
@@ -43,6 +43,8 @@ class ConditionWriter:
 
     def __init__(self, client: Client, events: EventRecorder, pods: Cache[Pod], clock: Clock) -> None:
         self._client, self._events, self._pods, self._clock = client, events, pods, clock
+        self.reported: set[str] = set()
+        """Pods with a report; the others need no cancel() or forget()."""
         self._news: dict[str, _News] = {}
         self._told: dict[str, tuple[str, str]] = {}
         self._held: dict[str, asyncio.TimerHandle] = {}
@@ -55,6 +57,7 @@ class ConditionWriter:
         after: delay in seconds, in which forget() cancels it.
         """
         uid = pod.metadata.uid
+        self.reported.add(uid)
         self._unhold(uid)
         if self._told.get(uid, _condition(pod)) == (reason, message):
             self._news.pop(uid, None)
@@ -73,6 +76,7 @@ class ConditionWriter:
     def forget(self, uid: str) -> None:
         """Forget a pod that got its node, or is gone."""
         self.cancel(uid)
+        self.reported.discard(uid)
         self._told.pop(uid, None)
 
     async def close(self) -> None:
@@ -107,20 +111,10 @@ class ConditionWriter:
             self._writing.discard(uid)
 
     async def _write(self, news: _News) -> None:
-        meta = news.pod.metadata
-        pod = self._pods.get(meta.key) or news.pod
-        for attempt in range(_TRIES):
-            if pod.metadata.uid != meta.uid or pod.spec.node_name:
-                return
-            try:
-                now = rfc3339(self._clock.time())
-                patch = condition_patch(pod, POD_SCHEDULED, "False", news.reason, news.message, now)
-                await self._client.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
-                return
-            except ApiError as failure:
-                if failure.code not in (409, 422) or attempt == _TRIES - 1:
-                    raise
-                pod = await self._client.get(PODS, meta.name, meta.namespace)  # changed by others: read it again
+        pod = self._pods.get(news.pod.key) or news.pod
+        if pod.metadata.uid == news.pod.metadata.uid:
+            condition = PodCondition(POD_SCHEDULED, "False", news.reason, news.message)
+            await write_condition(self._client, self._clock, pod, condition)
 
 
 def _find(conditions: list[Condition], word: str) -> int | None:
@@ -135,22 +129,50 @@ def _condition(pod: Pod) -> tuple[str, str] | None:
     return condition.reason, condition.message
 
 
-def condition_patch(pod: Pod, word: str, value: str, reason: str, message: str, now: str) -> list[dict[str, Any]]:
-    """Return a JSON patch that sets one condition of a pod's status.
+class PodCondition(NamedTuple):
+    """Condition of a pod's status. name: its type."""
 
-    It leaves the other conditions unchanged. word: the condition's type. It fails if the pod has changed since it was
-    read.
+    name: str
+    status: str
+    reason: str
+    message: str
+
+
+async def write_condition(client: Client, clock: Clock, pod: Pod, condition: PodCondition) -> None:
+    """Set one condition of a pod's status, and leave the others unchanged.
+
+    A pod that has changed is read again. A condition that the pod has no node is not written when it has one.
+    Raises: ApiNotFound if the pod is gone, or is another one by now; ApiError.
     """
+    meta = pod.metadata
+    for attempt in range(_TRIES):
+        if pod.metadata.uid != meta.uid:
+            raise ApiNotFound(f"pod {pod.key} is another one by now")
+        if pod.spec.node_name and condition.name == POD_SCHEDULED:
+            return
+        patch = _patch(pod, condition, rfc3339(clock.time()))
+        try:
+            await client.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
+        except ApiError as failure:
+            if failure.code not in (409, 422) or attempt == _TRIES - 1:
+                raise
+            pod = await client.get(PODS, meta.name, meta.namespace)
+        else:
+            return
+
+
+def _patch(pod: Pod, wanted: PodCondition, now: str) -> list[dict[str, Any]]:
+    """Return a JSON patch, which fails if the pod has changed since it was read."""
     conditions = pod.status.conditions
-    index = _find(conditions, word)
+    index = _find(conditions, wanted.name)
     since = now
-    if index is not None and conditions[index].status == value:
+    if index is not None and conditions[index].status == wanted.status:
         since = conditions[index].last_transition_time or now
     condition = {
-        "type": word,
-        "status": value,
-        "reason": reason,
-        "message": message,
+        "type": wanted.name,
+        "status": wanted.status,
+        "reason": wanted.reason,
+        "message": wanted.message,
         "lastProbeTime": None,
         "lastTransitionTime": since,
     }

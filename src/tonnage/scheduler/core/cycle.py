@@ -1,4 +1,4 @@
-"""Scheduling cycle: picks a node for one pod and plans its volumes there.
+"""Scheduling cycle: runs the plugins for one pod, to pick a node and plan its volumes there.
 
 Or explains why no node fits. Sans-I/O; it never blocks. Source: k/k pkg/scheduler/schedule_one.go (findNodesThatFitPod,
 selectHost), types.go (FitError).
@@ -7,27 +7,28 @@ selectHost), types.go (FitError).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from tonnage.scheduler.framework.cause import RejectionCause
-from tonnage.scheduler.framework.nodes import Columns, UsedVolume
-from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.plugins import scores
-from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
-from tonnage.scheduler.plugins.inter_pod import NEAR, Neighbours
-from tonnage.scheduler.plugins.messages import FaultyNodes, class_hint, of_class, sentence, storage_hint
-from tonnage.scheduler.plugins.node_filters import NodeFilter, Reasons, node_filters
-from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, storage_score
-from tonnage.scheduler.plugins.volume_binding import (
-    IN_USE,
-    NO_CLASS,
-    NO_STORAGE,
-    PodVolumes,
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.framework.plugin import (
+    CycleState,
+    FilterPlugin,
+    NodeFilter,
+    PreFilterPlugin,
+    Reasons,
+    Refusal,
+    RejectionCause,
+    ReservePlugin,
+    SchedulingDecision,
+    ScorePlugin,
     Stop,
-    VolumeBinding,
-    VolumePlan,
 )
+from tonnage.scheduler.framework.pod_info import Ask
+from tonnage.scheduler.plugins.inter_pod import NEAR, InterPod
+from tonnage.scheduler.plugins.messages import StorageDiagnosis, class_hint, of_class, sentence
+from tonnage.scheduler.plugins.node_fit import NodeFit
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
+from tonnage.scheduler.plugins.volume_binding import VolumeBinding
 
 NO_NODES = "no nodes available to schedule pods"
 _ENOUGH, _SOME, _LOOKS = 100, 10, 128
@@ -35,44 +36,13 @@ _STAY = 16
 _REMEMBERED = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingDecision:
-    """Node of a pod, and the plan of its volumes there."""
-
-    node: str
-    plan: VolumePlan
-    volumes: PodVolumes
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why no node fits a pod now.
-
-    awaited: it will pass by itself and need not be reported yet. unpublished: no capacity is published yet for a class
-    of the pod; the cause may be known soon. needs: requested storage, (class, bytes).
-    """
-
-    message: str
-    causes: RejectionCause
-    awaited: bool = False
-    unpublished: bool = False
-    needs: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass
 class Cycle:
     """Decides about pods.
 
     Rejections are cached by the pod's shape until something improves. A thousand equal pods that wait for capacity then
-    cost one search.
+    cost one search. strategy: scoring of nodes that fit.
     """
 
-    columns: Columns
-    volumes: VolumeBinding
-    neighbours: Neighbours
-    is_registered: Callable[[str], bool] = lambda driver: True
-    """Whether some node has that CSI driver; used in messages about storage."""
-    strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     share: float = 0.0
     """Part of the nodes after which the search ends; at least `least`.
 
@@ -80,55 +50,82 @@ class Cycle:
     and fewer if few of the tested nodes fit. Every few pods, the search continues where it ended, since recently tested
     nodes are still in the processor's cache."""
     least: int = _ENOUGH
-    _start: int = 0
-    _turn: int = 0
-    _refused: OrderedDict[object, Refusal] = field(default_factory=OrderedDict)
-    _refused_neighbours: list[object] = field(default_factory=list)
 
-    def got_better(self) -> None:
-        """Drop cached rejections: a node or a PV may now fit."""
-        self._refused.clear()
-        self._refused_neighbours.clear()
+    def __init__(self, cluster: Cluster, strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED) -> None:
+        self.cluster, self._columns = cluster, cluster.columns
+        self.node_fit = NodeFit(cluster.columns)
+        self.inter_pod = InterPod(cluster.columns, cluster.published.nodes, cluster.census)
+        self.volumes = VolumeBinding(cluster.objects, cluster.columns, cluster.published, cluster.static, strategy)
+        self._pre_filters: tuple[PreFilterPlugin, ...] = (self.volumes, self.inter_pod)
+        self._filters: tuple[FilterPlugin, ...] = (self.node_fit, self.inter_pod, self.volumes)  # the cheap ones first
+        self._scores: tuple[ScorePlugin, ...] = (self.node_fit, self.inter_pod)
+        self._reserves: tuple[ReservePlugin, ...] = (self.volumes,)
+        self._start = self._turn = 0
+        self._improvements = self._neighbour_changes = 0
+        self._refused: OrderedDict[object, Refusal] = OrderedDict()
+        self._refused_neighbours: list[object] = []
 
-    def neighbours_changed(self) -> None:
-        """Drop cached rejections for affinity and spread: a pod came or went."""
-        for shape in self._refused_neighbours:
-            self._refused.pop(shape, None)
-        self._refused_neighbours.clear()
+    # Extension points
 
-    def filters(self, ask: Ask, used: tuple[UsedVolume, ...]) -> list[NodeFilter]:
-        """Return the pod's filters, without volumes."""
-        near = [NodeFilter.one_by_one(RejectionCause.NEIGHBOURS, check) for check in self.neighbours.checks(ask)]
-        return node_filters(ask, self.columns, used) + near
+    def pre_filter(self, ask: Ask) -> CycleState | Stop:
+        """Check a pod before any node. Raises Invalid."""
+        if ask.unsupported:
+            return Stop(ask.unsupported, RejectionCause.UNSUPPORTED)
+        state = CycleState(ask)
+        for plugin in self._pre_filters:
+            if (stop := plugin.pre_filter(state)) is not None:
+                return stop
+        return state
+
+    def filters(self, state: CycleState) -> list[NodeFilter]:
+        """Return the filters that the pod needs; the first that rejects a node decides."""
+        return [each for plugin in self._filters for each in plugin.filter(state)]
 
     def fits_on(self, ask: Ask, slot: int) -> bool:
         """Return whether the pod fits one node now. Raises Invalid."""
-        volumes = self.volumes.sort_out(ask)
-        if ask.unsupported or isinstance(volumes, Stop):
-            return False
-        if any(each.check(slot) for each in self.filters(ask, volumes.used)):
-            return False
-        return isinstance(self.volumes.asker(volumes)(slot), VolumePlan)
+        state = self.pre_filter(ask)
+        return isinstance(state, CycleState) and not any(each.check(slot) for each in self.filters(state))
+
+    def reserve(self, ask: Ask, decision: SchedulingDecision) -> None:
+        """Count a decision before the API server has it."""
+        self.cluster.assume(ask, decision)
+        for plugin in self._reserves:
+            plugin.reserve(decision)
+
+    def unreserve(self, decision: SchedulingDecision) -> None:
+        """Undo the reservations of a decision that failed."""
+        for plugin in self._reserves:
+            plugin.unreserve(decision)
+
+    def withdraw(self, ask: Ask, decision: SchedulingDecision) -> None:
+        """Undo reserve(): the decision failed, and the pod is not on its node."""
+        self.unreserve(decision)
+        self.cluster.pod_lifted(ask.pod.metadata.uid)
+
+    def post_bind(self, decision: SchedulingDecision) -> None:
+        """Forget what was assumed: the API server has it."""
+        for plugin in self._reserves:
+            plugin.post_bind(decision)
+
+    # Deciding
 
     def decide(self, ask: Ask, *, remembers: bool = True) -> SchedulingDecision | Refusal:
         """Find a node. Reserves nothing: the caller does. Raises Invalid.
 
         remembers: whether to use and store cached rejections.
         """
-        if not self.columns.live:
+        if not self._columns.live:
             return Refusal(NO_NODES, RejectionCause.NODE)
-        if ask.unsupported:
-            return self._everywhere(ask.unsupported, RejectionCause.UNSUPPORTED)
-        volumes = self.volumes.sort_out(ask)
-        if isinstance(volumes, Stop):
-            cause = RejectionCause.EXCLUSIVE if volumes.message == IN_USE else RejectionCause.CLAIM
-            return self._everywhere(volumes.message, cause, awaited=volumes.awaited, hint=self._hint(volumes))
+        state = self.pre_filter(ask)
+        if isinstance(state, Stop):
+            return self._refuse_everywhere(state)
         shape = None
-        if remembers and volumes.shape is not None:
-            shape = (ask.shape, volumes.shape, self.neighbours.shape(ask.kin))
+        if remembers and state.volumes.shape is not None:
+            shape = (ask.shape, state.volumes.shape, self.inter_pod.shape(ask.kin))
+            self._forget_refusals()
         if shape is not None and (known := self._refused.get(shape)) is not None:
             return known
-        found = self._search(ask, volumes)
+        found = self._search(state)
         if isinstance(found, Refusal) and shape is not None:
             self._refused[shape] = found
             if RejectionCause.NEIGHBOURS in found.causes:
@@ -137,112 +134,107 @@ class Cycle:
                 self._refused.popitem(last=False)
         return found
 
-    def _everywhere(self, message: str, cause: RejectionCause, *, awaited: bool = False, hint: str = "") -> Refusal:
-        return Refusal(f"0/{len(self.columns.live)} nodes are available: {message}.{hint}", cause, awaited)
+    def _forget_refusals(self) -> None:
+        """Drop cached rejections that may be over: a node or PV may fit, or pods came or went."""
+        cluster = self.cluster
+        if self._improvements != cluster.improvements:
+            self._refused.clear()
+            self._refused_neighbours.clear()
+        elif self._neighbour_changes != cluster.neighbour_changes:
+            for shape in self._refused_neighbours:
+                self._refused.pop(shape, None)
+            self._refused_neighbours.clear()
+        self._improvements, self._neighbour_changes = cluster.improvements, cluster.neighbour_changes
+
+    def _refuse_everywhere(self, stop: Stop) -> Refusal:
+        message = f"0/{len(self._columns.live)} nodes are available: {stop.message}.{self._hint(stop)}"
+        return Refusal(message, stop.cause, stop.awaited)
 
     def _hint(self, stop: Stop) -> str:
         """Return why a claim with immediate binding is unbound, if known."""
         name = stop.unready
         if not name:
             return ""
-        if self.volumes.objects.classes.get(name) is None:
+        if self.cluster.objects.classes.get(name) is None:
             return sentence([of_class(name, "there is no such class")])
-        return class_hint(self.volumes.published, name, (self.columns.names[slot] for slot in self.columns.live))
+        return class_hint(self.cluster.published, name, (self._columns.names[slot] for slot in self._columns.live))
 
-    def _search(self, ask: Ask, volumes: PodVolumes) -> SchedulingDecision | Refusal:
-        live = self.columns.live
-        filters = self.filters(ask, volumes.used)
-        candidates = self.neighbours.candidates(ask)
-        nodes = live if candidates is None else candidates
+    def _search(self, state: CycleState) -> SchedulingDecision | Refusal:
+        filters = self.filters(state)
+        nodes = self._columns.live if state.nodes is None else state.nodes
         start = self._start if self._start < len(nodes) else 0
-        enough = max(self.least, int(len(live) * self.share))
-        some = enough if self.share else min(enough, _SOME)
-        fitting, looked = _find(nodes, start, filters, self.volumes.planner(volumes), enough=enough, some=some)
-        if candidates is None:
+        fitting, looked = self._find(nodes, start, filters)
+        if state.nodes is None:
             self._advance(start + looked)
         if not fitting:
-            return self._refuse(volumes, nodes, filters)
-        slots, left = list(fitting), self.volumes.most_left(volumes)
-        slot = scores.best(
-            slots,
-            ask,
-            self.columns,
-            left if volumes.simple else lambda slot: (-fitting[slot].waste, left(slot)),
-            self._storage_score(ask, fitting),
-            self.neighbours.scores(ask, slots),
-        )
-        return SchedulingDecision(self.columns.names[slot], fitting[slot], volumes)
+            return self._explain(state, nodes, filters)
+        slot = fitting[0] if len(fitting) == 1 else self._select(state, fitting)
+        return SchedulingDecision(self._columns.names[slot], state.plan(slot), state.volumes)
 
-    def _refuse(self, volumes: PodVolumes, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Refusal:
-        """Ask each node why it rejects the pod."""
-        refusals, lacking, live = _Refusals(), list[str](), self.columns.live
-        faults = FaultyNodes(volumes, self.volumes.published, self.is_registered)
-        checks = [(each.cause, each.check) for each in filters]
-        ask_node = self.volumes.asker(volumes)
-        for slot in nodes:
-            for cause, check in checks:
-                if reasons := check(slot):
-                    refusals.note(reasons, cause)
-                    break
-            else:
-                answer = ask_node(slot)
-                assert not isinstance(answer, VolumePlan)
-                if NO_STORAGE in answer:
-                    lacking.append(self.columns.names[slot])
-                lacks_room = NO_STORAGE in answer or NO_INLINE in answer
-                if NO_STORAGE in answer and faults.on(self.columns.names[slot]):
-                    answer = tuple(NO_CLASS if reason == NO_STORAGE else reason for reason in answer)
-                refusals.note(answer, RejectionCause.STORAGE if lacks_room else RejectionCause.BINDING)
-        if len(nodes) < len(live):
-            refusals.note((NEAR,), RejectionCause.NEIGHBOURS, nodes=len(live) - len(nodes))
-        message = _fit_error(len(live), refusals.counts)
-        if lacking:
-            message += storage_hint(volumes, lacking, self.volumes.published, self.is_registered)
-        unpublished = bool(lacking) and faults.is_unpublished
-        return Refusal(message, refusals.causes, needs=volumes.needs, unpublished=unpublished)
+    def _find(self, nodes: Sequence[int], start: int, filters: Sequence[NodeFilter]) -> tuple[list[int], int]:
+        """Return nodes that fit, and how many were tested.
+
+        It starts at `start` and wraps. Testing many nodes at once takes a fifth of the time.
+        """
+        enough = max(self.least, int(len(self._columns.live) * self.share))
+        some = enough if self.share else min(enough, _SOME)
+        fitting: list[int] = []
+        looked = 0
+        while looked < len(nodes) and (lacking := (enough if looked < _LOOKS else some) - len(fitting)) > 0:
+            begin = (start + looked) % len(nodes)
+            count = min(lacking, _LOOKS - looked) if looked < _LOOKS else looked // 2
+            slots = nodes[begin : begin + min(count, len(nodes) - looked)]
+            looked += len(slots)
+            for each in filters:
+                slots = each.sieve(slots)
+            fitting += slots
+        return fitting, looked
 
     def _advance(self, end: int) -> None:
         self._turn += 1
         if self._turn >= _STAY:
-            self._turn, self._start = 0, end % len(self.columns.live)
+            self._turn, self._start = 0, end % len(self._columns.live)
 
-    def _storage_score(self, ask: Ask, fitting: Mapping[int, VolumePlan]) -> scores.StorageScore | None:
-        """Return the strategy's storage score, None if cpu and memory come first."""
-        if self.strategy is ScoringStrategy.LEAST_ALLOCATED:
-            return None
-        shares, node_names, takes = scores.compute_shares(ask, self.columns), self.columns.names, self.volumes.takes
+    def _select(self, state: CycleState, slots: Sequence[int]) -> int:
+        """Return the best of the nodes that fit.
 
-        def score(slot: int) -> float | None:
-            rooms, found = takes(fitting[slot], node_names[slot])
-            return storage_score(self.strategy, rooms, found, shares(slot))
+        Free cpu and memory (LeastAllocated) count, or the storage strategy's score, plus weighted preferences. Among
+        equals decide cpu and memory, if the strategy did not count them; then existing PVs that exceed the request
+        least, so that a small claim does not use a large disk; then the most published capacity, so that volumes
+        spread; then the first.
+        """
+        by_storage = self.volumes.storage_scores(state, slots, self.node_fit.shares(state.ask))
+        scores = by_storage or self.node_fit.least_allocated(state.ask, slots)
+        for plugin in self._scores:
+            for more, weight in plugin.score(state, slots):
+                for index, score in enumerate(more):
+                    scores[index] += weight * score
+        leaders = _leaders(slots, scores)
+        if by_storage and len(leaders) > 1:
+            leaders = _leaders(leaders, self.node_fit.least_allocated(state.ask, leaders))
+        return max(leaders, key=self.volumes.most_left(state)) if len(leaders) > 1 else leaders[0]
 
-        return score
+    def _explain(self, state: CycleState, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Refusal:
+        """Ask each node why it rejects the pod."""
+        refusals, live = _Refusals(), self._columns.live
+        diagnosis = StorageDiagnosis(state.volumes, self.cluster.published, self.cluster.is_registered)
+        for slot in nodes:
+            for each in filters:
+                if reasons := each.check(slot):
+                    cause = each.cause
+                    if cause is RejectionCause.STORAGE:
+                        reasons, cause = diagnosis.read(self._columns.names[slot], reasons)
+                    refusals.note(reasons, cause)
+                    break
+        if len(nodes) < len(live):
+            refusals.note((NEAR,), RejectionCause.NEIGHBOURS, nodes=len(live) - len(nodes))
+        message = _fit_error(len(live), refusals.counts) + diagnosis.hint()
+        return Refusal(message, refusals.causes, needs=state.volumes.needs, unpublished=diagnosis.is_unpublished)
 
 
-def _find(
-    nodes: Sequence[int],
-    start: int,
-    filters: Sequence[NodeFilter],
-    plan: Callable[[Sequence[int]], dict[int, VolumePlan]],
-    *,
-    enough: int,
-    some: int,
-) -> tuple[dict[int, VolumePlan], int]:
-    """Return nodes that fit, with their plans, and how many were tested.
-
-    It starts at `start` and wraps. Testing many nodes at once takes a fifth of the time.
-    """
-    fitting: dict[int, VolumePlan] = {}
-    looked = 0
-    while looked < len(nodes) and (lacking := (enough if looked < _LOOKS else some) - len(fitting)) > 0:
-        begin = (start + looked) % len(nodes)
-        count = min(lacking, _LOOKS - looked) if looked < _LOOKS else looked // 2
-        slots = nodes[begin : begin + min(count, len(nodes) - looked)]
-        looked += len(slots)
-        for each in filters:
-            slots = each.sieve(slots)
-        fitting |= plan(slots)
-    return fitting, looked
+def _leaders(slots: Sequence[int], scores: Sequence[float]) -> list[int]:
+    top = max(scores)
+    return [slot for slot, score in zip(slots, scores, strict=True) if score == top]
 
 
 class _Refusals:

@@ -1,4 +1,4 @@
-"""Data of the plugins: node table, topology pair counts, capacity, queue.
+"""Extension points, and the data of the plugins: compiled pods, node table, storage objects, queue.
 
 The plugins and the core call it. It is in memory only, updated by watch events.
 """

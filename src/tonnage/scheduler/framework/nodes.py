@@ -6,38 +6,21 @@ them. Amounts are milli for cpu and whole units otherwise. Sans-I/O; the caller 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Flag, auto
 from random import Random
 from typing import TypeVar
 
 from tonnage.api.core import Node, Taint
+from tonnage.api.pods import Pod
 from tonnage.api.storage import CSINode
-from tonnage.scheduler.framework.pod_info import CPU, MEMORY, Amounts, Demand, Place, Port, amounts_of
+from tonnage.scheduler.framework.plugin import RejectionCause
+from tonnage.scheduler.framework.pod_info import CPU, MEMORY, Amounts, Demand, Place, Port, UsedVolume, amounts_of
 
 K = TypeVar("K", str, Port, Place)
 _ALL_LOOKED_AT = 100
 _HARD = ("NoSchedule", "NoExecute")
-UsedVolume = tuple[str, str]
-"""(driver, claim key): a volume that counts against a node's limit.
-
-The claim identifies the volume before it exists."""
-
-
-class Better(Flag):
-    """Improvements of a node, for queueing hints."""
-
-    NO = 0
-    NODE = auto()
-    """New, or with other labels, untainted or uncordoned."""
-    RESOURCES = auto()
-    PORTS = auto()
-    LIMITS = auto()
-    CLAIMS = auto()
-    """A ReadWriteOncePod claim is no longer in use."""
-    INLINE = auto()
-    """A pod will not use the capacity that was expected for its inline volumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +71,6 @@ class Columns:
         """claim key -> uids of the pods on any node that use it."""
         self.placed: dict[str, Placement] = {}
         self._random = Random(0)
-        self._tracked: dict[str, dict[str, set[str]]] = {}
 
     def slot(self, name: str) -> int:
         """Return the index of a node; assign it if it is new."""
@@ -113,22 +95,22 @@ class Columns:
 
     # Nodes
 
-    def set_node(self, node: Node) -> Better:
-        """Add or update a node. Raises Invalid for an invalid quantity."""
+    def set_node(self, node: Node) -> RejectionCause:
+        """Add or update a node; return what improved: NODE, RESOURCES. Raises Invalid for an invalid quantity."""
         amounts = amounts_of(node.status.allocatable)
-        slot, better = self.slot(node.metadata.name), Better.NO
+        slot, better = self.slot(node.metadata.name), RejectionCause.NO
         if not self.present[slot]:
             self.present[slot] = True
             self._enlive(slot)
-            better |= Better.NODE
+            better |= RejectionCause.NODE
         if self._set_allocatable(slot, amounts):
-            better |= Better.RESOURCES
+            better |= RejectionCause.RESOURCES
         if self.labels[slot] != node.metadata.labels:
-            self._relabel(slot, node.metadata.labels)
-            better |= Better.NODE
+            self.labels[slot] = node.metadata.labels
+            better |= RejectionCause.NODE
         hard = tuple(t for t in node.spec.taints if t.effect in _HARD)
         if not set(self.taints[slot]) <= set(hard) or (self.unschedulable[slot] and not node.spec.unschedulable):
-            better |= Better.NODE
+            better |= RejectionCause.NODE
         self.taints[slot] = hard
         self.soft_taints[slot] = tuple(t for t in node.spec.taints if t.effect == "PreferNoSchedule")
         self.unschedulable[slot] = node.spec.unschedulable
@@ -154,7 +136,7 @@ class Columns:
         self.present[slot] = False
         self.live.remove(slot)
         self._set_allocatable(slot, {})
-        self._relabel(slot, {})
+        self.labels[slot] = {}
         self.taints[slot], self.soft_taints[slot], self.unschedulable[slot] = (), (), False
         self.guarded[slot] = False
 
@@ -182,7 +164,7 @@ class Columns:
             column = self.free[resource]
         return column
 
-    def set_limits(self, csi_node: CSINode) -> Better:
+    def set_limits(self, csi_node: CSINode) -> RejectionCause:
         """Update the volume limits of the node's drivers."""
         slot = self.slot(csi_node.metadata.name)
         old, new = self.limits[slot], {}
@@ -191,36 +173,12 @@ class Columns:
                 new[driver.name] = driver.allocatable.count
         self.limits[slot] = new
         raised = any(new.get(driver, count + 1) > count for driver, count in old.items())
-        return Better.LIMITS if raised else Better.NO
+        return RejectionCause.LIMITS if raised else RejectionCause.NO
 
     def clear_limits(self, name: str) -> None:
         """Remove the limits of a node whose CSINode is gone."""
         if name in self.slots:
             self.limits[self.slots[name]] = {}
-
-    # Labels
-
-    def with_label(self, key: str, value: str) -> set[str]:
-        """Return names of the nodes with that label.
-
-        The first call for a key iterates over all nodes.
-        """
-        values = self._tracked.get(key)
-        if values is None:
-            values = self._tracked[key] = {}
-            for name, slot in self.slots.items():
-                if (found := self.labels[slot].get(key)) is not None:
-                    values.setdefault(found, set()).add(name)
-        return values.get(value, set())
-
-    def _relabel(self, slot: int, labels: Mapping[str, str]) -> None:
-        name, old = self.names[slot], self.labels[slot]
-        for key, values in self._tracked.items():
-            if (value := old.get(key)) is not None:
-                values.get(value, set()).discard(name)
-            if (value := labels.get(key)) is not None:
-                values.setdefault(value, set()).add(name)
-        self.labels[slot] = labels
 
     # Pods
 
@@ -239,22 +197,22 @@ class Columns:
         for claim in placement.claims:
             self.claim_users.setdefault(claim, set()).add(uid)
 
-    def lift(self, uid: str) -> Better:
+    def lift(self, uid: str) -> RejectionCause:
         """Stop counting a pod; return what improved. An unknown one is ignored."""
         placement = self.placed.pop(uid, None)
         if placement is None:
-            return Better.NO
+            return RejectionCause.NO
         self._count(placement, -1)
         for claim in placement.claims:
             users = self.claim_users[claim]
             users.discard(uid)
             if not users:
                 del self.claim_users[claim]
-        better = Better.RESOURCES
-        better |= Better.PORTS if placement.demand.ports else Better.NO
-        better |= Better.LIMITS if placement.volumes else Better.NO
-        better |= Better.INLINE if placement.demand.inline else Better.NO
-        return better | (Better.CLAIMS if placement.claims else Better.NO)
+        demand, better = placement.demand, RejectionCause.RESOURCES
+        better |= RejectionCause.PORTS if demand.ports else RejectionCause.NO
+        better |= RejectionCause.LIMITS if placement.volumes else RejectionCause.NO
+        better |= RejectionCause.STORAGE if demand.inline else RejectionCause.NO  # it will not use what was expected
+        return better | (RejectionCause.EXCLUSIVE if placement.claims else RejectionCause.NO)
 
     def _count(self, placement: Placement, sign: int) -> None:
         slot, demand = placement.slot, placement.demand
@@ -284,3 +242,51 @@ def _tally(counts: dict[K, int], key: K, change: int) -> None:
         counts[key] = left
     else:
         counts.pop(key, None)
+
+
+class Residents:
+    """Pods that are counted on nodes, also assumed ones."""
+
+    def __init__(self) -> None:
+        self._on: dict[str, dict[str, Pod]] = {}
+        self._where: dict[str, tuple[str, int]] = {}
+        self._priorities: Counter[int] = Counter()
+        self.generation = 0
+        """Incremented with every pod that comes."""
+
+    def put(self, pod: Pod, node: str) -> None:
+        """Add or update a pod on a node."""
+        uid = pod.metadata.uid
+        self.generation += uid not in self._where
+        self.drop(uid)
+        self._on.setdefault(node, {})[uid] = pod
+        self._where[uid] = node, pod.spec.priority or 0
+        self._priorities[pod.spec.priority or 0] += 1
+
+    def drop(self, uid: str) -> None:
+        """Remove a pod. An unknown one is ignored."""
+        node, priority = self._where.pop(uid, ("", 0))
+        if not node:
+            return
+        del self._on[node][uid]
+        if not self._on[node]:
+            del self._on[node]
+        self._priorities[priority] -= 1
+        if not self._priorities[priority]:
+            del self._priorities[priority]
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._where
+
+    def is_going(self, uid: str) -> bool:
+        """Return whether the pod is being deleted."""
+        pod = self._on.get(self._where[uid][0], {}).get(uid) if uid in self._where else None
+        return pod is not None and pod.metadata.deleting
+
+    def on(self, node: str) -> Collection[Pod]:
+        """Return the pods of a node."""
+        return self._on.get(node, {}).values()
+
+    def below(self, priority: int) -> bool:
+        """Return whether any node has a pod of lower priority."""
+        return any(other < priority for other in self._priorities)

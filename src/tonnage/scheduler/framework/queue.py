@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 
 BACKOFF, LONGEST_BACKOFF, LEFTOVER = 1.0, 10.0, 300.0
@@ -54,12 +54,27 @@ class QueuedPod:
         return self.ask.pod.spec.priority or 0
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """Change that may help rejected pods (a queueing hint).
+
+    causes: of the rejection that it may remove. helps: test of a pod, None: all. claim: `namespace/name`, if it helps
+    only pods that use that claim.
+    """
+
+    causes: RejectionCause
+    helps: Callable[[QueuedPod], bool] | None = None
+    claim: str = ""
+
+
 class SchedulingQueue:
     """All pods that this scheduler must place. Times are monotonic seconds."""
 
     def __init__(self, ready: Callable[[], object] = lambda: None) -> None:
         """ready is called when a pod became ready, or will be earlier than any before."""
         self._notify = ready
+        self.nominees: set[str] = set()
+        """Pods with a nominated node: any improvement of the cluster wakes them."""
         self._entries: dict[str, QueuedPod] = {}
         self._by_claim: dict[str, dict[str, QueuedPod]] = {}
         self._ready: list[tuple[int, int, int, QueuedPod]] = []
@@ -165,22 +180,18 @@ class SchedulingQueue:
             self._leave(entry, QueuePlace.OUT)
             self._wait_backoff(entry, now)
 
-    def wake_all(self, causes: RejectionCause, now: float, test: Callable[[QueuedPod], bool] | None = None) -> None:
-        """Apply a hint to all pods with one of the causes that pass the test."""
-        for cause in causes:
-            refused = self._by_cause.get(cause)
-            for entry in list(refused.values()) if refused else ():
-                if test is None or test(entry):
-                    self.wake(entry, now)
-
-    def wake_users(self, claim: str, causes: RejectionCause, now: float) -> None:
-        """Apply a hint to pods that use a claim and have one of the causes.
-
-        claim: `namespace/name`.
-        """
-        for entry in list(self._by_claim.get(claim, {}).values()):
-            if entry.causes & causes:
+    def notice(self, event: ClusterEvent, now: float) -> None:
+        """Wake the pods that a change may help."""
+        if event.claim:
+            found = [entry for entry in self._by_claim.get(event.claim, {}).values() if entry.causes & event.causes]
+        else:
+            found = [entry for cause in event.causes for entry in self._by_cause.get(cause, {}).values()]
+        for entry in found:
+            if event.helps is None or event.helps(entry):
                 self.wake(entry, now)
+        if not event.claim and event.causes != RejectionCause.NEIGHBOURS:
+            for uid in self.nominees & self._entries.keys():
+                self.wake(self._entries[uid], now)
 
     def next_due(self) -> float | None:
         """Return when advance() has something to do, or None."""

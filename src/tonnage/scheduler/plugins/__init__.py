@@ -1,4 +1,4 @@
-"""Filter and Score plugins, named as kube-scheduler's.
+"""PreFilter, Filter, Score and Reserve plugins, named as kube-scheduler's.
 
-The scheduling cycle calls them. Pure functions over the framework's data.
+The scheduling cycle calls them. They read the framework's data, and do no I/O.
 """

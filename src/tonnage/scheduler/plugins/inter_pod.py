@@ -1,4 +1,4 @@
-"""Inter-pod affinity and topology spread: filters and scores.
+"""Inter-pod affinity and topology spread: filters, scores, and the counts of pods that both need.
 
 Source: k/k pkg/scheduler/framework/plugins interpodaffinity and podtopologyspread, with their texts. They run before
 the volume filter, since they cost less. Default spread constraints of a cluster are not known here. Sans-I/O.
@@ -7,13 +7,14 @@ the volume filter, since they cost less. Default spread constraints of a cluster
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import log
 
 from tonnage.api.taints import tolerates
+from tonnage.capacity.topology_index import NodeLabels
 from tonnage.scheduler.framework.nodes import Columns
-from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.pod_terms import Kin, Spread, TermGroup
-from tonnage.scheduler.framework.topology_counts import Census, Domain, Question, TopologyCount
+from tonnage.scheduler.framework.plugin import Check, CycleState, NodeFilter, Reasons, RejectionCause, Stop
+from tonnage.scheduler.framework.pod_info import Ask, Kin, Spread, Term, TermGroup
 
 SPREAD = "node(s) didn't match pod topology spread constraints"
 SPREAD_LABEL = f"{SPREAD} (missing required label)"
@@ -21,22 +22,20 @@ NEAR = "node(s) didn't match pod affinity rules"
 APART = "node(s) didn't match pod anti-affinity rules"
 THEIR_APART = "node(s) didn't satisfy existing pods anti-affinity rules"
 SPREAD_WEIGHT, AFFINITY_WEIGHT = 2, 2
-Check = Callable[[int], tuple[str, ...]]
-_FITS: tuple[str, ...] = ()
+_FITS: Reasons = ()
 _FEW = 64
 _REMEMBERED = 4096
 
 
-class Neighbours:
-    """Inter-pod affinity and topology spread."""
+class InterPod:
+    """Plugin of inter-pod affinity and topology spread."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-        self.census = Census(self._domain)
+    def __init__(self, columns: Columns, node_labels: NodeLabels, census: Census) -> None:
+        self._columns, self._node_labels, self._census = columns, node_labels, census
         self._met: dict[Kin, tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]] = {}
         self._generation = -1
 
-    # Before looking at nodes
+    # PreFilter
 
     def shape(self, kin: Kin) -> bytes | None:
         """Return a key that is equal for pods with the same results.
@@ -45,10 +44,27 @@ class Neighbours:
         """
         return kin.text if kin.asks or self._held(kin)[0] else None
 
-    def checks(self, ask: Ask) -> list[Check]:
+    def pre_filter(self, state: CycleState) -> Stop | None:
+        """Find the only possible nodes, if they are in few domains."""
+        kin = state.ask.kin
+        for term in kin.affinity:
+            domains = [domain for domain, pods in self._friends(kin, term.key).total.items() if pods > 0]
+            if not domains and kin.is_own_friend:
+                state.nodes = None
+                return None
+            if len(domains) > _FEW:
+                continue
+            slots = self._columns.slots
+            nodes = [slots[name] for value in domains for name in self._node_labels.with_label(term.key, value)]
+            if state.nodes is None or len(nodes) < len(state.nodes):
+                state.nodes = nodes
+        return None
+
+    # Filters
+
+    def filter(self, state: CycleState) -> list[NodeFilter]:
         """Return the pod's filters, in Kubernetes' order."""
-        kin = ask.kin
-        found: list[Check] = []
+        ask, kin, found = state.ask, state.ask.kin, list[Check]()
         if kin.hard:
             found.append(self._spread(ask))
         if kin.affinity:
@@ -57,40 +73,14 @@ class Neighbours:
             found.append(self._apart([(term.key, self._count(term.group, term.key)) for term in kin.anti], APART))
         if foes := self._held(kin)[0]:
             found.append(self._apart(foes, THEIR_APART))
-        return found
-
-    def candidates(self, ask: Ask) -> list[int] | None:
-        """Return the only possible nodes if they are few domains; None: all nodes."""
-        best: list[int] | None = None
-        for term in ask.kin.affinity:
-            places = [place for place, pods in self._friends(ask.kin, term.key).total.items() if pods > 0]
-            if not places and ask.kin.is_own_friend:
-                return None
-            if len(places) > _FEW:
-                continue
-            slots, present = self._columns.slots, self._columns.present
-            nodes = [slots[name] for place in places for name in self._columns.with_label(term.key, place)]
-            if best is None or len(nodes) < len(best):
-                best = [slot for slot in nodes if present[slot]]
-        return best
-
-    def concerns(self, waiting: Kin, other: Kin) -> bool:
-        """Return whether a pod that came or went may affect a waiting pod."""
-        spreads = any(spread.term.group.has(other) for spread in waiting.hard)
-        return (
-            spreads
-            or any(term.group.has(other) for term in (*waiting.affinity, *waiting.anti))
-            or any(term.group.has(waiting) for term in other.anti)
-        )
-
-    # Filters
+        return [NodeFilter.one_by_one(RejectionCause.NEIGHBOURS, check) for check in found]
 
     def _spread(self, ask: Ask) -> Check:
         labels = self._columns.labels
         counted = [(spread, self._evenly(ask, spread, ask.kin.hard)) for spread in ask.kin.hard]
         limits = [(spread.term.key, count.total, _most(spread, count)) for spread, count in counted]
 
-        def check(slot: int) -> tuple[str, ...]:
+        def check(slot: int) -> Reasons:
             of_node = labels[slot]
             for key, total, most in limits:
                 place = of_node.get(key)
@@ -107,7 +97,7 @@ class Neighbours:
         counts = [(term.key, self._friends(kin, term.key).total) for term in kin.affinity]
         first = kin.is_own_friend and not any(pods > 0 for _, total in counts for pods in total.values())
 
-        def check(slot: int) -> tuple[str, ...]:
+        def check(slot: int) -> Reasons:
             of_node = labels[slot]
             for key, total in counts:
                 place = of_node.get(key)
@@ -120,7 +110,7 @@ class Neighbours:
     def _apart(self, counts: Sequence[tuple[str, TopologyCount]], reason: str) -> Check:
         labels, totals = self._columns.labels, [(key, count.total) for key, count in counts]
 
-        def check(slot: int) -> tuple[str, ...]:
+        def check(slot: int) -> Reasons:
             of_node = labels[slot]
             for key, total in totals:
                 place = of_node.get(key)
@@ -132,11 +122,9 @@ class Neighbours:
 
     # Scores
 
-    def scores(self, ask: Ask, slots: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-        """Yield scores of 0 to 100 for each node, with their weight.
-
-        None if no term attracts the pod.
-        """
+    def score(self, state: CycleState, slots: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:
+        """Yield scores where a term attracts the pod, or it is to be spread."""
+        ask = state.ask
         if ask.kin.soft:
             yield self._evenness(ask, slots), SPREAD_WEIGHT
         pulls = [(key, count.total, 1) for key, count in self._held(ask.kin)[1]]
@@ -173,16 +161,12 @@ class Neighbours:
 
     # Counts
 
-    def _domain(self, key: str) -> Domain:
-        labels, present = self._columns.labels, self._columns.present
-        return lambda slot: labels[slot].get(key) if present[slot] else None
-
     def _count(self, group: TermGroup, key: str) -> TopologyCount:
-        return self.census.ask(Question((group,), key))
+        return self._census.ask(Question((group,), key))
 
     def _friends(self, kin: Kin, key: str) -> TopologyCount:
         """Return the count of pods that match all required affinity terms."""
-        return self.census.ask(Question(tuple(term.group for term in kin.affinity), key))
+        return self._census.ask(Question(tuple(term.group for term in kin.affinity), key))
 
     def _evenly(self, ask: Ask, spread: Spread, among: Sequence[Spread]) -> TopologyCount:
         """Return a constraint's count on eligible nodes.
@@ -205,18 +189,18 @@ class Neighbours:
             return labels[key]
 
         question = Question((spread.term.group,), key, (keys, honors_affinity, honors_taints, who), alive=True)
-        return self.census.ask(question, domain, columns.live)
+        return self._census.ask(question, domain, columns.live)
 
     def _held(self, kin: Kin) -> tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]:
         """Return anti-affinity terms of pods on nodes that match, and their preferred ones."""
-        if self._generation != self.census.generation or len(self._met) > _REMEMBERED:
+        if self._generation != self._census.generation or len(self._met) > _REMEMBERED:
             self._met.clear()
-            self._generation = self.census.generation
+            self._generation = self._census.generation
         found = self._met.get(kin)
         if found is None:
             foes, pulls = (
                 [(term.key, count) for term, count in held.items() if term.group.has(kin)]
-                for held in (self.census.foes, self.census.pulls)
+                for held in (self._census.foes, self._census.pulls)
             )
             found = self._met[kin] = foes, pulls
         return found
@@ -226,3 +210,227 @@ def _most(spread: Spread, count: TopologyCount) -> int:
     """Return the maximum of pods in a domain for which one more may come."""
     least = count.least() if len(count.total) >= spread.min_domains else 0
     return spread.max_skew + least - spread.own
+
+
+_QUESTIONS = 2048
+Domain = Callable[[int], str | None]
+"""Returns the topology domain of a node, by node index, None for none."""
+
+
+class TopologyCount:
+    """Pods by node and by domain.
+
+    spread: whether the minimum over domains is tracked too, including domains without pods.
+    """
+
+    def __init__(self, domain: Domain, *, spread: bool = False) -> None:
+        self._domain_of, self._spread = domain, spread
+        self.total: dict[str, int] = {}
+        """Domain -> pods; 0 for empty domains, if those are known."""
+        self.on: dict[int, int] = {}
+        """Node index -> pods."""
+        self._domain: dict[int, str] = {}
+        self._nodes: dict[str, int] = {}
+        self._levels: dict[int, int] = {}
+        self._least = 0
+
+    def add(self, slot: int, change: int) -> None:
+        """Add a number of pods (or subtract) on a node."""
+        left = self.on.get(slot, 0) + change
+        if left:
+            self.on[slot] = left
+        else:
+            self.on.pop(slot, None)
+        place = self._domain.get(slot)
+        if place is None and not self._spread and (place := self._domain_of(slot)) is not None:
+            self._enter(slot, place)
+        elif place is not None:
+            self._change(place, change)
+
+    def look(self, slot: int) -> None:
+        """Update a node that is new, has changed or is gone."""
+        before, after = self._domain.get(slot), self._domain_of(slot)
+        if before == after or (before is None and not self._spread and slot not in self.on):
+            return
+        if before is not None:
+            del self._domain[slot]
+            self._change(before, -self.on.get(slot, 0))
+            self._nodes[before] -= 1
+            if not self._nodes[before]:
+                del self._nodes[before]
+                self._close(before)
+        if after is not None:
+            self._enter(slot, after)
+
+    def least(self) -> int:
+        """Return the minimum of pods in any domain; 0 without domains."""
+        return self._least
+
+    def _enter(self, slot: int, place: str) -> None:
+        self._domain[slot] = place
+        self._nodes[place] = self._nodes.get(place, 0) + 1
+        if place not in self.total:
+            self.total[place] = 0
+            self._level(0, 1)
+            self._least = 0
+        self._change(place, self.on.get(slot, 0))
+
+    def _change(self, place: str, change: int) -> None:
+        if not change:
+            return
+        before = self.total[place]
+        self.total[place] = after = before + change
+        self._level(after, 1)
+        self._level(before, -1)
+        self._relevel(after)
+
+    def _close(self, place: str) -> None:
+        self._level(self.total.pop(place), -1)
+        self._relevel(self._least)
+
+    def _level(self, level: int, change: int) -> None:
+        left = self._levels.get(level, 0) + change
+        if left:
+            self._levels[level] = left
+        else:
+            del self._levels[level]
+
+    def _relevel(self, seen: int) -> None:
+        if seen < self._least:
+            self._least = seen
+        elif self._least not in self._levels:
+            self._least = min(self._levels, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Query: pods that match all groups, by domains of `key`.
+
+    eligible: the kin whose eligible nodes are counted (topology spread), None for all nodes. alive: without pods that
+    are being deleted.
+    """
+
+    groups: tuple[TermGroup, ...]
+    key: str
+    eligible: tuple[object, ...] | None = None
+    alive: bool = False
+
+    def counts(self, kin: Kin, *, alive: bool) -> bool:
+        """Return whether such pods match."""
+        return (alive or not self.alive) and all(group.has(kin) for group in self.groups)
+
+
+class Census:
+    """Topology pair counts of all pods on nodes."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._where: dict[str, tuple[int, Kin, bool]] = {}
+        self._slots: dict[tuple[Kin, bool], dict[int, int]] = {}  # kin, alive -> slot -> pods
+        self._questions: dict[Question, TopologyCount] = {}
+        self._counted: dict[tuple[Kin, bool], list[TopologyCount]] = {}
+        self.foes: dict[Term, TopologyCount] = {}
+        """Required anti-affinity terms of pods on nodes: how many, by domain."""
+        self.pulls: dict[Term, TopologyCount] = {}
+        """Preferred terms and required affinity of pods on nodes: weight, by domain."""
+        self.generation = 0
+        """Incremented when a term is new, or no pod has it any more."""
+
+    def place(self, uid: str, slot: int, kin: Kin, *, alive: bool = True) -> bool:
+        """Count a pod on a node, or move it; return whether anything changed."""
+        entry = (slot, kin, alive)
+        old = self._where.get(uid)
+        if old == entry:
+            return False
+        if old is not None:
+            self.lift(uid)
+        self._where[uid] = entry
+        self._count(entry, 1)
+        return True
+
+    def lift(self, uid: str) -> Kin | None:
+        """Stop counting a pod; return its terms, None for an unknown one."""
+        entry = self._where.pop(uid, None)
+        if entry is None:
+            return None
+        self._count(entry, -1)
+        return entry[1]
+
+    def look(self, slot: int) -> None:
+        """Update a node that is new, has changed or is gone."""
+        for counts in (self._questions, self.foes, self.pulls):
+            for count in counts.values():
+                count.look(slot)
+
+    def ask(
+        self, question: Question, domain: Domain | None = None, nodes: Sequence[int] | None = None
+    ) -> TopologyCount:
+        """Return the count for a query.
+
+        domain, nodes: for a spread: the eligible nodes, and their domains.
+        """
+        found = self._questions.get(question)
+        if found is not None:
+            return found
+        if len(self._questions) >= _QUESTIONS:
+            self._questions.clear()
+            self._counted.clear()
+        count = TopologyCount(domain or self._domain(question.key), spread=nodes is not None)
+        for slot in nodes or ():
+            count.look(slot)
+        for (kin, alive), slots in self._slots.items():
+            if question.counts(kin, alive=alive):
+                for slot, pods in slots.items():
+                    count.add(slot, pods)
+                if (known := self._counted.get((kin, alive))) is not None:
+                    known.append(count)
+        self._questions[question] = count
+        return count
+
+    def _domain(self, key: str) -> Domain:
+        """Return a function from node index to label value, None for nodes that do not exist."""
+        labels, present = self._columns.labels, self._columns.present
+        return lambda slot: labels[slot].get(key) if present[slot] else None
+
+    def _count(self, entry: tuple[int, Kin, bool], sign: int) -> None:
+        slot, kin, alive = entry
+        slots = self._slots.setdefault((kin, alive), {})
+        slots[slot] = slots.get(slot, 0) + sign
+        for count in self._counters(kin, alive=alive):
+            count.add(slot, sign)
+        if not slots[slot]:
+            del slots[slot]
+        if not slots:
+            del self._slots[kin, alive]
+            self._counted.pop((kin, alive), None)
+        for term, weight in _held(kin):
+            self._hold(self.pulls, term, slot, sign * weight)
+        for term in kin.anti:
+            self._hold(self.foes, term, slot, sign)
+
+    def _counters(self, kin: Kin, *, alive: bool) -> list[TopologyCount]:
+        found = self._counted.get((kin, alive))
+        if found is None:
+            found = [c for q, c in self._questions.items() if q.counts(kin, alive=alive)]
+            self._counted[kin, alive] = found
+        return found
+
+    def _hold(self, held: dict[Term, TopologyCount], term: Term, slot: int, weight: int) -> None:
+        count = held.get(term)
+        if count is None:
+            count = held[term] = TopologyCount(self._domain(term.key))
+            self.generation += 1
+        count.add(slot, weight)
+        if not count.on:
+            del held[term]
+            self.generation += 1
+
+
+def _held(kin: Kin) -> Iterator[tuple[Term, int]]:
+    """Return the terms by which a pod on a node attracts others.
+
+    A required term counts as a preferred one of minimum weight.
+    """
+    yield from kin.wishes
+    for term in kin.affinity:
+        yield term, 1

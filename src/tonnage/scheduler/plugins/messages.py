@@ -10,53 +10,68 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from tonnage.api import names
-from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
-from tonnage.scheduler.plugins.volume_binding import PodVolumes
+from tonnage.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.scheduler.framework.plugin import PodVolumes, Reasons, RejectionCause
+from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
+from tonnage.scheduler.plugins.volume_binding import NO_CLASS, NO_STORAGE
 
 MOST = 3
 """Maximum number of reasons for one pod."""
 
 
-def storage_hint(
-    volumes: PodVolumes, refused: Sequence[str], published: PublishedStorage, is_registered: Callable[[str], bool]
-) -> str:
-    """Return a sentence, after a space, why nodes lack storage, or ""."""
-    found: dict[str, None] = {}
-    for unbound in volumes.unbound:
-        name, provisioner = unbound.storage_class.metadata.name, unbound.storage_class.provisioner
-        if not unbound.measured:
-            continue
-        if published.has_reasons(name):
-            said = [node for node in refused if name in published.on(node)] if published.is_faulty(name) else refused
-            found |= dict.fromkeys(_counted(name, _reasons(published, refused, name), len(said)))
-        elif not published.has_offers(name) and not is_registered(provisioner):
-            found[of_class(name, not_there(provisioner))] = None
-    return sentence(found)
+class StorageDiagnosis:
+    """Why nodes lack storage for a pod, beyond Kubernetes' text.
 
-
-class FaultyNodes:
-    """Nodes that cannot create volumes of a pod's classes, whatever their capacity."""
+    A node may be unable to create volumes of the pod's classes, whatever its capacity.
+    """
 
     def __init__(self, volumes: PodVolumes, published: PublishedStorage, is_registered: Callable[[str], bool]) -> None:
-        classes = {u.storage_class.key: u.storage_class.provisioner for u in volumes.unbound if u.measured}
-        silent = [provisioner for name, provisioner in classes.items() if not published.has_offers(name)]
-        self._published = published
-        self._suspect = [name for name in classes if published.has_reasons(name)]
+        self._classes = {
+            u.storage_class.metadata.name: u.storage_class.provisioner for u in volumes.unbound if u.measured
+        }
+        silent = [provisioner for name, provisioner in self._classes.items() if not published.has_offers(name)]
+        self._published, self._is_registered = published, is_registered
+        self._suspect = [name for name in self._classes if published.has_reasons(name)]
         self._is_absent = any(not is_registered(provisioner) for provisioner in silent)
-        self.is_unpublished = any(map(is_registered, silent))
-        """Whether a driver exists and has published nothing for its class yet."""
+        self._awaits_driver = any(map(is_registered, silent))
+        self._lacking: list[str] = []
 
-    def on(self, node: str) -> bool:
-        """Return whether the node has such an error.
+    def read(self, node: str, reasons: Reasons) -> tuple[Reasons, RejectionCause]:
+        """Return the reasons to report of a node that rejects the volumes, and their cause."""
+        if NO_STORAGE not in reasons:
+            return reasons, RejectionCause.STORAGE if NO_INLINE in reasons else RejectionCause.BINDING
+        self._lacking.append(node)
+        if self._is_faulty(node):
+            reasons = tuple(NO_CLASS if reason == NO_STORAGE else reason for reason in reasons)
+        return reasons, RejectionCause.STORAGE
+
+    @property
+    def is_unpublished(self) -> bool:
+        """Whether a driver exists and has published nothing for its class yet."""
+        return bool(self._lacking) and self._awaits_driver
+
+    def hint(self) -> str:
+        """Return a sentence, after a space, why nodes lack storage, or ""."""
+        published, nodes, found = self._published, self._lacking, dict[str, None]()
+        for name, provisioner in self._classes.items() if nodes else ():
+            if name in self._suspect:
+                said = [node for node in nodes if name in published.on(node)] if published.is_faulty(name) else nodes
+                found |= dict.fromkeys(_counted(name, _reasons(published, nodes, name), len(said)))
+            elif not published.has_offers(name) and not self._is_registered(provisioner):
+                found[of_class(name, not_there(provisioner))] = None
+        return sentence(found)
+
+    def _is_faulty(self, node: str) -> bool:
+        """Return whether the node has an error of a class.
 
         Also if it has published nothing yet for a class that is invalid on all others.
         """
-        if not self._suspect:
+        if self._is_absent or not self._suspect:
             return self._is_absent
         offers = self._published.on(node)
-        return self._is_absent or any(self._is_faulty(name, offers.get(name, ())) for name in self._suspect)
+        return any(self._rejects(name, offers.get(name, ())) for name in self._suspect)
 
-    def _is_faulty(self, name: str, offers: Sequence[PublishedCapacity]) -> bool:
+    def _rejects(self, name: str, offers: Sequence[PublishedCapacity]) -> bool:
         if not offers:
             return self._published.is_faulty(name)
         return all(names.is_fault(offer.reason) for offer in offers)

@@ -8,12 +8,16 @@ always scores higher the less it exceeds the request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from math import sqrt
 
 Take = tuple[int, int]
 """Bytes that a pod uses, and the bytes of the pool."""
+
+
+Shares = Callable[[int], Sequence[float]]
+"""Returns the used parts of a node's free cpu and memory, by node index."""
 
 
 class ScoringStrategy(StrEnum):

@@ -1,6 +1,6 @@
-"""VolumeBinding: PreFilter and Filter of a pod's volumes.
+"""VolumeBinding: PreFilter, Filter, Score and Reserve of a pod's volumes.
 
-PreFilter returns what stops the pod on all nodes, Filter the nodes where all volumes fit. Source: k/k
+PreFilter returns what stops the pod on all nodes, Filter the nodes where all volumes fit. PreBind writes. Source: k/k
 pkg/scheduler/framework/plugins/volumebinding and nodevolumelimits (docs/reference/kubernetes/scheduler.md). One
 difference: capacity is compared for all claims of the pod together, less reservations. A claim with a selected node is
 not compared again: its bytes are reserved.
@@ -9,7 +9,7 @@ not compared again: its bytes are reserved.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
@@ -17,14 +17,27 @@ from tonnage.api.origin import origin_of
 from tonnage.api.pods import Pod
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import StorageClass, TopologyTerm
-from tonnage.scheduler.framework.nodes import Columns, UsedVolume
-from tonnage.scheduler.framework.pod_info import Ask, ClaimUse, InlineUse
-from tonnage.scheduler.framework.static_pvs import StaticVolumes, reach_of
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, PublishedStorage
-from tonnage.scheduler.framework.storage_objects import StorageObjects
+from tonnage.capacity.pool_fit import allot, fit_together
+from tonnage.capacity.published import NO_BOUND, PublishedStorage
+from tonnage.scheduler.framework.nodes import Columns
+from tonnage.scheduler.framework.plugin import (
+    NO_VOLUMES,
+    Check,
+    CycleState,
+    NodeFilter,
+    PodVolumes,
+    Reasons,
+    RejectionCause,
+    SchedulingDecision,
+    Sieve,
+    Stop,
+    Unbound,
+    VolumePlan,
+)
+from tonnage.scheduler.framework.pod_info import Ask, ClaimUse
+from tonnage.scheduler.framework.storage_objects import StaticVolumes, StorageObjects, reach_of
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE, InlineShortfall, shortages
-from tonnage.scheduler.plugins.pool_fit import allot, fit_together
-from tonnage.scheduler.plugins.storage_scoring import Take
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, Shares, Take, storage_score
 
 CONFLICT = "node(s) had volume node affinity conflict"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
@@ -35,107 +48,36 @@ NO_CLASS = "node(s) could not make volumes of the StorageClass"
 VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
-Reasons = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Cause on all nodes.
-
-    awaited: an ephemeral claim does not exist yet, which passes by itself. unready: class of an unbound claim with
-    immediate binding.
-    """
-
-    message: str
-    awaited: bool = False
-    unready: str | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unbound:
-    """An unbound claim that needs capacity.
-
-    selected: its selected node, or "". source: nodes with the source that it clones, None for any.
-    """
-
-    claim: PersistentVolumeClaim
-    size: int
-    storage_class: StorageClass
-    selected: str
-    searched: bool
-    provisionable: bool
-    measured: bool
-    allowed: NodeMatcher | None
-    source: NodeMatcher | None = None
-
-    def is_sent_to(self, node: str) -> bool:
-        """Return whether the API server has the decision, by an earlier attempt."""
-        return self.claim.metadata.annotations.get(names.SELECTED_NODE) == node
-
-
-@dataclass(frozen=True, slots=True)
-class VolumePlan:
-    """Plan of unbound claims on a node: existing PVs, and claims to provision."""
-
-    found: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
-    made: tuple[Unbound, ...] = ()
-
-    @property
-    def waste(self) -> int:
-        """Bytes by which existing PVs exceed the requests."""
-        if not self.found:
-            return 0
-        return sum(matching.capacity(volume) - matching.requested(claim) for claim, volume in self.found)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PodVolumes:
-    """Result of PreFilter: a pod's claims by state.
-
-    shape: equal for pods with the same result on any node; None where not known. missing: a bound claim's PV does not
-    exist. needs: (class, bytes) of claims that need capacity, largest first. inline: bytes for inline volumes.
-    """
-
-    bound: tuple[NodeMatcher, ...] = ()
-    unbound: tuple[Unbound, ...] = ()
-    missing: bool = False
-    used: tuple[UsedVolume, ...] = ()
-    shape: tuple[object, ...] | None = ()
-    simple: bool = True
-    needs: tuple[tuple[str, int], ...] = ()
-    plan: VolumePlan = VolumePlan()
-    inline: tuple[InlineUse, ...] = ()
-
-
-NO_VOLUMES = PodVolumes()
+_FITS: Reasons = ()
 
 
 class VolumeBinding:
-    """PreFilter and Filter of claims."""
+    """Plugin of a pod's claims and inline volumes. strategy: scoring of nodes that fit."""
 
     def __init__(
-        self, objects: StorageObjects, columns: Columns, published: PublishedStorage, static: StaticVolumes
+        self,
+        objects: StorageObjects,
+        columns: Columns,
+        published: PublishedStorage,
+        static: StaticVolumes,
+        strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED,
     ) -> None:
-        self.objects = objects
-        self._columns = columns
-        self.published = published
-        self._static = static
+        self._objects, self._columns = objects, columns
+        self._published, self._static = published, static
+        self.strategy = strategy
 
-    # Before looking at nodes
+    # PreFilter
 
-    def sort_out(self, ask: Ask) -> PodVolumes | Stop:
-        """Check the pod's claims (PreFilter).
-
-        Returns what stops it on all nodes, or the input of Filter. Raises: Invalid.
-        """
-        found = self._sort_out(ask)
-        if isinstance(found, Stop) or not ask.demand.inline:
+    def pre_filter(self, state: CycleState) -> Stop | None:
+        """Check the pod's claims. Raises Invalid."""
+        ask = state.ask
+        found = self._sort_out(ask) if ask.claims else NO_VOLUMES
+        if isinstance(found, Stop):
             return found
-        return replace(found, inline=ask.demand.inline)
+        state.volumes = replace(found, inline=ask.demand.inline) if ask.demand.inline else found
+        return None
 
     def _sort_out(self, ask: Ask) -> PodVolumes | Stop:
-        if not ask.claims:
-            return NO_VOLUMES
         bound: list[PersistentVolumeClaim] = []
         unbound: list[Unbound] = []
         for use in ask.claims:
@@ -145,16 +87,16 @@ class VolumeBinding:
             if matching.is_bound(claim):
                 bound.append(claim)
                 continue
-            storage_class = self.objects.classes.get(matching.class_name(claim))
+            storage_class = self._objects.classes.get(matching.class_name(claim))
             if storage_class is None or not matching.is_delayed(claim, storage_class):
                 return Stop(IMMEDIATE, unready=matching.class_name(claim))
             unbound.append(self._compile(claim, storage_class))
         if any(self._used_elsewhere(claim) for claim in (*bound, *(u.claim for u in unbound))):
-            return Stop(IN_USE)
+            return Stop(IN_USE, RejectionCause.EXCLUSIVE)
         return self._assemble(bound, sorted(unbound, key=lambda u: (u.size, u.claim.metadata.name)))
 
     def _usable(self, use: ClaimUse, pod: Pod) -> PersistentVolumeClaim | Stop:
-        claim = self.objects.claims.get(use.key)
+        claim = self._objects.claims.get(use.key)
         if claim is None:
             if use.ephemeral:
                 text = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
@@ -176,8 +118,8 @@ class VolumeBinding:
 
     def _compile(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Unbound:
         size = matching.requested(claim)
-        selected = claim.metadata.annotations.get(names.SELECTED_NODE) or self.published.node_of(claim.metadata.uid)
-        driver = self.objects.drivers.get(storage_class.provisioner)
+        selected = claim.metadata.annotations.get(names.SELECTED_NODE) or self._published.node_of(claim.metadata.uid)
+        driver = self._objects.drivers.get(storage_class.provisioner)
         return Unbound(
             claim,
             size,
@@ -195,13 +137,13 @@ class VolumeBinding:
 
         None while the source is not bound: it may be a claim of the same pod.
         """
-        origin = origin_of(claim, self.objects.claims.get, self.objects.volumes.get)
+        origin = origin_of(claim, self._objects.claims.get, self._objects.volumes.get)
         return origin.reach if origin is not None else None
 
     def _assemble(self, bound: list[PersistentVolumeClaim], unbound: list[Unbound]) -> PodVolumes:
         matchers, missing, used = [], False, []
         for claim in bound:
-            volume = self.objects.volumes.get(claim.spec.volume_name)
+            volume = self._objects.volumes.get(claim.spec.volume_name)
             if volume is None:
                 missing = True
                 continue
@@ -223,50 +165,54 @@ class VolumeBinding:
             VolumePlan((), tuple(unbound)),
         )
 
-    def used_by(self, claims: Iterable[str]) -> tuple[UsedVolume, ...]:
-        """Return volumes that count against a node's limits; unresolved ones are left out."""
-        found = []
-        for key in claims:
-            claim = self.objects.claims.get(key)
-            if claim is not None and (driver := self._driver(claim)):
-                found.append((driver, key))
-        return tuple(found)
+    # Filter
 
-    def _driver(self, claim: PersistentVolumeClaim) -> str:
-        volume = self.objects.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
-        if volume is not None:
-            return volume.spec.csi.driver if volume.spec.csi is not None else ""
-        storage_class = self.objects.classes.get(matching.class_name(claim))
-        if storage_class is None or not matching.is_provisionable(storage_class):
-            return ""
-        return storage_class.provisioner
+    def filter(self, state: CycleState) -> list[NodeFilter]:
+        """Return a filter that plans the volumes on each node that fits; none if any node does.
 
-    # Asking a node
+        Its reasons may be of cause STORAGE or BINDING.
+        """
+        volumes = state.volumes
+        if not _is_plain(volumes):
+            check, sieve = self._check_fully(state), None
+        elif volumes.needs:
+            check, sieve = self._check_capacity(volumes), self._sieve_capacity(volumes)
+        else:
+            check, sieve = None, None
+        if volumes.inline:
+            check, sieve = self._check_inline(volumes, check), None
+        if check is None:
+            return []
+        if sieve is None:
+            return [NodeFilter.one_by_one(RejectionCause.STORAGE, check)]
+        return [NodeFilter(RejectionCause.STORAGE, check, sieve)]
 
-    def asker(self, volumes: PodVolumes) -> Callable[[int], VolumePlan | Reasons]:
-        """Return a function: the plan on a node, by node index, or the reasons."""
-        ask = self._claim_asker(volumes)
-        if not volumes.inline:
-            return ask
-        return lambda slot: (NO_INLINE,) if self.inline_shortages(volumes, slot) else ask(slot)
+    def _check_inline(self, volumes: PodVolumes, check: Check | None) -> Check:
+        def checked(slot: int) -> Reasons:
+            if self.inline_shortages(volumes, slot):
+                return (NO_INLINE,)
+            return check(slot) if check is not None else _FITS
+
+        return checked
 
     def inline_shortages(self, volumes: PodVolumes, slot: int) -> list[InlineShortfall]:
         """Return a node's pools that lack capacity for the pod's inline volumes."""
-        offers = self.published.on(self._columns.names[slot])
+        offers = self._published.on(self._columns.names[slot])
         return shortages(offers, volumes.inline, volumes.needs, self._columns.inline[slot])
 
-    def planner(self, volumes: PodVolumes) -> Callable[[Sequence[int]], dict[int, VolumePlan]]:
-        """Return a function: plans on those of many nodes that fit."""
-        ask, plan, needs = self.asker(volumes), volumes.plan, volumes.needs
-        if volumes.inline or not _is_plain(volumes) or len({storage_class for storage_class, _ in needs}) > 1:
-            return lambda slots: {slot: answer for slot in slots if isinstance(answer := ask(slot), VolumePlan)}
-        if not needs:
-            return lambda slots: dict.fromkeys(slots, plan)
-        on, node_names = self.published.on, self._columns.names
-        (storage_class, largest), total = needs[0], sum(size for _, size in needs)
+    def _check_capacity(self, volumes: PodVolumes) -> Check:
+        on, node_names, needs, lacks = self._published.on, self._columns.names, volumes.needs, (NO_STORAGE,)
+        return lambda slot: _FITS if fit_together(on(node_names[slot]), needs) else lacks
 
-        def plans(slots: Sequence[int]) -> dict[int, VolumePlan]:
-            found = {}
+    def _sieve_capacity(self, volumes: PodVolumes) -> Sieve | None:
+        """Return a fast filter for claims of one class, None for others."""
+        needs, on, node_names = volumes.needs, self._published.on, self._columns.names
+        (storage_class, largest), total = needs[0], sum(size for _, size in needs)
+        if any(other != storage_class for other, _ in needs):
+            return None
+
+        def sieve(slots: Sequence[int]) -> Sequence[int]:
+            found = []
             for slot in slots:
                 offers = on(node_names[slot]).get(storage_class, ())
                 if len(offers) == 1:  # the usual case, for a hundred nodes for each pod
@@ -275,23 +221,24 @@ class VolumeBinding:
                     if total <= offer.capacity - taken and (
                         largest <= offer.maximum - taken or largest <= offer.largest
                     ):
-                        found[slot] = plan
+                        found.append(slot)
                 elif fit_together({storage_class: offers}, needs):
-                    found[slot] = plan
+                    found.append(slot)
             return found
 
-        return plans
+        return sieve
 
-    def _claim_asker(self, volumes: PodVolumes) -> Callable[[int], VolumePlan | Reasons]:
-        if not _is_plain(volumes):
-            return lambda slot: self._ask_fully(volumes, slot)
-        plan, needs = volumes.plan, volumes.needs
-        if not needs:
-            return lambda slot: plan
-        on, node_names, lacks = self.published.on, self._columns.names, (NO_STORAGE,)
-        return lambda slot: plan if fit_together(on(node_names[slot]), needs) else lacks
+    def _check_fully(self, state: CycleState) -> Check:
+        def check(slot: int) -> Reasons:
+            plan = self._plan_fully(state.volumes, slot)
+            if not isinstance(plan, VolumePlan):
+                return plan
+            state.plans[slot] = plan
+            return _FITS
 
-    def _ask_fully(self, volumes: PodVolumes, slot: int) -> VolumePlan | Reasons:
+        return check
+
+    def _plan_fully(self, volumes: PodVolumes, slot: int) -> VolumePlan | Reasons:
         labels, node = self._columns.labels[slot], self._columns.names[slot]
         reasons: list[str] = [VOLUME_GONE] if volumes.missing else []
         if not all(matches(labels, node) for matches in volumes.bound):
@@ -321,38 +268,80 @@ class VolumeBinding:
             else:
                 made.append(unbound)
         needs = _needs(made)
-        if needs and not fit_together(self.published.on(node), needs):
+        if needs and not fit_together(self._published.on(node), needs):
             return NO_STORAGE
         return VolumePlan(tuple(found), tuple(made))
+
+    # Score
+
+    def storage_scores(self, state: CycleState, slots: Sequence[int], shares: Shares) -> list[float]:
+        """Return scores of the strategy, [] if cpu and memory come first or there is nothing to compare."""
+        if self.strategy is ScoringStrategy.LEAST_ALLOCATED:
+            return []
+        found = []
+        for slot in slots:
+            pools, static = self.takes(state.plan(slot), self._columns.names[slot])
+            found.append(storage_score(self.strategy, pools, static, shares(slot)))
+        return [one for one in found if one is not None] if None not in found else []
 
     def takes(self, plan: VolumePlan, node: str) -> tuple[list[Take], list[Take]]:
         """Return what a plan uses on a node: of each pool, and of each existing PV."""
         found = [(matching.requested(claim), matching.capacity(volume)) for claim, volume in plan.found]
-        return allot(self.published.on(node), _needs(plan.made)) or [], found
+        return allot(self._published.on(node), _needs(plan.made)) or [], found
 
-    def most_left(self, volumes: PodVolumes) -> Callable[[int], int]:
-        """Return a function: free bytes of a node for the pod's classes.
+    def most_left(self, state: CycleState) -> Callable[[int], tuple[int, int]] | Callable[[int], int]:
+        """Return a function for comparing nodes that are equal otherwise.
 
-        For comparing nodes.
+        Existing PVs that exceed the requests least, then most free bytes for the pod's classes.
         """
+        left = self._left(state.volumes)
+        return left if state.volumes.simple else lambda slot: (-state.plan(slot).waste, left(slot))
+
+    def _left(self, volumes: PodVolumes) -> Callable[[int], int]:
         classes = {storage_class for storage_class, _ in volumes.needs}
         if not classes:
             return lambda slot: NO_BOUND
-        on, node_names = self.published.on, self._columns.names
+        on, node_names = self._published.on, self._columns.names
 
         def left(slot: int) -> int:
             offers, least = on(node_names[slot]), NO_BOUND
             for storage_class in classes:
                 most = 0
                 for offer in offers.get(storage_class, ()):
-                    room = offer.capacity - offer.outstanding
-                    if room > most:  # max() costs as much as all the rest
-                        most = room
+                    free = offer.capacity - offer.outstanding
+                    if free > most:  # max() costs as much as all the rest
+                        most = free
                 if most < least:
                     least = most
             return least
 
         return left
+
+    # Reserve
+
+    def reserve(self, decision: SchedulingDecision) -> None:
+        """Assume PVs, and reserve capacity for new volumes."""
+        for claim, volume in decision.plan.found:
+            self._static.assume(volume.metadata.name, claim.metadata.uid)
+        for made in decision.plan.made:
+            if not made.selected:  # else reserved when its node was selected
+                self._published.reserve(made.claim.metadata.uid, decision.node, made.storage_class.key, made.size)
+
+    def unreserve(self, decision: SchedulingDecision) -> None:
+        """Release the PVs and the capacity.
+
+        Claims whose node is selected stay reserved until they are rescheduled.
+        """
+        self.post_bind(decision)
+        for made in decision.plan.made:
+            uid = made.claim.metadata.uid
+            if not made.selected and self._published.version_of(uid) is None:
+                self._published.drop(uid)
+
+    def post_bind(self, decision: SchedulingDecision) -> None:
+        """Forget assumed PVs: they are written as the claims'."""
+        for claim, volume in decision.plan.found:
+            self._static.release(volume.metadata.name, claim.metadata.uid)
 
 
 def _is_plain(volumes: PodVolumes) -> bool:

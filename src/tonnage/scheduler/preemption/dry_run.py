@@ -10,29 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tonnage.api.pods import Pod
+from tonnage.api import matching
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.pods import CSIVolumeSource, Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
-from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.api.quantity import to_bytes
+from tonnage.capacity.published import NO_BOUND, Offers, PublishedCapacity
+from tonnage.errors import Invalid
+from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.nodes import Placement
-from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.pod_terms import Kin
-from tonnage.scheduler.framework.pods_on_node import Back, given_back
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, Offers, PublishedCapacity
+from tonnage.scheduler.framework.plugin import HELPED, Refusal
+from tonnage.scheduler.framework.pod_info import Ask, Kin, claim_uses, inline_uses
+from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate, best, choose, compile_budgets, priority
 
-HELPED = (
-    RejectionCause.RESOURCES
-    | RejectionCause.PORTS
-    | RejectionCause.LIMITS
-    | RejectionCause.STORAGE
-    | RejectionCause.EXCLUSIVE
-    | RejectionCause.NEIGHBOURS
-)
-"""Causes that the deletion of pods may remove."""
 _ENOUGH, _SHARE = 100, 0.1
 _MOST_LOOKED = 500
 """Maximum nodes with less important pods in one search; the next continues with others."""
@@ -43,8 +36,8 @@ Freed = Counter[tuple[str, bool]]
 class Preemption:
     """Finds victims. budgets: all PodDisruptionBudgets."""
 
-    def __init__(self, cluster: Cluster, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
-        self._cluster, self._budgets = cluster, budgets
+    def __init__(self, cycle: Cycle, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
+        self._cycle, self._cluster, self._budgets = cycle, cycle.cluster, budgets
         self._start = 0
         self._hopeless: tuple[Refusal, int, int] | None = None
 
@@ -103,17 +96,17 @@ class Preemption:
         lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
         if not lower:
             return None
-        with supposing(self._cluster, node, ask) as room:
+        with supposing(self._cycle, node, ask) as room:
             return choose(node, lower, budgets, room)
 
 
 class Supposed:
     """A node without some of its pods, until restore()."""
 
-    def __init__(self, cluster: Cluster, node: str, ask: Ask) -> None:
-        self._cluster, self._node, self._ask = cluster, node, ask
-        self._slot = cluster.columns.slots[node]
-        self._offers = cluster.published.on(node)
+    def __init__(self, cycle: Cycle, node: str, ask: Ask) -> None:
+        self._cycle, self._cluster, self._node, self._ask = cycle, cycle.cluster, node, ask
+        self._slot = self._cluster.columns.slots[node]
+        self._offers = self._cluster.published.on(node)
         self._gone: dict[str, tuple[Placement, tuple[Back, ...], Kin | None]] = {}
         self._freed: Freed = Counter()
 
@@ -124,7 +117,7 @@ class Supposed:
         if placement is None:
             return
         freed = tuple(given_back(pod, self._offers, self._cluster.objects))
-        self._gone[uid] = placement, freed, self._cluster.neighbours.census.lift(uid)
+        self._gone[uid] = placement, freed, self._cluster.census.lift(uid)
         columns.lift(uid)
         self._free(freed, 1)
 
@@ -139,7 +132,7 @@ class Supposed:
             self._cluster.columns.place(uid, self._node, placement.demand, placement.volumes, placement.claims)
             if kin is not None:
                 alive = not self._cluster.residents.is_going(uid)
-                self._cluster.neighbours.census.place(uid, self._slot, kin, alive=alive)
+                self._cluster.census.place(uid, self._slot, kin, alive=alive)
             self._free(freed, -1)
 
     def _free(self, freed: Iterable[Back], sign: int) -> None:
@@ -149,7 +142,7 @@ class Supposed:
 
     def fits(self) -> bool:
         """Return whether the pod fits now."""
-        return self._cluster.cycle.fits_on(self._ask, self._slot)
+        return self._cycle.fits_on(self._ask, self._slot)
 
     def restore(self) -> None:
         """Restore the cluster."""
@@ -159,9 +152,9 @@ class Supposed:
 
 
 @contextmanager
-def supposing(cluster: Cluster, node: str, ask: Ask) -> Iterator[Supposed]:
+def supposing(cycle: Cycle, node: str, ask: Ask) -> Iterator[Supposed]:
     """Simulate a node without some pods; the caller must not await meanwhile."""
-    room = Supposed(cluster, node, ask)
+    room = Supposed(cycle, node, ask)
     try:
         yield room
     finally:
@@ -190,3 +183,81 @@ def _relieved(offer: PublishedCapacity, freed: Freed) -> PublishedCapacity:
         return offer
     maximum = offer.maximum + more if offer.maximum >= offer.capacity else offer.maximum
     return replace(offer, capacity=offer.capacity + more, maximum=maximum)
+
+
+Room = str
+"""A pool's label, or the class if a node's capacity objects have no such label."""
+_DELETE = "Delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """Bytes that are freed in a pool.
+
+    inline: of an inline volume; inline capacity is not free for claims.
+    """
+
+    room: Room
+    size: int
+    inline: bool = False
+
+
+def given_back(pod: Pod, offers: Offers, objects: StorageObjects) -> Iterator[Back]:
+    """Return the storage that is freed when the pod goes.
+
+    That of its ephemeral claims with reclaim policy Delete, and of its inline volumes once it has started; published
+    capacity does not include these before. A volume whose pool is not known frees nothing.
+    """
+    for claim in own_claims(pod, objects):
+        size, storage_class = _takes(claim, objects)
+        if size and (room := _room(offers, storage_class)):
+            yield Back(room, size)
+    for volume in pod.spec.volumes if not inline_uses(pod) else ():
+        if volume.csi is not None and (found := _inline(volume.csi, offers)) is not None:
+            yield found
+
+
+def own_claims(pod: Pod, objects: StorageObjects) -> Iterator[PersistentVolumeClaim]:
+    """Return the ephemeral claims of the pod."""
+    for use in claim_uses(pod):
+        claim = objects.claims.get(use.key)
+        if claim is not None and use.ephemeral and claim.metadata.controller_uid() == pod.metadata.uid:
+            yield claim
+
+
+def _takes(claim: PersistentVolumeClaim, objects: StorageObjects) -> tuple[int, str]:
+    """Return bytes that the claim frees, and its class; 0 for a volume that stays."""
+    name = matching.class_name(claim)
+    volume = objects.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+    storage_class = objects.classes.get(name)
+    if volume is not None:
+        policy = volume.spec.persistent_volume_reclaim_policy
+    else:
+        policy = storage_class.reclaim_policy if storage_class is not None else ""
+    if policy != _DELETE:
+        return 0, name
+    return (matching.capacity(volume) if volume is not None else matching.requested(claim)), name
+
+
+def _room(offers: Offers, storage_class: str) -> Room:
+    """Return the pool of a class's volumes, "" for none or several."""
+    rooms = {offer.pool or offer.storage_class for offer in offers.get(storage_class, ())}
+    return rooms.pop() if len(rooms) == 1 else ""
+
+
+def _inline(source: CSIVolumeSource, offers: Offers) -> Back | None:
+    """Return what an inline volume of ours uses.
+
+    Of the pool that it names, else the default or the only one.
+    """
+    ours = [offer for some in offers.values() for offer in some if offer.driver == source.driver and offer.pool]
+    pools = {offer.pool for offer in ours}
+    pool = source.volume_attributes.get("pool", "")
+    if not pool and not source.volume_attributes.get("kind"):
+        default = {offer.pool for offer in ours if offer.is_default} or pools
+        pool = next(iter(default)) if len(default) == 1 else ""
+    try:
+        size = to_bytes(source.volume_attributes.get("size", "0"))
+    except Invalid:
+        return None
+    return Back(pool, size, inline=True) if pool in pools and size else None

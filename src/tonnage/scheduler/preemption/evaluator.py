@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-from tonnage.aio.clock import Clock, rfc3339
+from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
+from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import ApiConflict, ApiError, ApiNotFound, TonnageError
+from tonnage.errors import ApiConflict, ApiNotFound, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
-from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.conditions import condition_patch
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
+from tonnage.scheduler.core.conditions import PodCondition, write_condition
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.queue import QueuedPod
+from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.nominator import Nomination, Nominations
 from tonnage.scheduler.preemption.starvation import HOLD, Grant, Waiting
@@ -33,7 +34,6 @@ from tonnage.scheduler.preemption.victims import PreemptionCandidate, priority
 log = logging.getLogger(__name__)
 DISRUPTION_TARGET, PREEMPTED, ROOM_HELD = "DisruptionTarget", "Preempted", "RoomHeld"
 _REASON = "PreemptionByScheduler"
-_TRIES = 3
 _PAUSE = 60.0
 
 
@@ -47,37 +47,40 @@ class Preemptor:
         self,
         client: Client,
         events: EventRecorder,
-        cluster: Cluster,
-        preemption: Preemption,
+        cycle: Cycle,
+        queue: SchedulingQueue,
+        budgets: Callable[[], Iterable[PodDisruptionBudget]],
         *,
         clock: Clock,
         name: str,
     ) -> None:
-        self._client, self._events, self._cluster, self._clock, self._name = client, events, cluster, clock, name
-        self._preemption = preemption
+        self._client, self._events, self._cycle, self._clock, self._name = client, events, cycle, clock, name
+        self._queue = queue
+        self._preemption = Preemption(cycle, budgets)
         self._failed: dict[str, float] = {}
         self._tasks = Background("preemption")
-        self.nominations = Nominations(cluster)
-        self._waiting = Waiting(cluster, self.nominations)
+        self.nominations = Nominations(cycle, queue.nominees)
+        self._waiting = Waiting(cycle, queue, self.nominations)
 
     async def close(self) -> None:
         """Stop evicting. Idempotent."""
         await self._tasks.close()
 
-    def restore(self, entries: Iterable[QueuedPod]) -> None:
-        """Restore nominations from before a restart.
+    def restore(self) -> Iterator[str]:
+        """Restore nominations from before a restart; return their pods.
 
         Their victims are the pods that are being deleted.
         """
-        now = self._clock.monotonic()
-        for entry in entries:
+        now, residents = self._clock.monotonic(), self._cycle.cluster.residents
+        for entry in self._queue:
             pod = entry.ask.pod
             if node := pod.status.nominated_node_name:
-                lower = [p for p in self._cluster.residents.on(node) if priority(p) < priority(pod)]
+                lower = [p for p in residents.on(node) if priority(p) < priority(pod)]
                 going = [victim for victim in lower if victim.metadata.deleting]
                 self.nominations.hold(entry.ask, node, now, victims=going)
+                yield entry.uid
 
-    def refused(self, ask: Ask, refusal: Refusal) -> bool:
+    def post_filter(self, ask: Ask, refusal: Refusal) -> bool:
         """Preempt for a rejected pod if possible; return whether it has a nomination."""
         pod, now = ask.pod, self._clock.monotonic()
         found = self.nominations.get(pod.metadata.uid)
@@ -132,17 +135,17 @@ class Preemptor:
 
     def _give_up(self, one: Nomination) -> None:
         self.nominations.drop(one.uid)
-        self._tasks.start(self._clear(one.ask.pod), f"nomination of {one.ask.pod.key}")
-        if (entry := self._cluster.queue.get(one.uid)) is not None:
-            self._cluster.queue.wake(entry, self._clock.monotonic())
+        self._tasks.start(self._try_nominate(one.ask.pod, None), f"nomination of {one.ask.pod.key}")
+        if (entry := self._queue.get(one.uid)) is not None:
+            self._queue.wake(entry, self._clock.monotonic())
 
     # Writing
 
-    async def _clear(self, pod: Pod) -> None:
+    async def _try_nominate(self, pod: Pod, node: str | None) -> None:
         try:
-            await self._nominate(pod, None)
+            await self._nominate(pod, node)
         except TonnageError as failure:
-            log.info("nomination not cleared pod=%s error=%s", pod.key, failure)
+            log.info("nomination not written pod=%s node=%s error=%s", pod.key, node, failure)
 
     async def _tell_held(self, grant: Grant) -> None:
         pod = grant.ask.pod
@@ -151,10 +154,7 @@ class Preemptor:
             f"{from_bytes(grant.missing)}; pods of the same or lower priority cannot use it for now"
         )
         self._events.normal(refer(PODS, pod), ROOM_HELD, text)
-        try:
-            await self._nominate(pod, grant.node)
-        except TonnageError as failure:
-            log.info("nomination not written pod=%s error=%s", pod.key, failure)
+        await self._try_nominate(pod, grant.node)
 
     async def _nominate(self, pod: Pod, node: str | None) -> None:
         meta = pod.metadata
@@ -193,26 +193,12 @@ class Preemptor:
         if victim.metadata.deleting:
             return
         meta = victim.metadata
+        text = f"{self._name}: preempting to accommodate a higher priority pod"
+        condition = PodCondition(DISRUPTION_TARGET, "True", _REASON, text)
         try:
-            await self._mark(victim)
+            await write_condition(self._client, self._clock, victim, condition)
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (ApiNotFound, ApiConflict):
             return
         message = f"Preempted by pod {pod.metadata.uid} on node {node}"
         self._events.normal(refer(PODS, victim), PREEMPTED, message)
-
-    async def _mark(self, victim: Pod) -> None:
-        text = f"{self._name}: preempting to accommodate a higher priority pod"
-        meta = victim.metadata
-        for attempt in range(_TRIES):
-            now = rfc3339(self._clock.time())
-            patch = condition_patch(victim, DISRUPTION_TARGET, "True", _REASON, text, now)
-            try:
-                await self._client.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
-                return
-            except ApiError as failure:
-                if failure.code not in (409, 422) or attempt == _TRIES - 1:
-                    raise
-                victim = await self._client.get(PODS, meta.name, meta.namespace)
-                if victim.metadata.uid != meta.uid:
-                    raise ApiNotFound(f"pod {victim.key} is another one by now") from failure

@@ -13,12 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tonnage.api.pods import Pod
-from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
-from tonnage.scheduler.framework.nodes import UsedVolume
-from tonnage.scheduler.framework.pod_info import Ask
-from tonnage.scheduler.framework.pods_on_node import own_claims
-from tonnage.scheduler.plugins.volume_binding import PodVolumes
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision, Stop
+from tonnage.scheduler.framework.pod_info import Ask, UsedVolume
+from tonnage.scheduler.preemption.dry_run import own_claims
 from tonnage.scheduler.preemption.victims import priority
 
 GRACE, LONGEST = 30.0, 600.0
@@ -65,10 +63,10 @@ class Nomination:
 
 
 class Nominations:
-    """All nominations, at most one for each pod."""
+    """All nominations, at most one for each pod. nominees: their uids, for the queue."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cycle: Cycle, nominees: set[str]) -> None:
+        self._cycle, self._cluster, self._nominees = cycle, cycle.cluster, nominees
         self._all: dict[str, Nomination] = {}
 
     def get(self, uid: str) -> Nomination | None:
@@ -86,13 +84,13 @@ class Nominations:
         It replaces an earlier nomination of the pod.
         """
         self._forget(ask.pod.metadata.uid)
-        volumes = self._cluster.volumes.sort_out(ask)
-        used, needs = (volumes.used, volumes.needs) if isinstance(volumes, PodVolumes) else ((), ())
+        state = self._cycle.pre_filter(ask)
+        used, needs = ((), ()) if isinstance(state, Stop) else (state.volumes.used, state.volumes.needs)
         going = tuple(self._going(pod) for pod in victims)
         until = None if seconds is None else now + min(seconds, LONGEST)
         found = Nomination(ask, node, used, needs, now, going, until)
         self._all[found.uid] = found
-        self._cluster.nominees.add(found.uid)
+        self._nominees.add(found.uid)
         self._place(found)
         return found
 
@@ -125,7 +123,7 @@ class Nominations:
     def _forget(self, uid: str) -> Nomination | None:
         found = self._all.pop(uid, None)
         if found is not None:
-            self._cluster.nominees.discard(uid)
+            self._nominees.discard(uid)
             self._lift(found)
         return found
 
@@ -164,7 +162,7 @@ class Nominations:
         Raises: Invalid.
         """
         with self.lifted(ask) as differs:
-            return self._cluster.cycle.decide(ask, remembers=not differs)
+            return self._cycle.decide(ask, remembers=not differs)
 
     # When a hold ends
 

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
+from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.preemption.dry_run import supposing
 from tonnage.scheduler.preemption.nominator import Nominations
 
@@ -51,8 +51,8 @@ class Grant:
 class Waiting:
     """Pods that wait for storage."""
 
-    def __init__(self, cluster: Cluster, nominations: Nominations) -> None:
-        self._cluster, self._nominations = cluster, nominations
+    def __init__(self, cycle: Cycle, queue: SchedulingQueue, nominations: Nominations) -> None:
+        self._cycle, self._cluster, self._queue, self._nominations = cycle, cycle.cluster, queue, nominations
         self._waiters: dict[str, _Waiter] = {}
         self._served: Counter[str] = Counter()
         self._looks_at: float | None = None
@@ -97,7 +97,7 @@ class Waiting:
         for since, uid in sorted(overtaken):
             if since + PATIENCE > now or self._held() >= max(1, len(self._cluster.columns.live) // NODES_A_HOLD):
                 return
-            entry = self._cluster.queue.get(uid)
+            entry = self._queue.get(uid)
             if entry is None or self._nominations.get(uid) is not None:
                 continue
             waiter = self._waiters[uid]
@@ -135,7 +135,7 @@ class Waiting:
         return missing
 
     def _fits_alone(self, ask: Ask, node: str) -> bool:
-        with supposing(self._cluster, node, ask) as room:
+        with supposing(self._cycle, node, ask) as room:
             for pod in list(self._cluster.residents.on(node)):
                 room.take(pod)
             return room.fits()

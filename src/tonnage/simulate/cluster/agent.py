@@ -69,8 +69,10 @@ class Agent:
     # Claims
 
     def see(self, order: Order) -> None:
-        """A claim was sent here. Claims are seen in the order in which they were written, as by a watch: what is
-        published counts all up to the last.
+        """See a claim that was sent here.
+
+        Claims are seen in the order in which they were written, as by a watch: what is published counts all up to the
+        last.
         """
         self.ledger.see(order.uid, order.source, order.size, attempt="", version=order.version, now=self._events.now)
 

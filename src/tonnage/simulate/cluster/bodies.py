@@ -35,12 +35,12 @@ def csi_node(node: Node) -> dict[str, Any]:
 
 def pod(name: str, stream: StreamSpec, sizes: Sizes, claims: Sequence[str] = ()) -> dict[str, Any]:
     """A pod; its volumes are ephemeral, or the claims of these names."""
-    return {"metadata": {"name": name}, "spec": _spec(stream, _volumes(stream, sizes, claims))}
+    return {"metadata": {"name": name}, "spec": pod_spec(stream, _volumes(stream, sizes, claims))}
 
 
 def claim(name: str, volume: VolumeSpec, size: int) -> dict[str, Any]:
     """A claim that outlives its pod."""
-    return {"metadata": {"name": name}, "spec": _claim_spec(volume, size)}
+    return {"metadata": {"name": name}, "spec": claim_spec(volume.storage_class, size)}
 
 
 def deployment(name: str, stream: StreamSpec, sizes: Sizes) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def job(name: str, stream: StreamSpec, sizes: Sizes) -> dict[str, Any]:
     """A Job whose pods all run side by side."""
     template = {
         "metadata": {"labels": {SET_LABEL: name}},
-        "spec": {**_spec(stream, _volumes(stream, sizes, ())), "restartPolicy": "Never"},
+        "spec": {**pod_spec(stream, _volumes(stream, sizes, ())), "restartPolicy": "Never"},
     }
     spec = {"completions": stream.burst, "parallelism": stream.burst, "template": template}
     return {"metadata": {"name": name}, "spec": spec}
@@ -83,11 +83,12 @@ def volume_name(index: int) -> str:
 
 def _selected(name: str, stream: StreamSpec, volumes: list[dict[str, Any]]) -> dict[str, Any]:
     labels = {SET_LABEL: name}
-    template = {"metadata": {"labels": labels}, "spec": _spec(stream, volumes)}
+    template = {"metadata": {"labels": labels}, "spec": pod_spec(stream, volumes)}
     return {"selector": {"matchLabels": labels}, "template": template}
 
 
-def _spec(stream: StreamSpec, volumes: list[dict[str, Any]]) -> dict[str, Any]:
+def pod_spec(stream: StreamSpec, volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Specification of a pod of the stream."""
     mounts = [{"name": volume_name(index), "mountPath": f"/v{index}"} for index in range(len(stream.volumes))]
     container = {
         "name": "main",
@@ -104,15 +105,16 @@ def _volumes(stream: StreamSpec, sizes: Sizes, claims: Sequence[str]) -> list[di
         sources = [{"persistentVolumeClaim": {"claimName": name}} for name in claims]
     else:
         sources = [
-            {"ephemeral": {"volumeClaimTemplate": {"spec": _claim_spec(volume, size)}}}
+            {"ephemeral": {"volumeClaimTemplate": {"spec": claim_spec(volume.storage_class, size)}}}
             for volume, size in zip(stream.volumes, sizes, strict=True)
         ]
     return [{"name": volume_name(index), **source} for index, source in enumerate(sources)]
 
 
-def _claim_spec(volume: VolumeSpec, size: int) -> dict[str, Any]:
+def claim_spec(storage_class: str, size: int) -> dict[str, Any]:
+    """Specification of a claim."""
     return {
         "accessModes": [names.READ_WRITE_ONCE],
-        "storageClassName": volume.storage_class,
+        "storageClassName": storage_class,
         "resources": {"requests": {"storage": str(size)}},
     }

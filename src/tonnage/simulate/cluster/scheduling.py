@@ -8,7 +8,8 @@ from functools import partial
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.kube.cache import Cache
 from tonnage.scheduler.core.cache import Cluster
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
+from tonnage.scheduler.core.cycle import Cycle
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import QueuedPod, SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects
@@ -41,14 +42,11 @@ class Scheduling:
         self._planned: float | None = None
         self.objects = StorageObjects(Cache(), Cache(), Cache(), Cache())
         self.queue = SchedulingQueue(self._ready)
-        self.cluster = Cluster(self.objects, self.queue, events.time, policy.strategy)
-        self.cluster.cycle.share, self.cluster.cycle.least = share, least
+        self.cluster = Cluster(self.objects, lambda event: self.queue.notice(event, events.now))
+        self.cycle = Cycle(self.cluster, policy.strategy)
+        self.cycle.share, self.cycle.least = share, least
         self._capacities: Cache[CSIStorageCapacity] = Cache()
         self._capacities.on_change(self.cluster.capacity_changed)
-        self.objects.claims.on_change(self.cluster.claim_changed)
-        self.objects.volumes.on_change(self.cluster.volume_changed)
-        self.objects.classes.on_change(self.cluster.class_changed)
-        self.objects.drivers.on_change(self.cluster.driver_changed)
 
     def add(self, ask: Ask) -> None:
         """A pod wants a node."""
@@ -93,13 +91,13 @@ class Scheduling:
 
     def _decide(self, entry: QueuedPod) -> None:
         self._tally.decisions += 1
-        outcome = self.cluster.cycle.decide(entry.ask)
+        outcome = self.cycle.decide(entry.ask)
         if isinstance(outcome, Refusal):
             self._tally.refused += 1
             self._tally.writes["pods"] += entry.tries == 0  # the condition is written when it changes
             self.queue.refuse(entry, outcome.causes, self._events.now, needs=outcome.needs)
             return
-        self.cluster.assume(entry.ask, outcome)
+        self.cycle.reserve(entry.ask, outcome)
         if not self._policy.tracked:
             for made in outcome.plan.made:
                 self.cluster.published.drop(made.claim.metadata.uid)

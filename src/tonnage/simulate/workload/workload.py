@@ -58,9 +58,10 @@ class SimulatedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Latencies in seconds. decide: the scheduler, for one pod; write: a request to the API server; watch: until a
-    write is
-    visible; create, delete: a volume. Publication is limited as the agents limit it.
+    """Latencies in seconds.
+
+    decide: the scheduler, for one pod. write: a request to the API server. watch: until a write is visible. create,
+    delete: a volume. Publication is limited as the agents limit it.
     """
 
     decide: str = "1ms"
@@ -68,6 +69,10 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watch: str = "10ms"
     create: str = "50ms"
     delete: str = "50ms"
+
+    def seconds(self) -> dict[str, float]:
+        """Return all of them by name. Raises Invalid."""
+        return {name: amounts.duration(text) for name, text in msgspec.structs.asdict(self).items()}
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,8 +160,7 @@ def _check(workload: Workload) -> None:
     if amounts.duration(workload.duration) <= 0:
         raise Invalid("duration must be above 0")
     amounts.duration(workload.settle)
-    for text in msgspec.structs.astuple(workload.delays):
-        amounts.duration(text)
+    workload.delays.seconds()
     _check_node(workload.node)
     for stream in workload.streams:
         try:

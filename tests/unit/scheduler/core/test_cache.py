@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import ATTACHMENTS, CSI_NODES
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 
 HARD = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -180,9 +180,9 @@ def test_decision_taken_back_leaves_nothing(stage: Any) -> None:
     stage.claim("a", "8Gi")
     pod = stage.pod("p", claims=["a"], requests={"cpu": "4"})
     ask = compile_ask(pod)
-    decision = stage.cluster.cycle.decide(ask)
-    stage.cluster.assume(ask, decision)
-    stage.cluster.withdraw(ask, decision)
+    decision = stage.cycle.decide(ask)
+    stage.cycle.reserve(ask, decision)
+    stage.cycle.withdraw(ask, decision)
 
     columns = stage.cluster.columns
     assert stage.cluster.published.on("node-1")["late"][0].outstanding == 0
@@ -194,10 +194,10 @@ def test_claims_already_sent_stay_promised_when_a_decision_is_taken_back(stage: 
     stage.claim("a", "4Gi")
     stage.claim("b", "4Gi")
     ask = compile_ask(stage.pod("p", claims=["a", "b"]))
-    decision = stage.cluster.cycle.decide(ask)
-    stage.cluster.assume(ask, decision)
+    decision = stage.cycle.decide(ask)
+    stage.cycle.reserve(ask, decision)
     stage.send("a", "node-1")
 
-    stage.cluster.withdraw(ask, decision)
+    stage.cycle.withdraw(ask, decision)
 
     assert stage.cluster.published.on("node-1")["late"][0].outstanding == 4 << 30

@@ -8,24 +8,27 @@ from typing import Any
 
 import pytest
 
-from tonnage.scheduler.plugins.node_filters import node_filters
+from tonnage.scheduler.framework.plugin import CycleState
+from tonnage.scheduler.plugins.node_fit import NodeFit
 
 
 @pytest.fixture
 def looked(world: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The slots that were looked at, in their order."""
     seen: list[int] = []
+    original = NodeFit.filter
 
-    def filters(*arguments: Any) -> Any:
-        first, *rest = node_filters(*arguments)
+    def filters(plugin: NodeFit, state: CycleState) -> Any:
+        first, *rest = original(plugin, state)
 
         def noting(slots: Sequence[int]) -> Sequence[int]:
             seen.extend(slots)
-            return first.sieve(slots)
+            kept: Sequence[int] = first.sieve(slots)
+            return kept
 
         return [replace(first, sieve=noting), *rest]
 
-    monkeypatch.setattr("tonnage.scheduler.core.cycle.node_filters", filters)
+    monkeypatch.setattr(NodeFit, "filter", filters)
     return seen
 
 

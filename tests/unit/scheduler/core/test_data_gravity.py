@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
 from tonnage.scheduler.explain import explain
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import Refusal, RejectionCause, SchedulingDecision
 
 NO_SOURCE = "2 node(s) did not have the source volume of a clone"
 
@@ -71,7 +70,7 @@ def test_no_room_at_the_source_says_so_and_room_there_helps(stage: Any) -> None:
 def test_it_is_explained(stage: Any) -> None:
     stage.capacity("node-2", "0")
     stage.claim("c", **copy_of("a"))
-    found = explain(stage.cluster, stage.pod("p", claims=["c"]), written={}, scheduler="default-scheduler")
+    found = explain(stage.cycle, stage.pod("p", claims=["c"]), written={}, scheduler="default-scheduler")
     told = {answer.node: answer.lacks for answer in found.nodes}
     text = "node(s) did not have the source volume of a clone: claim c of claim a (volume pv-a)"
     assert told["node-1"] == told["node-3"] == [text]

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from tonnage.api import names
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 
 CLASSES = ("late", "other")
 CPU = 4

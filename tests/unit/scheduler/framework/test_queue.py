@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import compile_ask
-from tonnage.scheduler.framework.queue import LEFTOVER, QueuedPod, QueuePlace, SchedulingQueue, backoff
+from tonnage.scheduler.framework.queue import LEFTOVER, ClusterEvent, QueuedPod, QueuePlace, SchedulingQueue, backoff
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_older_pods_are_not_overtaken(world: Any, queue: SchedulingQueue) -> Non
     add(world, queue, "large")
     queue.refuse(take(queue), RejectionCause.STORAGE, 0.0)
     add(world, queue, "small")
-    queue.wake_all(RejectionCause.STORAGE, 100.0)
+    queue.notice(ClusterEvent(RejectionCause.STORAGE), 100.0)
 
     assert order(queue) == ["uid-large", "uid-small"]
 
@@ -62,7 +62,7 @@ def test_hint_waits_for_the_back_off(world: Any, queue: SchedulingQueue) -> None
     queue.refuse(take(queue), RejectionCause.RESOURCES, 10.0)
     assert queue.next_due() == 10.0 + LEFTOVER
 
-    queue.wake_all(RejectionCause.RESOURCES, 10.2)
+    queue.notice(ClusterEvent(RejectionCause.RESOURCES), 10.2)
 
     assert queue.pop() is None
     assert queue.next_due() == 11.0
@@ -78,12 +78,12 @@ def test_hint_for_something_else_does_not_wake(world: Any, queue: SchedulingQueu
     entry = take(queue)
     queue.refuse(entry, RejectionCause.STORAGE | RejectionCause.NODE, 0.0)
 
-    queue.wake_all(RejectionCause.RESOURCES, 50.0)
-    queue.wake_all(RejectionCause.STORAGE, 50.0, lambda e: False)
-    queue.wake_users("default/unused", RejectionCause.STORAGE, 50.0)
+    queue.notice(ClusterEvent(RejectionCause.RESOURCES), 50.0)
+    queue.notice(ClusterEvent(RejectionCause.STORAGE, lambda e: False), 50.0)
+    queue.notice(ClusterEvent(RejectionCause.STORAGE, claim="default/unused"), 50.0)
     assert queue.pop() is None
 
-    queue.wake_all(RejectionCause.NODE, 50.0)
+    queue.notice(ClusterEvent(RejectionCause.NODE), 50.0)
     assert take(queue) is entry
 
 
@@ -91,7 +91,7 @@ def test_what_was_not_really_tried_does_not_back_off(world: Any, queue: Scheduli
     add(world, queue, "p", ephemeral=["v"])
     queue.refuse(take(queue), RejectionCause.CLAIM, 5.0, counts=False)
 
-    queue.wake_users("default/p-v", RejectionCause.CLAIM, 5.0)
+    queue.notice(ClusterEvent(RejectionCause.CLAIM, claim="default/p-v"), 5.0)
 
     assert take(queue).tries == 0
 
@@ -135,7 +135,7 @@ def test_removed_wherever_it_is(world: Any, queue: SchedulingQueue, where: str) 
     queue.refuse(entry, RejectionCause.NODE, 0.0)
     queue.retry(entry, 0.0)
     queue.wake(entry, 1000.0)
-    queue.wake_users("default/c", RejectionCause.NODE, 1000.0)
+    queue.notice(ClusterEvent(RejectionCause.NODE, claim="default/c"), 1000.0)
     queue.advance(10_000.0)
 
     assert queue.pop() is None
@@ -162,5 +162,24 @@ def test_tells_when_there_is_something_to_do(world: Any) -> None:
     assert len(told) == 1
     queue.refuse(take(queue), RejectionCause.NODE, 0.0)
     assert len(told) == 1
-    queue.wake_all(RejectionCause.NODE, 0.5)
+    queue.notice(ClusterEvent(RejectionCause.NODE), 0.5)
     assert len(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("event", "wakes"),
+    [
+        (ClusterEvent(RejectionCause.PORTS, lambda entry: False), True),
+        (ClusterEvent(RejectionCause.NEIGHBOURS), False),
+        (ClusterEvent(RejectionCause.PORTS, claim="default/other"), False),
+    ],
+)
+def test_any_improvement_wakes_a_pod_with_a_nominated_node(world: Any, event: ClusterEvent, wakes: bool) -> None:
+    queue = SchedulingQueue()
+    queue.add("a", compile_ask(world.pod("a")), 0.0)
+    entry = queue.pop()
+    assert entry is not None
+    queue.refuse(entry, RejectionCause.STORAGE, 0.0, counts=False)
+    queue.nominees.add("a")
+    queue.notice(event, 1.0)
+    assert len(queue) == wakes

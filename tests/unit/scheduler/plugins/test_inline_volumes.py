@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
-from tonnage.scheduler.core.cycle import Refusal
 from tonnage.scheduler.explain import explain
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 
@@ -91,8 +91,8 @@ def test_pods_that_have_started_are_counted_by_what_is_published(stage: Any) -> 
     slot = stage.cluster.columns.slots["node-1"]
     for phase, free in (("Pending", 3), ("Running", 8)):
         stage.cluster.pod_placed(inline(stage, "p", "5Gi", phase=phase, node="node-1"))
-        assert stage.cluster.cycle.fits_on(compile_ask(inline(stage, "q", f"{free}Gi")), slot)
-        assert not stage.cluster.cycle.fits_on(compile_ask(inline(stage, "q", f"{free + 1}Gi")), slot)
+        assert stage.cycle.fits_on(compile_ask(inline(stage, "q", f"{free}Gi")), slot)
+        assert not stage.cycle.fits_on(compile_ask(inline(stage, "q", f"{free + 1}Gi")), slot)
 
 
 def test_pools_are_told_apart(stage: Any) -> None:
@@ -132,6 +132,6 @@ def test_a_refused_one_is_woken_by_room(stage: Any) -> None:
 def test_why_tells_what_is_lacking(stage: Any) -> None:
     offer(stage, "node-1", "1Gi", inline="3Gi")
     offer(stage, "node-2", "9Gi")
-    found = explain(stage.cluster, inline(stage, "p", "4Gi"), written={}, scheduler="default-scheduler")
+    found = explain(stage.cycle, inline(stage, "p", "4Gi"), written={}, scheduler="default-scheduler")
     first = next(answer for answer in found.nodes if answer.node == "node-1")
     assert first.lacks == [f"{NO_INLINE}: they ask 4Gi of pool scratch, 3Gi are free for them"]

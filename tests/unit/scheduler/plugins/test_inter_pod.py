@@ -13,7 +13,7 @@ from tests.unit.scheduler.conftest import World
 
 from tonnage.api import kinds, names
 from tonnage.api.pods import Pod
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import CycleState, RejectionCause
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.plugins import inter_pod
 
@@ -60,9 +60,9 @@ def zones(world: World) -> World:
 
 def fits(world: World, found: Pod) -> set[str]:
     """The nodes that do, as far as neighbours go."""
-    columns, ask = world.cluster.columns, compile_ask(found)
-    checks = world.cluster.neighbours.checks(ask)
-    return {columns.names[slot] for slot in columns.live if not any(check(slot) for check in checks)}
+    columns = world.cluster.columns
+    filters = world.cycle.inter_pod.filter(CycleState(compile_ask(found)))
+    return {columns.names[slot] for slot in columns.live if not any(each.check(slot) for each in filters)}
 
 
 def test_near_a_pod_that_is_there(zones: World) -> None:
@@ -196,7 +196,7 @@ def refused(world: World, found: Pod) -> Any:
     world.queue.add(found.metadata.uid, compile_ask(found), world.now)
     entry = world.queue.pop()
     assert entry is not None
-    outcome = world.cluster.cycle.decide(entry.ask)
+    outcome = world.cycle.decide(entry.ask)
     assert RejectionCause.NEIGHBOURS in outcome.causes  # type: ignore[union-attr]
     world.queue.refuse(entry, outcome.causes, world.now)  # type: ignore[union-attr]
     return entry
@@ -340,5 +340,6 @@ def test_counts_say_what_a_look_at_everything_says(seed: int) -> None:
         expected = {node for node in model.nodes if model.fits(node, space, app, spec)}
         asking = pod(world, "asks", app, namespace=space, **spec)
         assert fits(world, asking) == expected, (step, space, app, spec)
-        few = world.cluster.neighbours.candidates(compile_ask(asking))
-        assert few is None or expected <= {world.cluster.columns.names[slot] for slot in few}
+        state = CycleState(compile_ask(asking))
+        assert world.cycle.inter_pod.pre_filter(state) is None
+        assert state.nodes is None or expected <= {world.cluster.columns.names[slot] for slot in state.nodes}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import QueuedPod
 from tonnage.scheduler.plugins.messages import MOST
@@ -93,7 +93,7 @@ def test_a_reason_that_comes_or_goes_wakes_the_pods_that_it_concerns(stage: Any)
         stage.queue.add(made.metadata.uid, compile_ask(made), stage.now)
         entry = stage.queue.pop()
         assert entry is not None
-        outcome = stage.cluster.cycle.decide(entry.ask)
+        outcome = stage.cycle.decide(entry.ask)
         assert isinstance(outcome, Refusal)
         stage.queue.refuse(entry, outcome.causes, stage.now, needs=outcome.needs)
         return entry  # type: ignore[no-any-return]
@@ -129,7 +129,7 @@ def test_a_driver_that_no_node_has_is_named(stage: Any) -> None:
         " or correct the provisioner of the class."
     )
     stage.csi_node("node-2", names.DRIVER, "csi.example.com")
-    stage.cluster.cycle.got_better()
+    stage.cluster.room_given_up()
     assert told(stage, "d") == lacking(3), "it is there, and has published nothing yet"
 
 
@@ -183,7 +183,7 @@ def test_a_fault_speaks_for_no_other_node_where_one_has_none(stage: Any, other: 
     counts = "1 node(s) could not make volumes of the StorageClass, 2 node(s) did not have enough free storage."
     assert told(stage).startswith(f"0/3 nodes are available: {counts}")
     stage.capacities.remove(f"{names.SYSTEM_NAMESPACE}/late-node-2")
-    stage.cluster.cycle.got_better()
+    stage.cluster.room_given_up()
     assert told(stage).startswith(faulty(3)), "it is gone"
 
 
@@ -210,7 +210,7 @@ CHANGES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from((*REASONS, None)
 @given(CHANGES)
 def test_what_is_published_is_counted_as_it_comes_changes_and_goes(changes: list[tuple[int, str | None]]) -> None:
     world, there = World(), dict[int, str]()
-    published = world.cluster.cycle.volumes.published
+    published = world.cluster.published
     for number, reason in changes:
         if reason is not None:
             there[number] = reason

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, share, storage_score
 
 GI = 1024**3
@@ -18,7 +18,7 @@ NODES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 8)), min_size=1, m
 
 
 def scored(world: Any, strategy: ScoringStrategy) -> Any:
-    world.cluster.cycle.strategy = strategy
+    world.cycle.volumes.strategy = strategy
     return world
 
 
@@ -166,8 +166,8 @@ def test_classes_of_one_pool_count_together(world: Any) -> None:
     for strategy, node in ((ScoringStrategy.TIGHTEST_FIT, "shared"), (ScoringStrategy.MOST_FREE, "apart")):
         outcome = scored(world, strategy).decide(pod)
         assert outcome.node == node
-        assert world.cluster.volumes.takes(outcome.plan, "shared") == ([(8 * GI, 8 * GI)], [])
-        assert world.cluster.volumes.takes(outcome.plan, "apart") == ([(4 * GI, 10 * GI)] * 2, [])
+        assert world.cycle.volumes.takes(outcome.plan, "shared") == ([(8 * GI, 8 * GI)], [])
+        assert world.cycle.volumes.takes(outcome.plan, "apart") == ([(4 * GI, 10 * GI)] * 2, [])
 
 
 @pytest.mark.parametrize("strategy", list(ScoringStrategy))

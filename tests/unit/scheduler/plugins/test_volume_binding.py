@@ -9,8 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
-from tonnage.scheduler.core.cycle import Refusal, SchedulingDecision
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.framework.plugin import Refusal, RejectionCause, SchedulingDecision
 
 NO_STORAGE = "0/1 nodes are available: 1 node(s) did not have enough free storage."
 NO_VOLUME = "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
@@ -210,7 +209,7 @@ def test_claim_that_was_sent_to_a_node_stays_there_and_is_not_measured_again(sta
 
     assert isinstance(outcome, SchedulingDecision)
     assert outcome.node == "node-1"
-    assert outcome.plan.made[0].is_sent_to("node-1")
+    assert outcome.plan.made[0].selected == "node-1"
 
 
 def test_sibling_of_a_bound_claim_is_pinned_to_its_node(stage: Any) -> None:

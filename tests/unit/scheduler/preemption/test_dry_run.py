@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tonnage.api import names
 from tonnage.api.kinds import PODS
 from tonnage.api.policy import NEVER
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate
@@ -41,12 +41,12 @@ class Stage:
 
     def find(self, pod: Any) -> tuple[str, list[str]] | None:
         """(node, victims) for a pod that was refused; asserts that asking changes nothing."""
-        cluster = self.world.cluster
+        cycle = self.world.cycle
         before = self.state()
         ask = compile_ask(pod)
-        refusal = cluster.cycle.decide(ask)
+        refusal = cycle.decide(ask)
         assert isinstance(refusal, Refusal), refusal
-        found = Preemption(cluster).find(ask, refusal)
+        found = Preemption(cycle).find(ask, refusal)
         assert self.state() == before
         return (found.node, [v.metadata.name for v in found.victims]) if found else None
 
@@ -58,7 +58,7 @@ class Stage:
             for node in columns.slots
         }
         free = {name: list(column) for name, column in columns.free.items()}
-        census = cluster.neighbours.census
+        census = cluster.census
         kinds = {key: dict(slots) for key, slots in census._slots.items()}
         users = {key: set(uids) for key, uids in columns.claim_users.items()}
         return kinds, set(census.foes), free, offers, users, sorted(columns.placed), [dict(p) for p in columns.ports]
@@ -188,7 +188,7 @@ def test_nothing_is_looked_at_twice_for_equal_pods(stage: Stage) -> None:
     stage.world.node("node-1", cpu="4")
     stage.placed(stage.world.pod("old", requests={"cpu": "1"}), "node-1")
     stage.placed(stage.world.pod("firm", requests={"cpu": "3"}, priority=50), "node-1")
-    cluster = stage.world.cluster
+    cycle = stage.world.cycle
     asked: list[str] = []
 
     class Counted(Preemption):
@@ -196,17 +196,17 @@ def test_nothing_is_looked_at_twice_for_equal_pods(stage: Stage) -> None:
             asked.append(node)
             return super().on(node, ask, budgets)
 
-    preemption = Counted(cluster)
+    preemption = Counted(cycle)
     for number in range(3):
         ask = compile_ask(stage.world.pod(f"new-{number}", requests={"cpu": "2"}, priority=10))
-        refusal = cluster.cycle.decide(ask)
+        refusal = cycle.decide(ask)
         assert isinstance(refusal, Refusal)
         assert preemption.find(ask, refusal) is None
     assert len(asked) == 1
 
-    cluster.pod_lifted("uid-firm")  # somebody went: look again
+    cycle.cluster.pod_lifted("uid-firm")  # somebody went: look again
     stage.placed(stage.world.pod("other", requests={"cpu": "2"}), "node-1")
     ask = compile_ask(stage.world.pod("new-4", requests={"cpu": "2"}, priority=10))
-    refusal = cluster.cycle.decide(ask)
+    refusal = cycle.decide(ask)
     assert isinstance(refusal, Refusal)
     assert preemption.find(ask, refusal) is not None

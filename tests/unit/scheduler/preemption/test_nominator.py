@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.preemption.nominator import GRACE, LONGEST, Nominations
 
@@ -70,7 +70,7 @@ def test_what_is_held_and_given_up_leaves_no_trace(
         ask_of(world, f"p{n}", cpu=str(cpu), size=f"{size}Gi" if size else "", priority=priority)
         for n, (cpu, size, priority) in enumerate(pods)
     ]
-    nominations, before = Nominations(world.cluster), counted(world)
+    nominations, before = Nominations(world.cycle, world.queue.nominees), counted(world)
     for what, number, node in given:
         ask = asks[number]
         if what == "hold":
@@ -86,13 +86,13 @@ def test_what_is_held_and_given_up_leaves_no_trace(
     for ask in asks:
         nominations.drop(ask.pod.metadata.uid)
     assert counted(world) == before
-    assert not world.cluster.nominees
+    assert not world.queue.nominees
 
 
 @pytest.mark.parametrize(("priority", "refused"), [(0, True), (5, True), (6, False)])
 def test_whom_it_stands_against(world: Any, priority: int, refused: bool) -> None:
     stand(world)
-    nominations = Nominations(world.cluster)
+    nominations = Nominations(world.cycle, world.queue.nominees)
     for number in (1, 2):
         nominations.hold(ask_of(world, f"h{number}", size="6Gi", priority=5), f"node-{number}", world.now)
     other = ask_of(world, "other", size="6Gi", priority=priority)
@@ -103,7 +103,7 @@ def test_whom_it_stands_against(world: Any, priority: int, refused: bool) -> Non
 def test_it_ends_a_while_after_victims_and_volumes_have_gone(world: Any) -> None:
     stand(world)
     victim = placed(world, "low", "node-1", "6Gi")
-    nominations = Nominations(world.cluster)
+    nominations = Nominations(world.cycle, world.queue.nominees)
     nominations.hold(ask_of(world, "high", priority=5), "node-1", 0.0, victims=[victim])
 
     assert nominations.over(100.0) == []
@@ -120,7 +120,7 @@ def test_it_ends_a_while_after_victims_and_volumes_have_gone(world: Any) -> None
 def test_victims_that_never_go_hold_nothing_for_ever(world: Any) -> None:
     stand(world)
     victim = placed(world, "low", "node-1", "6Gi")
-    nominations = Nominations(world.cluster)
+    nominations = Nominations(world.cycle, world.queue.nominees)
     nominations.hold(ask_of(world, "high", priority=5), "node-1", 0.0, victims=[victim])
     assert nominations.over(LONGEST - 1) == []
     assert [one.uid for one in nominations.over(LONGEST)] == ["uid-high"]
@@ -128,7 +128,7 @@ def test_victims_that_never_go_hold_nothing_for_ever(world: Any) -> None:
 
 def test_who_has_room_held_is_woken_by_whatever_gets_better(world: Any) -> None:
     stand(world)
-    nominations = Nominations(world.cluster)
+    nominations = Nominations(world.cycle, world.queue.nominees)
     ask = ask_of(world, "high", cpu="5", priority=5)
     world.queue.add("uid-high", ask, world.now)
     entry = world.queue.pop()

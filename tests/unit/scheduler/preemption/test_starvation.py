@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
 from tonnage.api import names
-from tonnage.scheduler.core.cycle import Refusal
+from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.preemption.nominator import Nominations
 from tonnage.scheduler.preemption.starvation import HOLD, PATIENCE, Waiting
@@ -37,8 +37,8 @@ class Line:
         self.world.storage_class(reclaimPolicy="Delete")
         self.world.node(NODE, cpu="1000", pods="1000")
         self.cluster = self.world.cluster
-        self.nominations = Nominations(self.cluster)
-        self.waiting = Waiting(self.cluster, self.nominations)
+        self.nominations = Nominations(self.world.cycle, self.world.queue.nominees)
+        self.waiting = Waiting(self.world.cycle, self.world.queue, self.nominations)
         self.numbers = count()
         self.version = 0
         self.publish()
@@ -94,7 +94,7 @@ class Line:
             self.waiting.refused(uid, outcome, now)
             self.world.queue.refuse(entry, outcome.causes, now, needs=outcome.needs, counts=False)
             return
-        self.cluster.assume(entry.ask, outcome)
+        self.world.cycle.reserve(entry.ask, outcome)
         self.waiting.forget(uid)
         self.waiting.served(outcome.volumes.needs, now)
         self.nominations.placed(uid, outcome.node)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from tonnage.errors import Invalid
-from tonnage.simulate.policy import policies
-from tonnage.simulate.workload import amounts, workload
-from tonnage.simulate.workload.arrivals import arrivals, expected
+from tonnage.simulate.workload import workload
 from tonnage.simulate.workload.workload import Workload
 
 Make = Callable[..., Workload]
@@ -53,42 +50,3 @@ def test_nodes_from_a_number_or_a_file(make_workload: Make, tmp_path: Path) -> N
         workload.load_nodes(str(file), made)
     with pytest.raises(Invalid, match="count and pods must be at least 1"):
         workload.load_nodes("0", made)
-
-
-def test_policies_by_name() -> None:
-    assert [p.name for p in policies(["most-free,untracked", "most-free"])] == ["most-free", "untracked"]
-    assert [p.name for p in policies([])] == ["least-allocated"]
-    with pytest.raises(Invalid, match="there is no policy 'best'; there are least-allocated"):
-        policies(["best"])
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("250ms", 0.25), ("90s", 90), ("1h30m", 5400), ("2d", 172800)])
-def test_durations(text: str, seconds: float) -> None:
-    assert amounts.duration(text) == seconds
-
-
-def test_distributions_draw_what_was_asked() -> None:
-    random = Random(1)
-    draw = amounts.distribution({"lognormal": ["10Gi", 1.0, "20Gi"]}, amounts.size)
-    drawn = sorted(draw(random) for _ in range(2001))
-    assert drawn[-1] == 20 * GIB
-    assert drawn[1000] == pytest.approx(10 * GIB, rel=0.1)
-    draw = amounts.distribution({"choice": {"1Gi": 3, "2Gi": 1}}, amounts.size)
-    assert sum(draw(random) == GIB for _ in range(2000)) == pytest.approx(1500, rel=0.1)
-
-
-def test_the_day_shapes_the_rate(make_workload: Make) -> None:
-    made = make_workload({"day": {0: 0, 6: 1, 18: 0.5}, "rate": "100/h"}, duration="24h")
-    hours = [0] * 24
-    for arrival in arrivals(made.streams[0], 86400.0, seed=3):
-        hours[int(arrival.time // 3600)] += 1
-    assert sum(hours[:6]) == 0
-    assert sum(hours[6:18]) == pytest.approx(1200, rel=0.1)
-    assert sum(hours[18:]) == pytest.approx(300, rel=0.2)
-    assert expected(made) == pytest.approx(1500)
-
-
-def test_a_stream_does_not_depend_on_others(make_workload: Make) -> None:
-    one, two = make_workload({"name": "a"}), make_workload({"name": "b"}, {"name": "a"})
-    assert list(arrivals(one.streams[0], 3600, seed=1)) == list(arrivals(two.streams[1], 3600, seed=1))
-    assert list(arrivals(one.streams[0], 3600, seed=1)) != list(arrivals(one.streams[0], 3600, seed=2))

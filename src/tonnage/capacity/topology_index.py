@@ -1,4 +1,4 @@
-"""Index of objects by node labels: finds what a node reaches.
+"""Indexes by node labels: objects that a node reaches, and nodes with a label.
 
 Nearly every capacity object and local PV selects one value of one label and is in that label's bucket. A node reads the
 buckets of its own labels. Objects that select otherwise are tested for every node.
@@ -7,7 +7,7 @@ buckets of its own labels. Objects that select otherwise are tested for every no
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -105,3 +105,43 @@ class ByTopology(Generic[T]):
                 yield bucket
         if self._others:
             yield self._others
+
+
+class NodeLabels:
+    """Labels of existing nodes, indexed by those that were asked for."""
+
+    def __init__(self) -> None:
+        self._labels: dict[str, Labels] = {}
+        self._tracked: dict[str, dict[str, set[str]]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of all nodes."""
+        return iter(list(self._labels))
+
+    def get(self, node: str) -> Labels | None:
+        """Return a node's labels, None if there is no such node."""
+        return self._labels.get(node)
+
+    def put(self, node: str, labels: Labels | None) -> None:
+        """Add or change a node; None removes it."""
+        old = self._labels.pop(node, {})
+        for key, values in self._tracked.items():
+            if (value := old.get(key)) is not None:
+                values.get(value, set()).discard(node)
+            if labels is not None and (value := labels.get(key)) is not None:
+                values.setdefault(value, set()).add(node)
+        if labels is not None:
+            self._labels[node] = labels
+
+    def with_label(self, key: str, value: str) -> Collection[str]:
+        """Return names of the nodes with that label.
+
+        The first call for a key iterates over all nodes.
+        """
+        values = self._tracked.get(key)
+        if values is None:
+            values = self._tracked[key] = {}
+            for name, labels in self._labels.items():
+                if (found := labels.get(key)) is not None:
+                    values.setdefault(found, set()).add(name)
+        return values.get(value, ())

@@ -1,6 +1,7 @@
 """Published capacity, less reservations not included in it. Sans-I/O.
 
-A capacity object (an offer) has the capacity of a class for the nodes that its topology selects. A decision is a
+The one capacity model: the scheduler, the controller that binds at once and `tonnage why` read it. A capacity object
+(an offer) has the capacity of a class for the nodes that its topology selects. A decision is a
 reservation until the node's agent publishes lower numbers. It is subtracted from every offer of the same pool until
 that offer includes it, so a burst of pods never reserves bytes twice.
 
@@ -20,15 +21,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.matching import is_bound, requested
 from tonnage.api.meta import LabelSelector
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import CSIStorageCapacity
+from tonnage.capacity.topology_index import ByTopology, Labels, NodeLabels, Reach, reach_of_labels
 from tonnage.errors import Invalid
-from tonnage.scheduler.framework.nodes import Columns
-from tonnage.scheduler.framework.topology_index import ByTopology, Reach, reach_of_labels
 
 log = logging.getLogger(__name__)
 NO_BOUND = 1 << 200
+_PRIME = "prime-"
+"""Prefix of a volume populator's own claim; the claim's uid follows.
+
+Of lib-volume-populator."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +71,11 @@ class PublishedCapacity:
     def left(self) -> int:
         """Bytes that can still be reserved."""
         return self.capacity - self.outstanding
+
+    @property
+    def free(self) -> int:
+        """Bytes that can still be reserved; the maximum volume size if only that is published."""
+        return self.left if self.capacity < NO_BOUND else self.largest
 
     @property
     def largest(self) -> int:
@@ -134,11 +145,11 @@ class PublishedStorage:
 
     def __init__(
         self,
-        columns: Columns,
+        nodes: NodeLabels,
         on_room: Callable[[PublishedCapacity], None] = lambda offer: None,
         on_reason: Callable[[PublishedCapacity], None] = lambda offer: None,
     ) -> None:
-        self._columns = columns
+        self.nodes = nodes
         self._on_room, self._on_reason = on_room, on_reason
         self._offers: dict[str, PublishedCapacity] = {}
         self._of_class: Counter[str] = Counter()
@@ -163,10 +174,9 @@ class PublishedStorage:
         self._on[node] = offers
 
     def _find(self, node: str) -> Offers:
-        slot = self._columns.slots.get(node)
-        if slot is None or not self._columns.present[slot]:
+        labels, by_class = self.nodes.get(node), dict[str, list[PublishedCapacity]]()
+        if labels is None:
             return _NONE
-        labels, by_class = self._columns.labels[slot], dict[str, list[PublishedCapacity]]()
         for bucket in self._near.near(labels):
             for offer in bucket:
                 known = by_class.setdefault(offer.storage_class, [])
@@ -233,21 +243,20 @@ class PublishedStorage:
         """
         return 0 < self._faulty[storage_class] == self._of_class[storage_class]
 
-    def relabel(self, node: str, change: Callable[[], None]) -> None:
-        """Change a node's labels by calling change.
-
-        Its reservations are removed before and counted again after.
-        """
+    def set_node(self, node: str, labels: Labels | None) -> None:
+        """Add a node or change its labels; None: it is gone. Idempotent."""
+        if self.nodes.get(node) == labels:
+            return
         self._recount((node,), -1)
-        change()
+        self.nodes.put(node, labels)
         self._on.pop(node, None)
         self._recount((node,), 1)
 
     def _nodes_of(self, offer: PublishedCapacity) -> list[str]:
         """Return nodes that the offer may select."""
         if not offer.reach.buckets:
-            return list(self._columns.slots)
-        return [n for key, value in offer.reach.buckets for n in self._columns.with_label(key, value)]
+            return list(self.nodes)
+        return [n for key, value in offer.reach.buckets for n in self.nodes.with_label(key, value)]
 
     def _forget_nodes(self, nodes: Iterable[str]) -> None:
         for node in nodes:
@@ -263,7 +272,10 @@ class PublishedStorage:
     def reserve(
         self, uid: str, node: str, storage_class: str, size: int, *, version: int | None = None, exact: bool = True
     ) -> None:
-        """Reserve a claim on a node, until offers include it. Idempotent."""
+        """Reserve a claim on a node, until offers include it. Idempotent.
+
+        storage_class: "" where its pool is not known: the claim then counts against all offers of the node.
+        """
         if uid in self._reservations:
             return
         reservation = Reservation(uid, node, storage_class, size, version, exact)
@@ -280,7 +292,7 @@ class PublishedStorage:
         """Record that the claim has its volume."""
         self._change(uid, bound=True)
 
-    def supersede(self, uid: str, node: str, size: int) -> None:
+    def _supersede(self, uid: str, node: str, size: int) -> None:
         """Replace the reservation of a populated claim. Idempotent.
 
         The volume is created for another claim, which has its own reservation.
@@ -303,6 +315,29 @@ class PublishedStorage:
             self._count(reservation, 1)
             self._settle(reservation)
             self._tell(before)
+
+    def follow(self, claim: PersistentVolumeClaim, storage_class: str, *, exact: bool = True) -> None:
+        """Update the claim's reservation. Idempotent, also with an old version.
+
+        A claim whose node another program selected, or this one before a restart, gets its reservation here.
+        storage_class: as in reserve(). exact: this version set selected-node.
+        """
+        uid, version = claim.metadata.uid, int(claim.metadata.resource_version or 0)
+        selected = claim.metadata.annotations.get(names.SELECTED_NODE, "")
+        if is_bound(claim):
+            self.bound(uid)
+            return
+        known = self.node_of(uid)
+        if known and known != selected:
+            sent = self.version_of(uid)
+            if sent is None or version <= sent:  # the write is under way, or this version is older
+                return
+            self.drop(uid)
+        if selected and known != selected:
+            size = _size(claim)
+            self.reserve(uid, selected, storage_class, size, version=version, exact=exact)
+            if claim.metadata.name.startswith(_PRIME):
+                self._supersede(claim.metadata.name.removeprefix(_PRIME), selected, size)
 
     def version_of(self, uid: str) -> int | None:
         """Return the resourceVersion that set the claim's node.
@@ -343,6 +378,9 @@ class PublishedStorage:
         Those of its class, and those that share a pool with them.
         """
         offers = self.on(reservation.node)
+        if not reservation.storage_class:
+            yield from (offer for some in offers.values() for offer in some)
+            return
         own = offers.get(reservation.storage_class, ())
         yield from own
         pools = {offer.pool for offer in own if offer.pool}
@@ -387,6 +425,13 @@ def _of_node(offers: Sequence[PublishedCapacity]) -> tuple[PublishedCapacity, ..
     """
     others = tuple(offer for offer in offers if not offer.tier)
     return others or tuple(replace(offer) for offer in offers)
+
+
+def _size(claim: PersistentVolumeClaim) -> int:
+    try:
+        return requested(claim)
+    except Invalid:
+        return 0
 
 
 def _read(offer: PublishedCapacity, obj: CSIStorageCapacity) -> None:

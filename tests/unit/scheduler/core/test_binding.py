@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.errors import Precondition
-from tonnage.scheduler.core.prebind import Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
+from tonnage.scheduler.core.binding import Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
 from tonnage.scheduler.framework.pod_info import compile_ask
 
 NODE = "node-1"
@@ -29,7 +29,7 @@ def stage(world: Any) -> Any:
 def decided(world: Any, *claims: str) -> Binding:
     """The binding of a pod with these claims."""
     pod = world.pod("p", claims=list(claims))
-    decision = world.cluster.cycle.decide(compile_ask(pod))
+    decision = world.cycle.decide(compile_ask(pod))
     return Binding(pod, decision, world.cluster.columns.labels[0])
 
 
@@ -60,7 +60,7 @@ def test_an_ephemeral_claim_without_siblings_is_told_so(stage: Any) -> None:
         stage.claim(f"p-{name}", owner="p", uid=f"uid-of-{name}")
 
     def notes(pod: Any) -> Any:
-        decision = stage.cluster.cycle.decide(compile_ask(pod))
+        decision = stage.cycle.decide(compile_ask(pod))
         return claim_patch(decision.plan.made[0], NODE, pod)["metadata"]["annotations"]
 
     assert notes(stage.pod("p", ephemeral=["a"]))[names.SINGLE_CLAIM] == "uid-of-a"

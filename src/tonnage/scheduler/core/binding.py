@@ -1,4 +1,4 @@
-"""PreBind: writes a pod's claims and PVs, and waits until they are bound.
+"""PreBind and Bind: writes a pod's claims and PVs, waits until they are bound, then binds the pod.
 
 Source: k/k volumebinding/binder.go (bindAPIUpdate, checkBindings), with its error texts. There is no polling: an event
 of a claim or PV causes the next check.
@@ -7,22 +7,34 @@ of a claim or PV causes the next check.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
+from tonnage.aio.clock import Clock
 from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS
+from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
-from tonnage.errors import Precondition
-from tonnage.scheduler.core.cycle import SchedulingDecision
+from tonnage.errors import ApiError, Precondition, TonnageError, Unavailable
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import EventRecorder
+from tonnage.scheduler.core.cache import Cluster
+from tonnage.scheduler.framework.plugin import SchedulingDecision, Unbound
 from tonnage.scheduler.framework.pod_info import claim_uses
-from tonnage.scheduler.framework.static_pvs import reach_of
-from tonnage.scheduler.framework.storage_objects import StorageObjects
-from tonnage.scheduler.plugins.volume_binding import Unbound
+from tonnage.scheduler.framework.storage_objects import StorageObjects, reach_of
+from tonnage.scheduler.plugins.messages import not_there
 
+log = logging.getLogger(__name__)
+T = TypeVar("T", bound=KubeObject)
 BOUND, AWAITED, BACK = "bound", "awaited", "back"
 POD_GONE = "pod does not exist any more"
+_RETRY_SECONDS = (0.02, 0.2, 1.0)
+_BIND_SECONDS = 600.0
+_PATIENCE_SECONDS = 3.0
+"""Seconds for which a volume may be missing without a known provisioner, before an Event says so."""
 
 
 class Withdrawn(Precondition):
@@ -190,3 +202,125 @@ class BindingWaits:
         future = self._by_pod.get(uid)
         if future is not None and not future.done():
             future.set_exception(Precondition(POD_GONE))
+
+
+class VolumeBinder:
+    """PreBind plugin: binds the volumes of a decision.
+
+    is_assumed(uid): whether a pod's decision still holds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        events: EventRecorder,
+        clock: Clock,
+        cluster: Cluster,
+        is_assumed: Callable[[str], bool],
+    ) -> None:
+        self._client, self._events, self._clock = client, events, clock
+        self._cluster, self._is_assumed = cluster, is_assumed
+        self.waits = BindingWaits(cluster.objects)
+
+    async def pre_bind(self, pod: Pod, decision: SchedulingDecision) -> None:
+        """Write the decision into claims and PVs, and wait until all are bound. Raises TonnageError."""
+        if not (decision.plan.found or decision.plan.made):
+            return
+        columns = self._cluster.columns
+        binding = Binding(pod, decision, columns.labels[columns.slots[decision.node]])
+        prefix = 'running PreBind plugin "VolumeBinding": binding volumes: '
+        try:
+            async with asyncio.timeout(_BIND_SECONDS):
+                await self._send(binding)
+                if not self._is_assumed(pod.metadata.uid):
+                    raise Precondition(POD_GONE)
+                await self._wait(binding)
+        except TimeoutError:
+            raise TonnageError(prefix + "context deadline exceeded") from None
+        except TonnageError as failure:
+            kind = Withdrawn if isinstance(failure, Withdrawn) else TonnageError
+            raise kind(prefix + str(failure)) from failure
+
+    async def _wait(self, binding: Binding) -> None:
+        """Wait for the volumes.
+
+        If no provisioner is known, the pod's condition says so after a while, and it waits on: a provisioner need not
+        be a CSI driver.
+        """
+        absent = [u for u in binding.plan.made if self._is_absent(u.storage_class.provisioner)]
+        if not absent:
+            await self.waits.wait(binding)
+            return
+        timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._tell_absent, binding, absent)
+        try:
+            await self.waits.wait(binding)
+        finally:
+            timer.cancel()
+
+    def _is_absent(self, provisioner: str) -> bool:
+        return self._cluster.objects.drivers.get(provisioner) is None and not self._cluster.is_registered(provisioner)
+
+    def _tell_absent(self, binding: Binding, absent: list[Unbound]) -> None:
+        for unbound in absent:
+            claim, storage_class = unbound.claim.metadata.name, unbound.storage_class
+            text = (
+                f'waiting for provisioner "{storage_class.provisioner}" of StorageClass "{storage_class.metadata.name}"'
+                f" to make the volume of claim {claim}: {not_there(storage_class.provisioner)}"
+            )
+            self._events.warning(refer(PODS, binding.pod), "WaitingForProvisioner", text)
+
+    async def _send(self, binding: Binding) -> None:
+        """Write the decision into PVs and claims, in order; the first failure ends it."""
+        for claim, volume in binding.plan.found:
+            if patch := volume_patch(volume, claim):
+                meta = volume.metadata
+                wrote = await self._client.patch(VOLUMES, meta.name, patch, resource_version=meta.resource_version)
+                binding.sent[meta.uid] = int(wrote.metadata.resource_version)
+        for made in binding.plan.made:
+            meta = made.claim.metadata
+            if meta.annotations.get(names.SELECTED_NODE) == binding.node:
+                continue  # the API server has the decision, by an earlier attempt
+            patch = claim_patch(made, binding.node, binding.pod)
+            sent = await self._insist(
+                partial(self._client.patch, CLAIMS, meta.name, patch, meta.namespace, uid=meta.uid)
+            )
+            binding.sent[meta.uid] = int(sent.metadata.resource_version)
+            self._cluster.published.confirm(meta.uid, binding.sent[meta.uid])
+            if (seen := self._cluster.objects.claims.get(made.claim.key)) is not None and seen.metadata.uid == meta.uid:
+                self._cluster.published.follow(seen, made.storage_class.key)  # an event that came during the write
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat an idempotent request while the server fails.
+
+        Stopping between two claims of a pod would pin it to the node by the first, without capacity reserved for the
+        second.
+        """
+        for delay in _RETRY_SECONDS:
+            try:
+                return await call()
+            except Unavailable as failure:
+                log.debug("request repeated in=%.2fs error=%s", delay, failure)
+            except ApiError as failure:
+                if failure.code < 500 and failure.code != 429:
+                    raise
+                delay = failure.retry_after or delay
+            await self._clock.sleep(delay)
+        return await call()
+
+
+class DefaultBinder:
+    """Bind plugin."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """Bind a pod to its node. Raises ApiError."""
+        meta = pod.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._client.post(PODS.path(meta.namespace, meta.name, "binding"), body)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.scheduler.framework.storage_capacity import PublishedCapacity, PublishedStorage
+from tonnage.capacity.published import PublishedCapacity, PublishedStorage
 
 GI = 1 << 30
 NODE = "node-1"
@@ -110,9 +110,9 @@ def test_claim_that_does_not_go_there_frees_its_room(stage: Any, how: str) -> No
 def test_old_version_of_a_claim_is_not_taken_for_a_withdrawal(stage: Any) -> None:
     old = stage.claim("a", "4Gi")
     assert stage.place(stage.pod("p", claims=["a"])) == NODE
-    stage.cluster.follow(old)  # before the answer
+    stage.cluster.published.follow(old, "late")  # before the answer
     stage.send("a", NODE)
-    stage.cluster.follow(old)  # and after it
+    stage.cluster.published.follow(old, "late")  # and after it
 
     assert left(stage) == 6
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.scheduler.framework.storage_capacity import PublishedCapacity
-from tonnage.scheduler.plugins.pool_fit import MOST_CLAIMS, allot, fit_together
+from tonnage.capacity.pool_fit import MOST_CLAIMS, allot, fit_together
+from tonnage.capacity.published import PublishedCapacity
 
 CLASSES = ("a", "b")
 

@@ -1,69 +1,105 @@
-"""Node filters, without volumes: each returns why a node rejects the pod.
+"""NodeFit: filters and scores of a node's own properties, without volumes and other pods.
 
-An empty tuple: it does not. Only filters that a pod needs are created (Kubernetes' PreFilter Skip), in Kubernetes'
-order; the first that rejects decides. Texts: k/k pkg/scheduler/framework/plugins.
+A filter returns why a node rejects the pod; an empty tuple: it does not. Only filters that a pod needs are created
+(Kubernetes' PreFilter Skip), in Kubernetes' order. Source: k/k pkg/scheduler/framework/plugins noderesources
+(LeastAllocated), nodeaffinity, tainttoleration and others, with their texts and default weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 from tonnage.api import names
 from tonnage.api.core import Taint
 from tonnage.api.pods import Toleration
 from tonnage.api.taints import tolerates
-from tonnage.scheduler.framework.cause import RejectionCause
-from tonnage.scheduler.framework.nodes import Columns, UsedVolume
-from tonnage.scheduler.framework.pod_info import PODS, Ask, Port
+from tonnage.scheduler.framework.nodes import Columns
+from tonnage.scheduler.framework.plugin import Check, CycleState, NodeFilter, Reasons, RejectionCause
+from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS, Ask, Port, UsedVolume
+from tonnage.scheduler.plugins.storage_scoring import Shares, share
 
 UNSCHEDULABLE = "node(s) were unschedulable"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS = "Too many pods"
 MAX_VOLUMES = "node(s) exceed max volume count"
-
-Reasons = tuple[str, ...]
-Check = Callable[[int], Reasons]
-"""Returns why a node rejects the pod, by node index."""
-Sieve = Callable[[Sequence[int]], Sequence[int]]
-"""Returns those of some nodes that the pod fits, by node index."""
+_AFFINITY, _TAINTS = 2, 3  # weights
 _FITS: Reasons = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFilter:
-    """One filter.
+class NodeFit:
+    """Plugin of taints, cordon, node affinity, ports, resources and volume limits."""
 
-    sieve: check for many nodes at once, faster.
-    """
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
 
-    cause: RejectionCause
-    check: Check
-    sieve: Sieve
+    def filter(self, state: CycleState) -> list[NodeFilter]:
+        """Return the filters that this pod needs."""
+        ask, columns, used = state.ask, self._columns, state.volumes.used
+        found = [NodeFilter.of_few(RejectionCause.NODE, _guard(ask, columns), columns.guarded)]
+        if ask.required:
+            found.append(NodeFilter.one_by_one(RejectionCause.NODE, _affinity(ask, columns)))
+        if ask.demand.ports:
+            found.append(NodeFilter.of_few(RejectionCause.PORTS, _ports(ask, columns), columns.ports))
+        found.append(_resources(ask, columns))
+        if used:
+            found.append(NodeFilter.of_few(RejectionCause.LIMITS, _limits(used, columns), columns.limits))
+        return found
 
-    @classmethod
-    def one_by_one(cls, cause: RejectionCause, check: Check) -> NodeFilter:
-        """Return a filter without a fast form."""
-        return cls(cause, check, lambda slots: [slot for slot in slots if not check(slot)])
+    def score(self, state: CycleState, slots: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:
+        """Yield scores by preferred node affinity, and by PreferNoSchedule taints that are not tolerated."""
+        ask, columns = state.ask, self._columns
+        if ask.preferred:
+            labels, node_names = columns.labels, columns.names
+            yield _scaled([sum(w for w, m in ask.preferred if m(labels[s], node_names[s])) for s in slots]), _AFFINITY
+        taints = columns.soft_taints
+        if any(map(taints.__getitem__, slots)):
+            counts = [sum(not tolerates(ask.tolerations, taint) for taint in taints[slot]) for slot in slots]
+            top = max(counts)
+            yield _scaled([top - count for count in counts]), _TAINTS
 
-    @classmethod
-    def of_few(cls, cause: RejectionCause, check: Check, concerned: Sequence[object]) -> NodeFilter:
-        """Return a filter that passes every node with an empty column."""
-        return cls(cause, check, lambda slots: [slot for slot in slots if not concerned[slot] or not check(slot)])
+    def least_allocated(self, ask: Ask, slots: Sequence[int]) -> list[float]:
+        """Return 0 to 100 for each node: the free part of cpu and memory."""
+        columns = self._columns
+        all_cpu, all_memory = columns.allocatable[CPU], columns.allocatable[MEMORY]
+        used_cpu, used_memory = columns.scored_cpu, columns.scored_memory
+        cpu, memory = ask.demand.scored
+        scores: list[float] = []
+        for slot in slots:  # without max(), which costs as much as all the rest
+            left, has = 0, all_cpu[slot]
+            rest = has - used_cpu[slot] - cpu
+            if rest > 0 and has > 0:
+                left = rest * 100 // has
+            has = all_memory[slot]
+            rest = has - used_memory[slot] - memory
+            if rest > 0 and has > 0:
+                left += rest * 100 // has
+            scores.append(left // 2)
+        return scores
+
+    def shares(self, ask: Ask) -> Shares:
+        """Return a function: used parts of a node's free cpu and memory.
+
+        Of the resources that the node has.
+        """
+        columns = self._columns
+        has = (columns.allocatable[CPU], columns.allocatable[MEMORY])
+        used = (columns.scored_cpu, columns.scored_memory)
+
+        def used_parts(slot: int) -> tuple[float, ...]:
+            return tuple(
+                share((asked, all_[slot] - taken[slot]))
+                for all_, taken, asked in zip(has, used, ask.demand.scored, strict=True)
+                if all_[slot] > 0
+            )
+
+        return used_parts
 
 
-def node_filters(ask: Ask, columns: Columns, used: tuple[UsedVolume, ...]) -> list[NodeFilter]:
-    """Return the filters that this pod needs."""
-    found = [NodeFilter.of_few(RejectionCause.NODE, _guard(ask, columns), columns.guarded)]
-    if ask.required:
-        found.append(NodeFilter.one_by_one(RejectionCause.NODE, _affinity(ask, columns)))
-    if ask.demand.ports:
-        found.append(NodeFilter.of_few(RejectionCause.PORTS, _ports(ask, columns), columns.ports))
-    found.append(_resources(ask, columns))
-    if used:
-        found.append(NodeFilter.of_few(RejectionCause.LIMITS, _limits(used, columns), columns.limits))
-    return found
+def _scaled(scores: list[int]) -> list[int]:
+    """Return raw scores, scaled to a maximum of 100."""
+    top = max(scores)
+    return [score * 100 // top for score in scores] if top > 0 else scores
 
 
 def _guard(ask: Ask, columns: Columns) -> Check:

@@ -12,8 +12,8 @@ from tonnage.api.core import Taint
 from tonnage.api.kinds import CSI_NODES
 from tonnage.api.pods import Toleration
 from tonnage.api.taints import tolerates
-from tonnage.scheduler.core.cycle import NO_NODES, Refusal
-from tonnage.scheduler.framework.cause import RejectionCause
+from tonnage.scheduler.core.cycle import NO_NODES
+from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
 
 HARD = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 SOFT = {"key": "old", "effect": "PreferNoSchedule"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tonnage.scheduler.framework.storage_capacity import NO_BOUND, PublishedCapacity
+from tonnage.capacity.published import NO_BOUND, PublishedCapacity
 
 Offers = Mapping[str, tuple[PublishedCapacity, ...]]
 Needs = Sequence[tuple[str, int]]

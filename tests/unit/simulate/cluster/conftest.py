@@ -1,0 +1,49 @@
+"""A cluster on virtual time: an API server, a client and informers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from tonnage.aio.clock import LoopClock, VirtualLoop
+from tonnage.api.kinds import NAMESPACES
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informers
+from tonnage.kube.transport import Transport
+from tonnage.simulate.cluster.bodies import NAMESPACE
+
+T = TypeVar("T")
+Scene = Callable[[Client, Informers, LoopClock], Awaitable[T]]
+
+
+@pytest.fixture
+def play() -> Callable[..., object]:
+    """play(scene, wrap): runs it with a client over wrap(transport); informers that it names are synced by start()."""
+
+    def run(scene: Scene[T], wrap: Callable[[Transport, LoopClock], Transport] = lambda inner, clock: inner) -> T:
+        loop, clock = VirtualLoop(), LoopClock()
+
+        async def whole() -> T:
+            server = ApiServer(MemoryStore(extractor()), clock=clock)
+            await server.start()
+            kube = Client(wrap(server.transport(), clock))
+            informers = Informers(kube)
+            try:
+                await Client(server.transport()).create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+                async with asyncio.timeout(3600):
+                    return await scene(kube, informers, clock)
+            finally:
+                await informers.close()
+                await server.stop()
+
+        try:
+            return loop.run_until_complete(whole())
+        finally:
+            loop.close()
+
+    return run

@@ -1,0 +1,51 @@
+"""Simulated kubelets: pods run for their lifetime, then end as their kind does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tonnage.aio.clock import LoopClock
+from tonnage.api.kinds import PODS
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informers
+from tonnage.simulate.cluster.bodies import NAMESPACE
+from tonnage.simulate.cluster.kubelets import Kubelets
+
+POD = {"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "none"}]}}
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "completes", "phases"),
+    [
+        (60.0, True, ["Running", "Succeeded", "gone"]),
+        (60.0, False, ["Running", "gone", "gone"]),
+        (None, False, ["Running", "Running", "gone"]),
+    ],
+)
+def test_life_of_a_pod(play: Callable[..., Any], lifetime: float | None, completes: bool, phases: list[str]) -> None:
+    """After 30 s, after 90 s, and when somebody has deleted it."""
+
+    async def scene(kube: Client, informers: Informers, clock: LoopClock) -> list[str]:
+        kubelets = Kubelets(kube, informers, clock, lifetime=lambda pod: lifetime, completes=lambda pod: completes)
+        cache, seen = informers.of(PODS).cache, list[str]()
+        informers.start()
+        await informers.wait_synced()
+        await kube.create(PODS, POD, NAMESPACE)
+
+        async def look(seconds: float) -> bool:
+            await clock.sleep(seconds)
+            pod = cache.get(f"{NAMESPACE}/p")
+            seen.append(pod.status.phase if pod is not None else "gone")
+            return pod is not None
+
+        await look(30.0)
+        if await look(60.0):
+            await kube.delete(PODS, "p", NAMESPACE)
+        await look(1.0)
+        await kubelets.close()
+        return seen
+
+    assert play(scene) == phases
