@@ -20,7 +20,8 @@ from tonnage.csi.driver.driver import OWNER_NAME, Driver
 from tonnage.csi.driver.parameters import Selection, select
 from tonnage.csi.driver.paths import check_parent
 from tonnage.errors import AlreadyExists, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
-from tonnage.pools.base.contract import INLINE, Pool, PoolVolume, VolumeRequest, is_inline
+from tonnage.pools.base.contract import INLINE, PoolVolume, VolumeRequest, is_inline
+from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 

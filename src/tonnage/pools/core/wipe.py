@@ -24,10 +24,10 @@ import mmap
 import os
 import stat
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -86,28 +86,24 @@ def check(job: EraseJob) -> None:
         raise ValueError(f"it says {job.method[:20]!r} of {job.length} bytes, {job.done} done, {job.room} counted")
 
 
-class EraseRecords(ABC):
+class EraseRecords(Protocol):
     """The erase jobs of a kind of pool. Called in threads, except jobs().
 
     All raise HostError, Exhausted, Unavailable.
     """
 
-    @abstractmethod
     def jobs(self) -> Sequence[EraseJob]:
         """All jobs in order. Fast: from memory."""
 
-    @abstractmethod
     def path(self, job: EraseJob) -> Path | None:
         """The file or block device to erase, not a symlink to it, ready to be opened.
 
         None only when it is known to be gone. Raises when it cannot be seen at the moment.
         """
 
-    @abstractmethod
     def save(self, job: EraseJob) -> None:
         """Save a job's position, durably."""
 
-    @abstractmethod
     def finish(self, job: EraseJob) -> None:
         """Remove content, then job; its bytes are free. A content that is gone is success. Idempotent."""
 

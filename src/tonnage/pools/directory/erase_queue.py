@@ -20,7 +20,7 @@ import msgspec
 
 from tonnage.errors import Exhausted, HostError, Unavailable
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.wipe import VERSION, EraseJob, EraseRecords, check
+from tonnage.pools.core.wipe import VERSION, EraseJob, check
 from tonnage.pools.directory.directory import Directory
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class _Entry(EraseJob, frozen=True, kw_only=True):
     volume: UUID
 
 
-class Erasures(EraseRecords):
+class Erasures:
     """Jobs and their contents. freed: called with the job when its bytes are free."""
 
     def __init__(self, pool: Path, kind: str, freed: Callable[[EraseJob], None]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import Busy, HostError
+from tonnage.errors import Busy, HostError, Unsupported
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools.base.parameters import SOURCE
@@ -147,8 +147,10 @@ def is_published(path: str, target: Path, *, readonly: bool) -> bool:
 def publish_readonly(path: str, target: Path) -> None:
     """Publish a device read-only at target, by a read-only loop device over it. Raises HostError, Precondition.
 
-    A read-only bind mount of the node would not stop writes to the device.
+    A read-only bind mount of the node would not stop writes to the device. Raises Unsupported for a character device.
     """
+    if is_character(path):
+        raise Unsupported(f"{path}: memory of mode devdax cannot be shown read-only")
     mounts.make_file(target)
     real = os.path.realpath(path)
     try:
@@ -166,6 +168,20 @@ def publish_readonly(path: str, target: Path) -> None:
         raise
     finally:
         attached.close()
+
+
+def is_character(path: str) -> bool:
+    """Whether a device is mapped (devdax) rather than read and written."""
+    found = device.find(path)
+    return found is not None and stat.S_ISCHR(found.st_mode)
+
+
+def number_of(path: str | None) -> tuple[int, int] | None:
+    """Major and minor number of a device, None for none. Raises OSError."""
+    if path is None:
+        return None
+    number = os.stat(path).st_rdev
+    return os.major(number), os.minor(number)
 
 
 def unpublish(target: Path) -> None:

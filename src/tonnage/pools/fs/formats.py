@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from msgspec import structs
+
 from tonnage.pools.base import mkfs_options as mkfs
 from tonnage.pools.base.mkfs_options import NONE, MkfsOptions
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import ext4_layout
 
 MI = 1024**2
@@ -127,3 +130,19 @@ FORMATS = {form.name: form for form in (EXT4, XFS, BTRFS)}
 def form_of(fstype: str, options: str = "") -> Format:
     """The format that a class asks for. options: its mkfsOptions. Raises Invalid."""
     return FORMATS[fstype].made_with(options) if options else FORMATS[fstype]
+
+
+def length_of(record: VolumeRecord, size: int) -> int:
+    """Bytes of the image or device for `size` usable bytes, of a volume that grows, or of a copy of it."""
+    if record.block:
+        return size
+    form = form_of(record.fstype, record.mkfs)
+    if record.state == "new":
+        return max(record.length, form.length(size))
+    return max(record.length, form.grown(size, record.made or record.length))
+
+
+def enlarged(record: VolumeRecord, size: int, *, is_used: bool) -> VolumeRecord:
+    """The record of a volume that is expanded to `size` bytes; the file system of a used one has yet to grow."""
+    made = (record.made or record.length) if is_used else 0
+    return structs.replace(record, size=size, length=length_of(record, size), made=made, pending=is_used)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tonnage.errors import HostError, Invalid
 from tonnage.host import device, libc, superblock, tree
-from tonnage.pools.core.wipe import OVERWRITES, EraseJob, EraseRecords
+from tonnage.pools.core.wipe import OVERWRITES, EraseJob
 from tonnage.pools.fs.formats import GI, MI
 from tonnage.pools.static.discovery import StaticDisk
 from tonnage.pools.static.records import DiskRecords
@@ -105,7 +105,7 @@ def _trim(fd: int, disk: StaticDisk) -> None:
         log.warning("blocks cannot be discarded, content was only removed path=%s", disk.path)
 
 
-class Cleaning(EraseRecords):
+class Cleaning:
     """The jobs of a static pool.
 
     present: returns the disk of an entry if it is there and the recorded one, otherwise raises HostError. freed: called

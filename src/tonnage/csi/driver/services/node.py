@@ -16,7 +16,8 @@ from tonnage.csi.driver.paths import Places, check_parent, refuse_links
 from tonnage.csi.driver.single_writer import SingleWriters
 from tonnage.csi.driver.volume_id import split
 from tonnage.errors import Invalid, OutOfRange, Precondition, Unavailable
-from tonnage.pools.base.contract import Pool, PoolVolume, Stats
+from tonnage.pools.base.contract import PoolVolume, Stats
+from tonnage.pools.core.pool import Pool
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
 _OFFERED = (
@@ -40,7 +41,7 @@ class NodeService:
         self, _request: csi_pb2.NodeGetCapabilitiesRequest
     ) -> csi_pb2.NodeGetCapabilitiesResponse:
         """Capabilities of the service."""
-        expands = any(pool.expansion for pool in self._driver.pools.values())
+        expands = any(pool.features.expansion for pool in self._driver.pools.values())
         kinds = (*_OFFERED, _RPC.EXPAND_VOLUME) if expands else _OFFERED
         offered = [csi_pb2.NodeServiceCapability(rpc=_RPC(type=kind)) for kind in kinds]
         return csi_pb2.NodeGetCapabilitiesResponse(capabilities=offered)

@@ -13,7 +13,8 @@ from tonnage.csi.driver import volume_id
 from tonnage.csi.driver.driver import OWNER_DRIVER, OWNER_NAME, Driver
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import AlreadyExists, Invalid, NotFound, Precondition, Unavailable, Unsupported
-from tonnage.pools.base.contract import Pool, Snapshot, is_inline
+from tonnage.pools.base.contract import Snapshot, is_inline
+from tonnage.pools.core.pool import Pool
 
 
 class SnapshotCalls:
@@ -35,7 +36,7 @@ class SnapshotCalls:
         if place is None:
             raise NotFound(f"there is no volume {request.source_volume_id!r} on node {self._driver.node_id}")
         pool, volume = place
-        if not pool.snapshots:
+        if not pool.features.snapshots:
             raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer snapshots")
         name = volume_id.safe_name(request.name)
         owner = {OWNER_DRIVER: self._driver.name, **({OWNER_NAME: request.name} if name != request.name else {})}
@@ -56,7 +57,7 @@ class SnapshotCalls:
         if not request.snapshot_id:
             raise Invalid("snapshot_id is missing")
         place = self._driver.locate(request.snapshot_id)
-        if place is not None and place[0].snapshots:
+        if place is not None and place[0].features.snapshots:
             await place[0].delete_snapshot(place[1])
         return csi_pb2.DeleteSnapshotResponse()
 

@@ -1,4 +1,4 @@
-"""The pmem pool with `mode=lvm`: an LVM pool on a volume group of fsdax namespaces.
+"""The pmem pool with `mode=lvm`: the LVM back end on a volume group of fsdax namespaces.
 
 Volumes grow, have any size and any free extents, and are still mapped into programs: DAX works through device-mapper's
 linear and striped targets. It does not work through mirrors, thin pools and snapshots, and the kernel does not let a
@@ -12,60 +12,48 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import replace
 from uuid import uuid4
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import NotFound, Unavailable
 from tonnage.host import lvm, ndctl
 from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
-from tonnage.pools.base.parameters import LIMITS, check_refused
-from tonnage.pools.lvm.pool import LvmPool
+from tonnage.pools.base.parameters import LIMITS
+from tonnage.pools.lvm import backend
+from tonnage.pools.lvm.backend import LvmBackend
 from tonnage.pools.lvm.thin_pool import LvmLimits
-from tonnage.pools.pmem.node import MAPPED
-from tonnage.pools.pmem.region import take
-from tonnage.pools.pmem.store import select, wipe_ends
+from tonnage.pools.pmem.backend import MAPPED
+from tonnage.pools.pmem.device import wipe_ends
+from tonnage.pools.pmem.region import select, take
 
 log = logging.getLogger(__name__)
 _PLAIN = "memory that programs map cannot have snapshots or lie in a thin pool"
 LABEL, UNFINISHED = "tonnage-lvm", "tonnage-lvm-unfinished"
 
 
-class PmemLvmPool(LvmPool):
-    """Logical volumes of persistent memory. region: its name or cookie, "" for all."""
+FEATURES = replace(
+    backend.FEATURES,
+    kind="pmem",
+    fstypes=("ext4", "xfs"),
+    parameters=backend.FEATURES.parameters - LIMITS - {"cowSize", "thin"},
+    modifiable=backend.FEATURES.modifiable - LIMITS,
+    refused={**MAPPED, "cowSize": _PLAIN, "thin": _PLAIN},
+    snapshots=False,
+    clones=False,
+)
 
-    kind = "pmem"
-    fstypes = ("ext4", "xfs")
-    parameters = LvmPool.parameters - LIMITS - {"cowSize", "thin"}
-    modifiable = LvmPool.modifiable - LIMITS
-    refused: Mapping[str, str] = {**MAPPED, "cowSize": _PLAIN, "thin": _PLAIN}
-    snapshots = clones = False
 
-    def __init__(
-        self, name: str, region: str = "", *, size: int = 0, clock: Clock | None = None, erase_rate: int | None = None
-    ) -> None:
-        self.region = region
-        super().__init__(name, f"tonnage-{name}", LvmLimits(size), clock=clock, erase_rate=erase_rate)
+def make_backend(pool: str, region: str = "", *, size: int = 0, clock: Clock | None = None) -> LvmBackend:
+    """The back end of a pool with `mode=lvm`. region: its name or cookie, "" for all. size: bytes, 0 for all.
 
-    def check(self, parameters: Mapping[str, str]) -> None:
-        check_refused(self, parameters)
-        super().check(parameters)
-
-    async def open(self) -> None:
-        """Open the pool. A missing group is made of the regions' free memory."""
-        await self._threads.run(prepare, self.region, self.group, f"pmem pool {self.name!r}")
-        await super().open()
-
-    async def device(self, name: str) -> tuple[int, int] | None:
-        """Raises Unsupported: I/O limits need a device, and they cannot limit mapped memory."""
-        raise self._unsupported("block devices of its volumes")
-
-    async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """Stage a volume, with `-o dax` (files are mapped without a copy) except for mirrors."""
-        record = self._store.record(name)
-        if not record.block and not self._store.layout_of(self._store.lv(name), record).mirrors:
-            options = tuple(dict.fromkeys(("dax", *options)))
-        await super().stage(name, path, options=options)
+    A missing group is made of the regions' free memory when the pool is opened.
+    """
+    group = f"tonnage-{pool}"
+    return LvmBackend(
+        pool, group, LvmLimits(size), features=FEATURES, dax=True, clock=clock,
+        prepare=lambda: prepare(region, group, f"pmem pool {pool!r}"),
+    )  # fmt: skip
 
 
 def prepare(wanted: str, group: str, where: str) -> None:

@@ -6,9 +6,9 @@ The node's part of such a back end: format once, stage, publish. Blocking.
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -16,7 +16,6 @@ from tonnage.errors import AlreadyExists, NotFound, Precondition
 from tonnage.host import mount, superblock
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.backend import RecordStore
 from tonnage.pools.fs import block_device, mounts, online
 
 log = logging.getLogger(__name__)
@@ -24,51 +23,60 @@ NODE = "device"
 """Name of the device node inside the staging directory of a raw block volume."""
 
 
-class DeviceNode(RecordStore):
-    """Block devices that are staged and published on this node."""
+class Devices(Protocol):
+    """The devices of a pool's volumes."""
 
-    @abstractmethod
     def bring_up(self, record: VolumeRecord) -> str:
         """Activate the device of a volume and return it. Idempotent. Raises HostError."""
 
-    @abstractmethod
     def device_of(self, record: VolumeRecord) -> str | None:
         """The device of a volume, None while it is not active. Raises HostError."""
 
-    @abstractmethod
-    def make_content(self, record: VolumeRecord, device: str) -> str:
-        """Make the content of a volume in state new durable; return its device. Idempotent.
+    def make_content(self, record: VolumeRecord, device: str) -> None:
+        """Make the content of a volume in state new, durable. Idempotent.
 
         Raises Precondition when foreign content is on it, Busy, HostError.
         """
 
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
         """All mount options of a volume, except those of its file system. options: the requested ones."""
-        return options
 
-    def show_readonly(self, device: str, target: Path) -> None:
-        """Publish the device of a raw block volume read-only. Raises Unsupported, HostError."""
-        block_device.publish_readonly(device, target)
+    def write(self, record: VolumeRecord) -> None:
+        """Write a volume's record, durable."""
 
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        record = self.record(name)
-        device = self.bring_up(record)
+
+class DeviceMounts:
+    """Stages and publishes volumes that are block devices on this node."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
+        """Format a volume once and mount it at path; attach raw block. Raises AlreadyExists, Precondition."""
+        device = self._devices.bring_up(record)
         if mount.is_mount(path):
             if record.block or not block_device.is_mounted(device, path):
                 raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
         else:
             mounts.make_directory(path)
             if record.state == "new":
-                device = self.make_content(record, device)
+                self._devices.make_content(record, device)
                 record = replace(record, state="formatted", pending=False)
-                self.write(record)  # before anybody can see it
+                self._devices.write(record)  # before anybody can see it
             if record.block:
                 mounts.publish(Path(device), path / NODE, block=True, readonly=False)
                 self.grown(record)
                 return
-            block_device.mount_at(device, record, path, self.mount_options(record, options))
+            block_device.mount_at(device, record, path, self._devices.mount_options(record, options))
         if record.pending and "ro" not in options:
             self._grow(record, device)
+
+    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
+        """Grow the file system of a volume at path; return its record. Raises NotFound, Precondition, HostError."""
+        self.stats(record, path)
+        if record.pending and not record.block:
+            online.grow(record, block_device.roots(self._devices.bring_up(record)))
+        return self.grown(record)
 
     def _grow(self, record: VolumeRecord, device: str) -> None:
         """Grow the mounted file system to its device. ext4 never grows unmounted: killing resize2fs damages it."""
@@ -82,20 +90,22 @@ class DeviceNode(RecordStore):
         """Record that the file system has its size."""
         if record.pending:
             record = replace(record, pending=False)
-            self.write(record)
+            self._devices.write(record)
         return record
 
-    def unstage(self, name: str, path: Path) -> None:
+    def unstage(self, path: Path) -> None:
+        """Undo stage. Idempotent."""
         if not mount.is_mount(path) and mount.is_mount(path / NODE):
             mounts.unpublish(path / NODE)
         mounts.unstage(path)
 
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        record = self.record(name)
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        """Publish a staged volume. Raises Precondition, AlreadyExists, Unsupported."""
+        name = record.name
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
-        device = self.device_of(record)
+        device = self._devices.device_of(record)
         shows = block_device.is_shown if record.block else block_device.is_mounted
         if device is None or not shows(device, source):
             raise Precondition(f"{staging} shows something else than volume {name}")
@@ -105,24 +115,21 @@ class DeviceNode(RecordStore):
                     f"{target} shows something else, or not with readonly={readonly}: unpublish it first"
                 )
         elif record.block and readonly:
-            self.show_readonly(device, target)
+            block_device.publish_readonly(device, target)
         else:
             mounts.publish(source, target, block=record.block, readonly=readonly)
 
-    def unpublish(self, name: str, target: Path) -> None:
-        block_device.unpublish(target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        record = self.record(name)
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        """Usage of a volume at path. Raises NotFound."""
         if not self._is_at(record, path):
-            raise NotFound(f"volume {name} is not at {path}")
+            raise NotFound(f"volume {record.name} is not at {path}")
         if record.block:
             return Stats(total=record.size, used=record.size, available=0)
         return mounts.stats(path)
 
     def _is_at(self, record: VolumeRecord, path: Path) -> bool:
         """Whether a volume is mounted, published or staged at path."""
-        device = self.device_of(record)
+        device = self._devices.device_of(record)
         node = path / NODE if record.block and path.is_dir() else path
         if device is None or not mount.is_mount(node):
             return False
@@ -130,7 +137,7 @@ class DeviceNode(RecordStore):
             return block_device.is_mounted(device, path)
         return any(block_device.is_published(device, node, readonly=readonly) for readonly in (False, True))
 
-    def shown_fault(self, record: VolumeRecord, path: Path) -> str:
+    def fault(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume where it should be mounted, "" for none."""
         if not record.block:
             return online.fault(path)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tonnage.errors import TonnageError
-from tonnage.pools.base.contract import Capacity, Erasure, Pool, PoolVolume, Snapshot, is_inline
+from tonnage.pools.base.contract import Capacity, Erasure, PoolVolume, Snapshot, is_inline
+from tonnage.pools.core.pool import Pool
 
 
 class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):

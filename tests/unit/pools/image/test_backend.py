@@ -26,14 +26,15 @@ from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, OutOfRange
 from tonnage.host import device, loop, mount
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest, VolumeState
 from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs.ext4_template import Templates
 from tonnage.pools.image import file as image_file
-from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.image.backend import make_backend
 
 pytestmark = pytest.mark.real
 MI = 1024**2
 GI = 1024**3
-Opener = Callable[..., Awaitable[ImagePool]]
+Opener = Callable[..., Awaitable[Pool]]
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ async def opened(real_folder: Path) -> AsyncIterator[Opener]:
     disks = Disks()
     async with AsyncExitStack() as stack:
 
-        async def open_(name: str = "pool", folder: Path = real_folder, **bounds: float) -> ImagePool:
+        async def open_(name: str = "pool", folder: Path = real_folder, **bounds: float) -> Pool:
             chosen = {"size": GI, "sparse": True, "ratio": float("inf"), **bounds}
-            pool = ImagePool("pool", folder / name, PoolLimits(**chosen), disks=disks)  # type: ignore[arg-type]
+            pool = Pool("pool", make_backend(folder / name, PoolLimits(**chosen), disks=disks))  # type: ignore[arg-type]
             await pool.open()
             stack.push_async_callback(pool.close)
             return pool

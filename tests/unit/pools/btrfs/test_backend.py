@@ -16,7 +16,8 @@ from tonnage.host import btrfs, loop, mount, tree
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
-from tonnage.pools.btrfs.pool import BtrfsPool
+from tonnage.pools.btrfs.backend import make_backend
+from tonnage.pools.core.pool import Pool
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -24,9 +25,9 @@ ANY = PoolLimits(size=500 * MI, sparse=True, ratio=float("inf"))
 
 
 @pytest.fixture
-async def pool(real_folder: Path, need_program: Callable[[str], None]) -> AsyncIterator[BtrfsPool]:
+async def pool(real_folder: Path, need_program: Callable[[str], None]) -> AsyncIterator[Pool]:
     need_program("mkfs.btrfs")
-    made = BtrfsPool("p", real_folder / "pool", ANY, disks=Disks())
+    made = Pool("p", make_backend(real_folder / "pool", ANY, disks=Disks()))
     await made.open()
     yield made
     with suppress(TonnageError):
@@ -42,7 +43,7 @@ async def _loops(folder: Path) -> list[str]:
     return found
 
 
-async def test_refuses_what_it_cannot(pool: BtrfsPool, real_folder: Path) -> None:
+async def test_refuses_what_it_cannot(pool: Pool, real_folder: Path) -> None:
     with pytest.raises(Unsupported, match="no raw block"):
         await pool.create(VolumeRequest("v", MI, block=True))
     with pytest.raises(Unsupported, match="no file system 'ext4'"):
@@ -53,7 +54,7 @@ async def test_refuses_what_it_cannot(pool: BtrfsPool, real_folder: Path) -> Non
     assert not mount.is_mount(real_folder / "s")
 
 
-async def test_closing_gives_the_machine_back(pool: BtrfsPool, real_folder: Path) -> None:
+async def test_closing_gives_the_machine_back(pool: Pool, real_folder: Path) -> None:
     await pool.create(VolumeRequest("v", 20 * MI))
     await pool.close()
     assert await _loops(real_folder) == []
@@ -62,7 +63,7 @@ async def test_closing_gives_the_machine_back(pool: BtrfsPool, real_folder: Path
     assert [volume.name for volume in await pool.list()] == ["v"]
 
 
-async def test_volumes_stay_mounted_while_the_process_is_gone(pool: BtrfsPool, real_folder: Path) -> None:
+async def test_volumes_stay_mounted_while_the_process_is_gone(pool: Pool, real_folder: Path) -> None:
     staging = real_folder / "staging"
     await pool.create(VolumeRequest("v", 20 * MI))
     await pool.stage("v", staging)
@@ -74,7 +75,7 @@ async def test_volumes_stay_mounted_while_the_process_is_gone(pool: BtrfsPool, r
     await pool.unstage("v", staging)
 
 
-async def test_stats_are_the_volumes_own(pool: BtrfsPool, real_folder: Path) -> None:
+async def test_stats_are_the_volumes_own(pool: Pool, real_folder: Path) -> None:
     staging = real_folder / "staging"
     await pool.create(VolumeRequest("v", 20 * MI))
     await pool.stage("v", staging)
@@ -88,7 +89,7 @@ async def test_stats_are_the_volumes_own(pool: BtrfsPool, real_folder: Path) -> 
     assert stats.available == stats.total - stats.used
 
 
-async def test_subvolumes_made_inside_a_volume_go_with_it(pool: BtrfsPool, real_folder: Path) -> None:
+async def test_subvolumes_made_inside_a_volume_go_with_it(pool: Pool, real_folder: Path) -> None:
     root = real_folder / "pool" / "mounted"
     await pool.create(VolumeRequest("v", 20 * MI))
     (root / "v.vol" / "deep").mkdir()
@@ -100,7 +101,7 @@ async def test_subvolumes_made_inside_a_volume_go_with_it(pool: BtrfsPool, real_
     assert os.listdir(root) == [".tonnage-pool"]
 
 
-async def test_a_pod_cannot_keep_its_volume_from_being_deleted(pool: BtrfsPool, real_folder: Path) -> None:
+async def test_a_pod_cannot_keep_its_volume_from_being_deleted(pool: Pool, real_folder: Path) -> None:
     root = real_folder / "pool" / "mounted"
     for name in ("nested", "whole", "flagged"):
         await pool.create(VolumeRequest(name, 20 * MI))
@@ -116,7 +117,7 @@ async def test_a_pod_cannot_keep_its_volume_from_being_deleted(pool: BtrfsPool, 
 
 
 async def test_rubbish_that_cannot_be_removed_is_no_end_of_the_pool(
-    pool: BtrfsPool, real_folder: Path, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, real_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = real_folder / "pool" / "mounted"
     for name in ("v", "w"):
@@ -137,7 +138,7 @@ async def test_rubbish_that_cannot_be_removed_is_no_end_of_the_pool(
     assert not (root / "v.vol").exists()
 
 
-async def test_subvolume_without_a_record_is_rubbish(pool: BtrfsPool, real_folder: Path) -> None:
+async def test_subvolume_without_a_record_is_rubbish(pool: Pool, real_folder: Path) -> None:
     root = real_folder / "pool" / "mounted"
     await pool.create(VolumeRequest("v", 20 * MI))
     (root / "v.json").unlink()
@@ -147,7 +148,7 @@ async def test_subvolume_without_a_record_is_rubbish(pool: BtrfsPool, real_folde
     assert os.listdir(root) == [".tonnage-pool"]
 
 
-async def test_many_creates_share_commits(pool: BtrfsPool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_creates_share_commits(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = 0
     real = btrfs.commit
 
@@ -163,7 +164,7 @@ async def test_many_creates_share_commits(pool: BtrfsPool, monkeypatch: pytest.M
     assert (await pool.capacity()).used == 0
 
 
-async def test_groups_of_deleted_volumes_go(pool: BtrfsPool, real_folder: Path) -> None:
+async def test_groups_of_deleted_volumes_go(pool: Pool, real_folder: Path) -> None:
     fd = os.open(real_folder / "pool" / "mounted", os.O_RDONLY)
     try:
         fs = btrfs.fsid(fd)
@@ -184,9 +185,9 @@ async def test_groups_of_deleted_volumes_go(pool: BtrfsPool, real_folder: Path) 
         os.close(fd)
 
 
-async def test_directory_of_a_btrfs_that_is_there(pool: BtrfsPool, real_folder: Path) -> None:
+async def test_directory_of_a_btrfs_that_is_there(pool: Pool, real_folder: Path) -> None:
     place = real_folder / "pool" / "mounted" / "mine" / "below"
-    inner = BtrfsPool("q", place, PoolLimits(size=50 * MI), disks=Disks())
+    inner = Pool("q", make_backend(place, PoolLimits(size=50 * MI), disks=Disks()))
     await inner.open()
     await inner.create(VolumeRequest("v", 20 * MI))
     assert (await inner.capacity()).free == 30 * MI
@@ -196,14 +197,14 @@ async def test_directory_of_a_btrfs_that_is_there(pool: BtrfsPool, real_folder: 
 
 
 async def test_needs_a_size_where_there_is_no_btrfs(real_folder: Path) -> None:
-    pool = BtrfsPool("p", real_folder / "pool", disks=Disks())
+    pool = Pool("p", make_backend(real_folder / "pool", disks=Disks()))
     with pytest.raises(Invalid, match="give the pool a size="):
         await pool.open()
     await pool.close()
 
 
-async def test_taken_by_another_process(pool: BtrfsPool, real_folder: Path) -> None:
-    other = BtrfsPool("p", real_folder / "pool", ANY, disks=Disks())
+async def test_taken_by_another_process(pool: Pool, real_folder: Path) -> None:
+    other = Pool("p", make_backend(real_folder / "pool", ANY, disks=Disks()))
     with pytest.raises(Unavailable, match="in use by another process"):
         await other.open()
     await other.close()
@@ -240,7 +241,7 @@ def _overwrite(path: Path, size: int) -> None:
 
 
 async def test_a_volume_with_snapshots_is_overwritten_and_keeps_its_limit(native: Path) -> None:
-    pool, staging = BtrfsPool("p", native / "pool", ANY, disks=Disks()), native / "staging"
+    pool, staging = Pool("p", make_backend(native / "pool", ANY, disks=Disks())), native / "staging"
     await pool.open()
     await pool.create(VolumeRequest("a", 20 * MI))
     await pool.stage("a", staging)
@@ -261,7 +262,7 @@ async def test_a_volume_with_snapshots_is_overwritten_and_keeps_its_limit(native
 
 
 async def test_a_folder_with_snapshots_can_be_removed(native: Path) -> None:
-    pool = BtrfsPool("p", native / "pool", ANY, disks=Disks())
+    pool = Pool("p", make_backend(native / "pool", ANY, disks=Disks()))
     await pool.open()
     await pool.create(VolumeRequest("a", 20 * MI))
     await pool.stage("a", native / "staging")
@@ -273,10 +274,10 @@ async def test_a_folder_with_snapshots_can_be_removed(native: Path) -> None:
     assert not (native / "pool").exists()
 
 
-async def test_a_subvolume_that_is_gone_is_told(pool: BtrfsPool) -> None:
+async def test_a_subvolume_that_is_gone_is_told(pool: Pool, real_folder: Path) -> None:
     await pool.create(VolumeRequest("a", 20 * MI))
     assert not (await pool.condition("a")).abnormal
-    [path] = pool.directory.rglob("a.vol")
+    [path] = (real_folder / "pool").rglob("a.vol")
     path.rmdir()
     told = await pool.condition("a")
     assert told.abnormal

@@ -1,4 +1,7 @@
-"""The blocking back end of the static pool: which disk is which volume. Thread-safe.
+"""The static back end: prepared mount points and block devices in a directory, each one volume of its size.
+
+A claim gets a whole disk, the smallest that is large enough. A cleaner erases the disk before it is used again. There
+is no expansion, clone or snapshot. Needs root.
 
 Each call that needs capacity reads the directory, so disks that are mounted later are found without a restart. A disk
 is chosen under one lock, and recorded before anything else is done with it. A missing or exchanged disk is reported,
@@ -7,6 +10,7 @@ and its volume is never reported as deleted.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,18 +19,20 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from tonnage.aio.clock import Clock
+from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Exhausted, HostError, NotFound, OutOfRange, Precondition, Unavailable
+from tonnage.errors import Exhausted, HostError, NotFound, OutOfRange, Precondition, Unavailable, Unsupported
 from tonnage.host import disk as disks
-from tonnage.pools.base.contract import Capacity, Stats, VolumeRequest
+from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolVolume, Stats, VolumeRequest
+from tonnage.pools.base.parameters import BANDWIDTH, ERASE, IOPS, MKFS_OPTIONS, RESERVE, SOURCE
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.backend import RecordStore
+from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.records import Records, new_record
 from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.directory.directory import OWN
 from tonnage.pools.static import mount
-from tonnage.pools.static.cleaner import Cleaning, cleaner_of, job_for
+from tonnage.pools.static.cleaner import CLEANER, Cleaning, cleaner_of, job_for
 from tonnage.pools.static.discovery import FoundDisk, StaticDisk, check_directory, look
 from tonnage.pools.static.records import DiskRecord, DiskRecords
 
@@ -34,12 +40,34 @@ log = logging.getLogger(__name__)
 _NONE = FoundDisk({}, {})
 
 
-class StaticStore(RecordStore):
-    """The disks of a discovery directory and their volumes."""
+_ALONE = "a volume is a whole disk and shares it with no other volume"
+FEATURES = Features(
+    "static",
+    fstypes=("ext4", "xfs", "btrfs"),
+    parameters=frozenset({CLEANER}),
+    refused={
+        ERASE: "the parameter cleaner says how a disk is erased",
+        RESERVE: _ALONE,
+        IOPS: _ALONE,
+        BANDWIDTH: _ALONE,
+        SOURCE: "a disk is used with the content that it was prepared with",
+        MKFS_OPTIONS: "make the file system beforehand, it is used as it is",
+    },
+    step=1,
+    least=1,
+    whole_disks=True,
+)
 
-    def __init__(self, directory: Path, *, clock: Clock) -> None:
+
+class StaticBackend(Backend):
+    """The disks of a discovery directory and their volumes. Without a file system, any mounted one fits a request."""
+
+    features = FEATURES
+
+    def __init__(self, directory: Path, *, clock: Clock | None = None) -> None:
         self.directory = directory.parent.resolve() / directory.name  # the kernel names mounts by real paths
-        super().__init__(f"static pool {self.directory}", clock=clock)
+        self.records = Records(f"static pool {self.directory}")
+        self._clock = clock or RealClock()
         self.disk_records = DiskRecords(self.directory / OWN)
         self.erasures: Cleaning = Cleaning(self.disk_records, self.present, self._freed)
         self._entries: dict[str, str] = {}  # volume -> its disk
@@ -50,30 +78,30 @@ class StaticStore(RecordStore):
     def open(self) -> None:
         check_directory(self.directory)
         try:
-            self.disk_records.open(self.pool)
+            self.disk_records.open(self.name)
             self._load()
         except OSError as failure:
             self.close()
-            raise Unavailable(f"{self.where}: {failure.strerror}") from failure
+            raise Unavailable(f"{self.records.where}: {failure.strerror}") from failure
         except BaseException:
             self.close()
             raise
 
     def _load(self) -> None:
-        self.records, self._entries, self.damaged = {}, {}, {}
+        self.records.volumes, self._entries, self.records.damaged = {}, {}, {}
         for entry, record in sorted(self.disk_records.disks.items()):
             if record.volume is None:
                 continue
             name = record.volume.name
-            if name in self.records:  # copied by hand: we cannot know which one has the data
-                self.damaged[name] = f"disks {self._entries[name]} and {entry} both say they are it"
+            if name in self.records.volumes:  # copied by hand: we cannot know which one has the data
+                self.records.damaged[name] = f"disks {self._entries[name]} and {entry} both say they are it"
                 continue
-            self.records[name], self._entries[name] = record.volume, entry
-        for name in self.damaged:
-            self.records.pop(name, None)
+            self.records.volumes[name], self._entries[name] = record.volume, entry
+        for name in self.records.damaged:
+            self.records.volumes.pop(name, None)
         for name, entry in self.disk_records.volumes.items():
-            if name not in self.records:
-                self.damaged[name] = f"disk {entry}: {self.disk_records.damaged[entry]}"
+            if name not in self.records.volumes:
+                self.records.damaged[name] = f"disk {entry}: {self.disk_records.damaged[entry]}"
         self.refresh()
         for name, entry in self._entries.items():
             if fault := self._absence(entry):
@@ -90,11 +118,11 @@ class StaticStore(RecordStore):
 
     def refresh(self) -> FoundDisk:
         """Read the directory again; log newly rejected entries. Raises Unavailable."""
-        with self.lock:  # it opens free devices exclusively: a concurrent read, or mkfs on one, would get EBUSY
+        with self.records.lock:  # it opens free devices exclusively: a concurrent read, or mkfs on one, would get EBUSY
             found = look(self.directory)
             refused = dict(found.refused)
             refused |= {
-                entry: f"its record is damaged ({why}): {self.remedy}"
+                entry: f"its record is damaged ({why}): {self.records.remedy}"
                 for entry, why in self.disk_records.damaged.items()
             }
             for entry, disk in found.disks.items():
@@ -106,11 +134,14 @@ class StaticStore(RecordStore):
             self._found = FoundDisk(found.disks, refused)
             return self._found
 
-    def problems(self) -> list[str]:
-        """Problems of the directory's entries and the disks of volumes, and what to do. Raises Unavailable."""
+    def problems(self, erasing: Sequence[Erasure]) -> list[str]:
+        """Entries that are not volumes, missing disks, and failing cleaners. Raises Unavailable."""
         refused = self.refresh().refused
         missing = [fault for entry in sorted(self.disk_records.disks) if (fault := self._absence(entry))]
-        return [f"{self.directory / entry}: {why}" for entry, why in sorted(refused.items())] + missing
+        return [f"{self.directory / entry}: {why}" for entry, why in sorted(refused.items())] + [
+            *missing,
+            *(f"volume {e.name} is not cleaned: {e.problem}" for e in erasing if e.problem),
+        ]
 
     def _absence(self, entry: str) -> str:
         """Why the disk of an entry is not the recorded one, "" when it is."""
@@ -139,14 +170,22 @@ class StaticStore(RecordStore):
         except HostError as fault:
             raise Unavailable(f"volume {name}: {fault}") from None
 
-    # Room
+    # Capacity
 
-    def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """Capacity; "" is raw block. Mounted file systems count in room_for()."""
-        return self.room_for(fstype, parameters, block=not fstype)
+    def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
+        cleaner = cleaner_of(parameters)
+        if cleaner in OVERWRITES and not block and not fstype:
+            raise Unsupported(
+                f"cleaner {cleaner} overwrites a whole device, which a file system that is mounted already does not"
+                " allow: use quick or discard, raw block volumes, or name a file system with"
+                " csi.storage.k8s.io/fstype"
+            )
 
-    def room_for(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
-        """Capacity for volumes of a class. fstype "" and not block: any mounted one. Raises Unavailable, Invalid."""
+    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+        """Capacity for volumes of a class. free: the sum of all free disks; largest: the size of the largest of them.
+
+        fstype "" and not block: any mounted one.
+        """
         self.check_open()
         return self._room(list(self._fitting(self.refresh(), fstype, parameters, block=block)))
 
@@ -181,22 +220,14 @@ class StaticStore(RecordStore):
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """Create a volume of the smallest free disk that fits. Raises Exhausted, OutOfRange, HostError, Unavailable."""
-        self.check_damaged(request.name)
-        with self.lock:
+        self.records.check_damaged(request.name)
+        with self.records.lock:
             disk, size = self._choose(request, want)
-            record = VolumeRecord(
-                request.name,
-                size,
-                uuid4(),
-                length=disk.size if disk.block else 0,
-                block=request.block,
-                fstype="" if request.block else want.fstype or disk.fstype,
-                parameters=dict(request.parameters),
-                owner=dict(request.owner),
-                created=self.clock.time(),
-            )
+            fstype = "" if request.block else want.fstype or disk.fstype
+            record = new_record(request, size, fstype, uuid=uuid4(), created=self._clock.time())
+            record = replace(record, length=disk.size if disk.block else 0)
             self.disk_records.write(DiskRecord(disk.entry, disk.identity, volume=record))
-            self.records[record.name], self._entries[record.name] = record, disk.entry
+            self.records.volumes[record.name], self._entries[record.name] = record, disk.entry
         log.info("disk taken volume=%s disk=%s bytes=%d", record.name, disk.path, record.size)
         return record
 
@@ -212,34 +243,34 @@ class StaticStore(RecordStore):
             asked += f" to {from_bytes(request.limit)}"
         if not enough:
             sizes = ", ".join(from_bytes(size) for size in sorted(size for _, size in fitting)) or "none"
-            raise OutOfRange(f"{asked} can never fit: the {kind} disks of {self.where} are {sizes}")
+            raise OutOfRange(f"{asked} can never fit: the {kind} disks of {self.records.where} are {sizes}")
         raise Exhausted(
-            f"{asked} does not fit: the {len(enough)} {kind} disks of {self.where} that are large enough are volumes"
-            " already, or being cleaned"
+            f"{asked} does not fit: the {len(enough)} {kind} disks of {self.records.where} that are large enough are"
+            " volumes already, or being cleaned"
         )
 
     def write(self, record: VolumeRecord) -> None:
         entry = self._entries[record.name]
-        with self.lock:
+        with self.records.lock:
             self.disk_records.write(replace(self.disk_records.disks[entry], volume=record))
-            self.records[record.name] = record
+            self.records.volumes[record.name] = record
 
     def delete(self, name: str) -> None:
         """Delete a volume: its name is free, the disk when it is clean; at once if it was never used."""
         self.check_open()
-        if (record := self.records.get(name)) is None:
-            self.check_damaged(name)
+        if (record := self.records.volumes.get(name)) is None:
+            self.records.check_damaged(name)
             self._check_unknown(name)
             return
         disk = self._disk_of(name)
         mount.check_unused(name, disk)
-        with self.lock:
+        with self.records.lock:
             if record.state == "new":
                 self.disk_records.remove(disk.entry)
             else:
                 job = job_for(disk, name, cleaner_of(record.parameters))
                 self.disk_records.write(DiskRecord(disk.entry, disk.identity, job=job))
-            del self.records[name], self._entries[name]
+            del self.records.volumes[name], self._entries[name]
 
     def record(self, name: str) -> VolumeRecord:
         try:
@@ -254,7 +285,7 @@ class StaticStore(RecordStore):
             entry, why = damaged[0]
             raise HostError(
                 f"volume {name[:128]} may be disk {self.directory / entry}, whose record is damaged ({why}), nothing"
-                f" was touched: {self.remedy}"
+                f" was touched: {self.records.remedy}"
             )
 
     def give_up(self) -> None:
@@ -262,7 +293,7 @@ class StaticStore(RecordStore):
 
         Quick cleaners run at once, others when the pool is opened next.
         """
-        for name in sorted(self.records):
+        for name in sorted(self.records.volumes):
             self.delete(name)
         for job in self.erasures.jobs():
             if job.is_done:
@@ -303,9 +334,13 @@ class StaticStore(RecordStore):
         self.refresh()
         return self._absence(self._entries[record.name])
 
-    def place(self, name: str) -> str:
-        """The entry of a volume, "" when it is deleted meanwhile."""
-        return self._entries.get(name, "")
+    def volume(self, record: VolumeRecord) -> PoolVolume:
+        """The PoolVolume, with the entry as its place, "" when it is deleted meanwhile."""
+        return dataclasses.replace(record.volume(), place=self._entries.get(record.name, ""))
+
+    def home(self, volume: PoolVolume) -> Path | None:
+        """The entry of the volume, a mount."""
+        return self.directory / volume.place
 
 
 def _taken_by_others(disk: StaticDisk) -> str:

@@ -13,15 +13,16 @@ from tonnage.host import device, loop, mount, superblock
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs.formats import EXT4
-from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.image.backend import make_backend
 
 pytestmark = pytest.mark.real
 MI = 1024**2
 
 
-def _pool(folder: Path, *, size: int = 1024 * MI, sparse: bool = True, ratio: float = float("inf")) -> ImagePool:
-    return ImagePool("p", folder / "pool", PoolLimits(size=size, sparse=sparse, ratio=ratio), disks=Disks())
+def _pool(folder: Path, *, size: int = 1024 * MI, sparse: bool = True, ratio: float = float("inf")) -> Pool:
+    return Pool("p", make_backend(folder / "pool", PoolLimits(size=size, sparse=sparse, ratio=ratio), disks=Disks()))
 
 
 @pytest.fixture(params=["xfs", "btrfs"])

@@ -8,9 +8,9 @@ from tonnage.errors import Invalid, Unavailable
 from tonnage.host import ndctl
 from tonnage.host.ndctl import Region
 from tonnage.pools.config import make, parse
-from tonnage.pools.pmem.lvm_pool import PmemLvmPool
-from tonnage.pools.pmem.pool import PmemPool
-from tonnage.pools.pmem.store import select
+from tonnage.pools.lvm.backend import LvmBackend
+from tonnage.pools.pmem.backend import PmemBackend
+from tonnage.pools.pmem.region import select
 
 GI = 1024**3
 
@@ -23,8 +23,8 @@ def test_descriptions(text: str) -> None:
     config = parse(text)
     assert parse(str(config)) == config
     pool = make(config)
-    assert isinstance(pool, PmemPool)
-    assert pool.mode == (config.mode or "fsdax")
+    assert isinstance(pool.backend, PmemBackend)
+    assert pool.backend.mode == (config.mode or "fsdax")
 
 
 def test_all_regions_are_the_default() -> None:
@@ -33,11 +33,12 @@ def test_all_regions_are_the_default() -> None:
 
 def test_lvm_in_between() -> None:
     pool = make(parse("pmem:region0,mode=lvm,name=cut"))
-    assert isinstance(pool, PmemLvmPool)
-    assert (pool.kind, pool.group, pool.snapshots, pool.clones, pool.expansion) == (
+    assert isinstance(pool.backend, LvmBackend)
+    features = pool.features
+    assert (pool.kind, pool.backend.table.group, features.snapshots, features.clones, features.expansion) == (
         "pmem", "tonnage-cut", False, False, True,
     )  # fmt: skip
-    assert not {"thin", "cowSize", "iops"} & pool.parameters
+    assert not {"thin", "cowSize", "iops"} & features.parameters
 
 
 @pytest.mark.parametrize("text", ["pmem:/dev/pmem0", "pmem:region", "pmem:0xZ", "pmem,mode=raw", "pmem,thin=x"])

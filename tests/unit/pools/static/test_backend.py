@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.aio.clock import RealClock
 from tonnage.errors import (
     AlreadyExists,
     Exhausted,
@@ -24,10 +23,10 @@ from tonnage.errors import (
 from tonnage.host import device, disk, loop, mount
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.static import discovery
+from tonnage.pools.static.backend import StaticBackend
 from tonnage.pools.static.discovery import readable
-from tonnage.pools.static.pool import StaticPool
-from tonnage.pools.static.store import StaticStore
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -42,7 +41,7 @@ class Bench:
     folder: Path
     loops: list[loop.LoopDevice] = field(default_factory=list)
     images: dict[str, Path] = field(default_factory=dict)
-    pool: StaticPool | None = None
+    pool: Pool | None = None
 
     @property
     def disks(self) -> Path:
@@ -76,18 +75,17 @@ class Bench:
         subprocess.run(["mkfs.ext4", "-q", "-L", label, str(node)], check=True)
         return node
 
-    async def open(self, options: str = "") -> StaticPool:
+    async def open(self, options: str = "") -> Pool:
         """The pool, as a new process sees it."""
         if self.pool is not None:
             await self.pool.close()
         made = make(parse(f"static:{self.disks},name=p{options}"))
-        assert isinstance(made, StaticPool)
         self.pool = made
         await made.open()
         return made
 
 
-async def _clean(pool: StaticPool) -> None:
+async def _clean(pool: Pool) -> None:
     """Until nothing is being cleaned."""
     async with asyncio.timeout(60):
         while await pool.erasing():
@@ -509,7 +507,7 @@ async def test_the_end_of_a_pool_cleans_what_is_quick_and_leaves_the_rest_to_the
     (path / "file").write_text("content")
     await pool.close()
     for _ in range(2):
-        store = StaticStore(bench.disks, clock=RealClock())
+        store = StaticBackend(bench.disks)
         store.open()
         store.give_up()
         store.close()

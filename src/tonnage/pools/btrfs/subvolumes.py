@@ -1,4 +1,4 @@
-"""The blocking back end of the btrfs pool: a directory with a subvolume and a record per volume. Thread-safe.
+"""Subvolumes as the content of volumes: limits, copies, qgroups. Blocking, thread-safe.
 
 Nothing is synced here. The kernel keeps the order of steps within and between transactions. The pool commits after
 create and delete, many at once.
@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -17,50 +18,82 @@ from uuid import UUID
 
 from msgspec import structs
 
-from tonnage.aio.clock import Clock
 from tonnage.errors import Exhausted, HostError, Unavailable, Unsupported
 from tonnage.host import btrfs, tree
 from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.overcommit import NO_KEEP, Disks
+from tonnage.pools.base.overcommit import NO_KEEP
+from tonnage.pools.base.parameters import check_shared
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.btrfs.image_file import BtrfsImage
-from tonnage.pools.directory.bind_store import BindStore, limit_for
+from tonnage.pools.directory.bind_mounts import BindMounts
+from tonnage.pools.directory.content import Allocated
+from tonnage.pools.directory.folder import PoolFolder
+from tonnage.pools.directory.subdirectory import check_no_erasure, limit_for, seed
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 4  # groups of deleted subvolumes tried at each commit, beside two for each that was deleted
 
 
-class BtrfsStore(BindStore):
+class Subvolumes:
     """Subvolumes in a directory of a btrfs, or of a btrfs image made there."""
 
-    kind = "btrfs"
-    durable = False
+    is_file = durable = False
     shares = True
+    fstypes: tuple[str, ...] = ("btrfs",)
 
-    def __init__(self, path: Path, bounds: PoolLimits, *, disks: Disks, clock: Clock) -> None:
-        super().__init__(path, bounds, disks=disks, clock=clock)
+    def __init__(self, folder: PoolFolder) -> None:
+        self._folder = folder
+        self.mounts = BindMounts(folder, self.held)
         self._image: BtrfsImage | None = None
         self._fs: UUID | None = None
         self._stale: dict[int, None] = {}
         self._deleted = 0
 
+    def check(self, parameters: Mapping[str, str]) -> None:
+        check_shared(parameters)
+        check_no_erasure(parameters)
+
+    def restore(self, record: VolumeRecord) -> None:
+        pass
+
+    def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
+        pass
+
+    def in_use(self, content: Path) -> bool:
+        return False
+
+    def limit(self) -> int:
+        return 0
+
+    def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
+        return record.size, self.held
+
+    def close(self) -> None:
+        if self._image is not None:
+            self._image.close()
+
+    def limits(self, bounds: PoolLimits) -> PoolLimits:
+        if self._image is None:
+            return bounds
+        if (bounds.size, bounds.sparse) != (self._folder.bounds.size, self._folder.bounds.sparse):
+            raise Unsupported(f"{self._folder.where} lies in an image, which was made as large as it is")
+        return dataclasses.replace(bounds, keep=NO_KEEP)  # of the disk outside
+
+    @property
+    def at(self) -> int:
+        """The open directory of the subvolumes."""
+        return self._folder.directory.at
+
     def prepare(self) -> None:
         """Find or make the btrfs."""
         if not self._is_btrfs():
-            self._image = BtrfsImage(self.path, self.bounds, self.disks)
+            self._image = BtrfsImage(self._folder.path, self._folder.bounds, self._folder.disks)
             self._image.open()
-            self.settle_in(self._image.root)
-            self.bounds = dataclasses.replace(self.bounds, keep=NO_KEEP)  # of the disk outside
-
-    def rebound(self, bounds: PoolLimits) -> None:
-        if self._image is not None:
-            if (bounds.size, bounds.sparse) != (self.bounds.size, self.bounds.sparse):
-                raise Unsupported(f"{self.where} lies in an image, which was made as large as it is")
-            bounds = dataclasses.replace(bounds, keep=NO_KEEP)  # of the disk outside
-        super().rebound(bounds)
+            self._folder.settle_in(self._image.root)
+            self._folder.bounds = dataclasses.replace(self._folder.bounds, keep=NO_KEEP)  # of the disk outside
 
     def _is_btrfs(self) -> bool:
-        existing = next(path for path in (self.path, *self.path.parents) if path.exists())
+        existing = next(path for path in (self._folder.path, *self._folder.path.parents) if path.exists())
         at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             return btrfs.fsid(at) is not None
@@ -71,52 +104,41 @@ class BtrfsStore(BindStore):
         """Switch quotas on."""
         self._fs = btrfs.fsid(self.at)
         if self._fs is None:
-            raise Unavailable(f"{self.directory.path} is not on btrfs")
+            raise Unavailable(f"{self._folder.directory.path} is not on btrfs")
         if not btrfs.has_quota(self._fs):
             btrfs.enable_quota(self.at)
-        self.binds.find("btrfs")
+        self.mounts.find("btrfs")
 
     def ready(self) -> None:
-        for name in self.records:
+        for name in self._folder.records.volumes:
             with suppress(HostError):  # condition() reports a damaged one
                 self.changed(name)  # an expand() or delete_snapshot() may have been killed before it
 
-    def close(self) -> None:
-        """Release directory and image. Idempotent."""
-        super().close()
-        if self._image is not None:
-            self._image.close()
-
-    @property
-    def at(self) -> int:
-        """The open directory of the subvolumes."""
-        return self.directory.at
-
     def changed(self, name: str) -> None:
         """Set a volume's limit to what its record says."""
-        if (record := self.records.get(name)) is None or self._fs is None:
+        if (record := self._folder.records.volumes.get(name)) is None or self._fs is None:
             return
         size = limit_for(record.size)
         if btrfs.has_simple_quota(self._fs):
-            others = (*self.snapshots.records.values(), *self.records.values())
+            others = (*self._folder.snapshots.records.values(), *self._folder.records.volumes.values())
             size += sum(other.length for other in others if other.from_volume == name)
         try:
-            btrfs.limit(self.at, self._id(self.content(name)), size)
+            btrfs.limit(self.at, self._id(self._folder.content(name)), size)
         except OSError as failure:
-            raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
+            raise HostError(f"cannot set the limit of {self._folder.content(name)}: {failure.strerror}") from failure
 
     def make(self, record: VolumeRecord) -> VolumeRecord:
-        path = self.content(record.name)
+        path = self._folder.content(record.name)
         try:
             self._create(path, limit_for(record.size))
             os.chmod(path, 0o755)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise Exhausted(
-                    f"insufficient free space for a subvolume in {self.path}: {failure.strerror}"
+                    f"insufficient free space for a subvolume in {self._folder.path}: {failure.strerror}"
                 ) from failure
             raise HostError(f"cannot make subvolume {path}: {failure.strerror}") from failure
-        self.seed(record)
+        seed(record, self._folder.content(record.name))
         return record
 
     def _create(self, path: Path, limit: int) -> None:
@@ -155,7 +177,7 @@ class BtrfsStore(BindStore):
             btrfs.commit(self.at)
             self._remove_groups()
         except OSError as failure:
-            raise HostError(f"cannot commit {self.path}: {failure.strerror}") from failure
+            raise HostError(f"cannot commit {self._folder.path}: {failure.strerror}") from failure
 
     def _remove_groups(self) -> None:
         """Remove qgroups of deleted subvolumes, oldest first: a few more than were added since the last time.
@@ -181,10 +203,12 @@ class BtrfsStore(BindStore):
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Create a subvolume as a copy of another; return its record. Raises Exhausted, HostError."""
-        source = self.snapshots.content(origin.name) if record.from_snapshot else self.content(origin.name)
+        source = (
+            self._folder.snapshots.content(origin.name) if record.from_snapshot else self._folder.content(origin.name)
+        )
         with suppress(FileNotFoundError):
-            self.remove(self.content(record.name))
-        self._copy(self.at, self.content(record.name), source, readonly=False)
+            self.remove(self._folder.content(record.name))
+        self._copy(self.at, self._folder.content(record.name), source, readonly=False)
         return structs.replace(record, length=0 if record.from_snapshot else self.held(source))
 
     def _copy(self, at: int, target: Path, source: Path, *, readonly: bool) -> None:
@@ -197,25 +221,25 @@ class BtrfsStore(BindStore):
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise Exhausted(
-                    f"insufficient free space for a snapshot in {self.path}: {failure.strerror}"
+                    f"insufficient free space for a snapshot in {self._folder.path}: {failure.strerror}"
                 ) from failure
             raise HostError(f"cannot make a snapshot of {source} at {target}: {failure.strerror}") from failure
 
-    def keep(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
+    def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
         with suppress(FileNotFoundError):
             self.remove(content)
-        self._copy(self.snapshots.directory.at, content, self.content(origin.name), readonly=True)
+        self._copy(self._folder.snapshots.directory.at, content, self._folder.content(origin.name), readonly=True)
         return record
 
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        content = self.content(record.name)
+    def fault(self, record: VolumeRecord) -> str:
+        content = self._folder.content(record.name)
         try:
             if os.lstat(content).st_ino != btrfs.FIRST_INODE:
                 return f"{content} is no subvolume: its content is not what the pool made"
             if os.fstatvfs(self.at).f_flag & os.ST_RDONLY:
-                return f"the btrfs under {self.path} is read-only: look at the kernel's log"
+                return f"the btrfs under {self._folder.path} is read-only: look at the kernel's log"
         except FileNotFoundError:
             return f"its subvolume {content} is gone, and its content with it"
         except OSError as failure:
-            return f"its subvolume cannot be reached: {failure.strerror}; look at the disk under {self.path}"
-        return self.mount_fault(path)
+            return f"its subvolume cannot be reached: {failure.strerror}; look at the disk under {self._folder.path}"
+        return ""

@@ -12,8 +12,9 @@ from tonnage.errors import HostError, Invalid, OutOfRange, Precondition
 from tonnage.host import loop
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs import populate
-from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.image.backend import make_backend
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -21,9 +22,9 @@ GI = 1024**3
 
 
 @pytest.fixture
-async def pool(real_folder: Path) -> AsyncIterator[ImagePool]:
+async def pool(real_folder: Path) -> AsyncIterator[Pool]:
     """An image pool of sparse files."""
-    made = ImagePool("p", real_folder / "pool", PoolLimits(8 * GI, float("inf"), sparse=True), disks=Disks())
+    made = Pool("p", make_backend(real_folder / "pool", PoolLimits(8 * GI, float("inf"), sparse=True), disks=Disks()))
     await made.open()
     yield made
     await made.close()
@@ -42,7 +43,7 @@ def _made_with(options: str) -> dict[str, str]:
     return {"mkfsOptions": options}
 
 
-async def _inodes(pool: ImagePool, name: str, staging: Path) -> int:
+async def _inodes(pool: Pool, name: str, staging: Path) -> int:
     await pool.stage(name, staging)
     stats = await pool.stats(name, staging)
     assert stats.available >= (await pool.get(name)).size
@@ -50,7 +51,7 @@ async def _inodes(pool: ImagePool, name: str, staging: Path) -> int:
     return stats.inodes
 
 
-async def test_each_class_has_its_file_systems(pool: ImagePool, real_folder: Path) -> None:
+async def test_each_class_has_its_file_systems(pool: Pool, real_folder: Path) -> None:
     staging = real_folder / "staging"
     few, many = _made_with("-i 65536 -O ^has_journal"), _made_with("-i 4096")
     for name, parameters in (("a", few), ("b", few), ("c", many), ("d", {})):
@@ -64,14 +65,14 @@ async def test_each_class_has_its_file_systems(pool: ImagePool, real_folder: Pat
     ("fstype", "options"), [("xfs", "-m reflink=0 -i size=1024"), ("btrfs", "--nodesize=32k --csum xxhash")]
 )
 async def test_other_file_systems(
-    fstype: str, options: str, pool: ImagePool, real_folder: Path, need_program: Callable[[str], None]
+    fstype: str, options: str, pool: Pool, real_folder: Path, need_program: Callable[[str], None]
 ) -> None:
     need_program(f"mkfs.{fstype}")
     await pool.create(VolumeRequest("a", 320 * MI, fstype=fstype, parameters=_made_with(options)))
     await _inodes(pool, "a", real_folder / "staging")
 
 
-async def test_the_smallest_volume_of_a_class(pool: ImagePool) -> None:
+async def test_the_smallest_volume_of_a_class(pool: Pool) -> None:
     parameters = _made_with("-N 5000")
     assert (await pool.capacity_for(parameters)).smallest == 5000 * 4096
     assert (await pool.create(VolumeRequest("a", MI, parameters=parameters))).size == 5000 * 4096
@@ -79,7 +80,7 @@ async def test_the_smallest_volume_of_a_class(pool: ImagePool) -> None:
         await pool.create(VolumeRequest("b", MI, limit=2 * MI, parameters=parameters))
 
 
-async def test_options_that_are_refused(pool: ImagePool) -> None:
+async def test_options_that_are_refused(pool: Pool) -> None:
     wrong = _made_with("-i 4096 -L mine")
     with pytest.raises(Invalid, match="'-L' is not for ext4"):
         await pool.create(VolumeRequest("a", 20 * MI, parameters=wrong))
@@ -92,7 +93,7 @@ async def test_options_that_are_refused(pool: ImagePool) -> None:
     assert await pool.list() == []
 
 
-async def test_a_copy_is_made_as_its_source_and_grows_so(pool: ImagePool, real_folder: Path) -> None:
+async def test_a_copy_is_made_as_its_source_and_grows_so(pool: Pool, real_folder: Path) -> None:
     many = _made_with("-i 4096")
     await pool.create(VolumeRequest("a", 64 * MI, parameters=many))
     inodes = await _inodes(pool, "a", real_folder / "staging")
@@ -114,14 +115,14 @@ def _filled(folder: Path) -> dict[str, str]:
     return {"source": f"dir://{folder}"}
 
 
-async def _content(pool: ImagePool, name: str, staging: Path) -> dict[str, str]:
+async def _content(pool: Pool, name: str, staging: Path) -> dict[str, str]:
     await pool.stage(name, staging)
     found = {path.name: path.read_text() for path in staging.iterdir() if path.is_file()}
     await pool.unstage(name, staging)
     return found
 
 
-async def test_a_source_that_is_gone_when_it_is_needed(pool: ImagePool, seeds: Path, real_folder: Path) -> None:
+async def test_a_source_that_is_gone_when_it_is_needed(pool: Pool, seeds: Path, real_folder: Path) -> None:
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
     seeds.rename(real_folder / "away")
     with pytest.raises(Precondition, match="make that folder on the node"):
@@ -138,7 +139,7 @@ async def test_a_source_that_is_gone_when_it_is_needed(pool: ImagePool, seeds: P
 
 
 async def test_killed_while_it_is_filled(
-    pool: ImagePool, seeds: Path, real_folder: Path, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, seeds: Path, real_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
     copy = populate.fill
@@ -156,7 +157,7 @@ async def test_killed_while_it_is_filled(
 
 
 async def test_what_was_filled_and_used_is_neither_formatted_nor_filled_again(
-    pool: ImagePool, seeds: Path, real_folder: Path
+    pool: Pool, seeds: Path, real_folder: Path
 ) -> None:
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
     before = (real_folder / "pool" / "a.json").read_bytes()
@@ -169,7 +170,7 @@ async def test_what_was_filled_and_used_is_neither_formatted_nor_filled_again(
     assert await _content(pool, "a", real_folder / "staging") == {"seed": "second"}
 
 
-async def test_copies_have_their_sources_content(pool: ImagePool, seeds: Path, real_folder: Path) -> None:
+async def test_copies_have_their_sources_content(pool: Pool, seeds: Path, real_folder: Path) -> None:
     staging = real_folder / "staging"
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
     await pool.create_snapshot("before", "a")
@@ -186,14 +187,14 @@ async def test_copies_have_their_sources_content(pool: ImagePool, seeds: Path, r
 
 @pytest.mark.parametrize("fstype", ["xfs", "btrfs"])
 async def test_other_file_systems_are_filled(
-    fstype: str, pool: ImagePool, seeds: Path, real_folder: Path, need_program: Callable[[str], None]
+    fstype: str, pool: Pool, seeds: Path, real_folder: Path, need_program: Callable[[str], None]
 ) -> None:
     need_program(f"mkfs.{fstype}")
     await pool.create(VolumeRequest("a", 320 * MI, fstype=fstype, parameters=_filled(seeds)))
     assert await _content(pool, "a", real_folder / "staging") == {"seed": "first"}
 
 
-async def test_the_device_of_a_raw_block_volume(pool: ImagePool, real_folder: Path) -> None:
+async def test_the_device_of_a_raw_block_volume(pool: Pool, real_folder: Path) -> None:
     await pool.create(VolumeRequest("a", 20 * MI, block=True))
     assert await pool.device("a") is None
     await pool.stage("a", real_folder / "staging")
@@ -204,5 +205,5 @@ async def test_the_device_of_a_raw_block_volume(pool: ImagePool, real_folder: Pa
     assert await pool.device("a") is None
 
 
-async def test_how_many_there_can_be(pool: ImagePool) -> None:
+async def test_how_many_there_can_be(pool: Pool) -> None:
     assert await pool.volume_limit() == loop.most()
