@@ -129,7 +129,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def test_capacity_counts_what_was_asked_to_the_byte(bench: Bench) -> None:
     if bench.fixed:
-        return  # tests/unit/pools/static/test_pool.py says how disks are chosen
+        return  # tests/unit/pools/static/test_backend.py says how disks are chosen
     pool = bench.pool
     assert (await pool.capacity()).free == SIZE
 
@@ -207,7 +207,7 @@ async def test_create_refuses(bench: Bench, request_: VolumeRequest, error: type
 
 async def test_exact_fit_and_not_a_byte_more(bench: Bench) -> None:
     if bench.fixed:
-        return  # tests/unit/pools/static/test_pool.py says how disks are chosen
+        return  # tests/unit/pools/static/test_backend.py says how disks are chosen
     for number in range(7):
         await bench.pool.create(VolumeRequest(f"v{number}", 4388 * MI))  # 7 x 4388Mi = 30716Mi
     assert (await bench.pool.capacity()).largest == 0
@@ -219,7 +219,7 @@ async def test_exact_fit_and_not_a_byte_more(bench: Bench) -> None:
 
 async def test_many_at_once_never_promise_more_than_there_is(bench: Bench) -> None:
     if bench.fixed:
-        return  # tests/unit/pools/static/test_pool.py says how disks are chosen
+        return  # tests/unit/pools/static/test_backend.py says how disks are chosen
 
     async def attempt(number: int) -> bool:
         try:

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import AlreadyExists, HostError, NotFound, OutOfRange, Precondition
+from tonnage.errors import AlreadyExists, HostError, NotFound, OutOfRange, Precondition, host_errors
 from tonnage.host import nofollow, tree
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, PoolVolume, Stats, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, RESERVE, check_shared, erase_of
@@ -274,8 +274,5 @@ def _gone(target: Path) -> bool:
 
 def _remove(target: Path) -> None:
     """Remove a directory with all that a pod left in it, without entering symlinks and mounts. Raises HostError."""
-    try:
-        with nofollow.parent(target) as (at, name):
-            tree.remove(nofollow.by_fd(at, name))
-    except OSError as failure:
-        raise HostError(f"cannot remove {target}: {failure.strerror}") from failure
+    with host_errors(f"cannot remove {target}"), nofollow.parent(target) as (at, name):
+        tree.remove(nofollow.by_fd(at, name))

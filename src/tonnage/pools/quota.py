@@ -7,7 +7,6 @@ volumes there. File systems only, no raw block. Needs root and Linux 5.14, no pr
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
@@ -19,9 +18,11 @@ from pathlib import Path
 from msgspec import structs
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, Invalid, Unavailable, Unsupported
+from tonnage.errors import HostError, Invalid, Unavailable, Unsupported, host_errors
 from tonnage.host import mount, quota, tree
+from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import Features, PoolLimits
+from tonnage.pools.base.disk_errors import disk_errors
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_shared
 from tonnage.pools.base.record import VolumeRecord
@@ -107,11 +108,8 @@ class QuotaDirectories:
     @contextmanager
     def _opened(self, entry: str) -> Iterator[int]:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(entry, flags, dir_fd=self._folder.directory.at)
-        try:
+        with opened(entry, flags, dir_fd=self._folder.directory.at) as fd:
             yield fd
-        finally:
-            os.close(fd)
 
     def prepare(self) -> None:
         """Raises Unavailable unless the file system there holds projects to their limits."""
@@ -121,15 +119,12 @@ class QuotaDirectories:
         fstype = next((entry.fstype for entry in mount.mounts() if entry.device == number), "an unknown file system")
         if fstype not in FSTYPES:
             raise Unavailable(f"{self._folder.where} is on {fstype}: project quotas need xfs or ext4")
-        fd = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened(existing, os.O_RDONLY | os.O_DIRECTORY) as fd:
             if not quota.is_enforced(fd):
                 raise Unavailable(
                     f"{self._folder.where}: project quotas are off on this {fstype}: mount it with -o prjquota"
                     " (ext4: made or tuned with -O quota,project before); needs Linux 5.14"
                 )
-        finally:
-            os.close(fd)
         self.fstype, self.fstypes = fstype, (fstype,)
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
@@ -153,7 +148,7 @@ class QuotaDirectories:
 
     def make(self, record: VolumeRecord) -> VolumeRecord:
         folder = self._folder.content(record.name)
-        try:
+        with disk_errors(f"cannot make {folder}", full=f"for a directory in {self._folder.path}"):
             if folder.exists():
                 self.remove(folder)
             os.mkdir(folder.name, 0o755, dir_fd=self._folder.directory.at)
@@ -162,12 +157,6 @@ class QuotaDirectories:
                 number = self._unused(fd)
                 quota.set_project(fd, number)  # which counts the directory: the number is in use now
                 quota.set_limit(fd, number, limit_for(record.size))
-        except OSError as failure:
-            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(
-                    f"insufficient free space for a directory in {self._folder.path}: {failure.strerror}"
-                ) from failure
-            raise HostError(f"cannot make {folder}: {failure.strerror}") from failure
         self._projects[record.name] = number
         seed(record, self._folder.content(record.name))
         return structs.replace(record, project=number)
@@ -206,10 +195,8 @@ class QuotaDirectories:
         """Set a volume's limit to what its record says."""
         if (record := self._folder.records.volumes.get(name)) is None or (number := self._projects.get(name)) is None:
             return
-        try:
+        with host_errors(f"cannot set the limit of {self._folder.content(name)}"):
             quota.set_limit(self._folder.directory.at, number, limit_for(record.size))
-        except OSError as failure:
-            raise HostError(f"cannot set the limit of {self._folder.content(name)}: {failure.strerror}") from failure
 
     def fault(self, record: VolumeRecord) -> str:
         content = self._folder.content(record.name)

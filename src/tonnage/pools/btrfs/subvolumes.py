@@ -7,7 +7,6 @@ create and delete, many at once.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import logging
 import os
 from collections.abc import Mapping
@@ -18,9 +17,11 @@ from uuid import UUID
 
 from msgspec import structs
 
-from tonnage.errors import Exhausted, HostError, Unavailable, Unsupported
+from tonnage.errors import HostError, Unavailable, Unsupported, host_errors
 from tonnage.host import btrfs, tree
+from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import PoolLimits
+from tonnage.pools.base.disk_errors import disk_errors
 from tonnage.pools.base.overcommit import NO_KEEP
 from tonnage.pools.base.parameters import check_shared
 from tonnage.pools.base.record import VolumeRecord
@@ -94,11 +95,8 @@ class Subvolumes:
 
     def _is_btrfs(self) -> bool:
         existing = next(path for path in (self._folder.path, *self._folder.path.parents) if path.exists())
-        at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened(existing, os.O_RDONLY | os.O_DIRECTORY) as at:
             return btrfs.fsid(at) is not None
-        finally:
-            os.close(at)
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
         """Switch quotas on."""
@@ -122,22 +120,14 @@ class Subvolumes:
         if btrfs.has_simple_quota(self._fs):
             others = (*self._folder.snapshots.records.values(), *self._folder.records.volumes.values())
             size += sum(other.length for other in others if other.from_volume == name)
-        try:
+        with host_errors(f"cannot set the limit of {self._folder.content(name)}"):
             btrfs.limit(self.at, self._id(self._folder.content(name)), size)
-        except OSError as failure:
-            raise HostError(f"cannot set the limit of {self._folder.content(name)}: {failure.strerror}") from failure
 
     def make(self, record: VolumeRecord) -> VolumeRecord:
         path = self._folder.content(record.name)
-        try:
+        with disk_errors(f"cannot make subvolume {path}", full=f"for a subvolume in {self._folder.path}"):
             self._create(path, limit_for(record.size))
             os.chmod(path, 0o755)
-        except OSError as failure:
-            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(
-                    f"insufficient free space for a subvolume in {self._folder.path}: {failure.strerror}"
-                ) from failure
-            raise HostError(f"cannot make subvolume {path}: {failure.strerror}") from failure
         seed(record, self._folder.content(record.name))
         return record
 
@@ -152,11 +142,8 @@ class Subvolumes:
         """Delete a subvolume with those that a pod made inside it."""
         try:
             identity = self._id(content)
-            at = os.open(content.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
+            with opened(content.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as at:
                 tree.remove_subvolume(at, content.name)
-            finally:
-                os.close(at)
         except FileNotFoundError:
             return
         except OSError as failure:
@@ -165,19 +152,14 @@ class Subvolumes:
         self._deleted += 1
 
     def _id(self, path: Path) -> int:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd:
             return btrfs.subvolume_id(fd)
-        finally:
-            os.close(fd)
 
     def commit(self) -> None:
         """Make everything durable, and remove the qgroups of deleted subvolumes. Raises HostError."""
-        try:
+        with host_errors(f"cannot commit {self._folder.path}"):
             btrfs.commit(self.at)
             self._remove_groups()
-        except OSError as failure:
-            raise HostError(f"cannot commit {self._folder.path}: {failure.strerror}") from failure
 
     def _remove_groups(self) -> None:
         """Remove qgroups of deleted subvolumes, oldest first: a few more than were added since the last time.
@@ -212,18 +194,9 @@ class Subvolumes:
         return structs.replace(record, length=0 if record.from_snapshot else self.held(source))
 
     def _copy(self, at: int, target: Path, source: Path, *, readonly: bool) -> None:
-        try:
-            fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                btrfs.snapshot(at, target.name, fd, readonly=readonly)
-            finally:
-                os.close(fd)
-        except OSError as failure:
-            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(
-                    f"insufficient free space for a snapshot in {self._folder.path}: {failure.strerror}"
-                ) from failure
-            raise HostError(f"cannot make a snapshot of {source} at {target}: {failure.strerror}") from failure
+        what, full = f"cannot make a snapshot of {source} at {target}", f"for a snapshot in {self._folder.path}"
+        with disk_errors(what, full=full), opened(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd:
+            btrfs.snapshot(at, target.name, fd, readonly=readonly)
 
     def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
         with suppress(FileNotFoundError):

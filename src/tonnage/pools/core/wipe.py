@@ -31,8 +31,9 @@ from typing import Protocol
 
 import msgspec
 
-from tonnage.errors import HostError, Unsupported
+from tonnage.errors import Unsupported, host_errors
 from tonnage.host import device, libc
+from tonnage.host.descriptor import opened
 from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import Erasure
 
@@ -130,12 +131,10 @@ class Wiper:
         """
         if self.job.is_done:
             return 0
-        try:
+        with host_errors(f"cannot erase {self._path} at {self._at()}"):
             if self._fd < 0:
                 self._open()
             return self._discard() if self.job.method == "discard" else self._overwrite()
-        except OSError as failure:
-            raise HostError(f"cannot erase {self._path} at {self._at()}: {failure.strerror}") from failure
 
     def _at(self) -> int:
         return self.job.done % self.job.length if self.job.length else 0
@@ -245,10 +244,8 @@ class Wiper:
         """Sync overwritten bytes, so that job.done may be saved. Raises HostError."""
         if self._fd < 0:
             return
-        try:
+        with host_errors(f"cannot erase {self._path}"):
             os.fdatasync(self._fd)
-        except OSError as failure:
-            raise HostError(f"cannot erase {self._path}: {failure.strerror}") from failure
 
     def close(self) -> None:
         """Release all resources. Idempotent."""
@@ -296,14 +293,8 @@ _MEDIA = {  # by f_type of statfs(2)
 
 def medium_of(folder: Path) -> Medium:
     """Properties of the file system of a directory. Raises HostError."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return _MEDIA.get(libc.fstatfs_type(fd), Medium())
-        finally:
-            os.close(fd)
-    except OSError as failure:
-        raise HostError(f"cannot look at {folder}: {failure.strerror}") from failure
+    with host_errors(f"cannot look at {folder}"), opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        return _MEDIA.get(libc.fstatfs_type(fd), Medium())
 
 
 def check_overwrites(folder: Path, medium: Medium) -> None:

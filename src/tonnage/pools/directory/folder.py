@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import HostError
+from tonnage.errors import host_errors
 from tonnage.pools.base import overcommit
 from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.overcommit import Disks, SharedDisk
@@ -74,10 +74,8 @@ class PoolFolder:
 
     def bytes_left(self) -> int:
         """Free bytes of the disk, reserved or not. Raises Unavailable, HostError."""
-        try:
+        with host_errors(f"cannot see how full the disk under {self.path} is"):
             return self.account.free()
-        except OSError as failure:
-            raise HostError(f"cannot see how full the disk under {self.path} is: {failure.strerror}") from failure
 
     def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
         """Write a volume's record. Raises Exhausted, HostError."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Precondition
 from tonnage.host import libc, mount, nofollow, tree
+from tonnage.host.descriptor import opened
 from tonnage.host.run import CommandFailed, run
 
 _BLOCK = 4096
@@ -105,11 +106,8 @@ def _opened(folder: Path) -> Iterator[int]:
 @contextmanager
 def _writable(target: int) -> Iterator[int]:
     """Open the directory for writing: a descriptor of its path alone is not enough."""
-    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=target)
-    try:
+    with opened(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=target) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def _check(folder: Path, at: int, size: int) -> None:
@@ -153,11 +151,8 @@ def _data(name: str, parent: int, found: os.stat_result) -> int:
         return found.st_size if stat.S_ISDIR(found.st_mode) else 0
     if found.st_blocks * 512 >= found.st_size:
         return found.st_size
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-    try:
+    with opened(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent) as fd:
         return sum(end - start for start, end in _extents(fd, found.st_size))
-    finally:
-        os.close(fd)
 
 
 def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:

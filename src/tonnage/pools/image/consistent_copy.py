@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tonnage.errors import HostError, Precondition
 from tonnage.host import btrfs, loop, mount, superblock
+from tonnage.host.descriptor import opened
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.image import copy as image_copy
 from tonnage.pools.image import ext4_resize, file
@@ -72,11 +73,8 @@ def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> 
 
 def _flush(image: Path) -> None:
     for index in loop.of_file(image):
-        fd = os.open(loop.device(index), os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(loop.device(index), os.O_RDONLY) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 @contextmanager

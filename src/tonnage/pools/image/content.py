@@ -15,8 +15,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import HostError
+from tonnage.errors import HostError, host_errors
 from tonnage.host import device, loop, ondisk
+from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.parameters import check_shared, erase_of
 from tonnage.pools.base.record import VolumeRecord
@@ -92,11 +93,8 @@ class ImageContent:
         image = self._folder.content(record.name)
         with suppress(FileNotFoundError):
             if os.lstat(image).st_size > record.length:
-                fd = os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
+                with opened(image, os.O_RDWR | os.O_NOFOLLOW) as fd:
                     _cut(fd, image, record)
-                finally:
-                    os.close(fd)
 
     def remove(self, content: Path) -> None:
         file.remove(content)
@@ -146,11 +144,8 @@ class ImageContent:
         path = self._folder.snapshots.content(origin.name)
         fd = copy.make(image)
         try:
-            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
+            with opened(path, os.O_RDONLY | os.O_NOFOLLOW) as source:
                 return fd, copy.copy(fd, source, image, share=share)
-            finally:
-                os.close(source)
         except OSError as failure:
             os.close(fd)
             raise HostError(f"cannot open {path}: {failure.strerror}; the snapshot's content is lost") from failure
@@ -166,9 +161,8 @@ class ImageContent:
         share = not is_overwritten(record)
         fd, shared = consistent_copy.copy(self._folder.content(origin.name), origin, content, share=share)
         try:
-            os.fsync(fd)
-        except OSError as failure:
-            raise HostError(f"cannot write {content}: {failure.strerror}") from failure
+            with host_errors(f"cannot write {content}"):
+                os.fsync(fd)
         finally:
             os.close(fd)
         return replace(record, shared=shared)
@@ -177,11 +171,8 @@ class ImageContent:
         image = self._folder.content(record.name)
         if record.state == "new" and not record.block and not image.exists():
             return  # a power cut took it; it is made when it is staged
-        fd = file.open_image(image, shared=True)
-        try:
+        with closing(file.open_image(image, shared=True)) as fd:
             copy.extend(fd, image, larger.length, sparse=record.sparse)
-        finally:
-            os.close(fd)
 
     def fault(self, record: VolumeRecord) -> str:
         try:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
-from tonnage.errors import Exhausted, HostError
+from tonnage.errors import Exhausted, HostError, host_errors
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 
@@ -29,14 +29,12 @@ _FIXED = 1  # exit code of e2fsck: the log was replayed or an error corrected
 
 def make(path: Path) -> int:
     """Make and lock an empty file for a copy; replaces a leftover without a record. Raises HostError."""
-    try:
+    with host_errors(f"cannot make {path}"):
         with suppress(FileNotFoundError):
             os.unlink(path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
-    except OSError as failure:
-        raise HostError(f"cannot make {path}: {failure.strerror}") from failure
 
 
 def can_share(fd: int, source: int) -> bool:
@@ -146,10 +144,8 @@ def renew(fd: int, path: Path, fstype: str, uuid: UUID) -> None:
 
 
 def _has(fd: int, path: Path, uuid: UUID) -> bool:
-    try:
+    with host_errors(f"cannot read {path}"):
         found = device.probe(fd)
-    except OSError as failure:
-        raise HostError(f"cannot read {path}: {failure.strerror}") from failure
     return found is not None and found.uuid == uuid
 
 

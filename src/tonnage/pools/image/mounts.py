@@ -12,8 +12,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExists, Busy, HostError, InUse, NotFound, Precondition
+from tonnage.errors import AlreadyExists, Busy, InUse, NotFound, Precondition, host_errors
 from tonnage.host import loop, mount, superblock
+from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.parameters import SOURCE, source_of
 from tonnage.pools.base.record import VolumeRecord
@@ -59,8 +60,7 @@ class ImageMounts:
         if record.state == "new" and not image.exists():
             file.make(image, record)  # after a power cut an empty image may be missing although its record exists
         ext4_resize.settle(image, record)
-        fd = file.open_image(image)
-        try:
+        with closing(file.open_image(image)) as fd:
             if record.state == "new":
                 file.format_image(fd, image, record)
                 if folder := source_of({SOURCE: record.from_folder}):
@@ -73,20 +73,14 @@ class ImageMounts:
                 record = self.grown(record)
                 ext4_resize.forget(image)
             file.mount_image(fd, image, record, path, options)
-        finally:
-            os.close(fd)
         if record.pending and "ro" not in options:
             self._grow(record, path)
 
     def _grow(self, record: VolumeRecord, path: Path) -> None:
         """Grow a mounted file system that was expanded while it was not mounted."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        what = f"cannot grow the file system of volume {record.name}"
+        with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd, host_errors(what):
             superblock.grow(fd, record.fstype, record.length)
-        except OSError as failure:
-            raise HostError(f"cannot grow the file system of volume {record.name}: {failure.strerror}") from failure
-        finally:
-            os.close(fd)
         self.grown(record)
 
     def _stage_block(self, record: VolumeRecord, image: Path, node: Path) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import Busy, Exhausted, HostError, Precondition, TonnageError
+from tonnage.errors import Busy, Exhausted, HostError, Precondition, TonnageError, host_errors
 from tonnage.host import device, lvm
+from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import VolumeOrigin
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
@@ -107,14 +108,8 @@ class LvmSnapshots:
                 )
 
     def _bytes(self, path: str) -> int:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return device.size(fd)
-            finally:
-                os.close(fd)
-        except OSError as failure:
-            raise HostError(f"cannot open {path}: {failure.strerror}") from failure
+        with host_errors(f"cannot open {path}"), opened(path, os.O_RDONLY) as fd:
+            return device.size(fd)
 
     @contextmanager
     def _still(self, lv: str, origin: VolumeRecord) -> Iterator[str]:

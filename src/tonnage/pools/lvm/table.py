@@ -17,7 +17,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from msgspec import structs
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.errors import Exhausted, HostError, Unavailable, host_errors
 from tonnage.host import lvm
 from tonnage.host.lvm import VolumeGroup
 from tonnage.pools.base.contract import PoolLimits
@@ -68,12 +68,10 @@ class LvmTable:
         """Lock the group for this process. Idempotent. Raises Unavailable when another one has it, HostError."""
         if self.held >= 0:
             return
-        try:
+        with host_errors(f"cannot make a lock in {LOCKS}"):
             LOCKS.mkdir(mode=0o700, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(LOCKS / f"lvm-{self.group}.lock", flags, 0o600)
-        except OSError as failure:
-            raise HostError(f"cannot make a lock in {LOCKS}: {failure.strerror}") from failure
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, TonnageError
+from tonnage.errors import AlreadyExists, NotFound, Precondition, TonnageError, host_errors
 from tonnage.host import dm, lvm
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
@@ -82,13 +82,11 @@ class LogicalVolumes:
         if not dm.thin_mapped(mapper):
             return
         log.warning("new thin volume is not empty, emptied volume=%s/%s", self._table.group, lv)
-        try:
-            with block_device.locked(self._table.activate(lv)) as fd:
-                block_device.discard(fd)
-                if dm.thin_mapped(mapper):  # its pool ignores discards
-                    block_device.zero(fd)
-        except OSError as failure:
-            raise HostError(f"cannot empty {self._table.group}/{lv}: {failure.strerror}") from failure
+        path = self._table.activate(lv)
+        with host_errors(f"cannot empty {self._table.group}/{lv}"), block_device.locked(path) as fd:
+            block_device.discard(fd)
+            if dm.thin_mapped(mapper):  # its pool ignores discards
+                block_device.zero(fd)
 
     def create(self, record: VolumeRecord) -> VolumeRecord:
         """Create an empty volume; return its record. Raises AlreadyExists, Exhausted, HostError."""
@@ -114,11 +112,9 @@ class LogicalVolumes:
 
     def _zero(self, lv: str) -> None:
         """Zero the former content of a raw block volume, which has no file system to hide it. Raises HostError."""
-        try:
-            with block_device.locked(self._table.activate(lv)) as fd:
-                block_device.zero(fd)
-        except OSError as failure:
-            raise HostError(f"cannot overwrite {self._table.group}/{lv}: {failure.strerror}") from failure
+        path = self._table.activate(lv)
+        with host_errors(f"cannot overwrite {self._table.group}/{lv}"), block_device.locked(path) as fd:
+            block_device.zero(fd)
 
     def complete(self, lv: str, record: VolumeRecord) -> None:
         """Rename what was made to its volume's name, which creates the volume. Raises HostError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tonnage.errors import HostError
+from tonnage.errors import host_errors
 from tonnage.host import mount
 from tonnage.host.ndctl import SECTOR, Ndctl, PmemNamespace
 from tonnage.host.run import run
@@ -27,12 +27,10 @@ def make_content(namespace: PmemNamespace, record: VolumeRecord) -> None:
     if record.block:
         return
     with block_device.locked(namespace.device) as fd:
-        try:
+        with host_errors(f"cannot prepare {namespace.device}"):
             if must_format(fd, namespace.device, record):
                 run(mkfs(namespace, record), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
                 os.fsync(fd)
-        except OSError as failure:
-            raise HostError(f"cannot prepare {namespace.device}: {failure.strerror}") from failure
         if folder := source_of({SOURCE: record.from_folder}):
             from tonnage.pools.fs import populate
 
@@ -61,10 +59,8 @@ def clear(tool: Ndctl, namespace: PmemNamespace, *, block: bool) -> None:
     is_mapped = namespace.mode == "devdax"
     shown = tool.show_raw(namespace) if is_mapped else namespace
     try:
-        with block_device.locked(shown.device) as fd:
+        with host_errors(f"cannot overwrite {namespace.name}"), block_device.locked(shown.device) as fd:
             block_device.zero(fd, namespace.size - namespace.usable if is_mapped else 0)
-    except OSError as failure:
-        raise HostError(f"cannot overwrite {namespace.name}: {failure.strerror}") from failure
     finally:
         if is_mapped:
             tool.restore(shown)
@@ -96,12 +92,10 @@ def wipe_ends(device: str) -> None:
     with block_device.locked(device) as fd:
         end = os.lseek(fd, 0, os.SEEK_END)
         ends = min(_ENDS, end // 2 // SECTOR * SECTOR)
-        try:
+        with host_errors(f"cannot wipe {device}"):
             for start in (0, end - ends):
                 block_device.zero_range(fd, start, ends)
             os.fsync(fd)
-        except OSError as failure:
-            raise HostError(f"cannot wipe {device}: {failure.strerror}") from failure
 
 
 def _is_bound(device: str) -> bool:
