@@ -23,10 +23,9 @@ from tonnage.errors import AlreadyExists, HostError, NotFound, OutOfRange, Preco
 from tonnage.host import nofollow, tree
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, PoolVolume, Stats, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, RESERVE, check_shared, erase_of
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.record import Records, VolumeRecord, new_record
 from tonnage.pools.core.backend import Backend
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.records import Records, new_record
 from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.fs import mounts

@@ -22,14 +22,13 @@ from tonnage.errors import HostError, Invalid, Unavailable, Unsupported, host_er
 from tonnage.host import mount, quota, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import Features, PoolLimits
-from tonnage.pools.base.disk_errors import disk_errors
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_shared
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.directory.backend import DirectoryBackend
+from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
 from tonnage.pools.directory.bind_mounts import BindMounts
 from tonnage.pools.directory.content import Allocated
-from tonnage.pools.directory.folder import PoolFolder
+from tonnage.pools.directory.directory import disk_errors
 from tonnage.pools.directory.subdirectory import LEAST, REFUSED, check_no_erasure, limit_for, seed
 from tonnage.pools.fs.formats import BLOCK
 

@@ -17,8 +17,7 @@ from tonnage.pools.base.contract import Features, PoolLimits
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE
 from tonnage.pools.btrfs.subvolumes import Subvolumes
-from tonnage.pools.directory.backend import DirectoryBackend
-from tonnage.pools.directory.folder import PoolFolder
+from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
 from tonnage.pools.directory.subdirectory import LEAST, REFUSED
 
 FEATURES = Features(

@@ -21,14 +21,14 @@ from tonnage.errors import HostError, Unavailable, Unsupported, host_errors
 from tonnage.host import btrfs, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.disk_errors import disk_errors
 from tonnage.pools.base.overcommit import NO_KEEP
 from tonnage.pools.base.parameters import check_shared
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.btrfs.image_file import BtrfsImage
+from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.directory.bind_mounts import BindMounts
 from tonnage.pools.directory.content import Allocated
-from tonnage.pools.directory.folder import PoolFolder
+from tonnage.pools.directory.directory import disk_errors
 from tonnage.pools.directory.subdirectory import check_no_erasure, limit_for, seed
 
 log = logging.getLogger(__name__)

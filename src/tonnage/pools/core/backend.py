@@ -26,9 +26,8 @@ from tonnage.pools.base.contract import (
     unsupported,
 )
 from tonnage.pools.base.parameters import check_shared
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.record import Records, VolumeRecord
 from tonnage.pools.core import request as requests
-from tonnage.pools.core.records import Records
 from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import EraseRecords
 

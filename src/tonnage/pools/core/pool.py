@@ -136,7 +136,8 @@ class Pool:
             try:
                 record = await self._run_and_commit(self._create, request)
             finally:
-                self._erase()  # a copy that failed may have left something
+                if request.source:
+                    self._erase()  # a copy may have left something
         return self.backend.volume(record)
 
     def _create(self, request: VolumeRequest) -> VolumeRecord:

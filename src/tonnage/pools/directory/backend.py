@@ -22,20 +22,89 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec.structs import replace
 
-from tonnage.errors import Exhausted, HostError, TonnageError, Unavailable, Unsupported
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.errors import Exhausted, HostError, TonnageError, Unavailable, Unsupported, host_errors
+from tonnage.pools.base import overcommit
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, Stats, VolumeRequest
-from tonnage.pools.base.overcommit import HUGE
+from tonnage.pools.base.overcommit import HUGE, Disks, SharedDisk
 from tonnage.pools.base.parameters import ERASE, MKFS_OPTIONS, check_refused, erase_of
-from tonnage.pools.base.record import VERSION, VolumeRecord, upgraded
+from tonnage.pools.base.record import VERSION, Records, VolumeRecord, new_record, upgraded
 from tonnage.pools.core import request as requests
 from tonnage.pools.core.backend import Backend
-from tonnage.pools.core.records import new_record
 from tonnage.pools.core.request import RequestedVolume
-from tonnage.pools.core.wipe import OVERWRITES, EraseJob, medium_of, wipe
+from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
 from tonnage.pools.directory.directory import Damage, Directory
-from tonnage.pools.directory.folder import PoolFolder
+from tonnage.pools.directory.erase_queue import Erasures
+from tonnage.pools.directory.snapshots import Snapshots
 from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_of, length_of
+
+
+class PoolFolder:
+    """The parts of one pool in a directory.
+
+    kind: as in the directory's marker. suffix: of the content's name. disks: the account of disks, the process's own by
+    default.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        bounds: PoolLimits | None = None,
+        *,
+        kind: str,
+        suffix: str,
+        disks: Disks | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
+        self.bounds = bounds or PoolLimits()
+        self.kind, self.suffix = kind, suffix
+        self.disks = disks or overcommit.SHARED
+        self.clock = clock or RealClock()
+        self.name = ""
+        """The pool's name."""
+        self.records = Records(f"{kind} pool {self.path}", most=self.bounds.size)
+        self.medium = Medium()
+        """How the pool's disk overwrites files; known when the pool is open."""
+        self.disk: SharedDisk | None = None
+        self.settle_in(self.path)
+
+    def settle_in(self, path: Path) -> None:
+        """Use that directory for records and content."""
+        self.directory = Directory(path, self.kind)
+        self.snapshots = Snapshots(path, self.kind, self.suffix)
+        self.erasures = Erasures(path, self.kind, self._erased)
+
+    def _erased(self, job: EraseJob) -> None:
+        self.records.book(job.name, -job.room)
+
+    @property
+    def where(self) -> str:
+        """The pool and its location, for messages."""
+        return self.records.where
+
+    @property
+    def account(self) -> SharedDisk:
+        """The account of the disk. Raises Unavailable when the pool is not open."""
+        if self.disk is None:
+            raise self.records.closed()
+        return self.disk
+
+    def content(self, name: str) -> Path:
+        """Path of a volume's content."""
+        return self.directory.path / f"{name}{self.suffix}"
+
+    def bytes_left(self) -> int:
+        """Free bytes of the disk, reserved or not. Raises Unavailable, HostError."""
+        with host_errors(f"cannot see how full the disk under {self.path} is"):
+            return self.account.free()
+
+    def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
+        """Write a volume's record. Raises Exhausted, HostError."""
+        self.directory.write(record, durable=durable)
+        self.records.volumes[record.name] = record
+
 
 log = logging.getLogger(__name__)
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.EUCLEAN)  # of one volume's content

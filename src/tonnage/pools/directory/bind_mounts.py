@@ -11,7 +11,7 @@ from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, Uns
 from tonnage.host import mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.directory.folder import PoolFolder
+from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.fs import mounts
 
 

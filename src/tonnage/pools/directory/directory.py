@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TypeVar
 from uuid import UUID, uuid4
 
@@ -26,6 +27,33 @@ from tonnage.host.descriptor import opened
 from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import MAX_NAME
 from tonnage.pools.base.record import VERSION, VolumeRecord, check
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk that is full, or of a quota or limit that is reached."""
+
+
+class _DiskErrors:
+    """Raise an OSError of the body as `what: cause`, or as Exhausted `insufficient free space full: cause`."""
+
+    __slots__ = ("_full", "_what")
+
+    def __init__(self, what: str, *, full: str) -> None:
+        self._what, self._full = what, full
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(failure, OSError):
+            if failure.errno in FULL:
+                raise Exhausted(f"insufficient free space {self._full}: {failure.strerror}") from failure
+            raise HostError(f"{self._what}: {failure.strerror}") from failure
+
+
+disk_errors = _DiskErrors
+
 
 log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"

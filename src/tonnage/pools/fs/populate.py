@@ -19,6 +19,7 @@ from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Preconditi
 from tonnage.host import libc, mount, nofollow, tree
 from tonnage.host.descriptor import opened
 from tonnage.host.run import CommandFailed, run
+from tonnage.pools.fs.holes import data_ranges
 
 _BLOCK = 4096
 _TIMEOUT = 6 * 3600.0  # seconds: as long as a disk takes to read what fits on it
@@ -152,20 +153,7 @@ def _data(name: str, parent: int, found: os.stat_result) -> int:
     if found.st_blocks * 512 >= found.st_size:
         return found.st_size
     with opened(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent) as fd:
-        return sum(end - start for start, end in _extents(fd, found.st_size))
-
-
-def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    end = 0
-    while end < size:
-        try:
-            start = os.lseek(fd, end, os.SEEK_DATA)
-        except OSError as failure:
-            if failure.errno == errno.ENXIO:  # nothing but a hole up to the end
-                return
-            raise
-        end = os.lseek(fd, start, os.SEEK_HOLE)
-        yield start, end
+        return sum(end - start for start, end in data_ranges(fd))
 
 
 def _rounded(size: int) -> int:

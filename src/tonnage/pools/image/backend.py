@@ -21,8 +21,7 @@ from tonnage.aio.clock import Clock
 from tonnage.pools.base.contract import Features, PoolLimits
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE
-from tonnage.pools.directory.backend import DirectoryBackend
-from tonnage.pools.directory.folder import PoolFolder
+from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
 from tonnage.pools.fs.formats import FORMATS
 from tonnage.pools.image.content import ImageContent
 from tonnage.pools.image.mounts import ImageMounts

@@ -22,9 +22,8 @@ from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.parameters import check_shared, erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import OVERWRITES, check_overwrites
-from tonnage.pools.directory.backend import is_overwritten
+from tonnage.pools.directory.backend import PoolFolder, is_overwritten
 from tonnage.pools.directory.content import Allocated, nothing
-from tonnage.pools.directory.folder import PoolFolder
 from tonnage.pools.fs.formats import FORMATS
 from tonnage.pools.image import consistent_copy, copy, ext4_resize, file
 from tonnage.pools.image.mounts import free_loops

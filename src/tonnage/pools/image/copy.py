@@ -17,6 +17,7 @@ from uuid import UUID
 from tonnage.errors import Exhausted, HostError, host_errors
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
+from tonnage.pools.fs.holes import data_ranges
 
 log = logging.getLogger(__name__)
 _FICLONE = 0x40049409
@@ -71,19 +72,13 @@ def copy(fd: int, source: int, path: Path, *, share: bool = True) -> bool:
 
 def _copy_data(fd: int, source: int, path: Path, *, share: bool) -> None:
     found = os.fstat(source)
-    end, at, done, told = found.st_size, 0, 0, 0
-    os.ftruncate(fd, end)
-    while at < end:
-        try:
-            start = os.lseek(source, at, os.SEEK_DATA)
-        except OSError as failure:
-            if failure.errno == errno.ENXIO:  # nothing but a hole up to the end
-                break
-            raise
-        at = os.lseek(source, start, os.SEEK_HOLE)
-        while start < at:
-            count = _copy_some(fd, source, start, min(_CHUNK, at - start), share=share)
-            start, done = start + count, done + count
+    done, told = 0, 0
+    os.ftruncate(fd, found.st_size)
+    for start, end in data_ranges(source):
+        at = start
+        while at < end:
+            count = _copy_some(fd, source, at, min(_CHUNK, end - at), share=share)
+            at, done = at + count, done + count
             if done - told >= _TELL:
                 told = done
                 log.info("copying path=%s bytes=%d of=%d", path, done, found.st_blocks * 512)

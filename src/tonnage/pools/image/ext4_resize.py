@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
@@ -22,6 +22,7 @@ from tonnage.host.descriptor import closing, opened
 from tonnage.host.run import run
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.directory import HALF
+from tonnage.pools.fs.holes import pieces
 from tonnage.pools.image import copy, file
 
 log = logging.getLogger(__name__)
@@ -83,25 +84,12 @@ def undo(fd: int, image: Path, uuid: UUID) -> None:
             found = device.probe(source)
             if found is not None and found.uuid == uuid:
                 log.warning("growing a file system was stopped half-way, undone image=%s", image)
-                for offset, data in _runs(source):
+                for offset, data in pieces(source, _CHUNK):
                     os.pwrite(fd, data, offset)
                 os.fsync(fd)
     finally:
         os.close(source)
     forget(image)
-
-
-def _runs(fd: int) -> Iterator[tuple[int, bytes]]:
-    """All data of a file, without holes."""
-    at, end = 0, os.fstat(fd).st_size
-    while at < end:
-        try:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError:  # nothing but a hole up to the end
-            return
-        at = os.lseek(fd, start, os.SEEK_HOLE)
-        for offset in range(start, at, _CHUNK):
-            yield offset, os.pread(fd, min(_CHUNK, at - offset), offset)
 
 
 def forget(image: Path) -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 from tonnage.errors import Busy, HostError, host_errors
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
-from tonnage.pools.base.disk_errors import disk_errors
 from tonnage.pools.base.parameters import erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import OVERWRITES
+from tonnage.pools.directory.directory import disk_errors
 from tonnage.pools.fs import ext4_template
 from tonnage.pools.fs.format_once import must_format
 from tonnage.pools.fs.formats import form_of

@@ -19,7 +19,7 @@ from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.parameters import SOURCE, source_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.device_mounts import NODE
-from tonnage.pools.directory.folder import PoolFolder
+from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.fs import block_device, mounts, online
 from tonnage.pools.image import consistent_copy, ext4_resize, file
 

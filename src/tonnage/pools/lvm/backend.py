@@ -20,16 +20,14 @@ from tonnage.host.lvm import check_group
 from tonnage.pools.base.contract import Capacity, Features, PoolLimits, Stats, VolumeRequest, unsupported
 from tonnage.pools.base.overcommit import HUGE
 from tonnage.pools.base.parameters import ERASE, IOPS, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.record import VolumeRecord, new_record
 from tonnage.pools.base.reservation import LARGEST
 from tonnage.pools.core import request as requests
 from tonnage.pools.core.backend import Backend
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.core.records import new_record
 from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.fs import block_device
-from tonnage.pools.fs.ext4_layout import BLOCK
-from tonnage.pools.fs.formats import FORMATS, Format, form_of
+from tonnage.pools.fs.formats import BLOCK, FORMATS, Format, form_of
 from tonnage.pools.lvm import health
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags

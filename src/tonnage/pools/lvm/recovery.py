@@ -100,7 +100,7 @@ class LvmRecovery:
             if self._table.frozen_mark(name).exists():
                 from tonnage.pools.fs import freeze
 
-                freeze.thaw(path, self._table.records.volumes[name], self._table.frozen_mark(name))
+                freeze.thaw(block_device.roots(path), self._table.records.volumes[name], self._table.frozen_mark(name))
         block_device.free_loops(paths.values())
 
     def _complete(self) -> None:

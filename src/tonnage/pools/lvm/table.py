@@ -21,8 +21,7 @@ from tonnage.errors import Exhausted, HostError, Unavailable, host_errors
 from tonnage.host import lvm
 from tonnage.host.lvm import VolumeGroup
 from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.records import Records
+from tonnage.pools.base.record import Records, VolumeRecord
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags
 from tonnage.pools.lvm.accounting import Account

@@ -35,11 +35,10 @@ from tonnage.pools.base.parameters import (
     check_shared,
     erase_of,
 )
-from tonnage.pools.base.record import VERSION, VolumeRecord, upgraded
+from tonnage.pools.base.record import VERSION, Records, VolumeRecord, new_record, upgraded
 from tonnage.pools.core import request as requests
 from tonnage.pools.core.backend import Backend
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.core.records import Records, new_record
 from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.directory.directory import Damage
 from tonnage.pools.fs import block_device

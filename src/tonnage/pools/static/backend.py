@@ -25,9 +25,8 @@ from tonnage.errors import Exhausted, HostError, NotFound, OutOfRange, Precondit
 from tonnage.host import disk as disks
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolVolume, Stats, VolumeRequest
 from tonnage.pools.base.parameters import BANDWIDTH, ERASE, IOPS, MKFS_OPTIONS, RESERVE, SOURCE
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.record import Records, VolumeRecord, new_record
 from tonnage.pools.core.backend import Backend
-from tonnage.pools.core.records import Records, new_record
 from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.directory.directory import OWN

@@ -12,10 +12,9 @@ import pytest
 
 from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Unavailable, Unsupported
 from tonnage.pools.base.contract import Capacity, Features, Stats, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.record import Records, VolumeRecord
 from tonnage.pools.core.backend import Backend
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.records import Records
 from tonnage.pools.core.request import RequestedVolume
 
 MI = 1024**2

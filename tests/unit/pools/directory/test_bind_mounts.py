@@ -10,8 +10,8 @@ import pytest
 from tonnage.errors import AlreadyExists, Precondition, Unsupported
 from tonnage.host import mount
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.directory.bind_mounts import BindMounts
-from tonnage.pools.directory.folder import PoolFolder
 
 MI = 1024**2
 
