@@ -87,32 +87,23 @@ class PoolConfig:
     def __str__(self) -> str:
         """The description, for parse()."""
         where = self.group or self.region or self.where
-        parts = [f"{self.kind}:{where}" if where else self.kind, f"name={self.name}"]
-        if self.size:
-            parts.append(f"size={from_bytes(self.size)}")
-        if self.inline:
-            parts.append(f"inline={from_bytes(self.inline)}")
-        if self.largest:
-            parts.append(f"largest={from_bytes(self.largest)}")
-        if self.thin:
-            parts.append(f"thin={self.thin}")
-        if self.thin_size:
-            parts.append(f"thinsize={from_bytes(self.thin_size)}")
-        if self.mode:
-            parts.append(f"mode={self.mode}")
-        if self.sparse:
-            parts.append("sparse=yes")
-        if self.overcommit != 1.0:
-            parts.append(f"overcommit={'yes' if self.overcommit == _ANY else self.overcommit}")
-        if self.erase_rate is not None:
-            parts.append(f"eraserate={from_bytes(self.erase_rate)}")
-        if not self.directories:
-            parts.append("directories=no")
-        if self.rootfs is not None:
-            parts.append(f"rootfs={'yes' if self.rootfs else 'no'}")
-        if self.keep is not None:
-            parts.append(f"keep={self.keep}")
-        return ",".join(parts)
+        ratio = "yes" if self.overcommit == _ANY else str(self.overcommit)
+        options = {
+            "size": _bytes(self.size or None),
+            "inline": _bytes(self.inline or None),
+            "largest": _bytes(self.largest or None),
+            "thin": self.thin,
+            "thinsize": _bytes(self.thin_size or None),
+            "mode": self.mode,
+            "sparse": "yes" if self.sparse else "",
+            "overcommit": "" if self.overcommit == 1.0 else ratio,
+            "eraserate": _bytes(self.erase_rate),
+            "directories": "" if self.directories else "no",
+            "rootfs": {None: "", True: "yes", False: "no"}[self.rootfs],
+            "keep": "" if self.keep is None else str(self.keep),
+        }
+        given = [f"{key}={value}" for key, value in options.items() if value]
+        return ",".join([f"{self.kind}:{where}" if where else self.kind, f"name={self.name}", *given])
 
     @property
     def renamed(self) -> str:
@@ -196,6 +187,10 @@ def parse(text: str) -> PoolConfig:
         inline=_inline(options),
         written=word,
     )
+
+
+def _bytes(count: int | None) -> str:
+    return "" if count is None else from_bytes(count)
 
 
 def _inline(options: Mapping[str, str]) -> int:

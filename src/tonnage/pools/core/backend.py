@@ -161,9 +161,7 @@ class Backend(ABC):
         return self.record(name)
 
     def device(self, name: str) -> tuple[int, int] | None:
-        """Major and minor number of the volume's own block device, None while it has none. Raises NotFound,
-        Unsupported.
-        """
+        """Major and minor number of the volume's own block device, None while it has none. Raises Unsupported."""
         self.record(name)
         raise unsupported(self, "block devices of its volumes")
 

@@ -150,9 +150,7 @@ class Wiper:
         self._be_direct(wanted=True)
 
     def _be_direct(self, *, wanted: bool) -> None:
-        """Use direct I/O, as the page cache belongs to the pods; buffered where that is impossible (tmpfs, unaligned
-        ends).
-        """
+        """Use direct I/O, as the page cache belongs to the pods; buffered where that is impossible."""
         flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
         try:
             fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
