@@ -25,10 +25,11 @@ from tonnage.errors import (
 )
 from tonnage.host import mount
 from tonnage.host.superblock import may_grow_ext4
-from tonnage.pools.base.contract import INLINE, Pool, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.contract import INLINE, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, LIMITS, RESERVE, SOURCE
 from tonnage.pools.config import make, options_of, parse
+from tonnage.pools.core.pool import Pool
 
 MI = 1024**2
 SIZE = 30716 * MI
@@ -128,7 +129,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def test_capacity_counts_what_was_asked_to_the_byte(bench: Bench) -> None:
     if bench.fixed:
-        return  # tests/unit/pools/static/test_pool.py says how disks are chosen
+        return  # tests/unit/pools/static/test_backend.py says how disks are chosen
     pool = bench.pool
     assert (await pool.capacity()).free == SIZE
 
@@ -145,7 +146,7 @@ async def test_capacity_counts_what_was_asked_to_the_byte(bench: Bench) -> None:
 async def test_capacity_refuses_what_it_does_not_have(bench: Bench) -> None:
     with pytest.raises(Unsupported, match="zfs"):
         await bench.pool.capacity(fstype="zfs")
-    if not bench.pool.blocks:
+    if not bench.pool.features.blocks:
         with pytest.raises(Unsupported, match="block"):
             await bench.pool.capacity(block=True)
 
@@ -157,7 +158,7 @@ async def test_create_again_gives_the_same_volume(bench: Bench) -> None:
     larger_limit = await bench.pool.create(VolumeRequest("a", MI, limit=8 * MI))
 
     assert first == again == larger_limit
-    fstype = "tmpfs" if bench.fixed else bench.pool.fstypes[0]  # a disk has the one that it came with
+    fstype = "tmpfs" if bench.fixed else bench.pool.features.fstypes[0]  # a disk has the one that it came with
     assert (first.owner, first.fstype, first.block) == ({"claim": "default/x"}, fstype, False)
     assert [v.name for v in await bench.pool.list()] == ["a"]
 
@@ -172,7 +173,7 @@ async def test_create_again_gives_the_same_volume(bench: Bench) -> None:
 )
 async def test_create_refuses_a_taken_name(bench: Bench, other: VolumeRequest, words: str) -> None:
     await bench.pool.create(VolumeRequest("a", 5 * MI))
-    if other.block and not bench.pool.blocks:
+    if other.block and not bench.pool.features.blocks:
         return
     with pytest.raises(AlreadyExists, match=words):
         await bench.pool.create(other)
@@ -206,7 +207,7 @@ async def test_create_refuses(bench: Bench, request_: VolumeRequest, error: type
 
 async def test_exact_fit_and_not_a_byte_more(bench: Bench) -> None:
     if bench.fixed:
-        return  # tests/unit/pools/static/test_pool.py says how disks are chosen
+        return  # tests/unit/pools/static/test_backend.py says how disks are chosen
     for number in range(7):
         await bench.pool.create(VolumeRequest(f"v{number}", 4388 * MI))  # 7 x 4388Mi = 30716Mi
     assert (await bench.pool.capacity()).largest == 0
@@ -218,7 +219,7 @@ async def test_exact_fit_and_not_a_byte_more(bench: Bench) -> None:
 
 async def test_many_at_once_never_promise_more_than_there_is(bench: Bench) -> None:
     if bench.fixed:
-        return  # tests/unit/pools/static/test_pool.py says how disks are chosen
+        return  # tests/unit/pools/static/test_backend.py says how disks are chosen
 
     async def attempt(number: int) -> bool:
         try:
@@ -459,20 +460,20 @@ async def _shows(bench: Bench, name: str, text: str, *, least: int = 0) -> None:
 
 def _has(bench: Bench, *flags: str) -> bool:
     """Whether a pool offers all of these; if not, test_what_a_pool_does_not_offer... is what it is held against."""
-    return all(getattr(bench.pool, flag) for flag in flags)
+    return all(getattr(bench.pool.features, flag) for flag in flags)
 
 
 async def test_what_a_pool_does_not_offer_is_refused_by_name(bench: Bench) -> None:
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
-    if not pool.snapshots:
+    if not pool.features.snapshots:
         assert await pool.list_snapshots() == []
         with pytest.raises(Unsupported, match="snapshots"):
             await pool.create_snapshot("s", "a")
-    if not pool.clones:
+    if not pool.features.clones:
         with pytest.raises(Unsupported, match="volume a"):
             await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(volume="a")))
-    if not pool.expansion:
+    if not pool.features.expansion:
         with pytest.raises(Unsupported, match="larger"):
             await pool.expand("a", 30 * MI)
     assert not (await pool.condition("a")).abnormal
@@ -698,7 +699,7 @@ async def test_copies_at_once_do_not_wait_in_a_circle(bench: Bench) -> None:
 
 
 async def test_erasing_frees_the_name_at_once_and_the_room_at_the_end(bench: Bench) -> None:
-    if ERASE not in bench.pool.parameters:
+    if ERASE not in bench.pool.features.parameters:
         return
     pool = bench.pool
     for method in ("none", "discard", "zero", "shred"):
@@ -735,7 +736,7 @@ async def test_erasing_frees_the_name_at_once_and_the_room_at_the_end(bench: Ben
 
 
 async def test_erase_can_be_changed_where_it_is_offered_so(bench: Bench) -> None:
-    if ERASE not in bench.pool.modifiable:
+    if ERASE not in bench.pool.features.modifiable:
         return
     await bench.pool.create(VolumeRequest("a", 20 * MI))
     changed = await bench.pool.modify("a", {"erase": "discard"})
@@ -749,7 +750,7 @@ async def test_erase_can_be_changed_where_it_is_offered_so(bench: Bench) -> None
 
 async def test_a_class_leaves_a_reserve_to_others(bench: Bench) -> None:
     pool = bench.pool
-    if RESERVE not in pool.parameters:
+    if RESERVE not in pool.features.parameters:
         return
     reserve = {"reserve": "10Gi"}
     room = await pool.capacity_for(reserve)
@@ -760,7 +761,7 @@ async def test_a_class_leaves_a_reserve_to_others(bench: Bench) -> None:
     await pool.create(VolumeRequest("a", SIZE - 12288 * MI, parameters=reserve))
     with pytest.raises(Exhausted, match="10Gi that the class leaves to others"):
         await pool.create(VolumeRequest("b", 4096 * MI, parameters=reserve))
-    if pool.expansion:
+    if pool.features.expansion:
         with pytest.raises(OutOfRange, match="10Gi that the class leaves to others"):
             await pool.expand("a", SIZE - 10239 * MI)
         assert (await pool.expand("a", SIZE - 10240 * MI)).size == SIZE - 10240 * MI
@@ -794,7 +795,7 @@ async def test_room_is_kept_for_inline_volumes(bench: Bench) -> None:
 
 async def test_limits_of_io_are_kept_with_the_volume(bench: Bench) -> None:
     pool = bench.pool
-    if not pool.modifiable >= LIMITS:
+    if not pool.features.modifiable >= LIMITS:
         return
     given = VolumeRequest("a", 20 * MI, parameters={"iops": "100"}, mutable={"bandwidth": "50Mi"})
     assert (await pool.create(given)).effective == {"iops": "100", "bandwidth": "50Mi"}
@@ -817,7 +818,7 @@ async def test_limits_of_io_are_kept_with_the_volume(bench: Bench) -> None:
 async def test_the_device_that_limits_hold_for(bench: Bench) -> None:
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
-    if not pool.modifiable >= LIMITS:
+    if not pool.features.modifiable >= LIMITS:
         with pytest.raises(Unsupported, match="block devices"):
             await pool.device("a")
         return
@@ -833,15 +834,15 @@ async def test_the_device_that_limits_hold_for(bench: Bench) -> None:
 
 async def test_what_a_kind_can_never_have_is_refused_with_the_reason(bench: Bench) -> None:
     pool = bench.pool
-    assert not pool.parameters & set(pool.refused)
-    for key, reason in pool.refused.items():
+    assert not pool.features.parameters & set(pool.features.refused)
+    for key, reason in pool.features.refused.items():
         with pytest.raises(Invalid, match=f"parameter {key}: .*{reason[:20]}"):
             await pool.create(VolumeRequest("a", 20 * MI, parameters={key: "1"}))
 
 
 async def test_a_new_volume_begins_with_a_folders_content(bench: Bench) -> None:
     pool, folder = bench.pool, bench.folder / "models"
-    if SOURCE not in pool.parameters:
+    if SOURCE not in pool.features.parameters:
         return
     (folder / "inner").mkdir(parents=True)
     (folder / "inner" / "file").write_text("learnt")
@@ -864,6 +865,6 @@ async def test_a_new_volume_begins_with_a_folders_content(bench: Bench) -> None:
     await pool.stage("a", staging)
     assert (staging / "inner" / "file").read_text() == "changed", "filled once"
     await pool.unstage("a", staging)
-    if pool.blocks:
+    if pool.features.blocks:
         with pytest.raises(Invalid, match=r"source: a raw block volume"):
             await pool.create(VolumeRequest("b", 20 * MI, block=True, parameters={"source": f"dir://{folder}"}))

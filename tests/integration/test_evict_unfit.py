@@ -17,7 +17,8 @@ from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import inline
 from tonnage.controller.evict_unfit import REASON
-from tonnage.pools.base.contract import INLINE, Pool, PoolVolume, VolumeRequest, is_inline
+from tonnage.pools.base.contract import INLINE, PoolVolume, VolumeRequest, is_inline
+from tonnage.pools.core.pool import Pool
 
 GIB = 1 << 30
 _LIMIT = 240.0

@@ -18,7 +18,8 @@ from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.node import BoxNode
 from tonnage.box.plan import plan
 from tonnage.errors import Busy, HostError, Invalid, Unavailable
-from tonnage.pools.base.contract import Pool, VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.core.pool import Pool
 
 FAKE = Settings(pools=["fake,name=fast,size=1Gi", "fake,name=slow_2,size=1Gi"], runtime="none")
 
@@ -107,7 +108,7 @@ async def fail(node: BoxNode) -> None:
 async def used_before(node: BoxNode) -> None:
     """The same, after somebody who did not wait for the end of the start made volumes in every pool."""
     for pool in node.driver.pools:
-        await pool.create(VolumeRequest("v", 64 << 20, fstype=pool.fstypes[0]))
+        await pool.create(VolumeRequest("v", 64 << 20, fstype=pool.features.fstypes[0]))
     raise HostError("the last step")
 
 

@@ -22,7 +22,7 @@ from tonnage.errors import Unavailable
 from tonnage.kube.wait import until
 from tonnage.ops.orphans import Owner, Registry
 from tonnage.ops.report import contents_of
-from tonnage.pools.base import status
+from tonnage.pools.core import status
 
 FIRST_START = """
 import asyncio, os, sys

@@ -21,9 +21,10 @@ from tonnage.csi.driver.driver import context_of
 from tonnage.errors import NotFound, Precondition
 from tonnage.host import lvm, mount
 from tonnage.host.superblock import may_grow_ext4
-from tonnage.pools.base.contract import Pool, VolumeOrigin, VolumeRequest, VolumeState
+from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -206,7 +207,7 @@ async def read_and_grown(bench: Bench, pool: Pool) -> None:
         elif not expected["block"]:
             assert not file.exists()
         write(file, text + NEW_TEXT)
-        if pool.expansion and (name in GROWN or not DISKS):
+        if pool.features.expansion and (name in GROWN or not DISKS):
             before = (await pool.stats(name, file if expected["block"] else file.parent)).total
             await bench.grow(pool, name, expected["size"] + 4 * MI)
             after = (await pool.stats(name, file if expected["block"] else file.parent)).total
@@ -231,7 +232,7 @@ async def copied(bench: Bench, pool: Pool) -> None:
     snapshots: dict[str, str] = bench.expected.get("snapshots", {})
     assert [snapshot.name for snapshot in await pool.list_snapshots()] == sorted(snapshots)
     for name, text in snapshots.items():
-        if pool.clones:
+        if pool.features.clones:
             size = (await pool.get_snapshot(name)).size
             await pool.create(VolumeRequest("restored", size, source=VolumeOrigin(snapshot=name)))
             file = await bench.show(pool, "restored")

@@ -32,7 +32,8 @@ from tests.vm.lvm_bench import (
 
 from tonnage.errors import Busy, Exhausted, NotFound, OutOfRange, Precondition
 from tonnage.host import dm, lvm
-from tonnage.pools.base.contract import Pool, VolumeOrigin, VolumeRequest, VolumeState
+from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.lvm import copy
 
 POOLS = pytest.mark.parametrize("options", ["", THIN], ids=["thick", "thin"])

@@ -18,10 +18,11 @@ from tests.vm.lvm_bench import DISKS, MI, Bench, bench_in, device, erased, group
 from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, OutOfRange, Precondition
 from tonnage.host import loop, lvm, mount, superblock
 from tonnage.host.run import run
-from tonnage.pools.base.contract import Pool, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.lvm import tags as lvm_tags
-from tonnage.pools.lvm.store import LvmStore
+from tonnage.pools.lvm.volumes import LogicalVolumes
 
 SECRET = b"\xa5secret!" * 512
 SPARE = "/dev/ubdc"
@@ -64,15 +65,15 @@ async def test_the_eraser_may_rename_what_a_call_is_just_deleting(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as its tags say that it is to be erased: both do it then, one after the other."""
-    once = LvmStore.set_aside
+    once = LogicalVolumes.set_aside
 
-    def twice(store: LvmStore, lv: str, entry: lvm_tags.TagEntry) -> str:
+    def twice(store: LogicalVolumes, lv: str, entry: lvm_tags.TagEntry) -> str:
         with ThreadPoolExecutor(2) as threads:
             (name, again) = threads.map(lambda _: once(store, lv, entry), range(2))
         assert name == again
         return name
 
-    monkeypatch.setattr(LvmStore, "set_aside", twice)
+    monkeypatch.setattr(LogicalVolumes, "set_aside", twice)
     pool = await bench.pool(",eraserate=0")
     await with_secrets(pool, bench.folder / "s", "zero")
     for delete, name in ((pool.delete, "a"), (pool.delete_snapshot, "s"), (pool.delete, "b")):

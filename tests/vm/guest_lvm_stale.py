@@ -15,7 +15,8 @@ from tests.vm.lvm_bench import MI, THIN, Bench, bench_in, device, peek, poke, re
 from tonnage.errors import Precondition
 from tonnage.host import dm, lvm
 from tonnage.host.run import run
-from tonnage.pools.base.contract import Pool, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm import thin_pool
 

@@ -22,8 +22,9 @@ import pytest
 from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable, Unsupported
 from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import Ndctl
-from tonnage.pools.base.contract import Pool, VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 
 MI = 1024**2
 SECRET = b"a former owner's secret, 32 bytes"[:32]

@@ -17,9 +17,10 @@ import pytest
 
 from tonnage.errors import HostError, Invalid, OutOfRange, Unavailable, Unsupported
 from tonnage.host import mount, quota
-from tonnage.pools.base.contract import Pool, VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 
 MI = 1024**2
 DISK = "/dev/ubda"

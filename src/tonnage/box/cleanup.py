@@ -188,11 +188,11 @@ def _nodes(data: DataFolder) -> list[Path]:
 
 def _give_up(directory: Path) -> None:
     """Delete a node's volumes on disks that the user prepared; disks and directory stay. Raises Busy, HostError."""
-    from tonnage.pools.static.store import StaticStore
+    from tonnage.pools.static.backend import StaticBackend
 
     if not (directory / OWN / MARKER).exists():
         return
-    store = StaticStore(directory, clock=RealClock())
+    store = StaticBackend(directory)
     try:
         store.open()
         store.give_up()

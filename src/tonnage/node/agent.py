@@ -45,7 +45,7 @@ from tonnage.node.startup_taint import StartupTaint
 from tonnage.node.static_pvs import Publication
 from tonnage.node.watch_scope import ClaimScope
 from tonnage.observe import metrics
-from tonnage.pools.base.contract import Pool
+from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 

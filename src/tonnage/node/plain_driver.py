@@ -22,7 +22,7 @@ from tonnage.node.pool_metrics import measure
 from tonnage.node.pool_reload import PoolChange
 from tonnage.observe.exporter import Address, Exporter
 from tonnage.observe.process import settle
-from tonnage.pools.base.contract import Pool
+from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 STOP_SECONDS = 1.8

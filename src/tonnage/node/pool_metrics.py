@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterable
 
 from tonnage.observe import metrics
-from tonnage.pools.base import status
-from tonnage.pools.base.contract import Pool
-from tonnage.pools.base.status import PoolStatus
+from tonnage.pools.core import status
+from tonnage.pools.core.pool import Pool
+from tonnage.pools.core.status import PoolStatus
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,10 @@ from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
-from tonnage.pools.base.contract import Pool, PoolLimits
+from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.overcommit import NO_KEEP
 from tonnage.pools.config import PoolConfig
+from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 

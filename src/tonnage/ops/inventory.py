@@ -22,10 +22,10 @@ from tonnage.csi.errors import CsiError
 from tonnage.errors import HostError, NotFound, TonnageError, Unavailable
 from tonnage.ops.report import GONE, NOT_MADE, Contents, PoolReport, VolumeReport, contents_of, listed, listed_snapshot
 from tonnage.pools import config as pool_config
-from tonnage.pools.base import status
-from tonnage.pools.base.contract import Pool
-from tonnage.pools.base.status import PoolStatus
 from tonnage.pools.config import PoolConfig
+from tonnage.pools.core import status
+from tonnage.pools.core.pool import Pool
+from tonnage.pools.core.status import PoolStatus
 from tonnage.pools.directory.directory import is_unmounted
 
 

@@ -15,7 +15,7 @@ from tonnage.csi.driver.driver import CONTEXT_CREATED, OWNER_DRIVER
 from tonnage.errors import Invalid
 from tonnage.pools.base.contract import Erasure, PoolVolume, Snapshot, is_inline
 from tonnage.pools.base.parameters import ERASE, IoLimits, io_limits_of
-from tonnage.pools.base.status import PoolStatus
+from tonnage.pools.core.status import PoolStatus
 
 NOT_MADE = "not made yet"
 GONE = "fake: ended with its driver"

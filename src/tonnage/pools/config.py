@@ -6,6 +6,7 @@ kinds, and all of them cost 2 MiB.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections import Counter
@@ -17,8 +18,10 @@ from tonnage.aio.clock import Clock
 from tonnage.api.names import RENAMED_KINDS
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import Invalid
-from tonnage.pools.base.contract import Pool, PoolLimits, check_name
+from tonnage.pools.base.contract import PoolLimits, check_name
 from tonnage.pools.base.overcommit import NO_KEEP, Disks, Keep
+from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.directory import MARKER, OWN
 
 _ANY = float("inf")
@@ -32,6 +35,12 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "fake": ("name", "size", "inline", "largest", "directories", "eraserate"),
 }
 KINDS = tuple(_KEYS)
+_DIRECTORIES = {
+    "image": "tonnage.pools.image.backend",
+    "btrfs": "tonnage.pools.btrfs.backend",
+    "quota": "tonnage.pools.quota",
+}
+"""Kinds in a directory: modules with make_backend()."""
 LEAST = 1024**2
 """Minimum bytes of a pool: those of the smallest volume with a file system."""
 
@@ -78,32 +87,23 @@ class PoolConfig:
     def __str__(self) -> str:
         """The description, for parse()."""
         where = self.group or self.region or self.where
-        parts = [f"{self.kind}:{where}" if where else self.kind, f"name={self.name}"]
-        if self.size:
-            parts.append(f"size={from_bytes(self.size)}")
-        if self.inline:
-            parts.append(f"inline={from_bytes(self.inline)}")
-        if self.largest:
-            parts.append(f"largest={from_bytes(self.largest)}")
-        if self.thin:
-            parts.append(f"thin={self.thin}")
-        if self.thin_size:
-            parts.append(f"thinsize={from_bytes(self.thin_size)}")
-        if self.mode:
-            parts.append(f"mode={self.mode}")
-        if self.sparse:
-            parts.append("sparse=yes")
-        if self.overcommit != 1.0:
-            parts.append(f"overcommit={'yes' if self.overcommit == _ANY else self.overcommit}")
-        if self.erase_rate is not None:
-            parts.append(f"eraserate={from_bytes(self.erase_rate)}")
-        if not self.directories:
-            parts.append("directories=no")
-        if self.rootfs is not None:
-            parts.append(f"rootfs={'yes' if self.rootfs else 'no'}")
-        if self.keep is not None:
-            parts.append(f"keep={self.keep}")
-        return ",".join(parts)
+        ratio = "yes" if self.overcommit == _ANY else str(self.overcommit)
+        options = {
+            "size": _bytes(self.size or None),
+            "inline": _bytes(self.inline or None),
+            "largest": _bytes(self.largest or None),
+            "thin": self.thin,
+            "thinsize": _bytes(self.thin_size or None),
+            "mode": self.mode,
+            "sparse": "yes" if self.sparse else "",
+            "overcommit": "" if self.overcommit == 1.0 else ratio,
+            "eraserate": _bytes(self.erase_rate),
+            "directories": "" if self.directories else "no",
+            "rootfs": {None: "", True: "yes", False: "no"}[self.rootfs],
+            "keep": "" if self.keep is None else str(self.keep),
+        }
+        given = [f"{key}={value}" for key, value in options.items() if value]
+        return ",".join([f"{self.kind}:{where}" if where else self.kind, f"name={self.name}", *given])
 
     @property
     def renamed(self) -> str:
@@ -187,6 +187,10 @@ def parse(text: str) -> PoolConfig:
         inline=_inline(options),
         written=word,
     )
+
+
+def _bytes(count: int | None) -> str:
+    return "" if count is None else from_bytes(count)
 
 
 def _inline(options: Mapping[str, str]) -> int:
@@ -275,61 +279,54 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
 
     disks: the account of disks, the process's own by default. Raises Invalid.
     """
-    pool = _make(config, clock, disks)
+    name = config.name or config.kind
+    if config.kind == "fake":
+        pool = _fake(config, name, clock)
+    else:
+        pool = Pool(name, _backend(config, name, clock, disks), erase_rate=config.erase_rate, clock=clock)
     pool.inline = config.inline
     return pool
 
 
-def _make(config: PoolConfig, clock: Clock | None, disks: Disks | None) -> Pool:
-    name = config.name or config.kind
-    if config.kind == "fake":
-        if not config.size:
-            raise Invalid(f"pool {name!r}: a fake pool needs size=")
-        from tonnage.pools.fake import FakePool
+def _fake(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
+    if not config.size:
+        raise Invalid(f"pool {name!r}: a fake pool needs size=")
+    from tonnage.pools.fake import FakePool
 
-        return FakePool(
-            name, config.size, largest=config.largest, directories=config.directories, clock=clock,
-            erase_rate=config.erase_rate or 0,
-        )  # fmt: skip
+    rate = config.erase_rate or 0
+    return FakePool(
+        name, config.size, largest=config.largest, directories=config.directories, clock=clock, erase_rate=rate
+    )
+
+
+def _backend(config: PoolConfig, name: str, clock: Clock | None, disks: Disks | None) -> Backend:
+    """The back end of a pool on real disks. Raises Invalid."""
     if config.overcommit == _ANY and not config.size:
         raise Invalid(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
     if config.kind == "lvm":
-        from tonnage.pools.lvm.pool import LvmPool
+        from tonnage.pools.lvm.backend import LvmBackend
         from tonnage.pools.lvm.thin_pool import LvmLimits
 
         limits = LvmLimits(config.size, config.thin, config.thin_size, config.overcommit)
-        return LvmPool(name, config.group, limits, clock=clock, erase_rate=config.erase_rate)
+        return LvmBackend(name, config.group, limits, clock=clock)
+    if config.kind == "pmem" and config.mode == "lvm":
+        from tonnage.pools.pmem import volume_group
+
+        return volume_group.make_backend(name, config.region, size=config.size, clock=clock)
     if config.kind == "pmem":
-        return _pmem(config, name, clock)
+        from tonnage.pools.pmem.backend import PmemBackend
+
+        return PmemBackend(name, config.region, mode=config.mode or "fsdax", most=config.size, clock=clock)
     if config.where is None:
         raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
     if config.kind == "static":
-        from tonnage.pools.static.pool import StaticPool
+        from tonnage.pools.static.backend import StaticBackend
 
-        return StaticPool(name, config.where, clock=clock, rate=config.erase_rate)
+        return StaticBackend(config.where, clock=clock)
     bounds = PoolLimits(config.size, config.overcommit, config.sparse, config.keep or NO_KEEP)
-    if config.kind == "quota":
-        from tonnage.pools.quota import QuotaPool
-
-        return QuotaPool(name, config.where, bounds, disks=disks, clock=clock)
-    if config.kind == "image":
-        from tonnage.pools.image.pool import ImagePool
-
-        return ImagePool(name, config.where, bounds, disks=disks, clock=clock, erase_rate=config.erase_rate)
-    from tonnage.pools.btrfs.pool import BtrfsPool
-
-    return BtrfsPool(name, config.where, bounds, disks=disks, clock=clock)
-
-
-def _pmem(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
-    if config.mode == "lvm":
-        from tonnage.pools.pmem.lvm_pool import PmemLvmPool
-
-        return PmemLvmPool(name, config.region, size=config.size, clock=clock, erase_rate=config.erase_rate)
-    from tonnage.pools.pmem.pool import PmemPool
-
-    mode = config.mode or "fsdax"
-    return PmemPool(name, config.region, mode=mode, size=config.size, clock=clock, erase_rate=config.erase_rate)
+    make_backend = importlib.import_module(_DIRECTORIES[config.kind]).make_backend
+    backend: Backend = make_backend(config.where, bounds, disks=disks, clock=clock)
+    return backend
 
 
 @dataclass(frozen=True)

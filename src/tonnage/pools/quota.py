@@ -7,29 +7,29 @@ volumes there. File systems only, no raw block. Needs root and Linux 5.14, no pr
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
 
-from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import Exhausted, HostError, Invalid, Unavailable, Unsupported
+from tonnage.aio.clock import Clock
+from tonnage.errors import HostError, Invalid, Unavailable, Unsupported, host_errors
 from tonnage.host import mount, quota, tree
-from tonnage.pools.base import overcommit as accounts
-from tonnage.pools.base.contract import Capacity, PoolLimits, Stats
+from tonnage.host.descriptor import opened
+from tonnage.pools.base.contract import Features, PoolLimits
 from tonnage.pools.base.overcommit import Disks
-from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE
+from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_shared
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.pool import StoredPool
-from tonnage.pools.directory.bind_store import LEAST, REFUSED, BindStore, check_no_erasure, limit_for
-from tonnage.pools.fs import mounts
+from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
+from tonnage.pools.directory.bind_mounts import BindMounts
+from tonnage.pools.directory.content import Allocated
+from tonnage.pools.directory.directory import disk_errors
+from tonnage.pools.directory.subdirectory import LEAST, REFUSED, check_no_erasure, limit_for, seed
 from tonnage.pools.fs.formats import BLOCK
 
 log = logging.getLogger(__name__)
@@ -45,48 +45,98 @@ def _limit_of(fd: int, number: int) -> int:
     return 0
 
 
-class QuotaStore(BindStore):
-    """Directories with project quotas."""
+class QuotaDirectories:
+    """Directories with project quotas as the content of volumes. fstypes is the one that is there, once prepared."""
 
-    kind = "quota"
+    is_file = shares = False
+    durable = True
 
-    def __init__(self, path: Path, bounds: PoolLimits, *, disks: Disks, clock: Clock) -> None:
-        super().__init__(path, bounds, disks=disks, clock=clock)
+    def __init__(self, folder: PoolFolder) -> None:
+        self.fstypes: tuple[str, ...] = FSTYPES
         self.fstype = ""
+        self._folder = folder
+        self.mounts = BindMounts(folder, self.held)
         self._projects: dict[str, int] = {}
         self._numbers = threading.Lock()
         self._next = 0
 
+    def ready(self) -> None:
+        pass
+
+    def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
+        pass
+
+    def in_use(self, content: Path) -> bool:
+        return False
+
+    def commit(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
+        raise Unsupported(f"{self._folder.where} does not offer volumes made from a {record.source}")
+
+    def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
+        raise Unsupported(f"{self._folder.where} does not offer snapshots")
+
+    def limits(self, bounds: PoolLimits) -> PoolLimits:
+        return bounds
+
+    def limit(self) -> int:
+        """The kernel numbers projects with 32 bits."""
+        return PROJECTS
+
+    def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
+        return record.size, self.held
+
+    def check(self, parameters: Mapping[str, str]) -> None:
+        """Check parameters. Raises Unsupported for ext4 without `allowUnenforced`."""
+        check_shared(parameters)
+        check_no_erasure(parameters)
+        allowed = parameters.get("allowUnenforced", "false")
+        if allowed not in ("true", "false"):
+            raise Invalid(f"parameter allowUnenforced={allowed[:40]!r}: want true or false")
+        if self.fstype == "ext4" and allowed != "true":
+            raise Unsupported(
+                f"pool {self._folder.name!r} is on ext4, which holds no process with CAP_SYS_RESOURCE (no privileged"
+                ' pod) to a quota: say allowUnenforced: "true" in the class, or use xfs'
+            )
+
+    @contextmanager
+    def _opened(self, entry: str) -> Iterator[int]:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with opened(entry, flags, dir_fd=self._folder.directory.at) as fd:
+            yield fd
+
     def prepare(self) -> None:
         """Raises Unavailable unless the file system there holds projects to their limits."""
-        existing = next(path for path in (self.path, *self.path.parents) if path.exists())
+        existing = next(path for path in (self._folder.path, *self._folder.path.parents) if path.exists())
         device = os.stat(existing).st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
         fstype = next((entry.fstype for entry in mount.mounts() if entry.device == number), "an unknown file system")
         if fstype not in FSTYPES:
-            raise Unavailable(f"{self.where} is on {fstype}: project quotas need xfs or ext4")
-        fd = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+            raise Unavailable(f"{self._folder.where} is on {fstype}: project quotas need xfs or ext4")
+        with opened(existing, os.O_RDONLY | os.O_DIRECTORY) as fd:
             if not quota.is_enforced(fd):
                 raise Unavailable(
-                    f"{self.where}: project quotas are off on this {fstype}: mount it with -o prjquota"
+                    f"{self._folder.where}: project quotas are off on this {fstype}: mount it with -o prjquota"
                     " (ext4: made or tuned with -O quota,project before); needs Linux 5.14"
                 )
-        finally:
-            os.close(fd)
-        self.fstype = fstype
+        self.fstype, self.fstypes = fstype, (fstype,)
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
-        self._next = _FIRST + zlib.crc32(os.fsencode(self.path)) % _SPAN
+        self._next = _FIRST + zlib.crc32(os.fsencode(self._folder.path)) % _SPAN
         self._projects = {}
-        self.binds.find(self.fstype)
+        self.mounts.find(self.fstype)
 
     def restore(self, record: VolumeRecord) -> None:
         """Find the project of a volume; set its limit again where it differs.
 
         Raises ValueError when it is in no project of ours, so that its size is not enforced, OSError.
         """
-        with self._opened(self.content(record.name).name) as fd:
+        with self._opened(self._folder.content(record.name).name) as fd:
             number = quota.project(fd)
             if number < _FIRST or number != (record.project or number):  # the pod's doing, or a person's
                 raise ValueError(f"it is in project {number}")
@@ -95,34 +145,19 @@ class QuotaStore(BindStore):
                 quota.set_limit(fd, number, limit_for(record.size))
         self._projects[record.name] = number
 
-    @contextmanager
-    def _opened(self, entry: str) -> Iterator[int]:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(entry, flags, dir_fd=self.directory.at)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-
     def make(self, record: VolumeRecord) -> VolumeRecord:
-        folder = self.content(record.name)
-        try:
+        folder = self._folder.content(record.name)
+        with disk_errors(f"cannot make {folder}", full=f"for a directory in {self._folder.path}"):
             if folder.exists():
                 self.remove(folder)
-            os.mkdir(folder.name, 0o755, dir_fd=self.directory.at)
-            os.chmod(folder.name, 0o755, dir_fd=self.directory.at)  # whatever the umask
+            os.mkdir(folder.name, 0o755, dir_fd=self._folder.directory.at)
+            os.chmod(folder.name, 0o755, dir_fd=self._folder.directory.at)  # whatever the umask
             with self._opened(folder.name) as fd, self._numbers:
                 number = self._unused(fd)
                 quota.set_project(fd, number)  # which counts the directory: the number is in use now
                 quota.set_limit(fd, number, limit_for(record.size))
-        except OSError as failure:
-            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(
-                    f"insufficient free space for a directory in {self.path}: {failure.strerror}"
-                ) from failure
-            raise HostError(f"cannot make {folder}: {failure.strerror}") from failure
         self._projects[record.name] = number
-        self.seed(record)
+        seed(record, self._folder.content(record.name))
         return structs.replace(record, project=number)
 
     def _unused(self, fd: int) -> int:
@@ -137,13 +172,13 @@ class QuotaStore(BindStore):
 
     def remove(self, content: Path) -> None:
         """Its limit, then the folder with all that is in it."""
-        name = content.name.removesuffix(self.suffix)
+        name = content.name.removesuffix(self._folder.suffix)
         try:
             with self._opened(content.name) as fd:
                 number = self._projects.get(name) or quota.project(fd)
             # Who owns a folder may put it into any project: into that of another volume, which keeps its limit.
             if number >= _FIRST and number not in self._others(name):
-                quota.set_limit(self.directory.at, number, 0)
+                quota.set_limit(self._folder.directory.at, number, 0)
             tree.remove(content)
         except FileNotFoundError:
             return
@@ -155,89 +190,52 @@ class QuotaStore(BindStore):
         """The projects of all other volumes."""
         return {number for other, number in list(self._projects.items()) if other != name}
 
-    def stats(self, name: str, path: Path) -> Stats:
-        """What the kernel counts for the volume's project."""
-        counted, shown = super().stats(name, path), mounts.stats(path)
-        return replace(counted, inodes=shown.inodes, inodes_used=shown.inodes_used, inodes_free=shown.inodes_free)
-
     def changed(self, name: str) -> None:
         """Set a volume's limit to what its record says."""
-        if (record := self.records.get(name)) is None or (number := self._projects.get(name)) is None:
+        if (record := self._folder.records.volumes.get(name)) is None or (number := self._projects.get(name)) is None:
             return
-        try:
-            quota.set_limit(self.directory.at, number, limit_for(record.size))
-        except OSError as failure:
-            raise HostError(f"cannot set the limit of {self.content(name)}: {failure.strerror}") from failure
+        with host_errors(f"cannot set the limit of {self._folder.content(name)}"):
+            quota.set_limit(self._folder.directory.at, number, limit_for(record.size))
 
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        content = self.content(record.name)
+    def fault(self, record: VolumeRecord) -> str:
+        content = self._folder.content(record.name)
         try:
             with self._opened(content.name) as fd:
                 number, is_readonly = quota.project(fd), os.fstatvfs(fd).f_flag & os.ST_RDONLY
         except FileNotFoundError:
             return f"its folder {content} is gone, and its content with it"
         except OSError as failure:
-            return f"its folder cannot be reached: {failure.strerror}; look at the disk under {self.path}"
+            return f"its folder cannot be reached: {failure.strerror}; look at the disk under {self._folder.path}"
         if number != self._projects.get(record.name):
             return f"its folder {content} is in another project, {number}: its size is no limit any more"
         if is_readonly:
-            return f"the file system under {self.path} is read-only: look at the kernel's log"
-        return self.mount_fault(path)
+            return f"the file system under {self._folder.path} is read-only: look at the kernel's log"
+        return ""
 
     def held(self, content: Path) -> int:
         """Bytes that a project is charged with."""
-        number = self._projects.get(content.name.removesuffix(self.suffix))
+        number = self._projects.get(content.name.removesuffix(self._folder.suffix))
         try:
-            return quota.get(self.directory.at, number).used if number else 0
+            return quota.get(self._folder.directory.at, number).used if number else 0
         except (OSError, Unavailable):
             return 0
 
 
-class QuotaPool(StoredPool[QuotaStore]):
-    """Directories with project quotas in directory. fstypes is the one that is there, once the pool is open."""
+FEATURES = Features(
+    "quota",
+    fstypes=FSTYPES,
+    blocks=False,
+    parameters=frozenset({"allowUnenforced", ERASE, RESERVE, SOURCE}),
+    expansion=True,
+    refused=REFUSED,
+    least=LEAST,
+)
 
-    kind = "quota"
-    fstypes: tuple[str, ...] = FSTYPES
-    blocks = False
-    expansion = True
-    parameters = frozenset({"allowUnenforced", ERASE, RESERVE, SOURCE})
-    refused = REFUSED
-    least = LEAST
 
-    def __init__(
-        self,
-        name: str,
-        directory: Path,
-        bounds: PoolLimits | None = None,
-        *,
-        disks: accounts.Disks | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self.directory = directory
-        self.bounds = bounds or PoolLimits()
-        store = QuotaStore(directory, self.bounds, disks=disks or accounts.SHARED, clock=clock or RealClock())
-        super().__init__(name, store)
-
-    async def volume_limit(self) -> int:
-        """The kernel numbers projects with 32 bits."""
-        return PROJECTS
-
-    async def overall(self) -> Capacity:
-        """Also on ext4, where a class must say that quotas do not bind everybody."""
-        return await self.capacity_for({"allowUnenforced": "true"}, inline=True)
-
-    async def open(self) -> None:
-        await super().open()
-        self.fstypes = (self._store.fstype,)
-
-    def check(self, parameters: Mapping[str, str]) -> None:
-        """Raises Unsupported for ext4 without `allowUnenforced`."""
-        check_no_erasure(parameters)
-        allowed = parameters.get("allowUnenforced", "false")
-        if allowed not in ("true", "false"):
-            raise Invalid(f"parameter allowUnenforced={allowed[:40]!r}: want true or false")
-        if self._store.fstype == "ext4" and allowed != "true":
-            raise Unsupported(
-                f"pool {self.name!r} is on ext4, which holds no process with CAP_SYS_RESOURCE (no privileged pod) to a"
-                ' quota: say allowUnenforced: "true" in the class, or use xfs'
-            )
+def make_backend(
+    directory: Path, bounds: PoolLimits | None = None, *, disks: Disks | None = None, clock: Clock | None = None
+) -> DirectoryBackend:
+    """Directories with project quotas in a directory."""
+    folder = PoolFolder(directory, bounds, kind="quota", suffix=".vol", disks=disks, clock=clock)
+    directories = QuotaDirectories(folder)
+    return DirectoryBackend(folder, directories, directories.mounts, FEATURES)

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import TonnageError
-from tonnage.pools.base import status
-from tonnage.pools.base.contract import Pool, VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.core import status
+from tonnage.pools.core.pool import Pool
 
 MI = 1024**2
 NAME = "v"
@@ -70,12 +71,12 @@ class Life:
         await self._again(pool)
         await self._fill(pool, "first")
         await self._again(pool)
-        if pool.expansion:
+        if pool.features.expansion:
             await pool.expand(NAME, self.request.size * 2)
             await self._again(pool)
             await self._fill(pool, "second")
             await self._again(pool)
-        if "iops" in pool.modifiable:
+        if "iops" in pool.features.modifiable:
             await pool.modify(NAME, {"iops": "500"})
             await self._again(pool)
         await pool.stage(NAME, self.staging)

@@ -10,9 +10,10 @@ import pytest
 from tests.crash.damage.damage import MI, NAME, File, Life, Record, sample
 
 from tonnage.host import loop, mount
-from tonnage.pools.base.contract import Pool, VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.directory import MARKER
 
 pytestmark = pytest.mark.real

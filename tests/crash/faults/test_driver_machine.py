@@ -35,9 +35,9 @@ from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import TonnageError
 from tonnage.host import loop, mount
 from tonnage.host.superblock import may_grow_ext4
-from tonnage.pools.base.contract import Pool
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.directory import MARKER
 
 pytestmark = [pytest.mark.timeout(1800)]

@@ -20,7 +20,7 @@ from tests.crash.kills import tracer
 from tests.crash.kills.kinds import KINDS
 from tests.crash.kills.life import Lives
 
-from tonnage.pools.image.store import ImageStore
+from tonnage.pools.directory.backend import DirectoryBackend
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(tempfile.mkdtemp(prefix="kills-", dir=given.folder))
     if given.careless:
-        setattr(ImageStore, "discard", lambda _store, _content: None)  # noqa: B010
+        setattr(DirectoryBackend, "_discard", lambda _store, _content: None)  # noqa: B010
     machine = KINDS[given.kind].prepare(folder)
     try:
         begun = time.monotonic()

@@ -9,8 +9,9 @@ import pytest
 
 from tonnage.node.pool_metrics import measure
 from tonnage.observe.metrics import REGISTRY
-from tonnage.pools.base.contract import Pool, VolumeCondition, VolumeRequest
+from tonnage.pools.base.contract import VolumeCondition, VolumeRequest
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 
 MI = 1 << 20
 

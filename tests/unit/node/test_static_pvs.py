@@ -16,7 +16,8 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.host import mount
-from tonnage.pools.static.pool import StaticPool
+from tonnage.pools.core.pool import Pool
+from tonnage.pools.static.backend import StaticBackend
 
 pytestmark = [pytest.mark.real, pytest.mark.virtual_time]
 MI = 1024**2
@@ -61,7 +62,7 @@ async def node(real_folder: Path, disk: Any, make_node: Any) -> Any:
     """A node with two disks; its agent is to be started."""
     disk("small", 20 * MI)
     disk("large", 50 * MI)
-    return await make_node(agent=False, pool=StaticPool("disks", real_folder / "disks"))
+    return await make_node(agent=False, pool=Pool("disks", StaticBackend(real_folder / "disks")))
 
 
 async def _start(node: Any) -> Any:

@@ -22,8 +22,8 @@ from tonnage.ops.report import GONE, NOT_MADE, Contents, VolumeReport, contents_
 from tonnage.ops.sources import Wanted
 from tonnage.pools import config as pool_config
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.base.status import PoolStatus
 from tonnage.pools.config import PoolConfig, parse
+from tonnage.pools.core.status import PoolStatus
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability(AccessMode.SINGLE_NODE_WRITER)]

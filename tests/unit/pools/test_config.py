@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from tonnage.errors import Invalid, TonnageError
 from tonnage.pools.base.overcommit import Keep
-from tonnage.pools.btrfs.pool import BtrfsPool
 from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
+from tonnage.pools.directory.backend import DirectoryBackend
 from tonnage.pools.fake import FakePool
-from tonnage.pools.image.pool import ImagePool
-from tonnage.pools.lvm.pool import LvmPool
-from tonnage.pools.quota import QuotaPool
+from tonnage.pools.lvm.backend import LvmBackend
 
 GI = 1024**3
 
@@ -107,15 +105,16 @@ def test_make(tmp_path: Path) -> None:
     memory = make(parse("fake,name=m,size=1Gi"))
     image = make(parse(f"image:{tmp_path},size=1Gi,sparse=yes"))
     btrfs = make(parse("btrfs,size=1Gi").at(tmp_path))
-    assert isinstance(make(parse(f"quota:{tmp_path},size=1Gi")), QuotaPool)
+    quota = make(parse(f"quota:{tmp_path},size=1Gi"))
     lvm = make(parse("lvm:vg0,thin=pool,overcommit=2"))
-    assert isinstance(lvm, LvmPool)
-    assert (lvm.name, lvm.group, lvm.bounds.thin, lvm.bounds.ratio) == ("lvm", "vg0", "pool", 2.0)
+    assert isinstance(lvm.backend, LvmBackend)
+    table = lvm.backend.table
+    assert (lvm.name, table.group, table.bounds.thin, table.bounds.ratio) == ("lvm", "vg0", "pool", 2.0)
     assert isinstance(memory, FakePool)
-    assert isinstance(image, ImagePool)
-    assert isinstance(btrfs, BtrfsPool)
+    assert [pool.kind for pool in (image, btrfs, quota)] == ["image", "btrfs", "quota"]
     assert (memory.name, image.name, btrfs.name) == ("m", "image", "btrfs")
-    assert image.bounds.sparse
+    assert isinstance(image.backend, DirectoryBackend)
+    assert image.backend.folder.bounds.sparse
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,9 +17,10 @@ import pytest
 
 from tonnage.errors import Busy
 from tonnage.host import loop, mount
-from tonnage.pools.base.contract import Pool, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 
 MI = 1024**2
 SECRETS = 12 * MI  # three steps of erasing

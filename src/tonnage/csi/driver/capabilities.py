@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tonnage.csi._proto import csi_pb2
 from tonnage.errors import Invalid
-from tonnage.pools.base.contract import Pool, PoolVolume
+from tonnage.pools.base.contract import PoolVolume
+from tonnage.pools.core.pool import Pool
 
 Mode = csi_pb2.VolumeCapability.AccessMode
 
@@ -120,14 +121,14 @@ def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
     "" for block and for the pool's default. Raises Invalid naming the supported ones.
     """
     if block:
-        if not pool.blocks:
+        if not pool.features.blocks:
             raise Invalid(f"pool {pool.name} ({pool.kind}) has no raw block volumes: ask for a file system")
         return ""
     wanted = sorted({fstype for fstype in asked if fstype})
     if len(wanted) > 1:
         raise Invalid(f"one volume has one file system, requested {' and '.join(wanted)}")
-    if wanted and wanted[0] not in pool.fstypes:
-        offered = ", ".join(pool.fstypes)
+    if wanted and wanted[0] not in pool.features.fstypes:
+        offered = ", ".join(pool.features.fstypes)
         raise Invalid(f"file system {wanted[0][:40]!r} is not offered by pool {pool.name}: it has {offered}")
     return wanted[0] if wanted else ""
 

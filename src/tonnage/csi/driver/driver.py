@@ -17,7 +17,8 @@ from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.server.inflight import InFlight
 from tonnage.errors import Invalid, NotFound, TonnageError, Unavailable
-from tonnage.pools.base.contract import Pool, PoolVolume, VolumeCondition, check_name, is_inline
+from tonnage.pools.base.contract import PoolVolume, VolumeCondition, check_name, is_inline
+from tonnage.pools.core.pool import Pool
 
 OWNER_DRIVER = "driver"
 OWNER_NAME = "name"
@@ -104,7 +105,7 @@ class Driver:
                 bound = await pool.volume_limit()
             except TonnageError:
                 bound = 0
-            bounds[pool.kind if pool.shares_limit else f"pool {pool.name}"] = bound
+            bounds[pool.kind if pool.features.shares_limit else f"pool {pool.name}"] = bound
         together = sum(bounds.values()) if all(bounds.values()) else 0
         return min(filter(None, (together, self.max_volumes)), default=0)
 

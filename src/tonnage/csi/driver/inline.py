@@ -28,7 +28,8 @@ from tonnage.errors import (
     Unavailable,
     host_errors,
 )
-from tonnage.pools.base.contract import INLINE, Pool, PoolVolume, VolumeRequest, is_inline
+from tonnage.pools.base.contract import INLINE, PoolVolume, VolumeRequest, is_inline
+from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 

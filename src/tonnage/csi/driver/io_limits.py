@@ -22,9 +22,10 @@ from tonnage.aio.tasks import Background
 from tonnage.errors import HostError, Precondition, TonnageError, Unavailable, Unsupported
 from tonnage.host import inotify, mount
 from tonnage.host.iolimits import Cgroup, Cgroups, Device, origin
-from tonnage.pools.base.contract import Pool, PoolVolume
+from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.base.parameters import LIMITS, IoLimits, io_limits_of
 from tonnage.pools.base.threads import Threads
+from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 _POD = re.compile(r"/pods/([^/]+)/volumes/kubernetes\.io~csi/|/volumeDevices/publish/[^/]+/([^/]+)$")
@@ -163,7 +164,7 @@ class Throttle:
         A pool that is not open is skipped: it is restored when it opens.
         """
         for pool in pools:
-            if not LIMITS & (pool.parameters | pool.modifiable):
+            if not LIMITS & (pool.features.parameters | pool.features.modifiable):
                 continue
             try:
                 volumes = await pool.list()

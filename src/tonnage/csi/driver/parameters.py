@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tonnage.api import names
 from tonnage.csi.driver.driver import KEPT, OWNER_DRIVER, Driver
 from tonnage.errors import Invalid
-from tonnage.pools.base.contract import Pool
 from tonnage.pools.base.parameters import check_modifiable, check_refused, check_shared, io_limits_of, source_of
+from tonnage.pools.core.pool import Pool
 
 POOL = "pool"
 KIND = "kind"
@@ -54,10 +54,10 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     ours.pop(POOL, None)
     ours.pop(KIND, None)
     foreign = _FOREIGN.get(driver.name, {})
-    ours = _translate(ours, foreign, pool.parameters)
+    ours = _translate(ours, foreign, pool.features.parameters)
     check_refused(pool, ours)
-    if unknown := sorted(set(ours) - pool.parameters):
-        accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.parameters, *foreign})
+    if unknown := sorted(set(ours) - pool.features.parameters):
+        accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.features.parameters, *foreign})
         raise Invalid(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
     check_shared(ours)
     _check_source(driver, ours)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background
 from tonnage.errors import HostError, TonnageError, Unavailable
-from tonnage.pools.base.contract import Pool
+from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 

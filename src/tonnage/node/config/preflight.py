@@ -23,8 +23,8 @@ from tonnage.node.config import preflight_pool
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
-from tonnage.pools.base.contract import Pool
 from tonnage.pools.config import PoolConfig
+from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 _POOL = "pool "

@@ -85,9 +85,9 @@ def _group(pool: PoolConfig) -> str:
 
 def _memory(pool: PoolConfig) -> str:
     """Describe regions of persistent memory, from sysfs. Raises Unavailable."""
-    from tonnage.pools.pmem import store
+    from tonnage.pools.pmem import region
 
-    found = store.select(pool.region, f"pool {pool.name}")
+    found = region.select(pool.region, f"pool {pool.name}")
     regions = ", ".join(f"{one.name} ({from_bytes(one.free)} of {from_bytes(one.size)} free)" for one in found)
     return f"pmem in {regions}, mode {pool.mode or 'fsdax'}"
 
@@ -104,12 +104,9 @@ def _disks(where: Path) -> str:
 
 def _projects(where: Path) -> None:
     """Raise Unavailable if the file system has no project quotas."""
-    from tonnage.aio.clock import RealClock
-    from tonnage.pools.base.contract import PoolLimits
-    from tonnage.pools.base.overcommit import Disks
-    from tonnage.pools.quota import QuotaStore
+    from tonnage.pools import quota
 
-    QuotaStore(where, PoolLimits(), disks=Disks(), clock=RealClock()).prepare()
+    quota.make_backend(where).contents.prepare()
 
 
 def _directory(pool: PoolConfig, where: Path) -> str:

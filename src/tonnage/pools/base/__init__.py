@@ -1,4 +1,4 @@
-"""What every pool shares: the contract, parameters, reservations of capacity, threads, group commit.
+"""What every pool shares: data types, records, parameters, reservations of capacity, threads, group commit.
 
 Called by all pools. It has no disk format of its own except for the checksum of records.
 """

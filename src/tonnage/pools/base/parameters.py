@@ -1,6 +1,6 @@
 """Class parameters that several kinds of pools share: parsed once, rejected by name.
 
-A kind lists its parameters in `Pool.parameters` and parses those that only it has (`thin`, `nsmode` ...) itself.
+A kind lists its parameters in `Features.parameters` and parses those that only it has (`thin`, `nsmode` ...) itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tonnage.api.quantity import to_bytes
 from tonnage.errors import Invalid
-from tonnage.pools.base.contract import Pool, PoolVolume
+from tonnage.pools.base.contract import FeaturedPool, PoolVolume
 
 ERASE, RESERVE, SOURCE, MKFS_OPTIONS = "erase", "reserve", "source", "mkfsOptions"
 IOPS, BANDWIDTH = "iops", "bandwidth"
@@ -65,12 +65,12 @@ def source_of(parameters: Mapping[str, str]) -> Path | None:
     return Path(os.path.normpath(path))
 
 
-def check_refused(pool: Pool, parameters: Iterable[str]) -> None:
+def check_refused(pool: FeaturedPool, parameters: Iterable[str]) -> None:
     """Reject parameters that a kind does not support, with the reason. Raises Invalid."""
-    if names := sorted(pool.refused.keys() & set(parameters)):
-        raise Invalid(
-            f"parameter {names[0]}: pool {pool.name!r} ({pool.kind}) cannot have it: {pool.refused[names[0]]}"
-        )
+    refused = pool.features.refused
+    if names := sorted(refused.keys() & set(parameters)):
+        where = f"pool {pool.name!r} ({pool.features.kind})"
+        raise Invalid(f"parameter {names[0]}: {where} cannot have it: {refused[names[0]]}")
 
 
 def check_shared(parameters: Mapping[str, str]) -> None:
@@ -83,7 +83,7 @@ def check_shared(parameters: Mapping[str, str]) -> None:
     source_of(parameters)
 
 
-def changed(pool: Pool, volume: PoolVolume, parameters: Mapping[str, str]) -> dict[str, str]:
+def changed(pool: FeaturedPool, volume: PoolVolume, parameters: Mapping[str, str]) -> dict[str, str]:
     """The volume's `mutable` parameters after Pool.modify(); an empty value restores the class's.
 
     Raises Invalid for a parameter that `pool` cannot change, and for a bad value.
@@ -93,12 +93,18 @@ def changed(pool: Pool, volume: PoolVolume, parameters: Mapping[str, str]) -> di
     return {key: value for key, value in kept.items() if value}
 
 
-def check_modifiable(pool: Pool, parameters: Mapping[str, str]) -> None:
+def check_modifiable(pool: FeaturedPool, parameters: Mapping[str, str]) -> None:
     """Check parameters to change, or to set over those of the class. Raises Invalid."""
     check_refused(pool, parameters)
-    if unknown := sorted(set(parameters) - pool.modifiable):
-        there_is = f"what can be changed is {', '.join(sorted(pool.modifiable))}" if pool.modifiable else "none can be"
-        raise Invalid(f"pool {pool.name!r} ({pool.kind}) cannot change the parameter {unknown[0][:60]!r}: {there_is}")
+    if unknown := sorted(set(parameters) - pool.features.modifiable):
+        there_is = (
+            f"what can be changed is {', '.join(sorted(pool.features.modifiable))}"
+            if pool.features.modifiable
+            else "none can be"
+        )
+        raise Invalid(
+            f"pool {pool.name!r} ({pool.features.kind}) cannot change the parameter {unknown[0][:60]!r}: {there_is}"
+        )
     check_shared({key: value for key, value in parameters.items() if value})
 
 

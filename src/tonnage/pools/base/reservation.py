@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import Exhausted, OutOfRange
-from tonnage.pools.base.contract import Capacity, Pool, PoolVolume, is_inline
+from tonnage.pools.base.contract import Capacity, PoolVolume, is_inline
 from tonnage.pools.base.record import VolumeRecord
 
 LARGEST = 2**63 - 1
@@ -75,40 +75,38 @@ def left(room: Capacity, reserve: Reserve, *, step: int = 1) -> Capacity:
     )
 
 
-def check_more(pool: Pool, volume: PoolVolume, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
+def check_more(pool: str, volume: PoolVolume, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
     """Check that a volume can grow to `size` bytes.
 
-    room: what left() returns with that reserve. Raises OutOfRange when a volume can never have `size` bytes, Exhausted
-    when the free bytes do not suffice.
+    pool: its name. room: what left() returns with that reserve. Raises OutOfRange when a volume can never have `size`
+    bytes, Exhausted when the free bytes do not suffice.
     """
     if size > room.total:
         raise OutOfRange(
-            f"volume {volume.name} cannot have {from_bytes(size)}: pool {pool.name!r} holds"
+            f"volume {volume.name} cannot have {from_bytes(size)}: pool {pool!r} holds"
             f" {from_bytes(room.total)} at most{_ever(reserve)}"
         )
     if size - volume.size > room.free:
         raise Exhausted(
-            f"volume {volume.name} cannot grow by {from_bytes(size - volume.size)}: pool {pool.name!r} has"
+            f"volume {volume.name} cannot grow by {from_bytes(size - volume.size)}: pool {pool!r} has"
             f" {from_bytes(room.free)} free{reserve} ({_promised(room, reserve)})"
         )
 
 
-def check_room(
-    pool: Pool, name: str, size: int, room: Capacity, reserve: Reserve = NONE, *, most: int = LARGEST
-) -> None:
+def check_room(pool: str, name: str, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
     """Check that a new volume fits.
 
-    room: what left() returns with that reserve. Raises OutOfRange when the empty pool would be too small (or has no
-    volumes above `most` bytes), Exhausted when the free bytes do not suffice.
+    pool: its name. room: what left() returns with that reserve. Raises OutOfRange when the empty pool would
+    be too small, Exhausted when the free bytes do not suffice.
     """
-    if size > min(room.total, most):
+    if size > room.total:
         raise OutOfRange(
-            f"volume {name} of {from_bytes(size)} can never fit: pool {pool.name!r} holds"
-            f" {from_bytes(min(room.total, most))} at most{_ever(reserve)}"
+            f"volume {name} of {from_bytes(size)} can never fit: pool {pool!r} holds"
+            f" {from_bytes(room.total)} at most{_ever(reserve)}"
         )
     if size > room.largest:
         raise Exhausted(
-            f"volume {name} of {from_bytes(size)} does not fit: pool {pool.name!r} has at most"
+            f"volume {name} of {from_bytes(size)} does not fit: pool {pool!r} has at most"
             f" {from_bytes(room.largest)} for one volume{reserve} ({_promised(room, reserve)})"
         )
 

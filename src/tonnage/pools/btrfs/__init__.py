@@ -1,4 +1,4 @@
 """The btrfs pool: volumes are subvolumes with quotas, snapshots are shared blocks.
 
-Called through the pool contract. It works in one directory of a btrfs, or in an image that it makes.
+Called through the Pool. It works in one directory of a btrfs, or in an image that it makes.
 """

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from tonnage.errors import HostError, Invalid, Precondition, Unavailable
 from tonnage.host import loop, mount
+from tonnage.host.descriptor import closing
 from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
@@ -70,11 +71,8 @@ class BtrfsImage:
         half = self._image.with_name(f"{HALF}{self._image.name}")
         try:
             file.make(half, record)
-            fd = file.open_image(half)
-            try:
+            with closing(file.open_image(half)) as fd:
                 file.format_image(fd, half, record)
-            finally:
-                os.close(fd)
             os.rename(half, self._image)
             os.fsync(self._directory.at)
         except BaseException:
@@ -89,11 +87,8 @@ class BtrfsImage:
         for index in loop.of_file(self._image):  # volumes of an earlier run are still mounted
             mount.mount(loop.device(index), self.root, "btrfs", ("nodev",))
             return
-        fd = file.open_image(self._image)
-        try:
+        with closing(file.open_image(self._image)) as fd:
             file.mount_image(fd, self._image, record, self.root, ())
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Unmount the root unless it is in use; mounted volumes stay. Idempotent."""

@@ -1,4 +1,4 @@
-"""The parts of pools on real disks: the common pool, its back end, requests, and the erasing of blocks.
+"""The concrete Pool, the Backend that each kind implements, requests, device mounts, and the erasing of blocks.
 
-Called by the pools of each technology. It runs blocking work in threads of the pool.
+Called by the CSI driver and the back ends. It runs blocking work in threads of the pool.
 """

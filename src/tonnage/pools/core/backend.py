@@ -1,63 +1,59 @@
-"""RecordStore: the blocking back end of a pool whose volumes have records.
+"""Backend: the blocking half of a pool, one class for each technology.
 
-A kind of pool writes records where its volumes are (files, tags, labels) and caches them in `records` while it is open.
-Methods are called from threads, with a lock held for each volume's name. What all volumes share, the sum of reserved
-bytes, is counted under one lock here.
+The pool is the database. What must survive is stored with the volume, so open() finds everything by listing after a
+kill at any moment. The pool calls all methods in its threads, with a lock held for each volume's name. Any of them may
+raise HostError when the kernel or a tool fails, and Unavailable when the pool cannot be reached.
 """
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, NotFound, Unavailable, Unsupported
-from tonnage.pools.base.contract import WELL, Capacity, PoolLimits, Stats, VolumeCondition, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.errors import NotFound
+from tonnage.pools.base.contract import (
+    Capacity,
+    Erasure,
+    Features,
+    PoolLimits,
+    PoolVolume,
+    Stats,
+    VolumeOrigin,
+    VolumeRequest,
+    unsupported,
+)
+from tonnage.pools.base.parameters import check_shared
+from tonnage.pools.base.record import Records, VolumeRecord
+from tonnage.pools.core import request as requests
 from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import EraseRecords
 
 
-class RecordStore(ABC):
-    """Volumes and their records.
+class Backend(ABC):
+    """Volumes of one pool on this machine."""
 
-    where: the pool and its location, for messages. most: maximum bytes to reserve, 0 for unlimited.
-    """
-
-    remedy = "put a copy of the record back and restart the driver, or save its content and remove both by hand"
-    """What to do about a damaged record."""
-
-    def __init__(self, where: str, *, most: int = 0, clock: Clock) -> None:
-        self.where = where
-        self.most = most
-        self.clock = clock
-        self.pool = ""
-        """The pool's name, the prefix of its volumes' ids; "" where it has none."""
-        self.records: dict[str, VolumeRecord] = {}
-        self.damaged: dict[str, str] = {}
-        """Volumes with damaged records, and the damage; they are left alone."""
-        self.used = 0
-        """Reserved bytes."""
-        self.problem = ""
-        """Why the last open() failed, "" when it succeeded or was not called."""
-        self.lock = threading.RLock()
-        self.erasures: EraseRecords | None = None
-        """The erase queue, for kinds that erase."""
+    name: str = ""
+    """The pool's name, the prefix of its volumes' ids; set by the pool."""
+    features: Features
+    records: Records
+    """The volumes; complete while the back end is open."""
+    erasures: EraseRecords | None = None
+    """The erase queue, for kinds that erase."""
+    is_instant: bool = False
+    """Whether no method blocks: the pool calls them in the event loop then."""
+    shares_commit: bool = False
+    """Whether changes are durable only after commit(), which concurrent calls share."""
 
     @abstractmethod
     def open(self) -> None:
-        """Lock the pool and read the records; finish or undo what a kill interrupted.
-
-        Raises Unavailable, HostError.
-        """
+        """Lock the pool and read the records; finish or undo what a kill interrupted. Raises Unavailable, Invalid."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release the resources of the process. Idempotent."""
+        """Release the resources of the process. Volumes and mounts stay. Idempotent."""
 
     @property
     @abstractmethod
@@ -67,155 +63,160 @@ class RecordStore(ABC):
     @property
     def knows_room(self) -> bool:
         """Whether room() is computed without I/O on the disk, which could block its caller."""
-        return False
+        return self.is_instant
 
     @abstractmethod
-    def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        """Capacity for volumes of a class with that file system, "" for raw block. Raises Unavailable."""
+    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+        """Capacity for volumes of a class with that file system, "" for raw block."""
+
+    def overall(self) -> Capacity:
+        """Capacity of the whole pool, for any kind of volume; for people."""
+        fstype = requests.fstype_of(self, "", block=False)
+        return self.room(fstype, {}, block=False)
+
+    def reread(self) -> bool:
+        """Read what others may have enlarged, unless that was a moment ago; whether it was read."""
+        return False
+
+    def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
+        """Check the values of a class's parameters. Raises Invalid, Unsupported."""
+        check_shared(parameters)
+
+    def want(self, request: VolumeRequest) -> RequestedVolume:
+        """Check a request and round its size. Raises Invalid, Unsupported, OutOfRange."""
+        return requests.check(self, request, least=self.features.least, step=self.features.step)
+
+    def step_of(self, record: VolumeRecord) -> int:
+        """Sizes of an existing volume are multiples of these bytes."""
+        return self.features.step
 
     @abstractmethod
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """Create a volume that does not exist yet. origin: what to copy. Raises Exhausted, HostError."""
+        """Create a volume that does not exist yet. origin: what to copy. Raises Exhausted, OutOfRange, Precondition."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete a volume; an unknown one is success. Raises Precondition while it is in use, HostError."""
+        """Delete a volume; an unknown one is success. Raises Precondition while it is in use, InUse if briefly."""
 
     @abstractmethod
     def write(self, record: VolumeRecord) -> None:
-        """Write a volume's record, which commits the change. Raises Exhausted, HostError."""
+        """Write a volume's record, which commits the change. Raises Exhausted."""
 
     @abstractmethod
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """Stage a volume, as Pool.stage."""
+        """Stage a volume at the directory path: format it once and mount it; attach raw block. Idempotent.
+
+        A formatted volume that does not mount is an error, never a reason to format. Raises NotFound, AlreadyExists.
+        """
 
     @abstractmethod
     def unstage(self, name: str, path: Path) -> None:
-        """Unstage a volume, as Pool.unstage."""
+        """Undo stage; success when nothing is there, also for an unknown volume."""
 
     @abstractmethod
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a volume, as Pool.publish."""
+        """Publish a staged volume at target: a directory, or for raw block a device node. Idempotent.
+
+        Raises NotFound, Precondition when it is not staged, AlreadyExists when target shows something else or differs
+        in readonly.
+        """
 
     @abstractmethod
     def unpublish(self, name: str, target: Path) -> None:
-        """Unpublish a volume, as Pool.unpublish."""
+        """Undo publish and remove target; success when nothing is there, also for an unknown volume."""
 
     @abstractmethod
     def stats(self, name: str, path: Path) -> Stats:
-        """Usage of a volume, as Pool.stats."""
-
-    def check_open(self) -> None:
-        """Raises Unavailable unless the pool is open: an unreachable volume is never taken for a deleted one."""
-        if not self.is_open:
-            raise Unavailable(f"{self.where} is not open{self.problem and ': '}{self.problem}")
-
-    def check_damaged(self, name: str) -> None:
-        """Raises HostError when a damaged record has that name."""
-        if (fault := self.damaged.get(name)) is not None:
-            raise HostError(
-                f"the record of volume {name} in {self.where} is damaged ({fault}), nothing was touched: {self.remedy}"
-            )
-
-    def record(self, name: str) -> VolumeRecord:
-        """A record. Raises NotFound, Unavailable, HostError for a damaged one."""
-        self.check_open()
-        self.check_damaged(name)
-        try:
-            return self.records[name]
-        except KeyError:
-            raise NotFound(f"{self.where} has no volume {name[:128]!r}") from None
-
-    def all(self) -> list[VolumeRecord]:
-        """All records, sorted by name. Raises Unavailable."""
-        self.check_open()
-        return [record for _, record in sorted(self.records.items())]
-
-    def rebound(self, bounds: PoolLimits) -> None:
-        """Set new limits. Raises Unsupported."""
-        self.most = bounds.size
-
-    def book(self, name: str, size: int) -> None:
-        """Count bytes of a volume or snapshot as reserved; negative releases them. Raises Exhausted."""
-        with self.lock:
-            if size > 0 and self.most and self.used + size > self.most:
-                raise Exhausted(f"{size} bytes for {name} do not fit any more into {self.where}")
-            self.used += size
-
-    def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
-        """Record a volume's changed parameters. Raises NotFound, Exhausted, HostError."""
-        record = replace(self.record(name), mutable=dict(mutable))
-        self.write(record)
-        return record
-
-    def condition(self, name: str, path: Path | None) -> VolumeCondition:
-        try:
-            record = self.record(name)
-        except HostError as failure:
-            return VolumeCondition(abnormal=True, message=str(failure))
-        if fault := self.pool_fault() or self.fault(record, path):
-            return VolumeCondition(abnormal=True, message=f"volume {name}: {fault}")
-        if record.pending:
-            return VolumeCondition(abnormal=False, message="the volume is well; its file system is still to be grown")
-        return WELL
-
-    def pool_fault(self) -> str:
-        """The problem of the pool, and so of all its volumes; "" for none."""
-        return ""
-
-    def problems(self) -> list[str]:
-        """Problems of the pool's own files and what to do about each, one line each."""
-        return []
-
-    def put_back(self, record: VolumeRecord) -> None:
-        """Count a volume again whose deletion did not become durable: it may reappear."""
-        self.records[record.name] = record
-        with self.lock:
-            self.used += record.size
+        """Usage of the volume as mounted at path. Raises NotFound when the volume or path is not there."""
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
         """The problem of a volume, and of its mount at path if one is given; "" for none."""
         return ""
 
+    def problems(self, erasing: Sequence[Erasure]) -> list[str]:
+        """Problems of the pool itself and what to do about each, one line each. erasing: the progress of its jobs."""
+        return []
+
+    def commit(self) -> None:  # noqa: B027 - only of kinds that share it
+        """Make all changes durable, where `shares_commit`."""
+
+    def limit(self) -> int:
+        """Maximum number of volumes (loop, mapper or namespace limits), 0 for unlimited."""
+        return 0
+
+    def rebound(self, bounds: PoolLimits) -> None:
+        """Set new limits. Volumes stay, also those above the limits. Idempotent. Raises Unsupported."""
+        self.records.most = bounds.size
+
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """Expand a volume to `size` bytes, more than it has. Raises Exhausted, HostError."""
-        raise self._unsupported("larger volumes")
+        """Expand a volume to `size` bytes, more than it has; durable. Raises Exhausted, Precondition."""
+        raise unsupported(self, "larger volumes")
 
     def grow(self, name: str, path: Path) -> VolumeRecord:
-        """See Pool.grow; here for kinds where expand() is effective at once."""
+        """Grow the file system at path (or the raw block device) to the expanded size. Idempotent.
+
+        By default expand() is effective at once. Raises NotFound, Precondition when it cannot grow while mounted.
+        """
         self.stats(name, path)  # raises NotFound
         return self.record(name)
 
     def device(self, name: str) -> tuple[int, int] | None:
-        """Raises NotFound, Unsupported."""
+        """Major and minor number of the volume's own block device, None while it has none. Raises Unsupported."""
         self.record(name)
-        raise self._unsupported("block devices of its volumes")
+        raise unsupported(self, "block devices of its volumes")
+
+    def snapshot_room(self, origin: VolumeRecord) -> tuple[int, Capacity]:
+        """Bytes that a snapshot of a volume reserves, and the capacity for it."""
+        return origin.size, self.room(origin.fstype, {}, block=origin.block)
+
+    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
+        """Create a snapshot that does not exist yet. Raises NotFound, Exhausted, Precondition."""
+        raise unsupported(self, "snapshots")
+
+    def delete_snapshot(self, name: str) -> None:
+        """Delete a snapshot; an unknown one is success. Volumes made from it stay."""
+        raise unsupported(self, "snapshots")
+
+    def find_snapshot(self, name: str) -> VolumeRecord | None:
+        """A snapshot's record, None for none. Raises HostError for a damaged one."""
+        return None
+
+    def all_snapshots(self) -> Sequence[VolumeRecord]:
+        """All snapshots' records, sorted by name."""
+        return []
+
+    def volume(self, record: VolumeRecord) -> PoolVolume:
+        """The PoolVolume for a record."""
+        return record.volume()
+
+    def home(self, volume: PoolVolume) -> Path | None:
+        """Where the pool keeps a volume mounted independent of its use, None for nowhere."""
+        return None
+
+    # What all kinds share
+
+    def check_open(self) -> None:
+        """Raises Unavailable unless the back end is open."""
+        if not self.is_open:
+            raise self.records.closed()
+
+    def record(self, name: str) -> VolumeRecord:
+        """A volume's record. Raises NotFound, Unavailable, HostError for a damaged one."""
+        self.check_open()
+        return self.records.get(name)
+
+    def snapshot_record(self, name: str) -> VolumeRecord:
+        """A snapshot's record. Raises NotFound, HostError for a damaged one."""
+        if (found := self.find_snapshot(name)) is None:
+            raise NotFound(f"pool {self.name!r} has no snapshot {name[:128]!r}")
+        return found
 
     def origin(self, source: VolumeOrigin) -> VolumeRecord:
         """The source of a new volume. Raises NotFound."""
         return self.snapshot_record(source.snapshot) if source.snapshot else self.record(source.volume)
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        """Create a snapshot that does not exist yet. Raises NotFound, Exhausted, Precondition, HostError."""
-        raise self._unsupported("snapshots")
-
-    def delete_snapshot(self, name: str) -> None:
-        """Delete a snapshot; an unknown one is success. Raises HostError."""
-        raise self._unsupported("snapshots")
-
-    def find_snapshot(self, name: str) -> VolumeRecord | None:
-        """A snapshot's record, None for none. Raises Unavailable, HostError for a damaged one."""
-        raise self._unsupported("snapshots")
-
-    def snapshot_record(self, name: str) -> VolumeRecord:
-        """A snapshot's record. Raises NotFound, Unavailable, HostError for a damaged one."""
-        if (found := self.find_snapshot(name)) is None:
-            raise NotFound(f"{self.where} has no snapshot {name[:128]!r}")
-        return found
-
-    def all_snapshots(self) -> Sequence[VolumeRecord]:
-        """All snapshots' records, sorted by name. Raises Unavailable."""
-        raise self._unsupported("snapshots")
-
-    def _unsupported(self, what: str) -> Unsupported:
-        return Unsupported(f"{self.where} does not offer {what}")
+    def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
+        """Record a volume's changed parameters; durable. Raises NotFound, Exhausted, Unsupported."""
+        record = replace(self.record(name), mutable=dict(mutable))
+        self.write(record)
+        return record

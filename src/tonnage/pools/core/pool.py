@@ -1,8 +1,7 @@
-"""StoredPool: the async half of a pool over a RecordStore.
+"""Pool: the async half of a pool over a Backend, the same for all kinds.
 
-It holds a lock for each name and runs the store in threads. All kinds with volumes of their own use it with their
-RecordStore. A kind may override check() for its class parameters, want() for its sizes, and settle() and durably() for
-a group commit.
+It checks requests, holds a lock for each name, reserves capacity, runs the back end in threads of its own and shares
+commits. All methods except `close` are idempotent.
 """
 
 from __future__ import annotations
@@ -11,15 +10,17 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import KeyedLocks
-from tonnage.errors import InUse, TonnageError
+from tonnage.errors import Exhausted, HostError, InUse, NotFound, OutOfRange, TonnageError
 from tonnage.pools.base import reservation
 from tonnage.pools.base.contract import (
+    WELL,
     Capacity,
     Erasure,
-    Pool,
+    Features,
     PoolLimits,
     PoolVolume,
     Snapshot,
@@ -28,121 +29,161 @@ from tonnage.pools.base.contract import (
     VolumeRequest,
     check_name,
     is_inline,
+    unsupported,
 )
-from tonnage.pools.base.parameters import changed, check_modifiable, reserve_of
-from tonnage.pools.base.parameters import source_of as folder_of
+from tonnage.pools.base.group_commit import SharedCommit
+from tonnage.pools.base.parameters import changed, check_modifiable, reserve_of, source_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.threads import Threads
 from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import RecordStore
-from tonnage.pools.core.request import source_of
-from tonnage.pools.fs.formats import BLOCK
+from tonnage.pools.core.backend import Backend
 
 if TYPE_CHECKING:
     from tonnage.pools.core.eraser import Eraser  # loaded with the first job: most pools never erase
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound=RecordStore)
 _PAUSES = (0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
 
-class StoredPool(Pool, Generic[S]):
-    """The volumes of a RecordStore. step: sizes are multiples of it. least: minimum size. Both in bytes."""
+def _nothing() -> None:
+    """Default listener."""
 
-    step: int = BLOCK
-    least: int = BLOCK
 
-    def __init__(self, name: str, store: S, *, erase_rate: int | None = None) -> None:
+class Pool:
+    """The volumes of a back end. All methods raise Unavailable, HostError."""
+
+    def __init__(
+        self, name: str, backend: Backend, *, erase_rate: int | None = None, clock: Clock | None = None
+    ) -> None:
         """erase_rate: bytes of deleted volumes to overwrite per second, 0 for unlimited, None for the default."""
         self.name = name
-        self._store = store
-        store.pool = name
+        self.inline = 0
+        """Inline capacity: bytes that only inline volumes can use. Set from the pool's description."""
+        self.on_room: Callable[[], None] = _nothing
+        """Called when bytes become free without a call (content has been erased). Set by the capacity publisher."""
+        self.backend = backend
+        backend.name = name
+        self._clock = clock or RealClock()
         self._locks = KeyedLocks()
         self._threads = Threads(name)
+        self._commit = SharedCommit(backend.commit, self._threads) if backend.shares_commit else None
         self._eraser: Eraser | None = None
         self._erase_rate = erase_rate
 
+    @property
+    def features(self) -> Features:
+        """What its kind offers."""
+        return self.backend.features
+
+    @property
+    def kind(self) -> str:
+        """The name of its kind."""
+        return self.backend.features.kind
+
+    async def _run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the back end in a thread, or here where it never blocks."""
+        if self.backend.is_instant:
+            return work(*args, **kwargs)
+        return await self._threads.run(work, *args, **kwargs)
+
+    async def _run_and_commit(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._commit is None:
+            return await self._run(work, *args, **kwargs)
+        return await self._commit.after(work, *args, **kwargs)
+
+    async def open(self) -> None:
+        """Check the pool and find its volumes; finish or undo what a kill interrupted."""
+        try:
+            await self._run_and_commit(self.backend.open)
+        except TonnageError as failure:
+            self.backend.records.problem = str(failure)
+            await self._run(self.backend.close)  # it may be open, and what it found not durable
+            raise
+        self.backend.records.problem = ""
+        self._erase()
+
+    async def close(self) -> None:
+        """Release the resources of the process. Volumes and mounts stay."""
+        if self._eraser is not None:
+            await self._eraser.close()
+        await self._run(self.backend.close)
+        self._threads.close()
+
     def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
-        self._store.rebound(bounds)
+        """Set new limits. Volumes stay, also those above the limits.
+
+        erase_rate: bytes per second, 0 for unlimited, None for the default. Raises Unsupported for limits that can only
+        be set at the start.
+        """
+        self.backend.rebound(bounds)
         self._erase_rate = erase_rate
         if self._eraser is not None:
             self._eraser.change_rate(erase_rate)
 
-    def check(self, parameters: Mapping[str, str]) -> None:
-        """Check the values of a class's parameters. Raises Invalid, Unsupported."""
-
-    async def want(self, request: VolumeRequest) -> requests.RequestedVolume:
-        """Check a request and return what to create. Raises Invalid, Unsupported, OutOfRange."""
-        return requests.check(self, request, least=self.least, step=self.step)
-
-    async def settle(self) -> None:
-        """Commit what the store has done since; nothing to do where that is durable already."""
-
-    async def durably(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the store in a thread, then commit. A kind may do both at once."""
-        result = await self._threads.run(work, *args, **kwargs)
-        await self.settle()
-        return result
-
-    async def open(self) -> None:
-        try:
-            await self._threads.run(self._store.open)
-            await self.settle()
-        except TonnageError as failure:
-            self._store.problem = str(failure)
-            await self._threads.run(self._store.close)  # it may be open, and what it found not durable
-            raise
-        self._store.problem = ""
-        self._erase()
-
-    async def close(self) -> None:
-        if self._eraser is not None:
-            await self._eraser.close()
-        await self._threads.run(self._store.close)
-        self._threads.close()
-
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """A size below the least is rounded up to it, unless that passes the limit."""
-        self._store.check_open()
-        check_modifiable(self, request.mutable)
-        self.check({**request.parameters, **_given(request.mutable)})
-        async with self._locks.hold_all(request.name, *source_of(request)):
-            found, origin = self._store.records.get(request.name), None
-            if found is not None:
-                request = requests.again(found.volume(), request)
-            elif request.source and self.clones:
-                origin = self._store.origin(request.source)
-                request = requests.filled(self, request, origin.volume())
-            want = await self.want(request)
-            if found is not None:
-                volume = requests.existing(found.volume(), request, want)
-                await self.settle()  # its maker may have been cancelled before this
-                return volume
-            requests.check_content(request.parameters, want.fstype, origin)
-            return (await self.durably(self._create, request, want, origin)).volume()
+        """Create a volume; it is durable when this returns.
 
-    def _create(
+        A size below the least is rounded up to it, unless that passes the limit. An existing volume of that name that
+        fits the request is returned. Raises Exhausted (not enough capacity now), OutOfRange (can never fit, or size >
+        limit), AlreadyExists (the name is taken by a volume that does not fit the request), Invalid, Unsupported. With
+        a source: NotFound when there is none, OutOfRange when the size is below the source's, Precondition when it
+        cannot be copied while in use.
+        """
+        self.backend.check_open()
+        check_modifiable(self, request.mutable)
+        async with self._locks.hold_all(request.name, *requests.source_of(request)):
+            try:
+                record = await self._run_and_commit(self._create, request)
+            finally:
+                if request.source:
+                    self._erase()  # a copy may have left something
+        return self.backend.volume(record)
+
+    def _create(self, request: VolumeRequest) -> VolumeRecord:
+        backend, origin = self.backend, None
+        if (found := backend.records.volumes.get(request.name)) is not None:
+            request = requests.again(found.volume(), request)
+        elif request.source and self.features.clones:
+            origin = backend.origin(request.source)
+            request = requests.filled(self, request, origin.volume())
+        given = {key: value for key, value in request.mutable.items() if value}
+        backend.check({**request.parameters, **given}, request.fstype, block=request.block)
+        want = backend.want(request)
+        if found is not None:
+            requests.check_existing(found.volume(), request, want)
+            return found  # committed again: its maker may have been cancelled before that
+        requests.check_content(request.parameters, want.fstype, origin, block=request.block)
+        try:
+            return self._make(request, want, origin)
+        except (Exhausted, OutOfRange):
+            if not backend.reread():
+                raise
+        return self._make(request, want, origin)
+
+    def _make(
         self, request: VolumeRequest, want: requests.RequestedVolume, origin: VolumeRecord | None
     ) -> VolumeRecord:
-        reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
-        free = reservation.left(self._store.room(want.fstype, request.parameters), reserve, step=self.step)
-        reservation.check_room(self, request.name, want.size, free, reserve)
-        if origin is None and (folder := folder_of(request.parameters)):
+        if not self.features.whole_disks:
+            reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
+            room = self.backend.room(want.fstype, request.parameters, block=request.block)
+            free = reservation.left(room, reserve, step=self.features.step)
+            reservation.check_room(self.name, request.name, want.size, free, reserve)
+        if origin is None and (folder := source_of(request.parameters)):
             from tonnage.pools.fs import populate
 
             populate.check(folder, want.size)
-        return self._store.create(request, want, origin)
-
-    def _room(self, fstype: str, parameters: Mapping[str, str], *, inline: bool) -> Capacity:
-        reserve = self._reserve(parameters, inline=inline)
-        return reservation.left(self._store.room(fstype, parameters), reserve, step=self.step)
+        return self.backend.create(request, want, origin)
 
     def _reserve(self, parameters: Mapping[str, str], *, inline: bool = False) -> reservation.Reserve:
-        records = list(self._store.records.values())  # at once: other threads make volumes meanwhile
+        records = list(self.backend.records.volumes.values())  # at once: other threads make volumes meanwhile
         return reservation.reserve(self.inline, records, of_class=reserve_of(parameters), inline=inline)
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
+        """Delete a volume and its record; an unknown one is success.
+
+        wait: wait a moment for a volume whose use may be ending (InUse). Raises Precondition while it is in use.
+        """
         for pause in _PAUSES if wait else ():
             try:
                 await self._delete_now(name)
@@ -156,23 +197,23 @@ class StoredPool(Pool, Generic[S]):
         async with self._locks.hold(name):
             gone = list[VolumeRecord]()
             try:
-                await self.durably(self._delete, name, gone)
+                await self._run_and_commit(self._delete, name, gone)
             except TonnageError:
                 for record in gone:  # not for good: it must stay visible until the call is repeated
-                    self._store.put_back(record)
+                    self.backend.records.put_back(record)
                 raise
             finally:
                 self._erase()  # also after a call that was cancelled, or failed when it was almost done
 
     def _delete(self, name: str, gone: list[VolumeRecord]) -> None:
-        record = self._store.records.get(name)
-        self._store.delete(name)
+        record = self.backend.records.volumes.get(name)
+        self.backend.delete(name)
         if record is not None:
             gone.append(record)
 
     def _erase(self) -> None:
         """Start the eraser, if there are jobs."""
-        records = self._store.erasures
+        records = self.backend.erasures
         if records is None or not records.jobs():
             return
         if self._eraser is None:
@@ -180,138 +221,222 @@ class StoredPool(Pool, Generic[S]):
 
             rate = RATE if self._erase_rate is None else self._erase_rate
             self._eraser = Eraser(
-                self.name, self.kind, records, self._threads, self._store.clock, rate=rate, freed=self._freed
+                self.name, self.kind, records, self._threads, self._clock, rate=rate, freed=lambda: self.on_room()
             )
         self._eraser.wake()
 
-    def _freed(self) -> None:
-        self.on_room()
-
     async def erasing(self) -> Sequence[Erasure]:
-        self._store.check_open()
+        """Contents that are being erased, sorted by volume name."""
+        self.backend.check_open()
         return self._eraser.erasing() if self._eraser is not None else []
 
     async def get(self, name: str) -> PoolVolume:
-        return self._store.record(name).volume()
+        """Read one record. Raises NotFound."""
+        return self.backend.volume(self.backend.record(name))
 
     async def list(self) -> Sequence[PoolVolume]:
-        return [record.volume() for record in self._store.all()]
+        """All records, sorted by name."""
+        self.backend.check_open()
+        return [self.backend.volume(record) for record in self.backend.records.all()]
 
     async def damaged(self) -> Mapping[str, str]:
-        self._store.check_open()
-        remedy, found = self._store.remedy, sorted(self._store.damaged.items())
-        return {name.encode(errors="backslashreplace").decode(): f"{fault}; {remedy}" for name, fault in found}
+        """Volumes with damaged records, and the damage, by name.
+
+        They are not listed and never changed. get() and delete() raise HostError, condition() describes the damage.
+        """
+        self.backend.check_open()
+        records = self.backend.records
+        found = sorted(records.damaged.items())
+        return {name.encode(errors="backslashreplace").decode(): f"{fault}; {records.remedy}" for name, fault in found}
 
     async def problems(self) -> Sequence[str]:
-        self._store.check_open()
-        return await self._threads.run(self._store.problems)
+        """Problems of the pool itself and what to do about each, one line each."""
+        self.backend.check_open()
+        return await self._run(self.backend.problems, await self.erasing())
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
+        """Capacity for volumes of that kind."""
         return await self.capacity_for({}, fstype=fstype, block=block)
+
+    async def overall(self) -> Capacity:
+        """Capacity of the whole pool, for any kind of volume; for people."""
+        self.backend.check_open()
+        return await self._run(self.backend.overall)
 
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
     ) -> Capacity:
+        """Capacity for volumes of a class.
+
+        inline: for inline volumes, which may use the inline capacity. Raises Invalid, Unsupported for parameters that
+        create() would reject.
+        """
         fstype = requests.fstype_of(self, fstype, block=block)
-        self.check(parameters)
-        requests.check_content(parameters, fstype)
-        if self._store.knows_room:
-            return self._room(fstype, parameters, inline=inline)
-        return await self._threads.run(self._room, fstype, parameters, inline=inline)
+        self.backend.check(parameters, fstype, block=block)
+        requests.check_content(parameters, fstype, block=block)
+        if self.backend.knows_room:
+            return self._room(fstype, parameters, block=block, inline=inline)
+        return await self._run(self._room, fstype, parameters, block=block, inline=inline)
+
+    def _room(self, fstype: str, parameters: Mapping[str, str], *, block: bool, inline: bool) -> Capacity:
+        reserve = self._reserve(parameters, inline=inline)
+        return reservation.left(self.backend.room(fstype, parameters, block=block), reserve, step=self.features.step)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
+        """Stage a volume at the directory path, as Backend.stage. options: mount options, checked by the caller."""
         async with self._locks.hold(name):
-            await self._threads.run(self._store.stage, name, path, options)
+            await self._run(self.backend.stage, name, path, options)
 
     async def unstage(self, name: str, path: Path) -> None:
+        """Undo stage; success when nothing is there, also for an unknown volume."""
         async with self._locks.hold(name):
-            await self._threads.run(self._store.unstage, name, path)
+            await self._run(self.backend.unstage, name, path)
 
     async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
+        """Publish a staged volume at target, as Backend.publish. The parent of target exists."""
         async with self._locks.hold(name):
-            await self._threads.run(self._store.publish, name, staging, target, readonly=readonly)
+            await self._run(self.backend.publish, name, staging, target, readonly=readonly)
 
     async def unpublish(self, name: str, target: Path) -> None:
+        """Undo publish and remove target; success when nothing is there, also for an unknown volume."""
         async with self._locks.hold(name):
-            await self._threads.run(self._store.unpublish, name, target)
+            await self._run(self.backend.unpublish, name, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
-        return await self._threads.run(self._store.stats, name, path)
+        """Usage of the volume as mounted at path. Raises NotFound when the volume or path is not there."""
+        return await self._run(self.backend.stats, name, path)
 
     async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
-        if not self.snapshots:
-            raise self._unsupported("snapshots")
+        """Create a snapshot; it is durable when this returns.
+
+        It has the content of one moment, also while the volume is in use, and outlives the volume. An existing snapshot
+        of that name and volume is returned.
+
+        Raises NotFound (no such volume), AlreadyExists (the name is taken by a snapshot of another volume), Exhausted,
+        Precondition (the volume is in use in a way that allows no consistent copy), Invalid, Unsupported.
+        """
+        self._check_snapshots()
         check_name(name)
         async with self._locks.hold_all(f"{name}@", volume):
-            self._store.check_open()
-            if found := self._store.find_snapshot(name):
-                snapshot = requests.existing_snapshot(found.snapshot(), volume)
-                await self.settle()
-                return snapshot
-            return (await self.durably(self._snapshot, name, volume, owner or {})).snapshot()
+            self.backend.check_open()
+            return (await self._run_and_commit(self._snapshot, name, volume, owner or {})).snapshot()
+
+    def _check_snapshots(self) -> None:
+        if not self.features.snapshots:
+            raise unsupported(self, "snapshots")
 
     def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        record = self._store.record(volume)
+        if found := self.backend.find_snapshot(name):
+            requests.check_snapshot(found.snapshot(), volume)
+            return found
+        size, room = self.backend.snapshot_room(self.backend.record(volume))
         reserve = self._reserve({})
-        free = reservation.left(self._store.room(record.fstype, {}), reserve)
-        reservation.check_room(self, name, record.size, replace(free, largest=free.free), reserve)
-        return self._store.snapshot(name, volume, owner)
+        free = reservation.left(room, reserve)
+        reservation.check_room(self.name, name, size, replace(free, largest=free.free), reserve)
+        return self.backend.snapshot(name, volume, owner)
 
     async def delete_snapshot(self, name: str) -> None:
-        if not self.snapshots:
-            raise self._unsupported("snapshots")
+        """Delete a snapshot; an unknown one is success. Volumes made from it stay."""
+        self._check_snapshots()
         async with self._locks.hold(f"{name}@"):
+            self.backend.check_open()
             try:
-                await self.durably(self._store.delete_snapshot, name)
+                await self._run_and_commit(self.backend.delete_snapshot, name)
             finally:
                 self._erase()
 
     async def get_snapshot(self, name: str) -> Snapshot:
-        if not self.snapshots:
-            return await super().get_snapshot(name)
-        return self._store.snapshot_record(name).snapshot()
+        """Read one snapshot's record. Raises NotFound, also where there are no snapshots."""
+        if not self.features.snapshots:
+            raise NotFound(f"pool {self.name!r} has no snapshot {name[:128]!r}")
+        self.backend.check_open()
+        return self.backend.snapshot_record(name).snapshot()
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        return [record.snapshot() for record in self._store.all_snapshots()] if self.snapshots else []
+        """All snapshots, sorted by name."""
+        if not self.features.snapshots:
+            return []
+        self.backend.check_open()
+        return [record.snapshot() for record in self.backend.all_snapshots()]
 
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
-        async with self._locks.hold(name):
-            volume = self._store.record(name).volume()
-            wanted = requests.larger(self, volume, size, limit, step=self.step)
-            if wanted > volume.size:
-                return (await self.durably(self._expand, volume, wanted)).volume()
-            await self.settle()
-            return volume
+        """Expand a volume to at least `size` bytes, the controller's part; durable when this returns.
 
-    def _expand(self, volume: PoolVolume, wanted: int) -> VolumeRecord:
-        reserve = self._reserve(volume.parameters)
-        free = reservation.left(self._store.room(volume.fstype, volume.parameters), reserve, step=self.step)
-        reservation.check_more(self, volume, wanted, free, reserve)
-        return self._store.expand(volume.name, wanted)
+        A volume that is large enough is returned unchanged. limit: maximum bytes, 0 for none. Raises NotFound,
+        Exhausted, OutOfRange (can never fit, or the volume is larger than limit: no volume ever shrinks), Invalid,
+        Unsupported.
+        """
+        async with self._locks.hold(name):
+            self.backend.check_open()
+            return self.backend.volume(await self._run_and_commit(self._expand, name, size, limit))
+
+    def _expand(self, name: str, size: int, limit: int) -> VolumeRecord:
+        record = self.backend.record(name)
+        wanted = requests.larger(self, record.volume(), size, limit, step=self.backend.step_of(record))
+        if wanted <= record.size:
+            return record
+        reserve = self._reserve(record.parameters)
+        room = self.backend.room(record.fstype, record.parameters, block=record.block)
+        free = reservation.left(room, reserve, step=self.features.step)
+        reservation.check_more(self.name, record.volume(), wanted, free, reserve)
+        return self.backend.expand(name, wanted)
 
     async def grow(self, name: str, path: Path) -> PoolVolume:
-        if not self.expansion:
-            raise self._unsupported("larger volumes")
+        """Grow the file system at path (or the raw block device) to the expanded size, the node's part.
+
+        Raises NotFound when the volume or path is not there, Precondition when it cannot grow while mounted (the next
+        stage() grows it), Unsupported.
+        """
+        if not self.features.expansion:
+            raise unsupported(self, "larger volumes")
         async with self._locks.hold(name):
-            return (await self._threads.run(self._store.grow, name, path)).volume()
+            return self.backend.volume(await self._run(self.backend.grow, name, path))
 
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
+        """Change parameters of a volume; durable when this returns. An empty value restores the class's.
+
+        The caller applies the change to a volume in use (I/O limits of its pods). Raises NotFound, Invalid for a
+        parameter that is not in `modifiable` or has a bad value.
+        """
         async with self._locks.hold(name):
-            volume = self._store.record(name).volume()
-            mutable = changed(self, volume, parameters)
-            self.check({**volume.parameters, **mutable})
-            if mutable != dict(volume.mutable):
-                return (await self.durably(self._store.modify, name, mutable)).volume()
-            await self.settle()
-            return volume
+            self.backend.check_open()
+            return self.backend.volume(await self._run_and_commit(self._modify, name, parameters))
+
+    def _modify(self, name: str, parameters: Mapping[str, str]) -> VolumeRecord:
+        record = self.backend.record(name)
+        mutable = changed(self, record.volume(), parameters)
+        self.backend.check({**record.parameters, **mutable}, record.fstype, block=record.block)
+        return self.backend.modify(name, mutable) if mutable != record.mutable else record
 
     async def device(self, name: str) -> tuple[int, int] | None:
-        return await self._threads.run(self._store.device, name)
+        """Major and minor number of the volume's own block device, None while it has none.
+
+        Raises NotFound, and Unsupported where volumes have no device of their own.
+        """
+        return await self._run(self.backend.device, name)
+
+    def home(self, volume: PoolVolume) -> Path | None:
+        """Where the pool keeps a volume mounted independent of its use, None for nowhere."""
+        return self.backend.home(volume)
+
+    async def volume_limit(self) -> int:
+        """Maximum number of volumes in this pool (loop, mapper or namespace limits), 0 for unlimited."""
+        return await self._run(self.backend.limit)
 
     async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
-        return await self._threads.run(self._store.condition, name, path)
+        """Condition of a volume, and of its mount at path if one is given.
 
+        Raises NotFound for an unknown volume. Problems of a known one are returned, not raised.
+        """
+        return await self._run(self._condition, name, path)
 
-def _given(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Parameters with a value: an empty one means the class's."""
-    return {key: value for key, value in parameters.items() if value}
+    def _condition(self, name: str, path: Path | None) -> VolumeCondition:
+        try:
+            record = self.backend.record(name)
+        except HostError as failure:
+            return VolumeCondition(abnormal=True, message=str(failure))
+        if fault := self.backend.fault(record, path):
+            return VolumeCondition(abnormal=True, message=f"volume {name}: {fault}")
+        if record.pending:
+            return VolumeCondition(abnormal=False, message="the volume is well; its file system is still to be grown")
+        return WELL

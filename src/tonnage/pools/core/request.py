@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import AlreadyExists, Invalid, OutOfRange, Unsupported
-from tonnage.pools.base.contract import Pool, PoolVolume, Snapshot, VolumeRequest, check_name
+from tonnage.pools.base.contract import FeaturedPool, PoolVolume, Snapshot, VolumeRequest, check_name
 from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import LARGEST
@@ -22,19 +22,25 @@ class RequestedVolume:
     fstype: str
 
 
-def fstype_of(pool: Pool, fstype: str, *, block: bool) -> str:
-    """The requested file system, "" for raw block. Raises Unsupported."""
+def fstype_of(pool: FeaturedPool, fstype: str, *, block: bool) -> str:
+    """The requested file system, "" for raw block, or for any where that is a choice. Raises Unsupported."""
     if block:
-        if not pool.blocks:
-            raise Unsupported(f"pool {pool.name!r} ({pool.kind}) has no raw block volumes: ask for a file system")
+        if not pool.features.blocks:
+            raise Unsupported(
+                f"pool {pool.name!r} ({pool.features.kind}) has no raw block volumes: ask for a file system"
+            )
         return ""
-    wanted = fstype or pool.fstypes[0]
-    if wanted not in pool.fstypes:
-        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) has no file system {wanted[:40]!r}: it has {_list(pool)}")
+    if not fstype and pool.features.whole_disks:
+        return ""
+    wanted = fstype or pool.features.fstypes[0]
+    if wanted not in pool.features.fstypes:
+        raise Unsupported(
+            f"pool {pool.name!r} ({pool.features.kind}) has no file system {wanted[:40]!r}: it has {_list(pool)}"
+        )
     return wanted
 
 
-def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) -> RequestedVolume:
+def check(pool: FeaturedPool, request: VolumeRequest, *, least: int = 1, step: int = 1) -> RequestedVolume:
     """Check a request and round its size up to `least` and to a multiple of `step`, both in bytes.
 
     Raises Invalid, Unsupported, and OutOfRange when the rounded size passes the request's limit.
@@ -43,11 +49,13 @@ def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) 
     if not 1 <= request.size <= LARGEST or not 0 <= request.limit <= LARGEST:
         raise Invalid(f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes")
     fstype = fstype_of(pool, request.fstype, block=request.block)
-    if request.source and not pool.clones:
-        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer volumes made from a {request.source}")
+    if request.source and not pool.features.clones:
+        raise Unsupported(
+            f"pool {pool.name!r} ({pool.features.kind}) does not offer volumes made from a {request.source}"
+        )
     check_refused(pool, request.parameters)
-    if unknown := sorted(set(request.parameters) - pool.parameters):
-        raise Invalid(f"pool {pool.name!r} ({pool.kind}) does not know the parameter {unknown[0][:60]!r}")
+    if unknown := sorted(set(request.parameters) - pool.features.parameters):
+        raise Invalid(f"pool {pool.name!r} ({pool.features.kind}) does not know the parameter {unknown[0][:60]!r}")
     if request.limit and request.size > request.limit:
         raise OutOfRange(f"volume {request.name}: size {request.size} is more than its limit {request.limit}")
     size = -(-max(request.size, least) // step) * step
@@ -59,26 +67,30 @@ def check(pool: Pool, request: VolumeRequest, *, least: int = 1, step: int = 1) 
     return RequestedVolume(size, fstype)
 
 
-def check_content(parameters: Mapping[str, str], fstype: str, origin: VolumeRecord | None = None) -> None:
+def check_content(
+    parameters: Mapping[str, str], fstype: str, origin: VolumeRecord | None = None, *, block: bool = False
+) -> None:
     """Check the file system and content that a class asks for. origin: what to copy.
 
     Raises Invalid for what a raw block volume cannot have, or a copy, whose file system exists already.
     """
     options = parameters.get(MKFS_OPTIONS, "")
-    if not fstype:
-        if named := sorted({MKFS_OPTIONS, SOURCE} & {key for key, value in parameters.items() if value}):
+    if block:
+        named = sorted({MKFS_OPTIONS, SOURCE} & {key for key, value in parameters.items() if value})
+        if named:
             raise Invalid(f"parameter {named[0]}: a raw block volume has no file system: use another class for it")
+    if not options or not fstype:
         return
     wanted = form_of(fstype, options).options
-    if origin is not None and options and wanted != form_of(fstype, origin.mkfs).options:
+    if origin is not None and wanted != form_of(fstype, origin.mkfs).options:
         raise Invalid(
             f"parameter mkfsOptions: what the volume is filled from was made with {origin.mkfs or 'none'!r} and is"
             " copied as it is: use a class with the same or none"
         )
 
 
-def existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) -> PoolVolume:
-    """Return the existing volume if it fits the request. Raises AlreadyExists with the difference.
+def check_existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) -> None:
+    """Check that an existing volume fits the request. Raises AlreadyExists with the difference.
 
     A volume larger than requested fits up to the limit (CSI, CreateVolume). The owner is not compared.
     """
@@ -87,7 +99,7 @@ def existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) 
         differs.append(f"its size is {volume.size}, requested {request.size} to {request.limit or 'any'} bytes")
     if volume.block != request.block:
         differs.append("it is raw block" if volume.block else "it is a file system")
-    elif volume.fstype != want.fstype:
+    elif want.fstype and volume.fstype != want.fstype:
         differs.append(f"its file system is {volume.fstype}, requested {want.fstype}")
     if dict(volume.parameters) != dict(request.parameters):
         differs.append(f"its parameters are {dict(volume.parameters)}, requested {dict(request.parameters)}")
@@ -95,16 +107,17 @@ def existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) 
         differs.append(f"it was made from {volume.source or 'nothing'}, requested {request.source or 'an empty one'}")
     if differs:
         raise AlreadyExists(f"volume {request.name} exists and {'; '.join(differs)}")
-    return volume
 
 
-def filled(pool: Pool, request: VolumeRequest, origin: PoolVolume | Snapshot) -> VolumeRequest:
+def filled(pool: FeaturedPool, request: VolumeRequest, origin: PoolVolume | Snapshot) -> VolumeRequest:
     """The request for a copy of origin, completed by origin's properties.
 
     Raises Unsupported, Invalid when it is of another kind, OutOfRange when the size is below origin's.
     """
-    if not pool.clones:
-        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer volumes made from a {request.source}")
+    if not pool.features.clones:
+        raise Unsupported(
+            f"pool {pool.name!r} ({pool.features.kind}) does not offer volumes made from a {request.source}"
+        )
     if request.block != origin.block:
         is_ = "raw block" if origin.block else "a file system"
         raise Invalid(f"volume {request.name}: its source, {request.source}, is {is_}: ask for the same")
@@ -126,20 +139,19 @@ def again(volume: PoolVolume, request: VolumeRequest) -> VolumeRequest:
     return replace(request, fstype=volume.fstype) if request.source and not request.fstype else request
 
 
-def existing_snapshot(snapshot: Snapshot, volume: str) -> Snapshot:
-    """Return the snapshot if it is of that volume. Raises AlreadyExists."""
+def check_snapshot(snapshot: Snapshot, volume: str) -> None:
+    """Raises AlreadyExists unless an existing snapshot is of that volume."""
     if snapshot.volume != volume:
         raise AlreadyExists(f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, requested {volume}")
-    return snapshot
 
 
-def larger(pool: Pool, volume: PoolVolume, size: int, limit: int, *, step: int = 1) -> int:
+def larger(pool: FeaturedPool, volume: PoolVolume, size: int, limit: int, *, step: int = 1) -> int:
     """The size of a volume after expand(), its present size when that is large enough.
 
     Raises Invalid, Unsupported, and OutOfRange when it is or would be larger than limit: no volume shrinks.
     """
-    if not pool.expansion:
-        raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer larger volumes")
+    if not pool.features.expansion:
+        raise Unsupported(f"pool {pool.name!r} ({pool.features.kind}) does not offer larger volumes")
     if not 0 <= size <= LARGEST or not 0 <= limit <= LARGEST:
         raise Invalid(f"volume {volume.name}: size {size}, limit {limit}: want 0 to {LARGEST} bytes")
     if limit and volume.size > limit:
@@ -153,8 +165,8 @@ def larger(pool: Pool, volume: PoolVolume, size: int, limit: int, *, step: int =
     return wanted
 
 
-def _list(pool: Pool) -> str:
-    return ", ".join(pool.fstypes)
+def _list(pool: FeaturedPool) -> str:
+    return ", ".join(pool.features.fstypes)
 
 
 def source_of(request: VolumeRequest) -> tuple[str, ...]:

@@ -24,15 +24,16 @@ import mmap
 import os
 import stat
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from tonnage.errors import HostError, Unsupported
+from tonnage.errors import Unsupported, host_errors
 from tonnage.host import device, libc
+from tonnage.host.descriptor import opened
 from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import Erasure
 
@@ -86,28 +87,24 @@ def check(job: EraseJob) -> None:
         raise ValueError(f"it says {job.method[:20]!r} of {job.length} bytes, {job.done} done, {job.room} counted")
 
 
-class EraseRecords(ABC):
+class EraseRecords(Protocol):
     """The erase jobs of a kind of pool. Called in threads, except jobs().
 
     All raise HostError, Exhausted, Unavailable.
     """
 
-    @abstractmethod
     def jobs(self) -> Sequence[EraseJob]:
         """All jobs in order. Fast: from memory."""
 
-    @abstractmethod
     def path(self, job: EraseJob) -> Path | None:
         """The file or block device to erase, not a symlink to it, ready to be opened.
 
         None only when it is known to be gone. Raises when it cannot be seen at the moment.
         """
 
-    @abstractmethod
     def save(self, job: EraseJob) -> None:
         """Save a job's position, durably."""
 
-    @abstractmethod
     def finish(self, job: EraseJob) -> None:
         """Remove content, then job; its bytes are free. A content that is gone is success. Idempotent."""
 
@@ -134,12 +131,10 @@ class Wiper:
         """
         if self.job.is_done:
             return 0
-        try:
+        with host_errors(f"cannot erase {self._path} at {self._at()}"):
             if self._fd < 0:
                 self._open()
             return self._discard() if self.job.method == "discard" else self._overwrite()
-        except OSError as failure:
-            raise HostError(f"cannot erase {self._path} at {self._at()}: {failure.strerror}") from failure
 
     def _at(self) -> int:
         return self.job.done % self.job.length if self.job.length else 0
@@ -155,9 +150,7 @@ class Wiper:
         self._be_direct(wanted=True)
 
     def _be_direct(self, *, wanted: bool) -> None:
-        """Use direct I/O, as the page cache belongs to the pods; buffered where that is impossible (tmpfs, unaligned
-        ends).
-        """
+        """Use direct I/O, as the page cache belongs to the pods; buffered where that is impossible."""
         flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
         try:
             fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
@@ -249,10 +242,8 @@ class Wiper:
         """Sync overwritten bytes, so that job.done may be saved. Raises HostError."""
         if self._fd < 0:
             return
-        try:
+        with host_errors(f"cannot erase {self._path}"):
             os.fdatasync(self._fd)
-        except OSError as failure:
-            raise HostError(f"cannot erase {self._path}: {failure.strerror}") from failure
 
     def close(self) -> None:
         """Release all resources. Idempotent."""
@@ -300,14 +291,8 @@ _MEDIA = {  # by f_type of statfs(2)
 
 def medium_of(folder: Path) -> Medium:
     """Properties of the file system of a directory. Raises HostError."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return _MEDIA.get(libc.fstatfs_type(fd), Medium())
-        finally:
-            os.close(fd)
-    except OSError as failure:
-        raise HostError(f"cannot look at {folder}: {failure.strerror}") from failure
+    with host_errors(f"cannot look at {folder}"), opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        return _MEDIA.get(libc.fstatfs_type(fd), Medium())
 
 
 def check_overwrites(folder: Path, medium: Medium) -> None:

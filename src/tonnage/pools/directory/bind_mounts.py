@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from tonnage.errors import AlreadyExists, HostError, Precondition, Unsupported
+from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, Unsupported
 from tonnage.host import mount
+from tonnage.pools.base.contract import Stats
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.fs import mounts
 
 
-class Binds:
-    """The bind mounts of a pool's volumes. kind: of the pool, for messages. content: returns a volume's directory."""
+class BindMounts:
+    """The bind mounts of a pool's volumes. held: returns the allocated bytes of content."""
 
-    def __init__(self, kind: str, suffix: str, content: Callable[[str], Path]) -> None:
-        self._kind = kind
-        self._suffix = suffix
-        self._content = content
+    def __init__(self, folder: PoolFolder, held: Callable[[Path], int]) -> None:
+        self._folder = folder
+        self._held = held
         self._shown: dict[str, set[Path]] = {}
 
     def find(self, fstype: str) -> None:
@@ -25,8 +28,8 @@ class Binds:
         self._shown = {}
         for entry in mount.mounts():
             name = os.path.basename(entry.root)
-            if entry.fstype == fstype and name.endswith(self._suffix):
-                self._shown.setdefault(name.removesuffix(self._suffix), set()).add(Path(entry.target))
+            if entry.fstype == fstype and name.endswith(self._folder.suffix):
+                self._shown.setdefault(name.removesuffix(self._folder.suffix), set()).add(Path(entry.target))
 
     def uses(self, name: str) -> list[Path]:
         """The paths where a volume is mounted."""
@@ -46,35 +49,62 @@ class Binds:
         if not mount.is_mount(path):
             return False
         try:
-            wanted, shown = os.stat(self._content(name)), os.stat(path)
+            wanted, shown = os.stat(self._folder.content(name)), os.stat(path)
         except FileNotFoundError:
             return False
         except OSError as failure:
             raise HostError(f"cannot see what {path} shows: {failure.strerror}") from failure
         return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
 
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """A bind of the folder."""
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
+        """Bind-mount the directory of a volume. Idempotent."""
+        name = record.name
         if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
-            raise Unsupported(f"a {self._kind} volume cannot have the mount option {strange[0][:40]!r} of its own")
+            raise Unsupported(
+                f"a {self._folder.kind} volume cannot have the mount option {strange[0][:40]!r} of its own"
+            )
         if mount.is_mount(path):
             if not self.shows(name, path):
                 raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
         else:
             mounts.make_directory(path)
-            mount.bind(self._content(name), path, options=("nodev", *options))
+            mount.bind(self._folder.content(name), path, options=("nodev", *options))
         self._shown.setdefault(name, set()).add(path)
 
     def unstage(self, name: str, path: Path) -> None:
+        """Undo stage. Idempotent."""
         mounts.unstage(path)
         self.uses(name)
 
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        """Bind-mount a staged volume at target. Idempotent. Raises Precondition, AlreadyExists."""
+        name = record.name
         if not self.shows(name, staging):
             raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
         mounts.publish(staging, target, block=False, readonly=readonly)
         self._shown.setdefault(name, set()).add(target)
 
     def unpublish(self, name: str, target: Path) -> None:
+        """Undo publish. Idempotent."""
         mounts.unpublish(target)
         self.uses(name)
+
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        """Usage that the file system reports for the directory. Raises NotFound."""
+        if not self.shows(record.name, path):
+            raise NotFound(f"volume {record.name} is not mounted at {path}")
+        used = min(record.size, self._held(self._folder.content(record.name)))
+        left, shown = min(record.size - used, self._folder.bytes_left()), mounts.stats(path)
+        return replace(shown, total=record.size, used=used, available=left)
+
+    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
+        """Return the record: an expansion is effective at once."""
+        return record
+
+    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
+        """Raises Unsupported."""
+        raise Unsupported(f"{self._folder.where} does not offer block devices of its volumes")
+
+    def fault(self, record: VolumeRecord, path: Path) -> str:
+        """The problem of a volume's mount, "" for none."""
+        return "" if mount.is_mount(path) else f"it is not mounted at {path}"

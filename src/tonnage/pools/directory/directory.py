@@ -15,16 +15,45 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, NotFound, Unavailable
+from tonnage.errors import Exhausted, HostError, NotFound, Unavailable, host_errors
 from tonnage.host import fstab
+from tonnage.host.descriptor import opened
 from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import MAX_NAME
 from tonnage.pools.base.record import VERSION, VolumeRecord, check
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk that is full, or of a quota or limit that is reached."""
+
+
+class _DiskErrors:
+    """Raise an OSError of the body as `what: cause`, or as Exhausted `insufficient free space full: cause`."""
+
+    __slots__ = ("_full", "_what")
+
+    def __init__(self, what: str, *, full: str) -> None:
+        self._what, self._full = what, full
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(failure, OSError):
+            if failure.errno in FULL:
+                raise Exhausted(f"insufficient free space {self._full}: {failure.strerror}") from failure
+            raise HostError(f"{self._what}: {failure.strerror}") from failure
+
+
+disk_errors = _DiskErrors
+
 
 log = logging.getLogger(__name__)
 MARKER = ".tonnage-pool"
@@ -207,16 +236,13 @@ class Directory:
     def _mark(self, marker: Marker) -> None:
         marker.version = VERSION
         text = _marker_text(marker)
-        fd = os.open(MARKER, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
-        try:
+        with opened(MARKER, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=self._at) as fd:
             os.pwrite(fd, text, 0)
             os.ftruncate(fd, len(text))
             os.fsync(fd)
             with suppress(OSError):  # a file system without such attributes, or a user who may not set them
                 os.setxattr(self._at, _COPY, text)
             os.fsync(self._at)
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Release it. Idempotent."""
@@ -255,11 +281,8 @@ class Directory:
         """
         try:
             self.check_place()
-            fd = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.at)
-            try:
+            with opened(MARKER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self.at) as fd:
                 is_readonly = os.fstatvfs(fd).f_flag & os.ST_RDONLY
-            finally:
-                os.close(fd)
         except OSError as failure:
             return f"the disk under {self.path} cannot be read: {failure.strerror}"
         except Unavailable as failure:
@@ -349,13 +372,11 @@ class Directory:
 
     def remove(self, name: str, *, durable: bool = True) -> None:
         """Remove a record, which deletes the volume; durable as with write(). Idempotent."""
-        try:
+        with host_errors(f"cannot remove the record of volume {name}"):
             with suppress(FileNotFoundError):
                 os.unlink(f"{name}{_RECORD}", dir_fd=self._at)
             if durable:
                 os.fsync(self._at)
-        except OSError as failure:
-            raise HostError(f"cannot remove the record of volume {name}: {failure.strerror}") from failure
 
 
 def is_unmounted(path: Path) -> bool:

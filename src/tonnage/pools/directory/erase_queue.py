@@ -18,9 +18,10 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.errors import Exhausted, Unavailable, host_errors
+from tonnage.host.descriptor import opened
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.wipe import VERSION, EraseJob, EraseRecords, check
+from tonnage.pools.core.wipe import VERSION, EraseJob, check
 from tonnage.pools.directory.directory import Directory
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class _Entry(EraseJob, frozen=True, kw_only=True):
     volume: UUID
 
 
-class Erasures(EraseRecords):
+class Erasures:
     """Jobs and their contents. freed: called with the job when its bytes are free."""
 
     def __init__(self, pool: Path, kind: str, freed: Callable[[EraseJob], None]) -> None:
@@ -123,12 +124,10 @@ class Erasures(EraseRecords):
         self._add(_Entry(uuid4().hex, content.stem, "zero", length, volume=uuid4()), content)
 
     def _add(self, entry: _Entry, content: Path) -> None:
-        try:
+        with host_errors(f"cannot move {content} to {self._folder}"):
             self._prepare()
             self._directory.put(entry.key, entry)
             self._move(entry, content)
-        except OSError as failure:
-            raise HostError(f"cannot move {content} to {self._folder}: {failure.strerror}") from failure
 
     def _move(self, entry: _Entry, content: Path) -> None:
         try:
@@ -161,10 +160,8 @@ class Erasures(EraseRecords):
 
     def finish(self, job: EraseJob) -> None:
         self._check()
-        try:
+        with host_errors(f"cannot remove {self._content(job.key)}"):
             self._content(job.key).unlink(missing_ok=True)
-        except OSError as failure:
-            raise HostError(f"cannot remove {self._content(job.key)}: {failure.strerror}") from failure
         self._directory.remove(job.key)
         if self._entries.pop(job.key, None) is not None:
             self._freed(job)
@@ -183,8 +180,5 @@ class Erasures(EraseRecords):
 
 
 def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)

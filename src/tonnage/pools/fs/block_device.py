@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import Busy, HostError
+from tonnage.errors import Busy, Unsupported, host_errors
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools.base.parameters import SOURCE
@@ -38,10 +38,8 @@ _STEP = 256 * 1024**2
 @contextmanager
 def locked(path: str) -> Iterator[int]:
     """Open and lock the device. Raises Busy while another process has it locked, HostError."""
-    try:
+    with host_errors(f"cannot open {path}"):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as failure:
-        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
     try:
         for pause in _PAUSES:
             if pause:
@@ -65,7 +63,7 @@ def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
     was made with the volume. zeroed: blocks that were never written read as zeros. Raises Precondition when foreign
     content is on it, HostError, and what fill_once() raises.
     """
-    try:
+    with host_errors(f"cannot prepare {path}"):
         if record.block:
             return
         if must_format(fd, path, record):
@@ -76,8 +74,6 @@ def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
             with mount.unseen(path, record.fstype, _OPTIONS[record.fstype]) as root:
                 populate.fill_once(folder, root, record.size)
         os.fsync(fd)
-    except OSError as failure:
-        raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
 
 
 def _mkfs(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
@@ -147,14 +143,14 @@ def is_published(path: str, target: Path, *, readonly: bool) -> bool:
 def publish_readonly(path: str, target: Path) -> None:
     """Publish a device read-only at target, by a read-only loop device over it. Raises HostError, Precondition.
 
-    A read-only bind mount of the node would not stop writes to the device.
+    A read-only bind mount of the node would not stop writes to the device. Raises Unsupported for a character device.
     """
+    if is_character(path):
+        raise Unsupported(f"{path}: memory of mode devdax cannot be shown read-only")
     mounts.make_file(target)
     real = os.path.realpath(path)
-    try:
+    with host_errors(f"cannot open {path}"):
         fd = os.open(real, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as failure:
-        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
     try:
         attached = loop.attach(fd, real, readonly=True, autoclear=False)
     finally:
@@ -166,6 +162,20 @@ def publish_readonly(path: str, target: Path) -> None:
         raise
     finally:
         attached.close()
+
+
+def is_character(path: str) -> bool:
+    """Whether a device is mapped (devdax) rather than read and written."""
+    found = device.find(path)
+    return found is not None and stat.S_ISCHR(found.st_mode)
+
+
+def number_of(path: str | None) -> tuple[int, int] | None:
+    """Major and minor number of a device, None for none. Raises OSError."""
+    if path is None:
+        return None
+    number = os.stat(path).st_rdev
+    return os.major(number), os.minor(number)
 
 
 def unpublish(target: Path) -> None:

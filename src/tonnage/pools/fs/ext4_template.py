@@ -13,11 +13,13 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from uuid import UUID
+
+from tonnage.pools.fs.holes import data_ranges, pieces
 
 BLOCK = 4096
 _GROUP = 32768 * BLOCK  # bytes between the places where superblocks are
@@ -90,7 +92,7 @@ class Template:
 
 def copy(source: int, target: int) -> None:
     """Copy the content of a file to a pristine one of the same length. Raises OSError."""
-    for start, end in _ranges(source):
+    for start, end in data_ranges(source):
         os.lseek(target, start, os.SEEK_SET)
         while start < end:
             start += os.sendfile(target, source, start, end - start)
@@ -145,7 +147,7 @@ def _change_of_number(bits: int) -> int:
 def _runs(fd: int) -> list[tuple[int, list[bytes]]]:
     """All runs of nonzero blocks; a run that reaches the start of a block group is split there."""
     runs: list[tuple[int, list[bytes]]] = []
-    for start, found in _pieces(fd):
+    for start, found in pieces(fd, _AT_ONCE):
         for offset in range(start, start + len(found), BLOCK):
             data = _without_end(found[offset - start : offset - start + BLOCK])
             if not data:
@@ -155,25 +157,6 @@ def _runs(fd: int) -> list[tuple[int, list[bytes]]]:
             else:
                 runs.append((offset, [data]))
     return runs
-
-
-def _pieces(fd: int) -> Iterator[tuple[int, bytes]]:
-    """All data of a file, one piece at a time with its offset, without holes."""
-    for start, end in _ranges(fd):
-        for offset in range(start, end, _AT_ONCE):
-            yield offset, os.pread(fd, min(_AT_ONCE, end - offset), offset)
-
-
-def _ranges(fd: int) -> Iterator[tuple[int, int]]:
-    """Where a file is no hole."""
-    at, end = 0, os.fstat(fd).st_size
-    while at < end:
-        try:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError:
-            return  # nothing but holes up to the end
-        at = os.lseek(fd, start, os.SEEK_HOLE)
-        yield start, at
 
 
 def _without_end(data: bytes) -> bytes:

@@ -8,7 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition
+from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, host_errors
 from tonnage.host import mount, nofollow
 from tonnage.pools.base.contract import Stats
 
@@ -20,13 +20,10 @@ def make_directory(path: Path, *, mode: int = 0o750) -> None:
 
     Raises Precondition for anything else and for a symlink in the path, HostError.
     """
-    try:
-        with nofollow.parent(path) as (at, name):
-            with suppress(FileExistsError):
-                os.mkdir(name, mode, dir_fd=at)
-            found = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
-    except OSError as failure:
-        raise HostError(f"cannot make directory {path}: {failure.strerror}") from failure
+    with host_errors(f"cannot make directory {path}"), nofollow.parent(path) as (at, name):
+        with suppress(FileExistsError):
+            os.mkdir(name, mode, dir_fd=at)
+        found = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
     if not stat.S_ISDIR(found):
         raise Precondition(f"{path} is {'a symlink' if stat.S_ISLNK(found) else 'not a directory'}: remove it")
 
@@ -36,13 +33,10 @@ def make_file(path: Path) -> None:
 
     Raises Precondition, also for a symlink in the path, HostError.
     """
-    try:
-        with nofollow.parent(path) as (at, name):
-            with suppress(FileExistsError):
-                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=at))
-            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
-    except OSError as failure:
-        raise HostError(f"cannot make file {path}: {failure.strerror}") from failure
+    with host_errors(f"cannot make file {path}"), nofollow.parent(path) as (at, name):
+        with suppress(FileExistsError):
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=at))
+        mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
         raise Precondition(f"{path} is {'a symlink' if stat.S_ISLNK(mode) else 'a directory'}: remove it")
 
@@ -56,21 +50,15 @@ def publish(source: Path, target: Path, *, block: bool, readonly: bool) -> None:
         _same(source, target, readonly=readonly)
         return
     make_file(target) if block else make_directory(target)
-    try:
-        with nofollow.opened(source) as at:
-            mount.bind(nofollow.by_fd(at), target, readonly=readonly)
-    except OSError as failure:
-        raise HostError(f"cannot open {source}: {failure.strerror}") from failure
+    with host_errors(f"cannot open {source}"), nofollow.opened(source) as at:
+        mount.bind(nofollow.by_fd(at), target, readonly=readonly)
 
 
 def _same(source: Path, target: Path, *, readonly: bool) -> None:
-    try:
-        with nofollow.opened(source) as at, nofollow.opened(target) as there:
-            wanted, shown = os.fstat(at), os.fstat(there)
-            is_readonly = bool(os.fstatvfs(there).f_flag & _READONLY)
-            forced = bool(os.fstatvfs(at).f_flag & _READONLY)
-    except OSError as failure:
-        raise HostError(f"cannot look at {target}: {failure.strerror}") from failure
+    with host_errors(f"cannot look at {target}"), nofollow.opened(source) as at, nofollow.opened(target) as there:
+        wanted, shown = os.fstat(at), os.fstat(there)
+        is_readonly = bool(os.fstatvfs(there).f_flag & _READONLY)
+        forced = bool(os.fstatvfs(at).f_flag & _READONLY)
     if (wanted.st_dev, wanted.st_ino) != (shown.st_dev, shown.st_ino):
         raise AlreadyExists(f"{target} already shows something else: unpublish it first")
     if is_readonly != readonly and not (is_readonly and forced):

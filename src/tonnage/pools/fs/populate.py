@@ -17,7 +17,9 @@ from pathlib import Path
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Precondition
 from tonnage.host import libc, mount, nofollow, tree
+from tonnage.host.descriptor import opened
 from tonnage.host.run import CommandFailed, run
+from tonnage.pools.fs.holes import data_ranges
 
 _BLOCK = 4096
 _TIMEOUT = 6 * 3600.0  # seconds: as long as a disk takes to read what fits on it
@@ -105,11 +107,8 @@ def _opened(folder: Path) -> Iterator[int]:
 @contextmanager
 def _writable(target: int) -> Iterator[int]:
     """Open the directory for writing: a descriptor of its path alone is not enough."""
-    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=target)
-    try:
+    with opened(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=target) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def _check(folder: Path, at: int, size: int) -> None:
@@ -153,24 +152,8 @@ def _data(name: str, parent: int, found: os.stat_result) -> int:
         return found.st_size if stat.S_ISDIR(found.st_mode) else 0
     if found.st_blocks * 512 >= found.st_size:
         return found.st_size
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-    try:
-        return sum(end - start for start, end in _extents(fd, found.st_size))
-    finally:
-        os.close(fd)
-
-
-def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    end = 0
-    while end < size:
-        try:
-            start = os.lseek(fd, end, os.SEEK_DATA)
-        except OSError as failure:
-            if failure.errno == errno.ENXIO:  # nothing but a hole up to the end
-                return
-            raise
-        end = os.lseek(fd, start, os.SEEK_HOLE)
-        yield start, end
+    with opened(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent) as fd:
+        return sum(end - start for start, end in data_ranges(fd))
 
 
 def _rounded(size: int) -> int:

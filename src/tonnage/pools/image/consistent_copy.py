@@ -6,7 +6,6 @@ it, and thaw_all() thaws it at the next start.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -14,8 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tonnage.errors import HostError, Precondition
-from tonnage.host import btrfs, loop, mount, superblock
+from tonnage.host import btrfs, loop, mount
+from tonnage.host.descriptor import opened
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.fs import freeze
 from tonnage.pools.image import copy as image_copy
 from tonnage.pools.image import ext4_resize, file
 
@@ -64,7 +65,7 @@ def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> 
             _flush(image)
             yield source
         else:
-            with _frozen(image, record):
+            with freeze.still(roots(image, record), record, image.with_name(f"{_MARK}{record.name}")):
                 yield source
     finally:
         os.close(source)
@@ -72,47 +73,8 @@ def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> 
 
 def _flush(image: Path) -> None:
     for index in loop.of_file(image):
-        fd = os.open(loop.device(index), os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(loop.device(index), os.O_RDONLY) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
-@contextmanager
-def _frozen(image: Path, record: VolumeRecord) -> Iterator[None]:
-    with mounted(image, record) as at:
-        if at is None:
-            raise Precondition(
-                f"volume {record.name} is in use, but not mounted where this process can see it: its file system cannot"
-                " be frozen for a copy of one moment; unstage the volume first"
-            )
-        mark = image.with_name(f"{_MARK}{record.name}")
-        try:
-            mark.touch(0o600)
-            try:
-                superblock.freeze(at)
-                yield
-            finally:
-                superblock.thaw(at)
-                mark.unlink()
-        except OSError as failure:
-            if failure.errno == errno.EBUSY:
-                raise Precondition(
-                    f"volume {record.name} is frozen by another process; thaw it (fsfreeze -u)"
-                ) from failure
-            raise HostError(f"cannot freeze volume {record.name}: {failure.strerror}") from failure
-
-
-@contextmanager
-def mounted(image: Path, record: VolumeRecord) -> Iterator[int | None]:
-    """The root of the image's mounted file system, opened; None where no mount is visible."""
-    at = next(roots(image, record), None)
-    try:
-        yield at
-    finally:
-        if at is not None:
-            os.close(at)
 
 
 def roots(image: Path, record: VolumeRecord) -> Iterator[int]:
@@ -142,7 +104,6 @@ def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:
         if name == entry:
             continue
         if record := records.get(name):
-            with mounted(pool / f"{name}{suffix}", record) as at:
-                if at is not None and superblock.thaw(at):
-                    log.warning("thawed a file system that a killed process left frozen volume=%s", name)
-        os.unlink(pool / entry)
+            freeze.thaw(roots(pool / f"{name}{suffix}", record), record, pool / entry)
+        else:
+            os.unlink(pool / entry)

@@ -14,9 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
-from tonnage.errors import Exhausted, HostError
+from tonnage.errors import Exhausted, HostError, host_errors
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
+from tonnage.pools.fs.holes import data_ranges
 
 log = logging.getLogger(__name__)
 _FICLONE = 0x40049409
@@ -29,14 +30,12 @@ _FIXED = 1  # exit code of e2fsck: the log was replayed or an error corrected
 
 def make(path: Path) -> int:
     """Make and lock an empty file for a copy; replaces a leftover without a record. Raises HostError."""
-    try:
+    with host_errors(f"cannot make {path}"):
         with suppress(FileNotFoundError):
             os.unlink(path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
-    except OSError as failure:
-        raise HostError(f"cannot make {path}: {failure.strerror}") from failure
 
 
 def can_share(fd: int, source: int) -> bool:
@@ -73,19 +72,13 @@ def copy(fd: int, source: int, path: Path, *, share: bool = True) -> bool:
 
 def _copy_data(fd: int, source: int, path: Path, *, share: bool) -> None:
     found = os.fstat(source)
-    end, at, done, told = found.st_size, 0, 0, 0
-    os.ftruncate(fd, end)
-    while at < end:
-        try:
-            start = os.lseek(source, at, os.SEEK_DATA)
-        except OSError as failure:
-            if failure.errno == errno.ENXIO:  # nothing but a hole up to the end
-                break
-            raise
-        at = os.lseek(source, start, os.SEEK_HOLE)
-        while start < at:
-            count = _copy_some(fd, source, start, min(_CHUNK, at - start), share=share)
-            start, done = start + count, done + count
+    done, told = 0, 0
+    os.ftruncate(fd, found.st_size)
+    for start, end in data_ranges(source):
+        at = start
+        while at < end:
+            count = _copy_some(fd, source, at, min(_CHUNK, end - at), share=share)
+            at, done = at + count, done + count
             if done - told >= _TELL:
                 told = done
                 log.info("copying path=%s bytes=%d of=%d", path, done, found.st_blocks * 512)
@@ -146,10 +139,8 @@ def renew(fd: int, path: Path, fstype: str, uuid: UUID) -> None:
 
 
 def _has(fd: int, path: Path, uuid: UUID) -> bool:
-    try:
+    with host_errors(f"cannot read {path}"):
         found = device.probe(fd)
-    except OSError as failure:
-        raise HostError(f"cannot read {path}: {failure.strerror}") from failure
     return found is not None and found.uuid == uuid
 
 

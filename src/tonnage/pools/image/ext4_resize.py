@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
-from tonnage.errors import Busy, HostError
+from tonnage.errors import Busy, HostError, host_errors
 from tonnage.host import device
+from tonnage.host.descriptor import closing, opened
 from tonnage.host.run import run
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.directory import HALF
+from tonnage.pools.fs.holes import pieces
 from tonnage.pools.image import copy, file
 
 log = logging.getLogger(__name__)
@@ -50,12 +52,10 @@ def _keep(fd: int, image: Path) -> None:
     """Save all metadata to a sparse file at their own offsets."""
     half, before = image.with_name(f"{HALF}{image.name}"), _before(image)
     run(["e2image", "-r", f"/dev/fd/{fd}", str(half)], timeout=_TIMEOUT, pass_fds=(fd,))
-    try:
+    with host_errors(f"cannot write {before}"):
         _sync(half)
         os.rename(half, before)
         _sync(image.parent)
-    except OSError as failure:
-        raise HostError(f"cannot write {before}: {failure.strerror}") from failure
 
 
 def _before(image: Path) -> Path:
@@ -63,11 +63,8 @@ def _before(image: Path) -> Path:
 
 
 def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_NOFOLLOW) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def undo(fd: int, image: Path, uuid: UUID) -> None:
@@ -83,39 +80,22 @@ def undo(fd: int, image: Path, uuid: UUID) -> None:
     except OSError as failure:
         raise HostError(f"cannot open {before}: {failure.strerror}") from failure
     try:
-        found = device.probe(source)
-        if found is not None and found.uuid == uuid:
-            log.warning("growing a file system was stopped half-way, undone image=%s", image)
-            for offset, data in _runs(source):
-                os.pwrite(fd, data, offset)
-            os.fsync(fd)
-    except OSError as failure:
-        raise HostError(f"cannot put back the metadata of {image} from {before}: {failure.strerror}") from failure
+        with host_errors(f"cannot put back the metadata of {image} from {before}"):
+            found = device.probe(source)
+            if found is not None and found.uuid == uuid:
+                log.warning("growing a file system was stopped half-way, undone image=%s", image)
+                for offset, data in pieces(source, _CHUNK):
+                    os.pwrite(fd, data, offset)
+                os.fsync(fd)
     finally:
         os.close(source)
     forget(image)
 
 
-def _runs(fd: int) -> Iterator[tuple[int, bytes]]:
-    """All data of a file, without holes."""
-    at, end = 0, os.fstat(fd).st_size
-    while at < end:
-        try:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError:  # nothing but a hole up to the end
-            return
-        at = os.lseek(fd, start, os.SEEK_HOLE)
-        for offset in range(start, at, _CHUNK):
-            yield offset, os.pread(fd, min(_CHUNK, at - offset), offset)
-
-
 def forget(image: Path) -> None:
     """Remove the saved metadata, after the growth is recorded or the image is deleted. Idempotent. Raises HostError."""
-    try:
-        with suppress(FileNotFoundError):
-            os.unlink(_before(image))
-    except OSError as failure:
-        raise HostError(f"cannot remove {_before(image)}: {failure.strerror}") from failure
+    with host_errors(f"cannot remove {_before(image)}"), suppress(FileNotFoundError):
+        os.unlink(_before(image))
 
 
 def settle(image: Path, record: VolumeRecord) -> None:
@@ -128,11 +108,8 @@ def settle(image: Path, record: VolumeRecord) -> None:
     if not record.pending:  # stopped between writing that down and forgetting
         forget(image)
         return
-    fd = file.open_image(image)
-    try:
+    with closing(file.open_image(image)) as fd:
         undo(fd, image, record.uuid)
-    finally:
-        os.close(fd)
 
 
 def settle_all(pool: Path, records: dict[str, VolumeRecord], suffix: str, *, spared: Collection[str]) -> None:

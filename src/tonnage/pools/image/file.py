@@ -6,7 +6,6 @@ long as the orphaned mkfs, so no other process formats or mounts the file meanwh
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import signal
@@ -16,12 +15,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tonnage.errors import Busy, Exhausted, HostError
+from tonnage.errors import Busy, HostError, host_errors
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandFailed, run
 from tonnage.pools.base.parameters import erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import OVERWRITES
+from tonnage.pools.directory.directory import disk_errors
 from tonnage.pools.fs import ext4_template
 from tonnage.pools.fs.format_once import must_format
 from tonnage.pools.fs.formats import form_of
@@ -39,7 +39,7 @@ def make(path: Path, record: VolumeRecord) -> None:
 
     Raises Exhausted when the disk is full, HostError.
     """
-    try:
+    with disk_errors(f"cannot make {path}", full=f"for the {record.length} bytes of {path}"):
         with suppress(FileNotFoundError):
             os.unlink(path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -52,12 +52,6 @@ def make(path: Path, record: VolumeRecord) -> None:
             raise
         finally:
             os.close(fd)
-    except OSError as failure:
-        if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise Exhausted(
-                f"insufficient free space for the {record.length} bytes of {path}: {failure.strerror}"
-            ) from failure
-        raise HostError(f"cannot make {path}: {failure.strerror}") from failure
 
 
 def _extend(fd: int, record: VolumeRecord) -> None:
@@ -106,24 +100,20 @@ def format_image(fd: int, path: Path, record: VolumeRecord) -> None:
 
     What an interrupted mkfs of ours left is made again. Raises Precondition when foreign content is on it, HostError.
     """
-    try:
+    with host_errors(f"cannot prepare {path}"):
         is_pristine = device.is_pristine(fd)
         if not is_pristine and not must_format(fd, str(path), record):
             return
         if not is_pristine or os.fstat(fd).st_size != record.length:
             os.ftruncate(fd, 0)
             _extend(fd, record)
-    except OSError as failure:
-        raise HostError(f"cannot prepare {path}: {failure.strerror}") from failure
     template = _templates.find(record.length, record.mkfs) if record.fstype == "ext4" else None
-    try:
+    with host_errors(f"cannot write {path}"):
         if template is not None:
             template.apply(fd, record.uuid)
         elif not _copied(fd, record):
             _mkfs(fd, record)
         os.fsync(fd)
-    except OSError as failure:
-        raise HostError(f"cannot write {path}: {failure.strerror}") from failure
 
 
 def _copied(fd: int, record: VolumeRecord) -> bool:
@@ -183,10 +173,8 @@ def fill_image(fd: int, path: Path, record: VolumeRecord, folder: Path) -> None:
             populate.fill_once(folder, root, record.size)
     finally:
         attached.close()
-    try:
+    with host_errors(f"cannot write {path}"):
         os.fsync(fd)
-    except OSError as failure:
-        raise HostError(f"cannot write {path}: {failure.strerror}") from failure
 
 
 def mount_image(fd: int, path: Path, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
@@ -213,11 +201,9 @@ def fill_holes(fd: int, path: Path, record: VolumeRecord) -> None:
 
     Raises HostError.
     """
-    try:
+    with host_errors(f"cannot allocate {path}"):
         if not record.sparse and os.fstat(fd).st_blocks * 512 < record.length:
             os.posix_fallocate(fd, 0, record.length)
-    except OSError as failure:
-        raise HostError(f"cannot allocate {path}: {failure.strerror}") from failure
 
 
 def is_used(path: Path, *, wait: bool = True) -> bool:

@@ -125,9 +125,7 @@ class Account:
             return self.volumes.get(name)
 
     def thick_snapshots(self, origin: str) -> list[LogicalVolume]:
-        """The thick snapshots of a logical volume, which lvremove would remove with it. Raises Unavailable,
-        HostError.
-        """
+        """The thick snapshots of a logical volume, which lvremove would remove with it. Raises HostError."""
         with self.lock:
             self.fresh()
             return [v for v in self.volumes.values() if v.origin == origin and v.is_thick_snapshot]

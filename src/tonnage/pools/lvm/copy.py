@@ -10,7 +10,7 @@ import logging
 import os
 from contextlib import suppress
 
-from tonnage.errors import HostError
+from tonnage.errors import HostError, host_errors
 from tonnage.pools.fs import block_device
 
 log = logging.getLogger(__name__)
@@ -26,24 +26,21 @@ def copy(source: str, fd: int, length: int, *, zeroed: bool, rest: bool, what: s
     zeroed: blocks that were never written there read as zeros. rest: zero what follows, for raw block, where pods could
     read it. what: for messages. Raises HostError.
     """
-    try:
+    with host_errors(f"cannot open {source}"):
         origin = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as failure:
-        raise HostError(f"cannot open {source}: {failure.strerror}") from failure
     try:
-        os.posix_fadvise(origin, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        for at in range(0, length, _CHUNK):
-            _copy_some(origin, fd, at, min(_CHUNK, length - at), zeroed=zeroed)
-            done = at + min(_CHUNK, length - at)
-            if done % _SYNC == 0:
-                _let_go(origin, fd)
-            if done % _TELL == 0:
-                log.info("copying %s bytes=%d of=%d", what, done, length)
-        if rest and not zeroed:
-            block_device.zero(fd, length)
-        _let_go(origin, fd)
-    except OSError as failure:
-        raise HostError(f"cannot copy {what}: {failure.strerror}") from failure
+        with host_errors(f"cannot copy {what}"):
+            os.posix_fadvise(origin, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            for at in range(0, length, _CHUNK):
+                _copy_some(origin, fd, at, min(_CHUNK, length - at), zeroed=zeroed)
+                done = at + min(_CHUNK, length - at)
+                if done % _SYNC == 0:
+                    _let_go(origin, fd)
+                if done % _TELL == 0:
+                    log.info("copying %s bytes=%d of=%d", what, done, length)
+            if rest and not zeroed:
+                block_device.zero(fd, length)
+            _let_go(origin, fd)
     finally:
         os.close(origin)
 

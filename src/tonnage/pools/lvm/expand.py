@@ -15,104 +15,103 @@ from tonnage.errors import NotFound, Precondition, TonnageError
 from tonnage.host import lvm, superblock
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device
-from tonnage.pools.fs.formats import form_of
+from tonnage.pools.fs.formats import enlarged
 from tonnage.pools.lvm import tags
 from tonnage.pools.lvm.accounting import ExtentReservation
-from tonnage.pools.lvm.node import LvmNode
+from tonnage.pools.lvm.recovery import refresh
+from tonnage.pools.lvm.table import LvmTable
 from tonnage.pools.lvm.tags import TagEntry, TagKind
+from tonnage.pools.lvm.volumes import LogicalVolumes
 
 
-class LvmGrowth(LvmNode):
-    """Expansion of logical volumes, in use or not."""
+class LvmGrowth:
+    """Expands logical volumes, in use or not."""
 
-    def length_of(self, origin: VolumeRecord, size: int) -> int:
-        """Length of a logical volume for `size` usable bytes, of a copy or of the volume itself."""
-        if origin.block:
-            return size
-        form = form_of(origin.fstype, origin.mkfs)
-        if origin.state == "new":
-            return max(origin.length, form.length(size))
-        return max(origin.length, form.grown(size, origin.made or origin.length))
+    def __init__(self, table: LvmTable, volumes: LogicalVolumes) -> None:
+        self._table, self._volumes = table, volumes
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        record, lv = self.record(name), self.lv(name)
-        length, is_used = self.length_of(record, size), record.state != "new"
+        """Expand a volume to `size` bytes; return its record. Raises Exhausted, Precondition, HostError."""
+        record, lv = self._table.records.get(name), self._table.lv(name)
+        is_used = record.state != "new"
         if is_used and not record.block and record.fstype == "ext4" and not superblock.may_grow_ext4():
             raise Precondition(
                 f"volume {name}: ext4 on a logical volume grows while it is mounted, as resize2fs on one that is not"
                 " cannot be killed without damage, and that takes CAP_SYS_RESOURCE, which is lacking: run the driver"
                 " with that capability, or use xfs"
             )
-        made = (record.made or record.length) if is_used else 0
-        larger = replace(record, size=size, length=length, made=made, pending=is_used)
-        with self.counting(f"{name} more", size - record.size):
+        larger = enlarged(record, size, is_used=is_used)
+        with self._table.counting(f"{name} more", size - record.size):
             try:
-                self._extend(lv, record, length)
+                self._extend(lv, record, larger.length)
             except TonnageError:
-                self.refresh()
+                refresh(self._table)
                 raise
-            self.retag(lv, TagEntry(TagKind.VOLUME, record), TagEntry(TagKind.VOLUME, larger))
-            self.keep(lv, TagEntry(TagKind.VOLUME, larger), key=f"{name} more")
+            self._table.retag(lv, TagEntry(TagKind.VOLUME, record), TagEntry(TagKind.VOLUME, larger))
+            self._table.keep(lv, TagEntry(TagKind.VOLUME, larger), key=f"{name} more")
         return larger
 
     def _extend(self, lv: str, record: VolumeRecord, length: int) -> None:
-        found, extent = self.account.find(lv), self.extent()
+        found, extent = self._table.account.find(lv), self._table.extent()
         if found is None:
-            raise NotFound(f"{self.group}/{lv} is gone")
-        layout = self.layout_of(lv, record)
+            raise NotFound(f"{self._table.group}/{lv} is gone")
+        layout = self._table.layout_of(lv, record)
         extents, had = layout.extents(length, extent), found.size // extent
         if extents <= had:
-            self.refresh()  # a command that did so may have been killed before the device was told
+            refresh(self._table)  # a command that did so may have been killed before the device was told
             return
         booking = ExtentReservation(lv, layout, extents, extents * extent, had=had)
         if layout.thin:
-            with self.account.making(booking):
-                lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self.group}/{lv}")
+            with self._table.account.making(booking):
+                lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self._table.group}/{lv}")
             return
         with self._stopped(lv, record):
             if record.block and record.state != "new":
                 self._extend_by_zeros(booking, record)
                 return
-            with self.account.making(booking):
-                lvm.lvm("lvextend", "--quiet", "--extents", str(extents), f"{self.group}/{lv}")
+            with self._table.account.making(booking):
+                lvm.lvm("lvextend", "--quiet", "--extents", str(extents), f"{self._table.group}/{lv}")
 
     @contextmanager
     def _stopped(self, lv: str, record: VolumeRecord) -> Iterator[None]:
         """Deactivate a volume with thick snapshots while LVM extends it."""
-        if not self.account.thick_snapshots(lv):
+        if not self._table.account.thick_snapshots(lv):
             yield
             return
-        path = self.device_of(record)
-        if self.is_used(lv):
+        path = self._table.device_of(record)
+        if self._volumes.is_used(lv):
             raise Precondition(
                 f"volume {record.name} is in use and has snapshots: LVM extends the origin of thick snapshots only"
                 " while nothing uses it; stop its pod, or delete the snapshots"
             )
         if path is not None:
-            self.deactivate(lv)
+            self._table.deactivate(lv)
         try:
             yield
         finally:
             if path is not None:
-                self.activate(lv)
+                self._table.activate(lv)
 
     def _extend_by_zeros(self, booking: ExtentReservation, record: VolumeRecord) -> None:
         """Extend a raw block volume by extents that were zeroed before: its pod sees them at once."""
         more = booking.extents - booking.had
         scratch = TagEntry(
-            TagKind.SCRATCH, replace(record, uuid=self.new_uuid(f"more of {record.name}", self.clock.time()))
+            TagKind.SCRATCH,
+            replace(record, uuid=self._table.new_uuid(f"more of {record.name}", self._table.clock.time())),
         )
-        name = tags.lv_name(self.group, scratch)
+        name = tags.lv_name(self._table.group, scratch)
         helper = ExtentReservation(name, booking.layout, more, booking.more, tuple(tags.encode(scratch)))
         try:
-            with self.account.making(helper):
-                self.lvcreate(helper)
-                self.keep(name, scratch)
-            with block_device.locked(self.activate(name)) as fd:
+            with self._table.account.making(helper):
+                self._volumes.lvcreate(helper)
+                self._table.keep(name, scratch)
+            with block_device.locked(self._table.activate(name)) as fd:
                 block_device.zero(fd)
-            ranges = lvm.extents_of(self.group, name)
+            ranges = lvm.extents_of(self._table.group, name)
         finally:
             with suppress(NotFound):
-                self.remove(name, scratch)
-        with self.account.making(booking):
-            lvm.lvm("lvextend", "--quiet", "--extents", str(booking.extents), f"{self.group}/{booking.name}", *ranges)
+                self._volumes.remove(name, scratch)
+        with self._table.account.making(booking):
+            lvm.lvm(
+                "lvextend", "--quiet", "--extents", str(booking.extents), f"{self._table.group}/{booking.name}", *ranges
+            )

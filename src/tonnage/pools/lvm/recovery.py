@@ -1,4 +1,4 @@
-"""Recovery of devices that a killed LVM command left suspended or too small. Blocking.
+"""Recovery of a volume group from a kill: half-made volumes, devices that are suspended or too small. Blocking.
 
 LVM suspends a device while it changes what is under it. A kill in between leaves it suspended: all reads and writes
 wait forever. A kill a little earlier leaves a device that is smaller than its logical volume.
@@ -6,23 +6,33 @@ wait forever. A kill a little earlier leaves a device that is smaller than its l
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from tonnage.errors import TonnageError
-from tonnage.host import lvm
+from tonnage.host import dm, lvm
+from tonnage.pools.base.record import upgraded
+from tonnage.pools.fs import block_device
+from tonnage.pools.lvm import tags as lvm_tags
+from tonnage.pools.lvm.table import LvmTable
+from tonnage.pools.lvm.tags import TagEntry, TagKind
+from tonnage.pools.lvm.volumes import LogicalVolumes
 
 log = logging.getLogger(__name__)
 
 
-def refresh(group: str, sizes: Mapping[str, int]) -> None:
+def refresh(table: LvmTable) -> None:
     """Resume suspended devices of a group, and reload those that are smaller than LVM says. Idempotent.
 
-    sizes: bytes of the logical volumes to check. LVM's locks make it wait for a command that still works. A failure is
+    LVM's locks make it wait for a command that still works. A failure is
     only logged, as callers continue without it.
     """
+    group = table.group
+    with table.account.lock:
+        names = [table.lv(name) for name in table.records.volumes]
+        sizes = {lv: table.account.volumes[lv].size for lv in names if lv in table.account.volumes}
     held = lvm.suspended(group)
     behind = [lv for lv, size in sizes.items() if 0 < _size(group, lv) < size]
     try:
@@ -45,3 +55,90 @@ def _size(group: str, lv: str) -> int:
         return int(Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/size").read_text()) * 512
     except (OSError, ValueError):
         return 0
+
+
+class LvmRecovery:
+    """What an opened pool finishes or undoes."""
+
+    def __init__(self, table: LvmTable, volumes: LogicalVolumes) -> None:
+        self._table, self._volumes = table, volumes
+
+    def run(self) -> None:
+        """Recover all that a kill interrupted, once the group and its thin pool are known. Raises HostError."""
+        for lv, entry in list(self._table.entries.items()):
+            self._recover(lv, entry)
+        self._upgrade()
+        self._wake()
+        for name in list(self._table.records.volumes):
+            self._part(self._table.lv(name))
+        self._complete()
+
+    def _upgrade(self) -> None:
+        """Rewrite records of the first format, which passed all checks, with a checksum."""
+        volumes = {
+            self._table.lv(name): TagEntry(TagKind.VOLUME, record)
+            for name, record in self._table.records.volumes.items()
+        }
+        for lv, entry in {**volumes, **self._table.entries}.items():
+            if entry.record.version == lvm_tags.VERSION:
+                continue
+            after = dataclasses.replace(entry, record=upgraded(entry.record))
+            try:
+                self._table.retag(lv, entry, after)
+                self._table.keep(lv, after)
+            except TonnageError as failure:  # the next start does it
+                log.warning("record keeps its old format volume=%s/%s error=%s", self._table.group, lv, failure)
+
+    def _wake(self) -> None:
+        """Recover from a killed process: thaw file systems, free devices that are not published."""
+        paths = {
+            record.name: path
+            for record in self._table.records.volumes.values()
+            if (path := self._table.device_of(record))
+        }
+        for name, path in paths.items():
+            if self._table.frozen_mark(name).exists():
+                from tonnage.pools.fs import freeze
+
+                freeze.thaw(block_device.roots(path), self._table.records.volumes[name], self._table.frozen_mark(name))
+        block_device.free_loops(paths.values())
+
+    def _complete(self) -> None:
+        """Activate new or renamed volumes that were never staged, as LVM does last: a kill may have prevented it.
+
+        Their content stays, whatever their records say.
+        """
+        new = [record for record in self._table.records.volumes.values() if record.state == "new"]
+        if inactive := [
+            f"{self._table.group}/{self._table.lv(record.name)}"
+            for record in new
+            if self._table.device_of(record) is None
+        ]:
+            try:
+                lvm.lvm("lvchange", "--quiet", "--activate", "y", *inactive)
+            except TonnageError as failure:
+                log.warning("cannot activate new volumes error=%s", failure)
+
+    def _recover(self, lv: str, entry: TagEntry) -> None:
+        """Finish or undo what a kill interrupted. A failure is left for the next start: the others are served."""
+        try:
+            if entry.kind in (TagKind.COPY, TagKind.SCRATCH):
+                log.info("removing leftovers of an interrupted call volume=%s/%s", self._table.group, lv)
+                self._volumes.discard(lv, entry)
+            elif entry.kind is TagKind.ERASING:
+                self._volumes.set_aside(lv, entry)
+            elif entry.kind is TagKind.ORIGIN:
+                self._volumes.let_go(self._volumes.set_aside(lv, entry), entry)
+        except TonnageError as failure:
+            log.warning("cannot complete an interrupted call volume=%s/%s error=%s", self._table.group, lv, failure)
+
+    def _part(self, lv: str) -> None:
+        """Remove the device of a thick snapshot that a killed lvremove had taken out of the group."""
+        name = f"{lvm.mapper_name(self._table.group, lv)}-real"
+        if self._table.account.thick_snapshots(lv) or dm.status(name) is None:
+            return
+        log.info("removing leftovers of an interrupted call device=%s", name)
+        try:
+            lvm.lvm("lvchange", "--refresh", f"{self._table.group}/{lv}")
+        except TonnageError as failure:
+            log.warning("cannot complete an interrupted call volume=%s/%s error=%s", self._table.group, lv, failure)

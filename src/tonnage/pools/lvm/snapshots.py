@@ -1,4 +1,4 @@
-"""Snapshots, restores, clones and health of logical volumes: the full store of the LVM pool.
+"""Snapshots, restores and clones of logical volumes. Blocking.
 
 Thin ones share blocks: a snapshot, or a volume made from one, is one lvcreate. A thick snapshot stores what is
 overwritten in its origin (`cowSize`). A volume made from one is a full copy, which is TagKind.COPY until it is
@@ -14,79 +14,78 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import Busy, Exhausted, HostError, OutOfRange, Precondition, TonnageError
+from tonnage.errors import Busy, Exhausted, HostError, Precondition, TonnageError, host_errors
 from tonnage.host import device, lvm
-from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
+from tonnage.host.descriptor import opened
+from tonnage.pools.base.contract import VolumeOrigin
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.fs import block_device
+from tonnage.pools.fs.formats import length_of
 from tonnage.pools.lvm import health
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm.accounting import ExtentReservation
-from tonnage.pools.lvm.expand import LvmGrowth
 from tonnage.pools.lvm.layout import LINEAR, THIN
+from tonnage.pools.lvm.recovery import refresh
+from tonnage.pools.lvm.table import LvmTable
 from tonnage.pools.lvm.tags import TagEntry, TagKind
+from tonnage.pools.lvm.volumes import LogicalVolumes
 
 
-class LvmDepot(LvmGrowth):
-    """The store of an LVM pool with snapshots, clones and health."""
+class LvmSnapshots:
+    """The snapshots of a pool, and the volumes that are made from them."""
 
-    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """Create a volume. A source that was never used has no content: its copy is a new volume."""
-        if origin is None or request.source is None or origin.state == "new":
-            return super().create(request, want, origin)
-        self.check_name(request.name)
-        record = self.new_record(request, want, origin)
-        record = replace(record, length=self.length_of(origin, want.size), state="formatted")
-        with self.counting(request.name, want.size):
-            self._fill(record, origin, request.source)
-        return self.records[request.name]
+    def __init__(self, table: LvmTable, volumes: LogicalVolumes) -> None:
+        self._table, self._volumes = table, volumes
+
+    def fill(self, record: VolumeRecord, origin: VolumeRecord, source: VolumeOrigin) -> VolumeRecord:
+        """Create a volume as a copy of another that was used; return its record. Raises Exhausted, Precondition."""
+        self._volumes.check_name(record.name)
+        record = replace(record, length=length_of(origin, record.size), state="formatted")
+        with self._table.counting(record.name, record.size):
+            self._fill(record, origin, source)
+        return self._table.records.volumes[record.name]
 
     def _fill(self, record: VolumeRecord, origin: VolumeRecord, source: VolumeOrigin) -> None:
         """Create a volume as a copy of another, or empty."""
-        half, layout = TagEntry(TagKind.COPY, record), self.layout(record.parameters)
-        booking = self.booking(half, layout)
+        half, layout = TagEntry(TagKind.COPY, record), self._table.layout(record.parameters)
+        booking = self._volumes.booking(half, layout)
         lv = booking.name
         origin_lv = self._lv_of(source)
         try:
-            if layout.thin and self.layout_of(origin_lv, origin).thin:
+            if layout.thin and self._table.layout_of(origin_lv, origin).thin:
                 self._branch(booking, origin_lv, origin, half)
             else:
                 self._copy(booking, origin_lv, origin, half)
             record = self._adapt(lv, record, origin)
-            self.retag(lv, half, TagEntry(TagKind.COPY, record))
-            self.complete(lv, record)
+            self._table.retag(lv, half, TagEntry(TagKind.COPY, record))
+            self._volumes.complete(lv, record)
         except BaseException:
-            self.undo(lv, half)
+            self._volumes.undo(lv, half)
             raise
 
     def _lv_of(self, source: VolumeOrigin) -> str:
         if source.snapshot:
-            return lvm_tags.snapshot_name(self.group, source.snapshot)
-        return self.lv(source.volume)
+            return lvm_tags.snapshot_name(self._table.group, source.snapshot)
+        return self._table.lv(source.volume)
 
     def _branch(self, booking: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
         """Create a thin volume that shares its blocks with another."""
-        with self.account.making(booking), self._frozen(origin_lv, origin):
+        with self._table.account.making(booking), self._frozen(origin_lv, origin):
             self._lvsnapshot(booking, origin_lv, "--setactivationskip", "n")
-            self.keep(booking.name, half)
-            if booking.size > self._size(origin_lv):
-                lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self.group}/{booking.name}")
-
-    def _size(self, lv: str) -> int:
-        found = self.account.find(lv)
-        return found.size if found else 0
+            self._table.keep(booking.name, half)
+            if booking.size > self._table.size_of(origin_lv):
+                lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self._table.group}/{booking.name}")
 
     def _lvsnapshot(self, booking: ExtentReservation, origin: str, *arguments: str) -> None:
         tags = [word for tag in booking.tags for word in ("--addtag", tag)]
         command = ["lvcreate", "--yes", "--quiet", "--snapshot", "--name", booking.name, *tags, *arguments]
-        make = self.thin.make if booking.layout.thin else lvm.lvm
+        make = self._table.thin.make if booking.layout.thin else lvm.lvm
         try:
-            make(*command, f"{self.group}/{origin}")
+            make(*command, f"{self._table.group}/{origin}")
         except TonnageError:
-            self.refresh()  # its origin may still be suspended
+            refresh(self._table)  # its origin may still be suspended
             raise
 
     def _copy(self, booking: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
@@ -95,81 +94,77 @@ class LvmDepot(LvmGrowth):
 
         record = half.record
         with self._still(origin_lv, origin) as source:
-            with self.account.making(booking):
-                self.lvcreate(booking)
-                self.keep(booking.name, half)
-            with block_device.locked(self.activate(booking.name)) as fd:
+            with self._table.account.making(booking):
+                self._volumes.lvcreate(booking)
+                self._table.keep(booking.name, half)
+            with block_device.locked(self._table.activate(booking.name)) as fd:
                 what = f"{origin.name} to volume {record.name}"
-                path = self.activate(source)
+                path = self._table.activate(source)
                 length = min(origin.length, self._bytes(path))
                 copy.copy(path, fd, length, zeroed=booking.layout.thin, rest=record.block, what=what)
-            if health.is_lost(self.group, source):
+            if health.is_lost(self._table.group, source):
                 raise Busy(
                     f"{origin.name} was overwritten faster than it was copied: repeat it, or use a larger cowSize"
                 )
 
     def _bytes(self, path: str) -> int:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return device.size(fd)
-            finally:
-                os.close(fd)
-        except OSError as failure:
-            raise HostError(f"cannot open {path}: {failure.strerror}") from failure
+        with host_errors(f"cannot open {path}"), opened(path, os.O_RDONLY) as fd:
+            return device.size(fd)
 
     @contextmanager
     def _still(self, lv: str, origin: VolumeRecord) -> Iterator[str]:
         """Provide a logical volume with another's unchanging content: that one, or a snapshot of it."""
-        found = self.account.find(lv)
-        if found is not None and found.is_thick_snapshot and health.is_lost(self.group, lv):
+        found = self._table.account.find(lv)
+        if found is not None and found.is_thick_snapshot and health.is_lost(self._table.group, lv):
             raise Precondition(
                 f"snapshot {origin.name} is lost: more was overwritten since it was made than cowSize keeps; delete it"
             )
-        if lv in self.entries or not self.is_used(lv):
-            is_idle = found is not None and not found.is_thick_snapshot and lvm.device(self.group, lv) is None
+        if lv in self._table.entries or not self._volumes.is_used(lv):
+            is_idle = found is not None and not found.is_thick_snapshot and lvm.device(self._table.group, lv) is None
             try:
                 yield lv
             finally:
                 if is_idle:
                     with suppress(TonnageError):
-                        self.deactivate(lv)
+                        self._table.deactivate(lv)
             return
-        moment = self.new_uuid(f"scratch of {origin.name}", self.clock.time())
+        moment = self._table.new_uuid(f"scratch of {origin.name}", self._table.clock.time())
         scratch = TagEntry(TagKind.SCRATCH, replace(origin, uuid=moment, parameters=_erase_only(origin), mutable={}))
         name = self._take_snapshot(lv, origin, scratch)
         try:
             yield name
         finally:
-            self.discard(name, scratch)
+            self._volumes.discard(name, scratch)
 
     def _take_snapshot(self, lv: str, origin: VolumeRecord, entry: TagEntry) -> str:
         """Take a snapshot of a volume at this moment, by one command; return its name. Raises Exhausted, HostError."""
-        name = lvm_tags.lv_name(self.group, entry)
-        tags, extent, size = tuple(lvm_tags.encode(entry)), self.extent(), self._size(lv)
-        if self.layout_of(lv, origin).thin:
-            if self.thin.is_full():
-                raise Exhausted(f"snapshot of {origin.name}: thin pool {self.group}/{self.bounds.thin} is nearly full")
+        name = lvm_tags.lv_name(self._table.group, entry)
+        tags, extent, size = tuple(lvm_tags.encode(entry)), self._table.extent(), self._table.size_of(lv)
+        if self._table.layout_of(lv, origin).thin:
+            if self._table.thin.is_full():
+                raise Exhausted(
+                    f"snapshot of {origin.name}: thin pool {self._table.group}/{self._table.bounds.thin} is nearly full"
+                )
             booking = ExtentReservation(name, THIN, size // extent, size, tags, lv)
-            with self.account.making(booking), self._frozen(lv, origin):
+            with self._table.account.making(booking), self._frozen(lv, origin):
                 self._lvsnapshot(booking, lv, "--setactivationskip", "y")
-                self.keep(name, entry)
+                self._table.keep(name, entry)
             return name
         extents = lvm_layout.cow_extents(size, lvm_layout.cow_size(origin.parameters), extent)
         booking = ExtentReservation(name, LINEAR, extents, extents * extent, tags, lv)
-        with self.account.making(booking), self._frozen(lv, origin):
+        with self._table.account.making(booking), self._frozen(lv, origin):
             self._lvsnapshot(booking, lv, "--extents", str(extents))
-            self.keep(name, entry)
+            self._table.keep(name, entry)
         return name
 
     def _frozen(self, lv: str, origin: VolumeRecord) -> AbstractContextManager[None]:
         """Freeze a volume while LVM takes a snapshot of it. Unused volumes and raw blocks need no freezing."""
-        path = lvm.device(self.group, lv)
-        if origin.fstype != "btrfs" or path is None or not self.is_used(lv):
+        path = lvm.device(self._table.group, lv)
+        if origin.fstype != "btrfs" or path is None or not self._volumes.is_used(lv):
             return nullcontext()
         from tonnage.pools.fs import freeze
 
-        return freeze.still(path, origin, self.frozen_mark(origin.name))
+        return freeze.still(block_device.roots(path), origin, self._table.frozen_mark(origin.name))
 
     def _adapt(self, lv: str, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Give a copied file system its own UUID and size; return its record. Raises HostError."""
@@ -177,7 +172,7 @@ class LvmDepot(LvmGrowth):
             return record
         from tonnage.pools.image import copy as image_copy
 
-        path = self.activate(lv)
+        path = self._table.activate(lv)
         pending = origin.pending or record.length > origin.length
         with block_device.locked(path) as fd:
             image_copy.renew(fd, Path(path), record.fstype, record.uuid)
@@ -187,13 +182,14 @@ class LvmDepot(LvmGrowth):
             os.fsync(fd)
         return replace(record, made=origin.made or origin.length, pending=pending)
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        origin, lv = self.record(volume), self.lv(volume)
-        created = self.clock.time()
+    def take(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
+        """Create a snapshot of a volume. Raises Exhausted, Precondition, HostError."""
+        origin, lv = self._table.records.get(volume), self._table.lv(volume)
+        created = self._table.clock.time()
         record = replace(
             origin,
             name=name,
-            uuid=self.new_uuid(f"snapshot/{name}", created),
+            uuid=self._table.new_uuid(f"snapshot/{name}", created),
             parameters=_erase_only(origin),
             mutable={},
             owner=dict(owner),
@@ -202,77 +198,65 @@ class LvmDepot(LvmGrowth):
             from_volume=volume,
         )
         entry, key = TagEntry(TagKind.SNAPSHOT, record), f"{name}@"
-        self._check_snapshot_name(name)
-        with self.counting(key, self.snapshot_promise(origin)):
-            if origin.state == "new" and not self.layout_of(lv, origin).thin:
+        self._check_name(name)
+        with self._table.counting(key, self.reserved_bytes(origin)):
+            if origin.state == "new" and not self._table.layout_of(lv, origin).thin:
                 self._keep_nothing(entry)
             else:
                 self._take_snapshot(lv, origin, entry)
-            self.keep(lvm_tags.lv_name(self.group, entry), entry, key=key)
+            self._table.keep(lvm_tags.lv_name(self._table.group, entry), entry, key=key)
         return record
 
-    def snapshot_promise(self, origin: VolumeRecord) -> int:
+    def reserved_bytes(self, origin: VolumeRecord) -> int:
         """Bytes that a snapshot of a volume reserves."""
-        if self.layout_of(self.lv(origin.name), origin).thin:
+        if self._table.layout_of(self._table.lv(origin.name), origin).thin:
             return origin.size
         return min(origin.size, lvm_layout.cow_size(origin.parameters) or origin.size)
 
-    def check_snapshot(self, volume: str) -> None:
-        """Raises Exhausted, OutOfRange unless a snapshot of a volume fits now."""
-        origin, promise = self.record(volume), self.snapshot_promise(self.record(volume))
-        layout = THIN if self.layout_of(self.lv(volume), origin).thin else LINEAR
-        room = self.room_for(None, layout)
-        if promise > room.total:
-            raise OutOfRange(f"a snapshot of volume {volume} of {promise} bytes can never fit into pool {self.pool!r}")
-        if promise > room.free:
-            raise Exhausted(
-                f"insufficient free space for a snapshot of volume {volume}: {promise} bytes, free are {room.free}"
-            )
-
-    def _check_snapshot_name(self, name: str) -> None:
-        lv = lvm_tags.snapshot_name(self.group, name)
-        if (fault := self.damaged.get(lv)) is not None:
-            raise HostError(f"the record of {self.group}/{lv} is damaged ({fault}): {self.remedy}")
+    def _check_name(self, name: str) -> None:
+        lv, records = lvm_tags.snapshot_name(self._table.group, name), self._table.records
+        if (fault := records.damaged.get(lv)) is not None:
+            raise HostError(f"the record of {self._table.group}/{lv} is damaged ({fault}): {records.remedy}")
 
     def _keep_nothing(self, entry: TagEntry) -> None:
         """Create a snapshot of a thick volume that was never used: a record in the tags of one extent."""
-        extent = self.extent()
-        name = lvm_tags.lv_name(self.group, entry)
+        extent = self._table.extent()
+        name = lvm_tags.lv_name(self._table.group, entry)
         booking = ExtentReservation(name, LINEAR, 1, extent, tuple(lvm_tags.encode(entry)))
-        with self.account.making(booking):
-            self.lvcreate(booking)
+        with self._table.account.making(booking):
+            self._volumes.lvcreate(booking)
 
-    def delete_snapshot(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         """Delete a snapshot. A volume that was deleted before its last thick snapshot is removed with it."""
-        if self.find_snapshot(name) is None:
+        if self.find(name) is None:
             return
-        lv = lvm_tags.snapshot_name(self.group, name)
-        self.check_unused(lv, f"snapshot {name}")
-        with self.family:
-            found, entry = self.account.find(lv), self.entries[lv]
+        lv = lvm_tags.snapshot_name(self._table.group, name)
+        self._volumes.check_unused(lv, f"snapshot {name}")
+        with self._volumes.family:
+            found, entry = self._table.account.find(lv), self._table.entries[lv]
             origin = found.origin if found and found.is_thick_snapshot else ""
-            left = self.entries.get(origin)
-            self.discard(lv, entry, as_well=self._volume_at(origin))
-            if left is not None and left.kind is TagKind.ORIGIN and not self.account.thick_snapshots(origin):
-                self.discard(origin, left)
+            left = self._table.entries.get(origin)
+            self._volumes.discard(lv, entry, as_well=self._volume_at(origin))
+            if left is not None and left.kind is TagKind.ORIGIN and not self._table.account.thick_snapshots(origin):
+                self._volumes.discard(origin, left)
 
     def _volume_at(self, lv: str) -> VolumeRecord | None:
         """The volume of a logical volume, None for none."""
-        return next((record for name, record in list(self.records.items()) if lv and self.lv(name) == lv), None)
+        return next(
+            (record for name, record in list(self._table.records.volumes.items()) if lv and self._table.lv(name) == lv),
+            None,
+        )
 
-    def find_snapshot(self, name: str) -> VolumeRecord | None:
-        self.check_open()
-        self._check_snapshot_name(name)
-        found = self.entries.get(lvm_tags.snapshot_name(self.group, name))
+    def find(self, name: str) -> VolumeRecord | None:
+        """A snapshot's record, None for none. Raises HostError for a damaged one."""
+        self._check_name(name)
+        found = self._table.entries.get(lvm_tags.snapshot_name(self._table.group, name))
         return found.record if found is not None and found.kind is TagKind.SNAPSHOT else None
 
-    def all_snapshots(self) -> Sequence[VolumeRecord]:
-        self.check_open()
-        found = [entry.record for entry in list(self.entries.values()) if entry.kind is TagKind.SNAPSHOT]
+    def all(self) -> Sequence[VolumeRecord]:
+        """All snapshots' records, sorted by name."""
+        found = [entry.record for entry in list(self._table.entries.values()) if entry.kind is TagKind.SNAPSHOT]
         return sorted(found, key=lambda record: record.name)
-
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        return health.fault(self, record) or (self.shown_fault(record, path) if path else "")
 
 
 def _erase_only(record: VolumeRecord) -> dict[str, str]:

@@ -1,24 +1,27 @@
-"""The table of an LVM pool: its logical volumes in the group, their tags and reservations.
+"""The table of an LVM pool: its logical volumes in the group, their tags, devices and reservations.
 
 Thread-safe; counts change under the account's lock. It makes and removes nothing by itself.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec import structs
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError
+from tonnage.errors import Exhausted, HostError, Unavailable, host_errors
 from tonnage.host import lvm
 from tonnage.host.lvm import VolumeGroup
 from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.backend import RecordStore
+from tonnage.pools.base.record import Records, VolumeRecord
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags
 from tonnage.pools.lvm.accounting import Account
@@ -29,17 +32,23 @@ from tonnage.pools.lvm.thin_pool import LvmLimits, ThinWatch
 log = logging.getLogger(__name__)
 
 
-class LvmTable(RecordStore):
-    """Records in the tags of logical volumes. `entries`: ours that are not volumes, by LVM's names."""
+LOCKS = Path("/run/tonnage")
+_REMEDY = "put its tags back as they were (lvm lvchange), or save its content and remove it by hand (lvm lvremove)"
 
-    remedy = "put its tags back as they were (lvm lvchange), or save its content and remove it by hand (lvm lvremove)"
 
-    def __init__(self, name: str, group: str, bounds: LvmLimits, *, clock: Clock) -> None:
-        super().__init__(f"volume group {group}", most=bounds.size, clock=clock)
+class LvmTable:
+    """Records in the tags of logical volumes.
+
+    `records`: volumes. `entries`: ours that are not volumes, by LVM's names.
+    """
+
+    def __init__(self, pool: str, group: str, bounds: LvmLimits, *, clock: Clock) -> None:
+        self.records = Records(f"volume group {group}", most=bounds.size, remedy=_REMEDY, key=self.lv)
         self.group = group
         self.bounds = bounds
         self.entries: dict[str, TagEntry] = {}
-        self.pool = name
+        self.pool = pool
+        self.clock = clock
         self.account = Account(
             group, thin=bounds.thin, ratio=bounds.ratio, on_read=self._learn, monotonic=clock.monotonic
         )
@@ -49,13 +58,43 @@ class LvmTable(RecordStore):
         """Descriptor of the group's lock, -1 while the pool is not open."""
 
     def rebound(self, bounds: PoolLimits) -> None:
-        super().rebound(bounds)
+        """Set new limits."""
+        self.records.most = bounds.size
         self.bounds = structs.replace(self.bounds, size=bounds.size, ratio=bounds.ratio)
         self.account.change_ratio(bounds.ratio)
 
-    @property
-    def is_open(self) -> bool:
-        return self.held >= 0
+    def lock(self) -> None:
+        """Lock the group for this process. Idempotent. Raises Unavailable when another one has it, HostError."""
+        if self.held >= 0:
+            return
+        with host_errors(f"cannot make a lock in {LOCKS}"):
+            LOCKS.mkdir(mode=0o700, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(LOCKS / f"lvm-{self.group}.lock", flags, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise Unavailable(
+                f"volume group {self.group} is in use by another pool: name another group, or stop that one first"
+            ) from None
+        self.held = fd
+
+    def unlock(self) -> None:
+        """Release the group, and forget what was read. Idempotent."""
+        self.account.forget()
+        if self.held >= 0:
+            os.close(self.held)
+        self.held = -1
+
+    def frozen_mark(self, name: str) -> Path:
+        """The mark file that exists while a volume's file system is frozen."""
+        return LOCKS / f"lvm-{self.group}-{name}.frozen"
+
+    def check_open(self) -> None:
+        """Raises Unavailable unless the pool is open."""
+        if self.held < 0:
+            raise self.records.closed()
 
     def _learn(self, group: VolumeGroup) -> None:
         """Read the records of a report."""
@@ -79,7 +118,7 @@ class LvmTable(RecordStore):
                 entries[lv] = entry
             else:
                 records[entry.record.name] = entry.record
-        self.records, self.entries, self.damaged = records, entries, damaged
+        self.records.volumes, self.entries, self.records.damaged = records, entries, damaged
         self.recount()
         if group.missing:
             log.error("volume group misses disks, nothing is made in it group=%s missing=%d", group.name, group.missing)
@@ -87,9 +126,9 @@ class LvmTable(RecordStore):
     def recount(self) -> None:
         """Count again what is reserved. The account's lock is held."""
         entries = sum(self._promise(lv, entry) for lv, entry in self.entries.items())
-        damaged = sum(self.account.volumes[lv].size for lv in self.damaged if lv in self.account.volumes)
-        self.used = sum(record.size for record in self.records.values()) + entries + damaged
-        self.used += sum(self._making.values())
+        damaged = sum(self.account.volumes[lv].size for lv in self.records.damaged if lv in self.account.volumes)
+        volumes = sum(record.size for record in self.records.volumes.values())
+        self.records.used = volumes + entries + damaged + sum(self._making.values())
 
     def _promise(self, lv: str, entry: TagEntry) -> int:
         """Reserved bytes of one that is not a volume: a thick snapshot counts its bytes for changes."""
@@ -102,7 +141,7 @@ class LvmTable(RecordStore):
     def counting(self, key: str, size: int) -> Iterator[None]:
         """Count bytes while something is made; keep() makes that permanent. Raises Exhausted."""
         with self.account.lock:
-            if size > 0 and self.most and self.used + size > self.most:
+            if size > 0 and self.records.most and self.records.used + size > self.records.most:
                 raise Exhausted(f"{size} bytes for {key} do not fit any more into pool {self.pool!r}")
             self._making[key] = size
             self.recount()
@@ -119,7 +158,7 @@ class LvmTable(RecordStore):
             self._making.pop(key, None)
             self.entries.pop(lv, None)
             if entry.kind is TagKind.VOLUME:
-                self.records[entry.record.name] = entry.record
+                self.records.volumes[entry.record.name] = entry.record
             else:
                 self.entries[lv] = entry
             self.recount()
@@ -127,10 +166,6 @@ class LvmTable(RecordStore):
     def lv(self, name: str) -> str:
         """The logical volume of a volume."""
         return tags.volume_name(self.group, name)
-
-    def check_damaged(self, name: str) -> None:
-        if (fault := self.damaged.get(self.lv(name))) is not None:
-            raise HostError(f"the record of {self.group}/{self.lv(name)} is damaged ({fault}): {self.remedy}")
 
     def layout(self, parameters: Mapping[str, str]) -> Layout:
         """The layout for class parameters in this pool. Raises Invalid, Unsupported."""
@@ -153,7 +188,7 @@ class LvmTable(RecordStore):
 
     def write(self, record: VolumeRecord) -> None:
         """One lvchange with what differs."""
-        before = TagEntry(TagKind.VOLUME, self.records[record.name])
+        before = TagEntry(TagKind.VOLUME, self.records.volumes[record.name])
         after = TagEntry(TagKind.VOLUME, record)
         self.retag(self.lv(record.name), before, after)
         self.keep(self.lv(record.name), after)
@@ -164,6 +199,15 @@ class LvmTable(RecordStore):
         if words := tags.change(found.tags if found else tags.encode(before), after):
             lvm.lvm("lvchange", "--quiet", *words, f"{self.group}/{lv}")
             self.account.retagged(lv, tags.encode(after))
+
+    def new_uuid(self, name: str, created: float) -> UUID:
+        """A UUID for a volume's file system; it also distinguishes two volumes of one name."""
+        return uuid5(NAMESPACE_URL, f"lvm:{self.group}/{name}/{created!r}")
+
+    def size_of(self, lv: str) -> int:
+        """Bytes of a logical volume, 0 for none. Raises Unavailable, HostError."""
+        found = self.account.find(lv)
+        return found.size if found else 0
 
     def device_of(self, record: VolumeRecord) -> str | None:
         """The device of a volume, None while it is not active."""

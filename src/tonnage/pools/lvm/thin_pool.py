@@ -65,9 +65,7 @@ class ThinWatch:
         try:
             lvm.lvm(*command)
         except HostError as failure:
-            from tonnage.pools.lvm import thin_pool
-
-            if not thin_pool.catch_up(self._account.name, self._bounds.thin, str(failure)):
+            if not catch_up(self._account.name, self._bounds.thin, str(failure)):
                 raise
             lvm.lvm(*command)
             self._account.distrust()
@@ -86,10 +84,8 @@ class ThinWatch:
 
     def _settle(self) -> bool:
         """Whether something was in the way, and is removed."""
-        from tonnage.pools.lvm import thin_pool
-
         try:
-            return thin_pool.settle(self._account.name, self._bounds.thin)
+            return settle(self._account.name, self._bounds.thin)
         except TonnageError as failure:
             log.warning("cannot check thin pool pool=%s error=%s", self._path, failure)
             return False
@@ -107,9 +103,7 @@ class ThinWatch:
         return self._account.read()
 
     def state(self) -> dm.ThinPool:
-        """Fullness of the thin pool, from the kernel; as last read where it is not active. Raises Unavailable,
-        HostError.
-        """
+        """Fullness of the thin pool, from the kernel; as last read where it is not active. Raises HostError."""
         name = lvm.mapper_name(self._account.name, self._bounds.thin)
         found = dm.thin_pool(f"{name}-tpool") or dm.thin_pool(name)
         if found is None:

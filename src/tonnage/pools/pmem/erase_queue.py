@@ -16,7 +16,7 @@ import msgspec
 from tonnage.errors import Unavailable
 from tonnage.host.ndctl import PmemNamespace
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.wipe import VERSION, EraseJob, EraseRecords, check
+from tonnage.pools.core.wipe import VERSION, EraseJob, check
 from tonnage.pools.directory.directory import Directory
 from tonnage.pools.pmem.region import PmemRegion
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _FOLDER = ".erasing"
 
 
-class PmemErasures(EraseRecords):
+class PmemErasures:
     """The jobs of a pool's regions; a job's key is the UUID of its namespace. freed: called with freed bytes."""
 
     def __init__(self, freed: Callable[[int], None]) -> None:

@@ -195,3 +195,30 @@ def take(region: str) -> int:
 def label_of(name: str) -> str:
     """The label of a volume's namespace: the volume's name, for people only."""
     return name[: ndctl.MAX_LABEL]
+
+
+def select(wanted: str, where: str) -> list[Region]:
+    """The regions of a pool. Raises Unavailable, saying what to do."""
+    found = ndctl.regions()
+    if wanted:
+        found = [region for region in found if wanted in (region.name, f"{region.cookie:#x}")]
+        if not found:
+            there = ", ".join(region.name for region in ndctl.regions()) or "none"
+            raise Unavailable(
+                f"{where}: there is no region {wanted} of persistent memory, there are: {there} (ndctl list -R): name"
+                " one of these, by its iset_id where they may be numbered anew, or `pmem` for all"
+            )
+    usable = [region for region in found if region.labelled and not region.readonly]
+    if usable:
+        return usable
+    if not found:
+        raise Unavailable(
+            f"{where}: this machine has no persistent memory, or no region of it (ndctl list -R): load the modules"
+            " (modprobe nfit nd_pmem, cxl_pmem for CXL), set it up as persistent (ipmctl create -goal, cxl"
+            " create-region), or do without this pool here"
+        )
+    name = found[0].name
+    raise Unavailable(
+        f"{where}: {name} is read-only or has no labels, and so it holds one namespace only. If nothing on"
+        f" it is of use: ndctl disable-region {name}; ndctl init-labels --force all; ndctl enable-region {name}"
+    )

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from tonnage.errors import HostError, Invalid
 from tonnage.host import device, libc, superblock, tree
-from tonnage.pools.core.wipe import OVERWRITES, EraseJob, EraseRecords
+from tonnage.host.descriptor import opened
+from tonnage.pools.core.wipe import OVERWRITES, EraseJob
 from tonnage.pools.fs.formats import GI, MI
 from tonnage.pools.static.discovery import StaticDisk
 from tonnage.pools.static.records import DiskRecords
@@ -44,11 +45,8 @@ def job_for(disk: StaticDisk, volume: str, cleaner: str) -> EraseJob:
     """The erase job of a cleaner for a disk. What does not overwrite every byte is its last step."""
     length = 0
     if disk.node is not None and cleaner != QUICK:
-        fd = os.open(disk.node, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(disk.node, os.O_RDONLY) as fd:
             length = device.size(fd)
-        finally:
-            os.close(fd)
     return EraseJob(disk.entry, volume, cleaner, length, room=disk.size)
 
 
@@ -75,25 +73,19 @@ def _places(end: int) -> Iterator[tuple[int, int]]:
 
 def _clean_device(disk: StaticDisk, node: Path) -> None:
     # O_EXCL: a device that is in use meanwhile is left alone (EBUSY).
-    fd = os.open(node, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
-    try:
+    with opened(node, os.O_RDWR | os.O_EXCL) as fd:
         wipe_signatures(fd)
         found = device.probe(fd)
-    finally:
-        os.close(fd)
     if found is not None:
         raise OSError(errno.EIO, f"{found.kind} is still on it after it was wiped")
 
 
 def _clean_mount(disk: StaticDisk, cleaner: str) -> None:
     tree.empty(disk.path)
-    fd = os.open(disk.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(disk.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd:
         libc.syncfs(fd)  # or what was removed is there again after a power cut, for the next owner to read
         if cleaner == "discard":
             _trim(fd, disk)
-    finally:
-        os.close(fd)
 
 
 def _trim(fd: int, disk: StaticDisk) -> None:
@@ -105,7 +97,7 @@ def _trim(fd: int, disk: StaticDisk) -> None:
         log.warning("blocks cannot be discarded, content was only removed path=%s", disk.path)
 
 
-class Cleaning(EraseRecords):
+class Cleaning:
     """The jobs of a static pool.
 
     present: returns the disk of an entry if it is there and the recorded one, otherwise raises HostError. freed: called

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tonnage.errors import HostError, Invalid, TonnageError, Unavailable
 from tonnage.host import device, mount
+from tonnage.host.descriptor import opened
 from tonnage.host.mount import Mount
 from tonnage.pools.base.contract import check_name
 from tonnage.pools.fs.formats import FORMATS, GI, MI
@@ -169,11 +170,8 @@ def _file_system(shown: Mount, fsid: int) -> str:
     place = f"{shown.fstype}:{shown.root}"
     with suppress(OSError):
         if stat.S_ISBLK(os.stat(shown.source).st_mode):
-            fd = os.open(shown.source, os.O_RDONLY | os.O_CLOEXEC)
-            try:
+            with opened(shown.source, os.O_RDONLY) as fd:
                 found = device.probe(fd)
-            finally:
-                os.close(fd)
             if found is not None and found.uuid is not None:
                 return f"{place}:{found.uuid}"
     return f"{place}:{fsid:x}"

@@ -79,6 +79,7 @@ def stage(record: VolumeRecord, disk: StaticDisk, path: Path, options: Sequence[
 
 
 def unstage(path: Path) -> None:
+    """Undo stage(). Idempotent."""
     if not mount.is_mount(path) and mount.is_mount(path / NODE):
         mounts.unpublish(path / NODE)
     mounts.unstage(path)
@@ -92,10 +93,12 @@ def publish(record: VolumeRecord, disk: StaticDisk, staging: Path, target: Path,
 
 
 def unpublish(target: Path) -> None:
+    """Undo publish(). Idempotent."""
     mounts.unpublish(target)
 
 
 def stats(record: VolumeRecord, disk: StaticDisk, path: Path) -> Stats:
+    """Usage of a volume at path. Raises NotFound."""
     place = path / NODE if record.block and path.is_dir() else path
     if not mount.is_mount(place) or not _is_of(record, disk, place):
         raise NotFound(f"volume {record.name} is not at {path}")

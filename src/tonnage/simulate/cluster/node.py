@@ -32,7 +32,7 @@ class SimulatedNode:
     @property
     def free(self) -> dict[str, int]:
         """Pool -> bytes."""
-        return {name: pool.size - pool.used for name, pool in self._made.items()}
+        return {name: pool.fake.size - pool.used for name, pool in self._made.items()}
 
 
 class SlowPool(FakePool):
@@ -40,25 +40,23 @@ class SlowPool(FakePool):
 
     def __init__(self, name: str, total: int, clock: Clock, counts: Tally, *, create: float, delete: float) -> None:
         super().__init__(name, total, directories=False, clock=clock)
-        self._create, self._delete, self._counts = create, delete, counts
+        self._seconds, self._counts = {"create": create, "delete": delete}, counts
 
     @property
     def used(self) -> int:
         """Bytes that volumes hold."""
-        return self._used
+        return self.fake.records.used
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        """See Pool."""
-        await self._clock.sleep(self._create)
-        before = self._used
+        await self._clock.sleep(self._seconds["create"])
+        before = self.used
         made = await super().create(request)
-        self._counts.created += self._used > before
-        self._counts.hold(self._used - before)
+        self._counts.created += self.used > before
+        self._counts.hold(self.used - before)
         return made
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
-        """See Pool."""
-        await self._clock.sleep(self._delete)
-        before = self._used
+        await self._clock.sleep(self._seconds["delete"])
+        before = self.used
         await super().delete(name)
-        self._counts.hold(self._used - before)
+        self._counts.hold(self.used - before)

@@ -13,21 +13,18 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.services.controller import ControllerService
 from tonnage.csi.driver.services.identity import Identity
 from tonnage.csi.driver.services.node import NodeService
-from tonnage.pools.base.contract import Pool
-from tonnage.pools.btrfs.pool import BtrfsPool
+from tonnage.pools import fake, quota
+from tonnage.pools.btrfs import backend as btrfs
 from tonnage.pools.config import KINDS
 from tonnage.pools.fake import FakePool
-from tonnage.pools.image.pool import ImagePool
-from tonnage.pools.lvm.pool import LvmPool
-from tonnage.pools.pmem.lvm_pool import PmemLvmPool
-from tonnage.pools.pmem.pool import PmemPool
-from tonnage.pools.quota import QuotaPool
-from tonnage.pools.static.pool import StaticPool
+from tonnage.pools.image import backend as image
+from tonnage.pools.lvm import backend as lvm
+from tonnage.pools.pmem import backend as pmem
+from tonnage.pools.pmem import volume_group
+from tonnage.pools.static import backend as static
 
-POOLS: dict[str, type[Pool]] = {
-    pool.kind: pool for pool in (ImagePool, BtrfsPool, LvmPool, QuotaPool, PmemPool, StaticPool, FakePool)
-}
-COLUMNS = POOLS | {"pmem, `mode=lvm`": PmemLvmPool}
+POOLS = {kind.FEATURES.kind: kind.FEATURES for kind in (image, btrfs, lvm, quota, pmem, static, fake)}
+COLUMNS = POOLS | {"pmem, `mode=lvm`": volume_group.FEATURES}
 """Of the table of parameters: a mode that takes other ones than its kind has its own."""
 TEXT = (Path(__file__).parents[4] / "docs" / "csi.md").read_text()
 

@@ -156,7 +156,9 @@ async def test_after_a_failure_at_any_step_the_repeated_call_goes_on(
     pool = Failing("default", GIB)
     pool.failing = step
     changes: list[int] = []
-    driver = Driver("node-1", {"default": pool}, folder / "state", on_inline=lambda: changes.append(pool._used))
+    driver = Driver(
+        "node-1", {"default": pool}, folder / "state", on_inline=lambda: changes.append(pool.fake.records.used)
+    )
     async with DriverEndpoint(driver, folder / "f.sock") as served, CsiClient(served.socket) as client:
 
         async def publish() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tonnage.errors import HostError
 from tonnage.host.iolimits import Cgroups
 from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.base.parameters import LIMITS
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake import FEATURES, FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
@@ -35,12 +36,14 @@ Refused = Callable[..., Awaitable[CsiError]]
 class DevicePool(FakePool):
     """Says that its volumes are a device."""
 
-    parameters = modifiable = FakePool.parameters | LIMITS
+    def __init__(self, name: str, size: int) -> None:
+        limited = FEATURES.parameters | LIMITS
+        super().__init__(name, size, features=replace(FEATURES, parameters=limited, modifiable=limited))
 
     async def device(self, name: str) -> tuple[int, int] | None:
         """See Pool."""
         await self.get(name)
-        return (7, 99) if self._staged.get(name) else None
+        return (7, 99) if self.fake.staged.get(name) else None
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.pool_opener import PAUSE, Openings
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import HostError, Invalid, NotFound, TonnageError, Unavailable
-from tonnage.pools.base.contract import Pool, PoolVolume, VolumeRequest
+from tonnage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30

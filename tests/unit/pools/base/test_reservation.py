@@ -13,7 +13,7 @@ from tonnage.pools.base.reservation import Reserve, reserve
 from tonnage.pools.fake import FakePool
 
 GI = 1024**3
-POOL = FakePool("p", 10 * GI)
+POOL = "p"
 BYTES = st.integers(0, 2**62)
 MADE_INLINE = {INLINE: "true"}
 

@@ -10,22 +10,30 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.aio.clock import RealClock
 from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Unavailable, Unsupported
-from tonnage.pools.base.contract import Capacity, Stats, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.backend import RecordStore
-from tonnage.pools.core.pool import StoredPool
+from tonnage.pools.base.contract import Capacity, Features, Stats, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.record import Records, VolumeRecord
+from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.request import RequestedVolume
 
 MI = 1024**2
 
 
-class Shelf(RecordStore):
+class Shelf(Backend):
     """Records of 100 MiB in all, and nothing else."""
 
+    shares_commit = True
+    features = Features(
+        "shelf",
+        fstypes=("ext4",),
+        parameters=frozenset({"reserve", "colour", "iops"}),
+        modifiable=frozenset({"iops"}),
+    )
+
     def __init__(self) -> None:
-        super().__init__("shelf pool", most=100 * MI, clock=RealClock())
+        self.records = Records("shelf pool", most=100 * MI)
+        self.settled = 0
         self.is_there = False
         self.gate = threading.Event()
         self.gate.set()
@@ -41,25 +49,33 @@ class Shelf(RecordStore):
     def is_open(self) -> bool:
         return self.is_there
 
-    def room(self, fstype: str, parameters: Mapping[str, str]) -> Capacity:
-        free = self.most - self.used
-        return Capacity(self.most, free, free, 4096, self.used)
+    def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
+        super().check(parameters, fstype, block=block)
+        if parameters.get("colour", "red") != "red":
+            raise Invalid("parameter colour: want red")
+
+    def commit(self) -> None:
+        self.settled += 1
+
+    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+        free = self.records.most - self.records.used
+        return Capacity(self.records.most, free, free, 4096, self.records.used)
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         self.gate.wait(60)
         self.calls.append(f"create {request.name}")
         record = VolumeRecord(request.name, want.size, uuid4(), fstype=want.fstype, parameters=dict(request.parameters))
-        self.book(record.name, record.size)
+        self.records.book(record.name, record.size)
         self.write(record)
         return record
 
     def delete(self, name: str) -> None:
         self.calls.append(f"delete {name}")
-        if record := self.records.pop(name, None):
-            self.book(name, -record.size)
+        if record := self.records.volumes.pop(name, None):
+            self.records.book(name, -record.size)
 
     def write(self, record: VolumeRecord) -> None:
-        self.records[record.name] = record
+        self.records.volumes[record.name] = record
 
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
         self.record(name)
@@ -77,25 +93,12 @@ class Shelf(RecordStore):
         return Stats(self.record(name).size, 0, 0)
 
 
-class ShelfPool(StoredPool[Shelf]):
-    """The kind."""
-
-    kind = "shelf"
-    fstypes = ("ext4",)
-    parameters = frozenset({"reserve", "colour", "iops"})
-    modifiable = frozenset({"iops"})
+class ShelfPool(Pool):
+    """A pool of it."""
 
     def __init__(self) -> None:
         self.shelf = Shelf()
         super().__init__("p", self.shelf)
-        self.settled = 0
-
-    def check(self, parameters: Mapping[str, str]) -> None:
-        if parameters.get("colour", "red") != "red":
-            raise Invalid("parameter colour: want red")
-
-    async def settle(self) -> None:
-        self.settled += 1
 
 
 @pytest.fixture
@@ -116,9 +119,9 @@ async def test_what_is_not_open_is_not_said_to_be_gone() -> None:
 async def test_answers_wait_until_all_is_settled(pool: ShelfPool) -> None:
     request = VolumeRequest("a", MI)
     for call in (pool.create(request), pool.create(request), pool.modify("a", {"iops": "5"}), pool.delete("a")):
-        before = pool.settled
+        before = pool.shelf.settled
         await call
-        assert pool.settled == before + 1
+        assert pool.shelf.settled == before + 1
     assert pool.shelf.calls == ["create a", "delete a"]
 
 
@@ -155,13 +158,13 @@ async def test_room_is_counted(pool: ShelfPool) -> None:
         await pool.create(VolumeRequest("b", 41 * MI))
     assert (await pool.capacity_for({"reserve": "10Mi"})).largest == 30 * MI
     with pytest.raises(Exhausted, match="do not fit any more into shelf pool"):
-        pool.shelf.book("c", 41 * MI)
-    assert pool.shelf.used == 60 * MI
+        pool.shelf.records.book("c", 41 * MI)
+    assert pool.shelf.records.used == 60 * MI
 
 
 async def test_a_damaged_record_stops_only_its_volume(pool: ShelfPool) -> None:
     await pool.create(VolumeRequest("a", MI))
-    pool.shelf.damaged["b"] = "it is blank"
+    pool.shelf.records.damaged["b"] = "it is blank"
     with pytest.raises(
         HostError, match=r"record of volume b in shelf pool is damaged \(it is blank\), nothing was touched: put a copy"
     ):

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.aio.clock import RealClock
 from tonnage.errors import Exhausted, OutOfRange, Unsupported
-from tonnage.pools.base.contract import Pool, PoolLimits, VolumeRequest
+from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.overcommit import Keep
-from tonnage.pools.core.pool import StoredPool
-from tonnage.pools.fake import FakePool
-from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.core.pool import Pool
+from tonnage.pools.fake import FEATURES, FakeBackend, FakePool
+from tonnage.pools.image.backend import make_backend
 
 GIB, MIB = 1 << 30, 1 << 20
 KINDS: dict[str, Callable[[Path], Pool]] = {
     "memory": lambda _: FakePool("p", 100 * MIB),
-    "image": lambda path: ImagePool("p", path / "pool", PoolLimits(100 * MIB, sparse=True)),
+    "image": lambda path: Pool("p", make_backend(path / "pool", PoolLimits(100 * MIB, sparse=True))),
 }
 
 
@@ -47,7 +48,7 @@ async def test_more_and_less_may_be_promised(pool: Pool) -> None:
 
 
 async def test_what_is_kept_free_and_overcommit_hold_at_once(tmp_path: Path) -> None:
-    pool = ImagePool("p", tmp_path / "pool", PoolLimits(sparse=True))
+    pool = Pool("p", make_backend(tmp_path / "pool", PoolLimits(sparse=True)))
     await pool.open()
     before = (await pool.capacity(block=True)).free
     pool.rebound(PoolLimits(sparse=True, keep=Keep(percent=99.0)))
@@ -58,21 +59,22 @@ async def test_what_is_kept_free_and_overcommit_hold_at_once(tmp_path: Path) -> 
 
 
 async def test_the_rate_of_erasing_changes_while_it_erases(tmp_path: Path) -> None:
-    pool = ImagePool("p", tmp_path / "pool", PoolLimits(GIB), erase_rate=1)
+    pool = Pool("p", make_backend(tmp_path / "pool", PoolLimits(GIB)), erase_rate=1)
     await pool.open()
     await pool.create(VolumeRequest("a", 4 * MIB, block=True, parameters={"erase": "zero"}))
     await pool.delete("a")
     assert [e.name for e in await pool.erasing()] == ["a"]
     pool.rebound(PoolLimits(GIB), erase_rate=0)
-    assert isinstance(pool, StoredPool)
     assert pool._eraser is not None
     assert pool._eraser._pace.pause(GIB, 0.0) == 0.0
     await pool.close()
 
 
 async def test_a_kind_that_cannot_says_so() -> None:
-    class Fixed(FakePool):
-        rebound = Pool.rebound
+    class Fixed(FakeBackend):
+        def rebound(self, bounds: PoolLimits) -> None:
+            raise Unsupported("it lies in an image, which was made as large as it is")
 
-    with pytest.raises(Unsupported, match="'p' \\(fake\\) does not offer other bounds without a restart"):
-        Fixed("p", GIB).rebound(PoolLimits(GIB))
+    fixed = Fixed(GIB, largest=0, features=FEATURES, directories=False, clock=RealClock(), erase_rate=0)
+    with pytest.raises(Unsupported, match="made as large as it is"):
+        Pool("p", fixed).rebound(PoolLimits(GIB), erase_rate=1)

@@ -14,10 +14,10 @@ GI = 1024**3
 
 
 def test_raw_block_volumes_have_no_file_system_to_speak_of() -> None:
-    requests.check_content({"mkfsOptions": "", "erase": "zero"}, "")
+    requests.check_content({"mkfsOptions": "", "erase": "zero"}, "", block=True)
     for key, value in (("mkfsOptions", "-i 4096"), ("source", "dir:///a")):
         with pytest.raises(Invalid, match=f"parameter {key}: a raw block volume has no file system"):
-            requests.check_content({key: value}, "")
+            requests.check_content({key: value}, "", block=True)
 
 
 def test_a_copy_is_made_as_what_it_is_filled_from() -> None:

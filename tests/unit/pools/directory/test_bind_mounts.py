@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from tonnage.errors import AlreadyExists, Invalid, Precondition, Unsupported
+from tonnage.errors import AlreadyExists, Precondition, Unsupported
 from tonnage.host import mount
-from tonnage.pools.directory.bind_mounts import Binds
-from tonnage.pools.directory.bind_store import check_no_erasure, limit_for
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.directory.backend import PoolFolder
+from tonnage.pools.directory.bind_mounts import BindMounts
 
 MI = 1024**2
 
@@ -25,8 +27,12 @@ def disk(real_folder: Path) -> Path:
     return disk
 
 
-def _binds(disk: Path) -> Binds:
-    return Binds("kind", ".vol", lambda name: disk / f"{name}.vol")
+def _binds(disk: Path) -> BindMounts:
+    return BindMounts(PoolFolder(disk, kind="kind", suffix=".vol"), lambda _: 0)
+
+
+def _record(name: str) -> VolumeRecord:
+    return VolumeRecord(name, MI, UUID(int=1), fstype="tmpfs")
 
 
 @pytest.mark.real
@@ -34,8 +40,8 @@ def test_a_life(disk: Path, real_folder: Path) -> None:
     binds, staging, target = _binds(disk), real_folder / "staging", real_folder / "target"
     (disk / "a.vol" / "file").touch()
     for _ in range(2):
-        binds.stage("a", staging, [])
-        binds.publish("a", staging, target, readonly=True)
+        binds.stage(_record("a"), staging, [])
+        binds.publish(_record("a"), staging, target, readonly=True)
     assert binds.uses("a") == [staging, target]
     with pytest.raises(Precondition, match=f"in use at {staging}"):
         binds.check_unused("a")
@@ -48,7 +54,7 @@ def test_a_life(disk: Path, real_folder: Path) -> None:
 
 @pytest.mark.real
 def test_what_an_earlier_run_shows_is_found(disk: Path, real_folder: Path) -> None:
-    _binds(disk).stage("a", real_folder / "staging", [])
+    _binds(disk).stage(_record("a"), real_folder / "staging", [])
     binds = _binds(disk)
     binds.check_unused("a")
     binds.find("tmpfs")
@@ -61,30 +67,18 @@ def test_what_an_earlier_run_shows_is_found(disk: Path, real_folder: Path) -> No
 @pytest.mark.real
 def test_another_volumes_place(disk: Path, real_folder: Path) -> None:
     binds, staging = _binds(disk), real_folder / "staging"
-    binds.stage("a", staging, [])
+    binds.stage(_record("a"), staging, [])
     with pytest.raises(AlreadyExists, match="is a mount of something else"):
-        binds.stage("b", staging, [])
+        binds.stage(_record("b"), staging, [])
     with pytest.raises(Precondition, match="volume b is not staged"):
-        binds.publish("b", staging, real_folder / "target", readonly=False)
+        binds.publish(_record("b"), staging, real_folder / "target", readonly=False)
 
 
 @pytest.mark.real
 def test_options(disk: Path, real_folder: Path) -> None:
     binds = _binds(disk)
     with pytest.raises(Unsupported, match=r"a kind volume cannot have the mount option 'commit=5'"):
-        binds.stage("a", real_folder / "staging", ["noexec", "commit=5"])
-    binds.stage("a", real_folder / "staging", ["noexec", "rw"])
+        binds.stage(_record("a"), real_folder / "staging", ["noexec", "commit=5"])
+    binds.stage(_record("a"), real_folder / "staging", ["noexec", "rw"])
     (shown,) = [entry for entry in mount.mounts() if entry.target == str(real_folder / "staging")]
     assert {"noexec", "nodev"} <= set(shown.options.split(","))
-
-
-def test_a_limit_leaves_room_for_what_is_counted_beside_the_content() -> None:
-    for size in (MI, 100 * MI, 2**50):
-        assert size < limit_for(size) <= size + 2 * MI + size // 256
-
-
-def test_content_cannot_be_erased_where_its_blocks_cannot_be_named() -> None:
-    check_no_erasure({})
-    check_no_erasure({"erase": "none"})
-    with pytest.raises(Invalid, match="erase: zero: want none: a volume here has no device of its own"):
-        check_no_erasure({"erase": "zero"})

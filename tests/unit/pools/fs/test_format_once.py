@@ -16,10 +16,11 @@ from tonnage.host import loop, mount, ondisk
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs.format_once import must_format
 from tonnage.pools.fs.formats import form_of
 from tonnage.pools.image import file as image_file
-from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.image.backend import make_backend
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -96,13 +97,13 @@ def test_files_that_came_without_a_mount_are_files_and_lost_found_is_none(real_f
 
 
 @pytest.fixture
-def pool(real_folder: Path) -> ImagePool:
+def pool(real_folder: Path) -> Pool:
     """An image pool, not yet open."""
-    return ImagePool("p", real_folder / "pool", PoolLimits(2**30, float("inf"), sparse=True), disks=Disks())
+    return Pool("p", make_backend(real_folder / "pool", PoolLimits(2**30, float("inf"), sparse=True), disks=Disks()))
 
 
 @pytest.mark.parametrize("block", [False, True])
-async def test_only_what_nobody_wrote_to_is_cut(pool: ImagePool, real_folder: Path, *, block: bool) -> None:
+async def test_only_what_nobody_wrote_to_is_cut(pool: Pool, real_folder: Path, *, block: bool) -> None:
     await pool.open()
     await pool.create(VolumeRequest("v", 20 * MI, block=block))
     await pool.stage("v", real_folder / "s")
@@ -124,7 +125,7 @@ async def test_only_what_nobody_wrote_to_is_cut(pool: ImagePool, real_folder: Pa
     await pool.close()
 
 
-async def test_an_image_is_never_cut_below_its_file_system(pool: ImagePool, real_folder: Path) -> None:
+async def test_an_image_is_never_cut_below_its_file_system(pool: Pool, real_folder: Path) -> None:
     await pool.open()
     await pool.create(VolumeRequest("v", 20 * MI))
     await pool.stage("v", real_folder / "s")

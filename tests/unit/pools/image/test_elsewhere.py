@@ -12,7 +12,8 @@ import pytest
 from tonnage.host import loop
 from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.overcommit import Disks
-from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.core.pool import Pool
+from tonnage.pools.image.backend import make_backend
 
 pytestmark = pytest.mark.real
 ANY = PoolLimits(size=1024**3, sparse=True, ratio=float("inf"))
@@ -40,14 +41,14 @@ def their_device(real_folder: Path) -> Iterator[int]:
 async def test_their_devices_are_not_ours_to_free(real_folder: Path, their_device: int) -> None:
     path = real_folder / "pool"
     assert loop.backing(their_device) == str(path / "v.img")  # as if it were ours
-    pool = ImagePool("p", path, ANY, disks=Disks())
+    pool = Pool("p", make_backend(path, ANY, disks=Disks()))
     await pool.open()
     assert loop.backing(their_device) == str(path / "v.img")
     await pool.close()
 
 
 async def test_devices_of_images_that_were_removed_are_freed(real_folder: Path) -> None:
-    pool = ImagePool("p", real_folder / "pool", ANY, disks=Disks())
+    pool = Pool("p", make_backend(real_folder / "pool", ANY, disks=Disks()))
     await pool.open()
     image = real_folder / "pool" / "gone.img"
     image.write_bytes(bytes(4096))

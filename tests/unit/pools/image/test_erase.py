@@ -14,16 +14,17 @@ import pytest
 from tonnage.errors import Exhausted, Invalid, Precondition, Unsupported
 from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
-from tonnage.pools.base.contract import Pool, PoolLimits, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.wipe import CHUNK, Wiper
 from tonnage.pools.directory.directory import Directory
-from tonnage.pools.image.pool import ImagePool
+from tonnage.pools.image.backend import make_backend
 
 MI = 1024**2
 SECRET = b"secret" * 1000
-Opener = Callable[..., Awaitable[ImagePool]]
+Opener = Callable[..., Awaitable[Pool]]
 pytestmark = pytest.mark.real
 
 
@@ -33,9 +34,11 @@ async def opened(real_folder: Path) -> AsyncIterator[Opener]:
     disks = Disks()
     async with AsyncExitStack() as stack:
 
-        async def open_(rate: int = 0) -> ImagePool:
-            pool = ImagePool(
-                "p", real_folder / "pool", PoolLimits(1024 * MI, sparse=True), disks=disks, erase_rate=rate
+        async def open_(rate: int = 0) -> Pool:
+            pool = Pool(
+                "p",
+                make_backend(real_folder / "pool", PoolLimits(1024 * MI, sparse=True), disks=disks),
+                erase_rate=rate,
             )
             await pool.open()
             stack.push_async_callback(pool.close)
@@ -176,7 +179,7 @@ async def test_a_disk_that_is_full_to_the_last_byte(real_folder: Path) -> None:
     place = real_folder / "disk"
     place.mkdir()
     mount.mount("none", place, "tmpfs", ["size=64m", "nr_inodes=20"])
-    pool = ImagePool("p", place / "pool", PoolLimits(), disks=Disks())
+    pool = Pool("p", make_backend(place / "pool", PoolLimits(), disks=Disks()))
     await pool.open()
     await pool.create(VolumeRequest("v", 32 * MI, block=True, parameters={"erase": "zero"}))
     _write(place / "pool" / "v.img", 32 * MI)
@@ -361,7 +364,7 @@ def reflinks(real_folder: Path, need_program: Callable[[str], None]) -> Iterator
 
 
 async def test_what_will_be_overwritten_shares_no_blocks(reflinks: Path) -> None:
-    pool = ImagePool("p", reflinks / "pool", PoolLimits(300 * MI, sparse=True), disks=Disks(), erase_rate=0)
+    pool = Pool("p", make_backend(reflinks / "pool", PoolLimits(300 * MI, sparse=True), disks=Disks()), erase_rate=0)
     await pool.open()
     try:
         await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))

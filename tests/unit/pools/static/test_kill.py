@@ -17,8 +17,9 @@ import pytest
 
 from tonnage.errors import Busy
 from tonnage.host import loop, mount
-from tonnage.pools.base.contract import Pool, VolumeRequest
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool
 
 pytestmark = pytest.mark.real
 MI = 1024**2

@@ -16,8 +16,9 @@ from tonnage.csi.driver.parameters import KIND, POOL, Selection, changes, select
 from tonnage.csi.driver.services.paging import check_token, cut
 from tonnage.csi.driver.services.snapshots import SnapshotCalls
 from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unavailable
-from tonnage.pools.base.contract import Capacity, Pool, PoolVolume, VolumeOrigin, VolumeRequest, VolumeState, is_inline
+from tonnage.pools.base.contract import Capacity, PoolVolume, VolumeOrigin, VolumeRequest, VolumeState, is_inline
 from tonnage.pools.base.parameters import LIMITS
+from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class ControllerService:
         """Capabilities of the service."""
         kinds = list(_OFFERED)
         for flag, more in _OF_POOLS:
-            if any(getattr(pool, flag) for pool in self._driver.pools.values()):
+            if any(getattr(pool.features, flag) for pool in self._driver.pools.values()):
                 kinds += more
         offered = [csi_pb2.ControllerServiceCapability(rpc=_RPC(type=kind)) for kind in kinds]
         return csi_pb2.ControllerGetCapabilitiesResponse(capabilities=offered)

@@ -40,7 +40,7 @@ class Identity:
         capabilities = [
             csi_pb2.PluginCapability(service=csi_pb2.PluginCapability.Service(type=kind)) for kind in _SERVICES
         ]
-        if any(pool.expansion for pool in self._driver.pools.values()):
+        if any(pool.features.expansion for pool in self._driver.pools.values()):
             kind = csi_pb2.PluginCapability.VolumeExpansion
             capabilities.append(csi_pb2.PluginCapability(volume_expansion=kind(type=kind.ONLINE)))
         return csi_pb2.GetPluginCapabilitiesResponse(capabilities=capabilities)

@@ -39,7 +39,7 @@ class NodeService:
         self, _request: csi_pb2.NodeGetCapabilitiesRequest
     ) -> csi_pb2.NodeGetCapabilitiesResponse:
         """Capabilities of the service."""
-        expands = any(pool.expansion for pool in self._driver.pools.values())
+        expands = any(pool.features.expansion for pool in self._driver.pools.values())
         kinds = (*_OFFERED, _RPC.EXPAND_VOLUME) if expands else _OFFERED
         offered = [csi_pb2.NodeServiceCapability(rpc=_RPC(type=kind)) for kind in kinds]
         return csi_pb2.NodeGetCapabilitiesResponse(capabilities=offered)

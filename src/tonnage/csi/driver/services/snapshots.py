@@ -13,7 +13,8 @@ from tonnage.csi.driver import volume_id
 from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, named
 from tonnage.csi.driver.services.paging import check_token, cut
 from tonnage.errors import AlreadyExists, Invalid, NotFound, Precondition, Unavailable, Unsupported
-from tonnage.pools.base.contract import Pool, Snapshot, is_inline
+from tonnage.pools.base.contract import Snapshot, is_inline
+from tonnage.pools.core.pool import Pool
 
 
 class SnapshotCalls:
@@ -32,7 +33,7 @@ class SnapshotCalls:
         if unknown := sorted(key for key in request.parameters if not key.startswith(names.CSI_PREFIX)):
             raise Invalid(f"unknown parameter {unknown[0][:60]!r}: a VolumeSnapshotClass has none here")
         pool, volume = self._driver.place(request.source_volume_id)
-        if not pool.snapshots:
+        if not pool.features.snapshots:
             raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer snapshots")
         name = volume_id.safe_name(request.name)
         owner = named({OWNER_DRIVER: self._driver.name}, name, request.name)
@@ -51,7 +52,7 @@ class SnapshotCalls:
     async def DeleteSnapshot(self, request: csi_pb2.DeleteSnapshotRequest) -> csi_pb2.DeleteSnapshotResponse:
         """Delete a snapshot; an unknown one is success. Volumes made from it stay."""
         place = self._driver.locate(request.snapshot_id)
-        if place is not None and place[0].snapshots:
+        if place is not None and place[0].features.snapshots:
             await place[0].delete_snapshot(place[1])
         return csi_pb2.DeleteSnapshotResponse()
 

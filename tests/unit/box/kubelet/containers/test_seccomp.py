@@ -16,7 +16,8 @@ from tonnage.errors import Unsupported
 from tonnage.host import loop
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
-from tonnage.pools.btrfs.pool import BtrfsPool
+from tonnage.pools.btrfs import backend as btrfs
+from tonnage.pools.core.pool import Pool
 
 _TRIES = """
 import fcntl, os, sys
@@ -81,7 +82,9 @@ async def test_a_container_cannot_escape_the_limit_of_a_subvolume(
 ) -> None:
     need_program("bwrap")
     need_program("mkfs.btrfs")
-    pool = BtrfsPool("p", real_folder / "pool", PoolLimits(256 << 20, float("inf"), sparse=True), disks=Disks())
+    pool = Pool(
+        "p", btrfs.make_backend(real_folder / "pool", PoolLimits(256 << 20, float("inf"), sparse=True), disks=Disks())
+    )
     await pool.open()
     staging = real_folder / "staging"
     await pool.create(VolumeRequest("v", 16 << 20))

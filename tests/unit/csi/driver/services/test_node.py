@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import Unavailable
-from tonnage.pools.base.contract import Pool
-from tonnage.pools.fake import FakePool
+from tonnage.pools.core.pool import Pool
+from tonnage.pools.fake import FEATURES, FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
@@ -60,9 +61,7 @@ class BoundedPool(FakePool):
     """Can have so many volumes; or none can say."""
 
     def __init__(self, name: str, kind: str, most: int) -> None:
-        super().__init__(name, GIB)
-        self.kind = kind
-        self.shares_limit = kind == "image"
+        super().__init__(name, GIB, features=replace(FEATURES, kind=kind, shares_limit=kind == "image"))
         self._most = most
 
     async def volume_limit(self) -> int:

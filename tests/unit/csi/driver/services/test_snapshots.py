@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,17 +16,15 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.connection import GrpcConnection
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake import FEATURES, FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
 Refused = Callable[..., Awaitable[CsiError]]
 
 
-class PlainPool(FakePool):
-    """A pool that has none of it."""
-
-    snapshots = clones = expansion = False
+PLAIN = replace(FEATURES, snapshots=False, clones=False, expansion=False)
+"""Of a pool that has none of it."""
 
 
 async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: CsiClient, pool: FakePool) -> None:
@@ -160,7 +159,7 @@ async def test_health_is_told(refused: Refused, client: CsiClient, folder: Path)
 
 
 async def test_a_driver_advertises_what_one_of_its_pools_has(refused: Refused, folder: Path) -> None:
-    plain = PlainPool("plain", 10 * GIB)
+    plain = FakePool("plain", 10 * GIB, features=PLAIN)
     alone = Driver("node-1", {"plain": plain}, folder / "state")
     async with DriverEndpoint(alone, folder / "csi.sock"), CsiClient(folder / "csi.sock") as client:
         absent = {"CREATE_DELETE_SNAPSHOT", "LIST_SNAPSHOTS", "CLONE_VOLUME", "EXPAND_VOLUME"}

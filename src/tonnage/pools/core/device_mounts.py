@@ -1,0 +1,144 @@
+"""Volumes that are block devices: logical volumes and namespaces of persistent memory.
+
+The node's part of such a back end: format once, stage, publish. Blocking.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from tonnage.errors import AlreadyExists, NotFound, Precondition
+from tonnage.host import mount, superblock
+from tonnage.pools.base.contract import Stats
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.fs import block_device, mounts, online
+
+log = logging.getLogger(__name__)
+NODE = "device"
+"""Name of the device node inside the staging directory of a raw block volume."""
+
+
+class Devices(Protocol):
+    """The devices of a pool's volumes."""
+
+    def bring_up(self, record: VolumeRecord) -> str:
+        """Activate the device of a volume and return it. Idempotent. Raises HostError."""
+
+    def device_of(self, record: VolumeRecord) -> str | None:
+        """The device of a volume, None while it is not active. Raises HostError."""
+
+    def make_content(self, record: VolumeRecord, device: str) -> None:
+        """Make the content of a volume in state new, durable. Idempotent.
+
+        Raises Precondition when foreign content is on it, Busy, HostError.
+        """
+
+    def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
+        """All mount options of a volume, except those of its file system. options: the requested ones."""
+
+    def write(self, record: VolumeRecord) -> None:
+        """Write a volume's record, durable."""
+
+
+class DeviceMounts:
+    """Stages and publishes volumes that are block devices on this node."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
+        """Format a volume once and mount it at path; attach raw block. Raises AlreadyExists, Precondition."""
+        device = self._devices.bring_up(record)
+        if mount.is_mount(path):
+            if record.block or not block_device.is_mounted(device, path):
+                raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
+        else:
+            mounts.make_directory(path)
+            if record.state == "new":
+                self._devices.make_content(record, device)
+                record = replace(record, state="formatted", pending=False)
+                self._devices.write(record)  # before anybody can see it
+            if record.block:
+                mounts.publish(Path(device), path / NODE, block=True, readonly=False)
+                self.grown(record)
+                return
+            block_device.mount_at(device, record, path, self._devices.mount_options(record, options))
+        if record.pending and "ro" not in options:
+            self._grow(record, device)
+
+    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
+        """Grow the file system of a volume at path; return its record. Raises NotFound, Precondition, HostError."""
+        self.stats(record, path)
+        if record.pending and not record.block:
+            online.grow(record, block_device.roots(self._devices.bring_up(record)))
+        return self.grown(record)
+
+    def _grow(self, record: VolumeRecord, device: str) -> None:
+        """Grow the mounted file system to its device. ext4 never grows unmounted: killing resize2fs damages it."""
+        if record.fstype == "ext4" and not superblock.may_grow_ext4():
+            log.warning("ext4 cannot grow without CAP_SYS_RESOURCE, it stays as it is volume=%s", record.name)
+            return
+        online.grow(record, block_device.roots(device))
+        self.grown(record)
+
+    def grown(self, record: VolumeRecord) -> VolumeRecord:
+        """Record that the file system has its size."""
+        if record.pending:
+            record = replace(record, pending=False)
+            self._devices.write(record)
+        return record
+
+    def unstage(self, path: Path) -> None:
+        """Undo stage. Idempotent."""
+        if not mount.is_mount(path) and mount.is_mount(path / NODE):
+            mounts.unpublish(path / NODE)
+        mounts.unstage(path)
+
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        """Publish a staged volume. Raises Precondition, AlreadyExists, Unsupported."""
+        name = record.name
+        source = staging / NODE if record.block else staging
+        if not mount.is_mount(source):
+            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
+        device = self._devices.device_of(record)
+        shows = block_device.is_shown if record.block else block_device.is_mounted
+        if device is None or not shows(device, source):
+            raise Precondition(f"{staging} shows something else than volume {name}")
+        if record.block and mount.is_mount(target):
+            if not block_device.is_published(device, target, readonly=readonly):
+                raise AlreadyExists(
+                    f"{target} shows something else, or not with readonly={readonly}: unpublish it first"
+                )
+        elif record.block and readonly:
+            block_device.publish_readonly(device, target)
+        else:
+            mounts.publish(source, target, block=record.block, readonly=readonly)
+
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        """Usage of a volume at path. Raises NotFound."""
+        if not self._is_at(record, path):
+            raise NotFound(f"volume {record.name} is not at {path}")
+        if record.block:
+            return Stats(total=record.size, used=record.size, available=0)
+        return mounts.stats(path)
+
+    def _is_at(self, record: VolumeRecord, path: Path) -> bool:
+        """Whether a volume is mounted, published or staged at path."""
+        device = self._devices.device_of(record)
+        node = path / NODE if record.block and path.is_dir() else path
+        if device is None or not mount.is_mount(node):
+            return False
+        if not record.block:
+            return block_device.is_mounted(device, path)
+        return any(block_device.is_published(device, node, readonly=readonly) for readonly in (False, True))
+
+    def fault(self, record: VolumeRecord, path: Path) -> str:
+        """The problem of a volume where it should be mounted, "" for none."""
+        if not record.block:
+            return online.fault(path)
+        return "" if self._is_at(record, path) else f"its device is not at {path}"

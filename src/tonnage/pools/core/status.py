@@ -1,0 +1,80 @@
+"""The status of a pool at one moment, for metrics, `tonnage pools` and `tonnage volumes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from tonnage.errors import TonnageError
+from tonnage.pools.base.contract import Capacity, Erasure, PoolVolume, Snapshot, is_inline
+from tonnage.pools.core.pool import Pool
+
+
+class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Status of a pool.
+
+    problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: conditions of unhealthy
+    volumes, by name. lacks: problems of a pool that can be read. inline: bytes of the inline capacity, those of
+    existing inline volumes included.
+    """
+
+    pool: str
+    kind: str
+    problem: str = ""
+    room: Capacity | None = None
+    volumes: Sequence[PoolVolume] = ()
+    snapshots: Sequence[Snapshot] = ()
+    erasing: Sequence[Erasure] = ()
+    abnormal: Mapping[str, str] = {}
+    lacks: Sequence[str] = ()
+    inline: int = 0
+
+    @property
+    def inline_promised(self) -> int:
+        """Bytes that inline volumes have reserved."""
+        return sum(volume.size for volume in self.volumes if is_inline(volume.owner))
+
+    @property
+    def promised(self) -> int:
+        """Bytes that volumes and snapshots have reserved."""
+        return sum(volume.size for volume in self.volumes) + sum(snapshot.size for snapshot in self.snapshots)
+
+    @property
+    def erasing_bytes(self) -> int:
+        """Bytes that become free when all is erased."""
+        return sum(erasure.room for erasure in self.erasing)
+
+
+async def read(pool: Pool) -> PoolStatus:
+    """Read the status of a pool and each of its volumes. Problems are returned, not raised."""
+    try:
+        room, volumes = await pool.overall(), await pool.list()
+        snapshots, erasing = await pool.list_snapshots(), await pool.erasing()
+        abnormal, lacks = await _abnormal(pool, volumes), await pool.problems()
+    except TonnageError as failure:
+        return PoolStatus(pool.name, pool.kind, problem=str(failure))
+    return PoolStatus(
+        pool.name,
+        pool.kind,
+        room=room,
+        volumes=volumes,
+        snapshots=snapshots,
+        erasing=erasing,
+        abnormal=abnormal,
+        lacks=lacks,
+        inline=pool.inline,
+    )
+
+
+async def _abnormal(pool: Pool, volumes: Sequence[PoolVolume]) -> dict[str, str]:
+    found = {name: f"its record is damaged: {fault}" for name, fault in (await pool.damaged()).items()}
+    for volume in volumes:
+        try:
+            condition = await pool.condition(volume.name)
+        except TonnageError as failure:  # deleted meanwhile, or the pool went
+            found[volume.name] = str(failure)
+            continue
+        if condition.abnormal:
+            found[volume.name] = condition.message
+    return found

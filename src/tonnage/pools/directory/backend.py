@@ -1,0 +1,584 @@
+"""The back end of pools in a directory: a record file and content for each volume.
+
+The parts are the folder (records, snapshots, erase queue, account of the disk), the content (images, subvolumes,
+directories with quotas) and the mounts.
+
+Order of steps, so that a kill between any two loses nothing: create makes the content, then writes the record; delete
+removes the record, then the content. So content without a record is a leftover, and the next open removes it. Bytes
+that content may still allocate are counted together with all pools of this process on that disk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from msgspec.structs import replace
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.errors import Exhausted, HostError, TonnageError, Unavailable, Unsupported, host_errors
+from tonnage.pools.base import overcommit
+from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, Stats, VolumeRequest
+from tonnage.pools.base.overcommit import HUGE, Disks, SharedDisk
+from tonnage.pools.base.parameters import ERASE, MKFS_OPTIONS, check_refused, erase_of
+from tonnage.pools.base.record import VERSION, Records, VolumeRecord, new_record, upgraded
+from tonnage.pools.core import request as requests
+from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.request import RequestedVolume
+from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
+from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
+from tonnage.pools.directory.directory import Damage, Directory
+from tonnage.pools.directory.erase_queue import Erasures
+from tonnage.pools.directory.snapshots import Snapshots
+from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_of, length_of
+
+
+class PoolFolder:
+    """The parts of one pool in a directory.
+
+    kind: as in the directory's marker. suffix: of the content's name. disks: the account of disks, the process's own by
+    default.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        bounds: PoolLimits | None = None,
+        *,
+        kind: str,
+        suffix: str,
+        disks: Disks | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
+        self.bounds = bounds or PoolLimits()
+        self.kind, self.suffix = kind, suffix
+        self.disks = disks or overcommit.SHARED
+        self.clock = clock or RealClock()
+        self.name = ""
+        """The pool's name."""
+        self.records = Records(f"{kind} pool {self.path}", most=self.bounds.size)
+        self.medium = Medium()
+        """How the pool's disk overwrites files; known when the pool is open."""
+        self.disk: SharedDisk | None = None
+        self.settle_in(self.path)
+
+    def settle_in(self, path: Path) -> None:
+        """Use that directory for records and content."""
+        self.directory = Directory(path, self.kind)
+        self.snapshots = Snapshots(path, self.kind, self.suffix)
+        self.erasures = Erasures(path, self.kind, self._erased)
+
+    def _erased(self, job: EraseJob) -> None:
+        self.records.book(job.name, -job.room)
+
+    @property
+    def where(self) -> str:
+        """The pool and its location, for messages."""
+        return self.records.where
+
+    @property
+    def account(self) -> SharedDisk:
+        """The account of the disk. Raises Unavailable when the pool is not open."""
+        if self.disk is None:
+            raise self.records.closed()
+        return self.disk
+
+    def content(self, name: str) -> Path:
+        """Path of a volume's content."""
+        return self.directory.path / f"{name}{self.suffix}"
+
+    def bytes_left(self) -> int:
+        """Free bytes of the disk, reserved or not. Raises Unavailable, HostError."""
+        with host_errors(f"cannot see how full the disk under {self.path} is"):
+            return self.account.free()
+
+    def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
+        """Write a volume's record. Raises Exhausted, HostError."""
+        self.directory.write(record, durable=durable)
+        self.records.volumes[record.name] = record
+
+
+log = logging.getLogger(__name__)
+_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.EUCLEAN)  # of one volume's content
+
+
+class Mounts(Protocol):
+    """The volumes of a pool where they are staged and published."""
+
+    def check_unused(self, name: str) -> None:
+        """Raises Precondition while a volume is mounted or attached, HostError."""
+
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
+        """Stage a volume, as Backend.stage."""
+
+    def unstage(self, name: str, path: Path) -> None:
+        """Unstage a volume, as Backend.unstage."""
+
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        """Publish a volume, as Backend.publish."""
+
+    def unpublish(self, name: str, target: Path) -> None:
+        """Unpublish a volume, as Backend.unpublish."""
+
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        """Usage of a volume, as Backend.stats."""
+
+    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
+        """Grow the file system of a volume that is at path; return its record."""
+
+    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
+        """The device of a volume, as Backend.device."""
+
+    def fault(self, record: VolumeRecord, path: Path) -> str:
+        """The problem of a volume's mount, "" for none."""
+
+
+class DirectoryBackend(Backend):
+    """Records in a directory, with the volumes' content and mounts."""
+
+    def __init__(self, folder: PoolFolder, contents: VolumeContent, mounts: Mounts, features: Features) -> None:
+        self.features = features
+        self.folder, self.contents, self.mounts = folder, contents, mounts
+        self.records = folder.records
+        self.erasures = folder.erasures
+        self.shares_commit = not contents.durable
+        self._seen: Sequence[VolumeRecord] = ()
+
+    def open(self) -> None:
+        """Raises Invalid too."""
+        try:
+            self.folder.name = self.name
+            self.contents.prepare()
+            self.erasures = self.folder.erasures  # of the directory that the content is in
+            self.features = dataclasses.replace(self.features, fstypes=self.contents.fstypes)
+            self.folder.directory.open(self.name)
+            self._load()
+        except OSError as failure:
+            self.close()
+            raise Unavailable(f"{self.records.where}: {failure.strerror}") from failure
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self) -> None:
+        self.folder.directory.clean()
+        records, damaged = self._read()
+        self.folder.erasures.open()
+        for record in self._moved(list(records.values()), self.folder.content):
+            self.folder.directory.remove(record.name)
+            del records[record.name]
+        self.contents.found(records)
+        self._seen = list(records.values())
+        self.folder.snapshots.pool = self.name
+        self.folder.snapshots.open(self._discard)
+        for record in self._moved(self.folder.snapshots.all(), self.folder.snapshots.content):
+            self.folder.snapshots.forget(record.name, durable=self.contents.durable)
+        for entry in sorted(os.listdir(self.folder.directory.path)):
+            name = entry.removesuffix(self.folder.suffix)
+            if name != entry and name not in records and name not in damaged:
+                self._discard(self.folder.directory.path / entry)
+        for record in list(records.values()):
+            try:
+                self.contents.restore(record)
+            except (OSError, ValueError) as failure:
+                if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
+                    raise
+                log.error("volume is damaged, left alone volume=%s error=%s", record.name, failure)
+                damaged[record.name] = str(failure)
+                del records[record.name]
+        self.records.volumes, self.records.damaged = records, damaged
+        self._upgrade(self.folder.directory, records)
+        self._upgrade(self.folder.snapshots.directory, self.folder.snapshots.records)
+        volumes = sum(record.size for record in records.values()) + sum(map(self._size_of_damaged, damaged))
+        self.records.used = volumes + self.folder.snapshots.used() + self.folder.erasures.used()
+        self.folder.disk = self.folder.disks.of(self.folder.directory.path)
+        self._remember()
+        self._join()
+        if self.contents.is_file:
+            self.folder.medium = medium_of(self.folder.path)
+        self.contents.ready()
+
+    def _join(self) -> None:
+        """Share the disk's free bytes with the other pools on it, unless overcommit= is unlimited."""
+        if self.folder.bounds.ratio == float("inf"):
+            self.folder.account.leave(self.folder.path)
+        else:
+            self.folder.account.join(self.folder.path, lambda: (self.records.used, self.folder.bounds.size))
+
+    def _upgrade(self, directory: Directory, records: dict[str, VolumeRecord]) -> None:
+        """Rewrite records of the first format, which passed all checks, with a checksum."""
+        for record in list(records.values()):
+            if record.version == VERSION:
+                continue
+            try:
+                directory.write(upgraded(record), durable=self.contents.durable)
+                records[record.name] = upgraded(record)
+            except TonnageError as failure:  # the next start does it
+                log.warning("record keeps its old format volume=%s error=%s", record.name, failure)
+
+    def problems(self, erasing: Sequence[Erasure]) -> list[str]:
+        snapshots = [
+            f"snapshot {name}: {self.folder.snapshots.fault_of(name)}" for name in sorted(self.folder.snapshots.damaged)
+        ]
+        return [*snapshots, *self.folder.erasures.faults()]
+
+    def _discard(self, content: Path) -> None:
+        try:
+            if self.contents.in_use(content):
+                log.error("content without a record is in use, left alone path=%s", content)
+                return
+            # It may be half a copy of a volume that is to be overwritten at its end.
+            log.info("removing content without a record path=%s", content)
+            self._undo(content, is_secret=is_overwritten(*self._seen, *self.folder.snapshots.all()))
+        except HostError as failure:  # rubbish that stays must not keep the volumes from being served
+            log.error("content without a record stays path=%s error=%s", content, failure)
+
+    def _moved(self, records: Sequence[VolumeRecord], content: Callable[[str], Path]) -> Iterator[VolumeRecord]:
+        """Volumes whose deletion was killed after their content was moved to the erase queue."""
+        for record in records:
+            if self.folder.erasures.holds(record) and not content(record.name).exists():
+                log.info("resuming a deletion volume=%s", record.name)
+                yield record
+
+    def _read(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
+        records, damaged = {}, {}
+        for found in self.folder.directory.records():
+            if isinstance(found, Damage):
+                damaged[found.name] = found.fault
+            else:
+                records[found.name] = found
+        return records, damaged
+
+    def _remember(self) -> None:
+        for record in self.records.volumes.values():
+            length, allocated = self.contents.claim(record)
+            self.folder.account.remember(self.folder.content(record.name), length, allocated=allocated)
+        for record in self.folder.snapshots.all():
+            content = self.folder.snapshots.content(record.name)
+            length = record.length if self.contents.shares else self.contents.held(content)
+            self.folder.account.remember(content, length, allocated=self._kept(record))
+
+    def _kept(self, record: VolumeRecord) -> Allocated:
+        return nothing if self.contents.shares or record.shared else None
+
+    def close(self) -> None:
+        """Release the directory. Idempotent."""
+        if self.folder.disk is not None:
+            for name in self.records.volumes:
+                self.folder.disk.forget(self.folder.content(name))
+            for name in self.folder.snapshots.records:
+                self.folder.disk.forget(self.folder.snapshots.content(name))
+            self.folder.disk.leave(self.folder.path)
+        self.folder.disk = None
+        self.folder.erasures.close()
+        self.folder.snapshots.close()
+        self.folder.directory.close()
+        self.contents.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self.folder.disk is not None
+
+    def commit(self) -> None:
+        self.contents.commit()
+
+    def limit(self) -> int:
+        return self.contents.limit()
+
+    def rebound(self, bounds: PoolLimits) -> None:
+        self.folder.bounds = self.contents.limits(bounds)
+        self.records.most = bounds.size
+        if self.is_open:
+            self._join()
+
+    # Capacity
+
+    def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
+        self.contents.check(parameters)
+
+    def want(self, request: VolumeRequest) -> RequestedVolume:
+        check_refused(self, request.parameters)
+        fstype = requests.fstype_of(self, request.fstype, block=request.block)
+        requests.check_content(request.parameters, fstype, block=request.block)
+        return requests.check(self, request, least=self._least(self._form(fstype, request.parameters)), step=BLOCK)
+
+    def _form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
+        """The file system format for a volume of a class, None where none is made. Raises Invalid."""
+        return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype and self.contents.is_file else None
+
+    def _least(self, form: Format | None) -> int:
+        return form.least if form else self.features.least
+
+    @property
+    def knows_room(self) -> bool:
+        """What may be promised without bound is not compared with what the disk has."""
+        return self.folder.bounds.ratio == float("inf")
+
+    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+        folder = self.folder
+        size, used, form = folder.bounds.size, self.records.used, self._form(fstype, parameters)
+        free, least = max(0, size - used) if size else HUGE, self._least(form)
+        enough = form.length(free) if form and size else free
+        try:
+            room = folder.account.room(
+                ratio=folder.bounds.ratio, enough=enough, keep=folder.bounds.keep, pool=folder.path
+            )
+        except OSError as failure:
+            raise Unavailable(f"cannot see how full the disk under {folder.path} is: {failure.strerror}") from failure
+        if room < enough:
+            free = min(free, form.usable(room) if form else room // BLOCK * BLOCK)
+        largest = free // BLOCK * BLOCK
+        return Capacity(
+            total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
+        )
+
+    # Volumes
+
+    def write(self, record: VolumeRecord) -> None:
+        self.folder.write(record, durable=self.contents.durable)
+
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
+        self.records.check_damaged(request.name)
+        self.folder.directory.check_place()
+        record = self._new_record(request, want, origin)
+        content = self.folder.content(record.name)
+        self.records.book(record.name, record.size)
+        try:
+            length, allocated = self.contents.claim(record)
+            self._promise(content, length, allocated)
+            record = self.contents.make(record) if origin is None else self.contents.fill(record, origin)
+            self.write(record)
+            if origin is not None:
+                self.contents.changed(record.name)
+                self.contents.changed(record.from_volume)
+        except BaseException:
+            self._unbook(record, content)
+            self.records.volumes.pop(record.name, None)
+            with suppress(HostError):
+                self.folder.directory.remove(
+                    record.name, durable=self.contents.durable
+                )  # it may be there: only its fsync failed
+                self._undo(content, is_secret=is_overwritten(record, *([origin] if origin else ())))
+            raise
+        return record
+
+    def _new_record(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
+        created, form = self.folder.clock.time(), self._form(want.fstype, request.parameters)
+        uuid = self._new_uuid(request.name, created)
+        record = new_record(request, want.size, want.fstype, uuid=uuid, created=created, origin=origin)
+        if not self.contents.is_file:
+            return record
+        length = length_of(origin, want.size) if origin else form.length(want.size) if form else want.size
+        return replace(record, length=length, sparse=self.folder.bounds.sparse)
+
+    def _new_uuid(self, name: str, created: float) -> UUID:
+        return uuid5(NAMESPACE_URL, f"{self.folder.path}/{name}/{created!r}")
+
+    def _undo(self, content: Path, *, is_secret: bool) -> None:
+        """Remove content without a volume; secret content is overwritten first. Raises HostError, Unavailable."""
+        if is_secret and content.exists():
+            with suppress(Exhausted):
+                self.folder.erasures.add_rubbish(content)
+                return
+            wipe(EraseJob("", content.stem, "zero", os.stat(content).st_size), content)
+        self.contents.remove(content)
+
+    def _promise(self, content: Path, length: int, allocated: Allocated) -> None:
+        bounds = self.folder.bounds
+        self.folder.account.promise(content, length, ratio=bounds.ratio, keep=bounds.keep, allocated=allocated)
+
+    def _unbook(self, record: VolumeRecord, content: Path) -> None:
+        self.records.book(record.name, -record.size)
+        self.folder.account.forget(content)
+
+    def delete(self, name: str) -> None:
+        self.check_open()
+        self.folder.directory.check_place()
+        record = self.records.volumes.get(name)
+        if record is None:
+            self.records.check_damaged(name)
+            self._finish(name)
+            return
+        self.mounts.check_unused(name)
+        is_taken = self._let_go(record, self.folder.content(name))
+        self.folder.directory.remove(name, durable=self.contents.durable)
+        del self.records.volumes[name]
+        self._free(record, self.folder.content(name), is_taken=is_taken)
+        self.contents.changed(record.from_volume)
+        self.contents.changed(name)
+
+    def _finish(self, name: str) -> None:
+        """Remove the content of a volume whose deletion failed after its record was removed."""
+        content = self.folder.content(name)
+        if os.path.lexists(content):
+            self.mounts.check_unused(name)
+            self.contents.remove(content)
+        self.contents.changed(name)
+
+    def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
+        """Record changed parameters. Raises Unsupported where old content may be in blocks that others share."""
+        record = self.record(name)
+        is_new_secret = is_overwritten(replace(record, mutable=dict(mutable))) and not is_overwritten(record)
+        if self.folder.medium.shares and is_new_secret:
+            raise Unsupported(
+                f"volume {name}: {self.records.where} lies on a disk where files can share blocks, so what is"
+                " overwritten at the end must be known from the beginning: set erase in the class"
+            )
+        return super().modify(name, mutable)
+
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
+        fault = self.folder.directory.fault() or self.contents.fault(record)
+        return fault or (self.mounts.fault(record, path) if path else "")
+
+    def _size_of_damaged(self, name: str) -> int:
+        """Bytes to count for a volume with a damaged record."""
+        with suppress(OSError):
+            return os.stat(self.folder.content(name)).st_size if self.contents.is_file else 0
+        return 0
+
+    def _let_go(self, record: VolumeRecord, content: Path) -> bool:
+        """Move content that must be erased to the erase queue; whether it was moved."""
+        method = erase_method(record) if self.contents.is_file else "none"
+        if method == "none":
+            return False
+        if not content.exists():
+            return self.folder.erasures.holds(record)
+        try:
+            self.folder.erasures.add(record, method, content)
+        except Exhausted as failure:  # a full disk must not keep volumes from being deleted
+            log.warning("erasing at once volume=%s reason=%s", record.name, failure)
+            wipe(EraseJob("", record.name, method, record.length), content)
+            return False
+        return True
+
+    def _free(self, record: VolumeRecord, content: Path, *, is_taken: bool) -> None:
+        """Free the bytes of deleted content. is_taken: the erase queue frees them or has freed them."""
+        if is_taken:
+            self.folder.account.forget(content)
+            return
+        self._unbook(record, content)
+        self.contents.remove(content)
+
+    def expand(self, name: str, size: int) -> VolumeRecord:
+        self.folder.directory.check_place()
+        record, content = self.record(name), self.folder.content(name)
+        larger = self._enlarged(record, size)
+        length, allocated = self.contents.claim(larger)
+        self.records.book(name, size - record.size)
+        try:
+            self._promise(content, length, allocated)
+            self.contents.extend(record, larger)
+            self.write(larger)
+        except BaseException:
+            self.records.book(name, record.size - size)
+            length, allocated = self.contents.claim(record)
+            self.folder.account.remember(content, length, allocated=allocated)
+            raise
+        self.contents.changed(name)
+        return larger
+
+    def _enlarged(self, record: VolumeRecord, size: int) -> VolumeRecord:
+        if not self.contents.is_file:
+            return replace(record, size=size)
+        return enlarged(record, size, is_used=record.state != "new" or record.block)
+
+    # Snapshots
+
+    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
+        self.folder.directory.check_place()
+        origin, content = self.record(volume), self.folder.snapshots.content(name)
+        held = self.contents.held(self.folder.content(volume))
+        record = self._snapshot_of(origin, name, owner, held)
+        self.records.book(name, record.size)
+        try:
+            self.folder.snapshots.prepare()
+            self._promise(content, held, self._kept(record))
+            record = self.contents.snapshot(record, origin, content)
+            self.folder.account.remember(content, held, allocated=self._kept(record))
+            self.folder.snapshots.add(record, durable=self.contents.durable)
+        except BaseException:
+            self._unbook(record, content)
+            with suppress(HostError):
+                self.folder.snapshots.forget(name, durable=self.contents.durable)
+                self._undo(content, is_secret=is_overwritten(record))
+            raise
+        self.contents.changed(volume)
+        return record
+
+    def _snapshot_of(self, origin: VolumeRecord, name: str, owner: Mapping[str, str], held: int) -> VolumeRecord:
+        created = self.folder.clock.time()
+        return replace(
+            origin,
+            name=name,
+            uuid=self._new_uuid(f"snapshot/{name}", created),
+            length=held if self.contents.shares else origin.length,
+            shared=False,
+            parameters={ERASE: erase_method(origin)} if is_overwritten(origin) else {},
+            mutable={},
+            owner=dict(owner),
+            created=created,
+            from_snapshot="",
+            from_volume=origin.name,
+        )
+
+    def delete_snapshot(self, name: str) -> None:
+        self.check_open()
+        self.folder.directory.check_place()
+        if (record := self.find_snapshot(name)) is None:
+            return
+        content = self.folder.snapshots.content(name)
+        is_taken = self._let_go(record, content)
+        self.folder.snapshots.forget(name, durable=self.contents.durable)
+        self._free(record, content, is_taken=is_taken)
+        self.contents.changed(record.from_volume)
+
+    def find_snapshot(self, name: str) -> VolumeRecord | None:
+        return self.folder.snapshots.find(name)
+
+    def all_snapshots(self) -> list[VolumeRecord]:
+        return self.folder.snapshots.all()
+
+    # On the node
+
+    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
+        record = self.record(name)
+        self.folder.directory.check_place()
+        self.mounts.stage(record, path, options)
+
+    def unstage(self, name: str, path: Path) -> None:
+        self.mounts.unstage(name, path)
+
+    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
+        self.mounts.publish(self.record(name), staging, target, readonly=readonly)
+
+    def unpublish(self, name: str, target: Path) -> None:
+        self.mounts.unpublish(name, target)
+
+    def stats(self, name: str, path: Path) -> Stats:
+        return self.mounts.stats(self.record(name), path)
+
+    def grow(self, name: str, path: Path) -> VolumeRecord:
+        record = self.record(name)
+        self.mounts.stats(record, path)  # raises NotFound
+        return self.mounts.grow(record, path)
+
+    def device(self, name: str) -> tuple[int, int] | None:
+        return self.mounts.device(self.record(name))
+
+
+def erase_method(record: VolumeRecord) -> str:
+    """How to erase the content of a volume or snapshot, "none" for not at all."""
+    return erase_of(record.volume().effective)
+
+
+def is_overwritten(*records: VolumeRecord) -> bool:
+    """Whether the content of one of them will be overwritten when deleted, and so must not share blocks."""
+    return any(erase_method(record) in OVERWRITES for record in records)

@@ -1,0 +1,229 @@
+"""Images on their node: attached as loop devices, formatted once, mounted, published. Blocking.
+
+The file system is made when a volume is first staged: mkfs runs, then the record leaves state new, then it is mounted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tonnage.errors import AlreadyExists, Busy, InUse, NotFound, Precondition, host_errors
+from tonnage.host import loop, mount, superblock
+from tonnage.host.descriptor import closing, opened
+from tonnage.pools.base.contract import Stats
+from tonnage.pools.base.parameters import SOURCE, source_of
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.device_mounts import NODE
+from tonnage.pools.directory.backend import PoolFolder
+from tonnage.pools.fs import block_device, mounts, online
+from tonnage.pools.image import consistent_copy, ext4_resize, file
+
+log = logging.getLogger(__name__)
+
+
+class ImageMounts:
+    """Stages and publishes the images of a directory."""
+
+    def __init__(self, folder: PoolFolder) -> None:
+        self._folder = folder
+
+    def check_unused(self, name: str) -> None:
+        """Raises InUse while a volume is mounted or attached."""
+        image = self._folder.content(name)
+        if file.is_used(image, wait=False) and not self._set_free(image):
+            raise InUse(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
+
+    def _set_free(self, image: Path) -> bool:
+        """Whether an image is unused, after freeing devices that a failed unstage left attached to it."""
+        found = os.stat(image)
+        free_loops(self._folder.path, {(found.st_dev, found.st_ino)})
+        return not file.is_used(image, wait=False)
+
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
+        """Format an image once and mount it at path; attach raw block. Idempotent. Raises AlreadyExists."""
+        image = self._folder.content(record.name)
+        if mount.is_mount(path):
+            if not file.shows(image, path):
+                raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
+            if record.pending and "ro" not in options and not _grows_unmounted(record):
+                self._grow(record, path)  # killed between mount and this
+            return
+        mounts.make_directory(path)
+        if record.block:
+            self._stage_block(record, image, path / NODE)
+            return
+        if record.state == "new" and not image.exists():
+            file.make(image, record)  # after a power cut an empty image may be missing although its record exists
+        ext4_resize.settle(image, record)
+        with closing(file.open_image(image)) as fd:
+            if record.state == "new":
+                file.format_image(fd, image, record)
+                if folder := source_of({SOURCE: record.from_folder}):
+                    file.fill_image(fd, image, record, folder)
+                record = replace(record, state="formatted", pending=False)
+                self._folder.write(record)
+            file.fill_holes(fd, image, record)
+            if record.pending and _grows_unmounted(record):
+                ext4_resize.grow(fd, image, record)
+                record = self.grown(record)
+                ext4_resize.forget(image)
+            file.mount_image(fd, image, record, path, options)
+        if record.pending and "ro" not in options:
+            self._grow(record, path)
+
+    def _grow(self, record: VolumeRecord, path: Path) -> None:
+        """Grow a mounted file system that was expanded while it was not mounted."""
+        what = f"cannot grow the file system of volume {record.name}"
+        with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd, host_errors(what):
+            superblock.grow(fd, record.fstype, record.length)
+        self.grown(record)
+
+    def _stage_block(self, record: VolumeRecord, image: Path, node: Path) -> None:
+        if mount.is_mount(node):
+            if (index := block_device.loop_of(node)) is None or not loop.backs(index, image):
+                raise AlreadyExists(f"{node} shows something else: unmount it first")
+            return
+        mounts.make_file(node)
+        self._show_block(record, image, node, readonly=False)
+        self.grown(record)
+
+    def _show_block(self, record: VolumeRecord, image: Path, node: Path, *, readonly: bool) -> None:
+        try:
+            fd = file.open_image(image, shared=readonly)
+        except Busy:
+            if not self._set_free(image):
+                raise
+            fd = file.open_image(image, shared=readonly)
+        try:
+            file.fill_holes(fd, image, record)
+            index = file.attach_block(fd, image, readonly=readonly)
+        finally:
+            os.close(fd)
+        try:
+            mount.bind(loop.device(index), node)
+        except BaseException:
+            loop.detach(index)
+            raise
+
+    def unstage(self, name: str, path: Path) -> None:
+        """Undo stage. Idempotent."""
+        node = path / NODE
+        if not mount.is_mount(path) and mount.is_mount(node):
+            self._hide_block(name, node)
+        mounts.unstage(path)
+
+    def _hide_block(self, name: str, node: Path) -> None:
+        """Unmount and remove a device node, and free its loop device if it is the volume's.
+
+        A device that is still published elsewhere stays: the kernel could reuse it for another volume.
+        """
+        index = block_device.loop_of(node)
+        is_ours = index is not None and loop.backs(index, self._folder.content(name))
+        mounts.unpublish(node)
+        if index is not None and is_ours and loop.device(index) not in _shown():
+            loop.detach(index)
+
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        """Publish a staged volume. Idempotent. Raises Precondition, AlreadyExists."""
+        name, image = record.name, self._folder.content(record.name)
+        source = staging / NODE if record.block else staging
+        if not mount.is_mount(source):
+            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
+        if not record.block:
+            if not file.shows(image, source):
+                raise Precondition(f"{staging} is a mount of something else than volume {name}")
+            mounts.publish(source, target, block=False, readonly=readonly)
+        elif mount.is_mount(target):
+            index = block_device.loop_of(target)
+            if index is None or not loop.backs(index, image) or loop.is_readonly(index) != readonly:
+                raise AlreadyExists(f"{target} shows something else, or not with readonly={readonly}")
+        elif readonly:  # a read-only bind of a device node does not stop writes, a read-only device does
+            mounts.make_file(target)
+            self._show_block(record, image, target, readonly=True)
+        else:
+            mounts.publish(source, target, block=True, readonly=False)
+
+    def unpublish(self, name: str, target: Path) -> None:
+        """Undo publish. Idempotent."""
+        self._hide_block(name, target)
+
+    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
+        """The loop device of a volume, while it is attached writable."""
+        image = self._folder.content(record.name)
+        for index in loop.of_file(image):
+            if not loop.is_readonly(index):
+                number = os.stat(loop.device(index)).st_rdev
+                return os.major(number), os.minor(number)
+        return None
+
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        """Usage of a volume at path. Raises NotFound."""
+        name = record.name
+        if record.block:
+            node = path / NODE if path.is_dir() else path
+            if block_device.loop_of(node) is None:
+                raise NotFound(f"volume {name} is not at {path}")
+            return Stats(total=record.size, used=record.size, available=0)
+        if not mount.is_mount(path) or not file.shows(self._folder.content(name), path):
+            raise NotFound(f"volume {name} is not mounted at {path}")
+        return mounts.stats(path)
+
+    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
+        """Grow the mounted file system, or the loop device. Raises NotFound, Precondition, HostError."""
+        image = self._folder.content(record.name)
+        for index in loop.of_file(image):
+            loop.set_capacity(index)
+        if record.pending and not record.block:
+            online.grow(record, consistent_copy.roots(image, record))
+        return self.grown(record)
+
+    def grown(self, record: VolumeRecord) -> VolumeRecord:
+        """Record that the file system has its size."""
+        if record.pending:
+            record = replace(record, pending=False)
+            self._folder.write(record)
+        return record
+
+    def fault(self, record: VolumeRecord, path: Path) -> str:
+        """The problem of a volume's mount, "" for none."""
+        if not record.block:
+            return online.fault(path)
+        where = path / NODE if path.is_dir() else path
+        return "" if block_device.loop_of(where) is not None else f"its device is not at {path}"
+
+
+def free_loops(folder: Path, images: set[tuple[int, int]], *, orphans: bool = False) -> None:
+    """Free the loop devices of images that are mounted nowhere: a kill or an error left them attached for raw block.
+
+    images: device and inode of each. orphans: also those of removed images in the directory.
+    """
+    ours = {*loop.of_files(images, folder)}
+    if orphans:
+        ours |= {index for index, _ in loop.attached() if loop.lies_in(index, str(folder))}
+    if not ours:
+        return
+    shown = _shown()
+    for index in ours:
+        if loop.device(index) not in shown and not loop.is_autoclear(index):
+            log.info("freeing loop device that is shown nowhere device=%s", loop.device(index))
+            loop.detach(index)
+
+
+def _shown() -> set[str]:
+    """The devices that are mounted, or whose nodes are bind-mounted."""
+    found = set()
+    for entry in mount.mounts():
+        found.add(entry.source)
+        if entry.fstype == "devtmpfs" and entry.root.startswith("/loop"):
+            found.add(f"/dev{entry.root}")
+    return found
+
+
+def _grows_unmounted(record: VolumeRecord) -> bool:
+    """Whether the kernel forbids us to grow the file system while it is mounted."""
+    return record.fstype == "ext4" and not superblock.may_grow_ext4()

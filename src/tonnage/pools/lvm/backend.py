@@ -1,0 +1,280 @@
+"""The LVM back end: each volume is a logical volume of one volume group, with its record in its tags.
+
+Thick by default: linear, or striped and raid1 by class parameters; thin where the pool names a thin pool. The group may
+hold volumes of others: they count and are left alone. The logical volume is longer than the volume by the overhead of
+its file system, so the requested size is usable in full. Needs root and lvm2, and the tools of the file systems.
+
+Class parameters: `thin`, `type` (linear, striped, raid1), `stripes`, `mirrors`, `cowSize` (bytes for changes in a
+snapshot of a thick volume), `erase`, and those of all pools. Snapshots and clones of thin volumes share blocks. A
+volume made from a thick one or its snapshot is a full copy. Raw block sizes are whole extents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.errors import OutOfRange, Unavailable
+from tonnage.host.lvm import check_group
+from tonnage.pools.base.contract import Capacity, Features, PoolLimits, Stats, VolumeRequest, unsupported
+from tonnage.pools.base.overcommit import HUGE
+from tonnage.pools.base.parameters import ERASE, IOPS, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
+from tonnage.pools.base.record import VolumeRecord, new_record
+from tonnage.pools.base.reservation import LARGEST
+from tonnage.pools.core import request as requests
+from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.device_mounts import DeviceMounts
+from tonnage.pools.core.request import RequestedVolume
+from tonnage.pools.fs import block_device
+from tonnage.pools.fs.formats import BLOCK, FORMATS, Format, form_of
+from tonnage.pools.lvm import health
+from tonnage.pools.lvm import layout as lvm_layout
+from tonnage.pools.lvm import tags as lvm_tags
+from tonnage.pools.lvm.accounting import MAX_AGE
+from tonnage.pools.lvm.erase_queue import LvmErasures
+from tonnage.pools.lvm.expand import LvmGrowth
+from tonnage.pools.lvm.layout import LINEAR, THIN, Layout
+from tonnage.pools.lvm.recovery import LvmRecovery, refresh
+from tonnage.pools.lvm.snapshots import LvmSnapshots
+from tonnage.pools.lvm.table import LvmTable
+from tonnage.pools.lvm.tags import TagEntry, TagKind
+from tonnage.pools.lvm.thin_pool import LvmLimits
+from tonnage.pools.lvm.volumes import LogicalVolumes
+
+FEATURES = Features(
+    "lvm",
+    fstypes=tuple(FORMATS),
+    parameters=lvm_layout.PARAMETERS | {RESERVE, MKFS_OPTIONS, SOURCE} | LIMITS,
+    modifiable=LIMITS | {ERASE},
+    snapshots=True,
+    clones=True,
+    expansion=True,
+)
+
+
+class LvmBackend(Backend):
+    """Logical volumes of a group.
+
+    prepare: called at each open, before the group is locked. dax: volumes are mounted with `-o dax` (files are mapped
+    without a copy), except mirrors.
+    """
+
+    def __init__(
+        self,
+        pool: str,
+        group: str,
+        bounds: LvmLimits | None = None,
+        *,
+        features: Features = FEATURES,
+        prepare: Callable[[], None] = lambda: None,
+        dax: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.features = features
+        self.table = LvmTable(pool, check_group(group), bounds or LvmLimits(), clock=clock or RealClock())
+        self.records = self.table.records
+        self.volumes = LogicalVolumes(self.table)
+        self.snapshots = LvmSnapshots(self.table, self.volumes)
+        self.erasures: LvmErasures = LvmErasures(self.table, self.volumes)
+        self._growth = LvmGrowth(self.table, self.volumes)
+        self._mounts = DeviceMounts(self)
+        self._prepare = prepare
+        self._dax = dax
+
+    def open(self) -> None:
+        """Lock the group, read it, finish what a kill interrupted."""
+        self._prepare()
+        self.table.lock()
+        try:
+            group = self.table.account.read()
+            if not group.writable:
+                raise Unavailable(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
+            refresh(self.table)
+            self.table.thin.open(group)
+            LvmRecovery(self.table, self.volumes).run()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self.table.unlock()
+
+    @property
+    def is_open(self) -> bool:
+        return self.table.held >= 0
+
+    def rebound(self, bounds: PoolLimits) -> None:
+        self.table.rebound(bounds)
+
+    # Capacity
+
+    def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
+        check_refused(self, parameters)
+        self.table.layout(parameters)
+
+    def want(self, request: VolumeRequest) -> RequestedVolume:
+        fstype = requests.fstype_of(self, request.fstype, block=request.block)
+        requests.check_content(request.parameters, fstype, block=request.block)
+        layout = self.table.layout(request.parameters)
+        least, step = BLOCK, BLOCK
+        if fstype:
+            least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least
+        else:
+            least = step = self.table.extent() * layout.stripes
+        want = requests.check(self, request, least=least, step=step)
+        if request.name not in self.records.volumes:
+            self._check_disks(layout)
+        return want
+
+    def _check_disks(self, layout: Layout) -> None:
+        """Raises OutOfRange when the group has too few disks for a layout."""
+        if layout.disks > (has := len(self.table.account.fresh().disks)):
+            raise OutOfRange(
+                f"a volume with {layout.stripes} stripes and {layout.mirrors} mirrors can never fit: it needs"
+                f" {layout.disks} disks, {self.records.where} has {has}"
+            )
+
+    def step_of(self, record: VolumeRecord) -> int:
+        if not record.block:
+            return BLOCK
+        return self.table.extent() * self.table.layout_of(self.table.lv(record.name), record).stripes
+
+    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+        self.check_open()
+        form = form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None
+        return self._room(form, self.table.layout(parameters))
+
+    def _room(self, form: Format | None, layout: Layout) -> Capacity:
+        """Capacity for volumes of a layout with that file system, None for raw block."""
+        with self.table.account.lock:
+            room = self.table.account.room(layout, max_age=MAX_AGE)
+            if layout.thin and self.table.thin.is_full():
+                room = 0
+            size, used = self.records.most, self.records.used
+            extent = self.table.extent()
+        free = max(0, size - used) if size else HUGE
+        step = BLOCK if form else extent * layout.stripes
+        enough = form.length(free) if form and size else free
+        if room < enough:
+            free = min(free, form.usable(room) if form else room)
+        least = form.least if form else step
+        largest = free // step * step
+        return Capacity(
+            total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
+        )
+
+    def reread(self) -> bool:
+        with self.table.account.lock:
+            before = self.table.account.reads
+            self.table.account.fresh(max_age=1.0)
+            return self.table.account.reads != before
+
+    def limit(self) -> int:
+        """As the group was given one (vgchange --logicalvolume), without the volumes of others."""
+        with self.table.account.lock:
+            group = self.table.account.fresh()
+            ours = sum(lvm_tags.is_ours(found.tags) for found in group.volumes.values())
+        return max(1, group.most - (group.count - ours)) if group.most else 0
+
+    # Volumes
+
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
+        """Create a volume. A source that was never used has no content: its copy is a new volume."""
+        created = self.table.clock.time()
+        uuid = self.table.new_uuid(request.name, created)
+        record = new_record(request, want.size, want.fstype, uuid=uuid, created=created, origin=origin)
+        if origin is not None and request.source is not None and origin.state != "new":
+            return self.snapshots.fill(record, origin, request.source)
+        return self.volumes.create(record)
+
+    def delete(self, name: str) -> None:
+        self.check_open()
+        self.table.account.fresh()
+        record = self.records.volumes.get(name)
+        if record is None:
+            self.records.check_damaged(name)
+            return
+        lv = self.table.lv(name)
+        self.volumes.check_unused(lv, f"volume {name}")
+        self.volumes.let_go(lv, TagEntry(TagKind.VOLUME, record))
+        with self.table.account.lock:
+            self.records.volumes.pop(name, None)
+            self.table.recount()
+
+    def write(self, record: VolumeRecord) -> None:
+        self.table.write(record)
+
+    def expand(self, name: str, size: int) -> VolumeRecord:
+        return self._growth.expand(name, min(size, LARGEST))
+
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
+        return health.fault(self.table, record) or (self._mounts.fault(record, path) if path else "")
+
+    # Snapshots
+
+    def snapshot_room(self, origin: VolumeRecord) -> tuple[int, Capacity]:
+        layout = THIN if self.table.layout_of(self.table.lv(origin.name), origin).thin else LINEAR
+        return self.snapshots.reserved_bytes(origin), self._room(None, layout)
+
+    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
+        return self.snapshots.take(name, volume, owner)
+
+    def delete_snapshot(self, name: str) -> None:
+        self.snapshots.delete(name)
+
+    def find_snapshot(self, name: str) -> VolumeRecord | None:
+        return self.snapshots.find(name)
+
+    def all_snapshots(self) -> Sequence[VolumeRecord]:
+        return self.snapshots.all()
+
+    # On the node
+
+    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
+        self._mounts.stage(self.record(name), path, options)
+
+    def unstage(self, name: str, path: Path) -> None:
+        self._mounts.unstage(path)
+
+    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
+        self._mounts.publish(self.record(name), staging, target, readonly=readonly)
+
+    def unpublish(self, name: str, target: Path) -> None:
+        block_device.unpublish(target)
+
+    def stats(self, name: str, path: Path) -> Stats:
+        return self._mounts.stats(self.record(name), path)
+
+    def grow(self, name: str, path: Path) -> VolumeRecord:
+        return self._mounts.grow(self.record(name), path)
+
+    def device(self, name: str) -> tuple[int, int] | None:
+        if IOPS in self.features.refused:  # limits need a device, and they cannot limit mapped memory
+            raise unsupported(self, "block devices of its volumes")
+        return block_device.number_of(self.device_of(self.record(name)))
+
+    # Its devices
+
+    def bring_up(self, record: VolumeRecord) -> str:
+        """Activate the device of a volume and return it."""
+        return self.table.activate(self.table.lv(record.name))
+
+    def device_of(self, record: VolumeRecord) -> str | None:
+        """The device of a volume, None while it is not active."""
+        return self.table.device_of(record)
+
+    def make_content(self, record: VolumeRecord, device: str) -> None:
+        """Make the content of a volume in state new."""
+        with block_device.locked(device) as fd:
+            block_device.prepare(fd, device, record, zeroed=self._layout(record).thin)
+
+    def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
+        """Mount options, with discard for a thin volume: deleted blocks return to its thin pool."""
+        layout = self._layout(record)
+        if self._dax and not layout.mirrors:
+            return tuple(dict.fromkeys(("dax", *options)))
+        return ("discard", *options) if layout.thin else options
+
+    def _layout(self, record: VolumeRecord) -> Layout:
+        return self.table.layout_of(self.table.lv(record.name), record)

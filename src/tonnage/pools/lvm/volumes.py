@@ -1,0 +1,219 @@
+"""Logical volumes of a pool: made, renamed, released and removed. Blocking, thread-safe.
+
+A caller holds a lock for each volume name. Order of steps, so that a kill between any two loses nothing: create is one
+lvcreate with all tags under a name that no volume has (TagKind.COPY); former content is zeroed, or a source is copied;
+then one lvrename makes it the volume. delete is one lvremove, or one lvchange that makes it TagKind.ERASING or
+TagKind.ORIGIN. The next open removes unused ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import nullcontext, suppress
+
+from msgspec.structs import replace
+
+from tonnage.errors import AlreadyExists, NotFound, Precondition, TonnageError, host_errors
+from tonnage.host import dm, lvm
+from tonnage.pools.base.parameters import ERASE, erase_of
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.fs import block_device
+from tonnage.pools.fs.formats import form_of
+from tonnage.pools.lvm import tags as lvm_tags
+from tonnage.pools.lvm.accounting import ExtentReservation
+from tonnage.pools.lvm.layout import Layout
+from tonnage.pools.lvm.table import LvmTable
+from tonnage.pools.lvm.tags import TagEntry, TagKind
+
+log = logging.getLogger(__name__)
+
+
+class LogicalVolumes:
+    """What is made and removed in a group."""
+
+    def __init__(self, table: LvmTable) -> None:
+        self._table = table
+        self.family = threading.Lock()
+        """Protects an origin together with its thick snapshots."""
+        self._renaming = threading.Lock()
+
+    def check_name(self, name: str) -> None:
+        """Free the name for a new volume. Raises AlreadyExists when it belongs to others, HostError."""
+        self._table.records.check_damaged(name)
+        lv = self._table.lv(name)
+        for left, entry in list(self._table.entries.items()):
+            is_half = entry.kind is TagKind.COPY and entry.record.name == name
+            if left == lv or is_half:  # of a call that failed, and could not be removed then
+                self.discard(left, entry)
+        for max_age in (float("inf"), 0.0):
+            with self._table.account.lock:
+                self._table.account.fresh(max_age=max_age)
+                found = self._table.account.volumes.get(lv)
+            if found is None or lvm_tags.is_ours(found.tags):
+                return
+        raise AlreadyExists(f"{self._table.group}/{lv} is a logical volume that is not tonnage's: it is left alone")
+
+    def booking(self, entry: TagEntry, layout: Layout) -> ExtentReservation:
+        """The reservation of a logical volume to create."""
+        extent = self._table.extent()
+        extents = layout.extents(entry.record.length, extent)
+        tags = tuple(lvm_tags.encode(entry))
+        return ExtentReservation(lvm_tags.lv_name(self._table.group, entry), layout, extents, extents * extent, tags)
+
+    def lvcreate(self, booking: ExtentReservation) -> None:
+        """Make an empty logical volume. Raises Exhausted, HostError."""
+        tags = [word for tag in booking.tags for word in ("--addtag", tag)]
+        command = ["lvcreate", "--yes", "--quiet", "--name", booking.name, *tags]
+        if booking.layout.thin:
+            command += ["--thinpool", self._table.bounds.thin, "--virtualsize", f"{booking.size}b"]
+            self._table.thin.make(*command, self._table.group)
+            self.empty(booking.name)
+        else:
+            command += ["--wipesignatures", "y", "--zero", "y", "--extents", str(booking.extents)]
+            lvm.lvm(*command, *booking.layout.arguments(), self._table.group)
+
+    def empty(self, lv: str) -> None:
+        """Discard the content of a new thin volume. Raises HostError.
+
+        LVM may have given it a device that a killed command had left, with the content of another volume.
+        """
+        mapper = lvm.mapper_name(self._table.group, lv)
+        if not dm.thin_mapped(mapper):
+            return
+        log.warning("new thin volume is not empty, emptied volume=%s/%s", self._table.group, lv)
+        path = self._table.activate(lv)
+        with host_errors(f"cannot empty {self._table.group}/{lv}"), block_device.locked(path) as fd:
+            block_device.discard(fd)
+            if dm.thin_mapped(mapper):  # its pool ignores discards
+                block_device.zero(fd)
+
+    def create(self, record: VolumeRecord) -> VolumeRecord:
+        """Create an empty volume; return its record. Raises AlreadyExists, Exhausted, HostError."""
+        if record.fstype:
+            record = replace(record, length=form_of(record.fstype, record.mkfs).length(record.size))
+        else:
+            record = replace(record, length=record.size)
+        entry = TagEntry(TagKind.COPY, record)
+        self.check_name(record.name)
+        booking = self.booking(entry, self._table.layout(record.parameters))
+        with self._table.counting(record.name, record.size):
+            try:
+                with self._table.account.making(booking):
+                    self.lvcreate(booking)
+                    self._table.keep(booking.name, entry)
+                if record.block and not booking.layout.thin:
+                    self._zero(booking.name)
+                self.complete(booking.name, record)
+            except BaseException:
+                self.undo(booking.name, entry)
+                raise
+        return record
+
+    def _zero(self, lv: str) -> None:
+        """Zero the former content of a raw block volume, which has no file system to hide it. Raises HostError."""
+        path = self._table.activate(lv)
+        with host_errors(f"cannot overwrite {self._table.group}/{lv}"), block_device.locked(path) as fd:
+            block_device.zero(fd)
+
+    def complete(self, lv: str, record: VolumeRecord) -> None:
+        """Rename what was made to its volume's name, which creates the volume. Raises HostError."""
+        name = self._table.lv(record.name)
+        lvm.lvm("lvrename", "--quiet", self._table.group, lv, name)
+        with self._table.account.lock:
+            self._table.account.renamed(lv, name)
+            self._table.entries.pop(lv, None)
+            self._table.keep(name, TagEntry(TagKind.VOLUME, record), key=record.name)
+
+    def undo(self, lv: str, entry: TagEntry) -> None:
+        """Remove what a failed call has made; on failure a later call removes it."""
+        with suppress(TonnageError):
+            if self._table.account.find(lv) is not None:
+                self.discard(lv, entry)
+
+    def check_unused(self, lv: str, what: str) -> None:
+        """Raises Precondition while a logical volume is open or its device published."""
+        if self.is_used(lv):
+            raise Precondition(f"{what} is in use (mounted or attached): unpublish and unstage it first")
+
+    def is_used(self, lv: str) -> bool:
+        """Whether a device is open, or its node is where it could be opened. udev may open it for a moment."""
+        path = lvm.device(self._table.group, lv)
+        if path is None:
+            return False
+        return block_device.is_bound(path) or block_device.stays(
+            lambda: dm.open_count(lvm.mapper_name(self._table.group, lv)) > 0
+        )
+
+    def let_go(self, lv: str, entry: TagEntry) -> None:
+        """Remove an unused volume, or rename it while its thick snapshots need it.
+
+        lvremove would remove them too. Raises Precondition when one of them is not tonnage's, HostError.
+        """
+        if self._is_origin(lv) and not self._table.account.thick_snapshots(lv):
+            self._table.account.read()
+        with self.family if self._table.account.thick_snapshots(lv) else nullcontext():
+            snapshots = self._table.account.thick_snapshots(lv)
+            if foreign := [found.name for found in snapshots if found.name not in self._table.entries]:
+                raise Precondition(
+                    f"volume {entry.record.name} has the snapshot {self._table.group}/{foreign[0]}, which is not"
+                    " tonnage's and would go with it: remove that one first"
+                )
+            if not snapshots:
+                self.discard(lv, entry)
+            elif entry.kind is not TagKind.ORIGIN:
+                origin = TagEntry(TagKind.ORIGIN, entry.record)
+                self._table.retag(lv, entry, origin)
+                self._table.keep(lv, origin)
+                self.set_aside(lv, origin)
+
+    def _is_origin(self, lv: str) -> bool:
+        found = dm.status(lvm.mapper_name(self._table.group, lv))
+        return found is not None and found[0] == "snapshot-origin"
+
+    def discard(self, lv: str, entry: TagEntry, *, as_well: VolumeRecord | None = None) -> None:
+        """Remove a logical volume of ours for good; start to erase it if its class says so.
+
+        as_well: for a snapshot its volume, which may have changed since. Raises HostError.
+        """
+        record = entry.record
+        found = self._table.account.find(lv)
+        asks = {**(as_well.volume().effective if as_well else {}), **record.parameters, **record.mutable}
+        method = erase_of(asks) if record.state != "new" else "none"
+        if method == "none" or found is None:
+            self.remove(lv, entry)
+            return
+        parameters = {key: value for key, value in record.parameters.items() if not found.is_thick_snapshot}
+        what = replace(record, length=found.size, parameters={**parameters, ERASE: method})
+        erasing = TagEntry(TagKind.ERASING, what, method)
+        self._table.retag(lv, entry, erasing)
+        with self._table.account.lock:
+            self._table.records.volumes.pop(record.name if entry.kind is TagKind.VOLUME else "", None)
+            self._table.keep(lv, erasing)
+        self.set_aside(lv, erasing)
+
+    def set_aside(self, lv: str, entry: TagEntry) -> str:
+        """Rename a deleted volume so that its name is free; return the new name. Idempotent."""
+        name = lvm_tags.lv_name(self._table.group, entry)
+        with self._renaming:  # the eraser does it too, as soon as the tags say so
+            if lv not in self._table.entries:
+                return name
+            found = self._table.account.find(lv)
+            if found is not None and found.is_thick_snapshot:
+                lvm.lvm("lvconvert", "--yes", "--quiet", "--splitsnapshot", f"{self._table.group}/{lv}")
+                self._table.account.split(lv)
+            if name == lv:
+                return lv
+            lvm.lvm("lvrename", "--quiet", self._table.group, lv, name)
+            with self._table.account.lock:
+                self._table.account.renamed(lv, name)
+                self._table.entries[name] = self._table.entries.pop(lv, entry)
+        return name
+
+    def remove(self, lv: str, entry: TagEntry) -> None:
+        """Remove a logical volume; one that is gone is success. Raises Precondition while in use, HostError."""
+        with self._table.account.removing(lv, self._table.layout_of(lv, entry.record)), suppress(NotFound):
+            lvm.lvm("lvremove", "--yes", "--quiet", f"{self._table.group}/{lv}")
+        with self._table.account.lock:
+            self._table.entries.pop(lv, None)
+            self._table.recount()

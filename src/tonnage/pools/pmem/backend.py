@@ -1,0 +1,354 @@
+"""The pmem back end: each volume is a namespace of persistent memory (NVDIMMs, persistent CXL memory).
+
+In mode `fsdax`, programs map files of a volume directly into memory (DAX). `sector` is for programs that need atomic
+writes of sectors. `devdax` gives the memory itself, as a character device, to raw block volumes. Needs root, regions
+with labels, ndctl, e2fsprogs for ext4, xfsprogs for xfs. Foreign namespaces are left alone. For snapshots, growth and
+small volumes use `mode=lvm`, with LVM in between.
+
+Order of steps, so that a kill between any two loses nothing: create writes a record of length 0, makes the namespace
+with the label HALF, wipes former content, writes the record, sets its label. delete sets the label HALF and writes
+length 0 again (or an erase job), destroys the namespace, removes the record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from msgspec.structs import replace
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.errors import Exhausted, HostError, OutOfRange, Precondition, TonnageError, Unsupported
+from tonnage.host import ndctl
+from tonnage.host.ndctl import SECTOR, PmemNamespace
+from tonnage.pools.base.contract import Capacity, Erasure, Features, Stats, VolumeRequest
+from tonnage.pools.base.parameters import (
+    BANDWIDTH,
+    ERASE,
+    IOPS,
+    MKFS_OPTIONS,
+    RESERVE,
+    SOURCE,
+    check_shared,
+    erase_of,
+)
+from tonnage.pools.base.record import VERSION, Records, VolumeRecord, new_record, upgraded
+from tonnage.pools.core import request as requests
+from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.device_mounts import DeviceMounts
+from tonnage.pools.core.request import RequestedVolume
+from tonnage.pools.directory.directory import Damage
+from tonnage.pools.fs import block_device
+from tonnage.pools.fs.formats import Format, form_of
+from tonnage.pools.pmem import device, overhead
+from tonnage.pools.pmem.erase_queue import PmemErasures
+from tonnage.pools.pmem.region import HALF, PmemRegion, label_of, select
+
+log = logging.getLogger(__name__)
+_UNHELD = "pods reach the memory without the kernel's block layer, which could hold them back"
+MAPPED: Mapping[str, str] = {IOPS: _UNHELD, BANDWIDTH: _UNHELD}
+"""Parameters that a volume in memory cannot support, and why. So it has no device() either."""
+FEATURES = Features(
+    "pmem",
+    fstypes=("ext4", "xfs"),
+    parameters=frozenset({overhead.NSMODE, ERASE, RESERVE, MKFS_OPTIONS, SOURCE}),
+    modifiable=frozenset({ERASE}),
+    refused=MAPPED,
+)
+_REMEDY = (
+    "put a copy of the record back and restart the driver, or save its content and remove the namespace by hand"
+    " (ndctl destroy-namespace)"
+)
+
+
+class PmemBackend(Backend):
+    """Namespaces of one or all regions.
+
+    pool: its name. wanted: a region's name or cookie, "" for all. mode: of classes without nsmode. most: maximum bytes
+    to reserve, 0 for all.
+    """
+
+    features = FEATURES
+
+    def __init__(
+        self, pool: str, wanted: str = "", *, mode: str = "fsdax", most: int = 0, clock: Clock | None = None
+    ) -> None:
+        self.records = Records(f"pmem pool {pool!r}", most=most, remedy=_REMEDY)
+        self.erasures: PmemErasures = PmemErasures(self._erased)
+        self.wanted, self.mode = wanted, mode
+        self.homes: dict[str, PmemRegion] = {}
+        """Volume -> the region it is in."""
+        self._clock = clock or RealClock()
+        self._regions: list[PmemRegion] = []
+        self._left: dict[str, tuple[PmemRegion, UUID]] = {}  # what a failed create() could not remove
+        self._is_open = False
+        self._mounts = DeviceMounts(self)
+
+    def open(self) -> None:
+        self.close()
+        try:
+            for found in select(self.wanted, self.records.where):
+                region = PmemRegion(found.name)
+                self._regions.append(region)
+                region.open()
+            self._load()
+            self._is_open = True
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self) -> None:
+        self.records.volumes, self.records.damaged, self.homes = {}, {}, {}
+        for region in self._regions:
+            region.directory.clean()
+            for found in region.directory.records():
+                if isinstance(found, Damage):
+                    self.records.damaged[found.name] = found.fault
+                elif found.name in self.homes:
+                    log.error("two regions have a volume of that name volume=%s region=%s", found.name, region.name)
+                    self.records.damaged[found.name] = f"{region.name} and {self.homes[found.name].name} both have it"
+                else:
+                    self.records.volumes[found.name], self.homes[found.name] = found, region
+        for name in self.erasures.open(self._regions, self.records.volumes):
+            self._forget(self.records.volumes[name])
+        for record in list(self.records.volumes.values()):
+            if not record.length:
+                self._undo(record)
+            else:
+                self._finish(record)
+        for name in self.records.damaged:
+            self.records.volumes.pop(name, None)
+        for record in list(self.records.volumes.values()):
+            if record.version != VERSION:
+                self.write(upgraded(record))
+        self.records.used = sum(record.size for record in self.records.volumes.values()) + self.erasures.used()
+
+    def problems(self, erasing: Sequence[Erasure]) -> list[str]:
+        return list(self.erasures.faults)
+
+    def _undo(self, record: VolumeRecord) -> None:
+        """Remove a half-made or half-removed namespace."""
+        log.info("removing unfinished volume volume=%s", record.name)
+        try:
+            found = self.homes[record.name].find(record.uuid)
+            if found is not None and found.label != HALF:
+                raise HostError(f"{found.name} is complete, its record is of an earlier moment")
+            self.homes[record.name].destroy(record.uuid)
+            self._forget(record)
+        except TonnageError as failure:
+            log.error("cannot remove unfinished volume volume=%s error=%s", record.name, failure)
+            self.records.damaged[record.name] = f"it is half made or half removed: {failure}"
+
+    def _finish(self, record: VolumeRecord) -> None:
+        """Set the label of a namespace if a kill prevented that."""
+        try:
+            self.homes[record.name].relabel(record.uuid, label_of(record.name))
+        except TonnageError as failure:  # nothing depends on it before the record is lost
+            log.warning("namespace keeps its label volume=%s error=%s", record.name, failure)
+
+    def _forget(self, record: VolumeRecord) -> None:
+        self.homes[record.name].directory.remove(record.name)
+        del self.records.volumes[record.name], self.homes[record.name]
+
+    def close(self) -> None:
+        self._is_open = False
+        self.erasures.close()
+        for region in self._regions:
+            region.close()
+        self._regions, self._left = [], {}
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
+    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+        """Capacity for volumes. Includes what others take of a region meanwhile."""
+        self.check_open()
+        mode = overhead.mode_of(parameters, self.mode)
+        regions = [region.region for region in self._regions]
+        form = _form(fstype, parameters)
+        rooms = [overhead.largest(mode, form, found.largest, found.align) for found in regions if found.slots]
+        most = max(rooms, default=0) // SECTOR * SECTOR
+        free = sum(found.free for found in regions)
+        if self.records.most:
+            free = max(0, min(self.records.most - self.records.used, free))
+        least = form.least if form else SECTOR
+        largest = min(most, free) // SECTOR * SECTOR
+        return Capacity(
+            total=self.records.most or self.records.used + free,
+            free=free,
+            largest=largest if largest >= least else 0,
+            smallest=least,
+            used=self.records.used,
+        )
+
+    def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
+        check_shared(parameters)
+        if overhead.mode_of(parameters, self.mode) == "devdax" and not block:
+            raise Unsupported(
+                f"pool {self.name!r}: memory of nsmode devdax has no file system: ask for raw block, or for fsdax"
+            )
+
+    def want(self, request: VolumeRequest) -> RequestedVolume:
+        """Check a request. A raw block volume has all of its namespace, unless that is above the limit."""
+        fstype = requests.fstype_of(self, request.fstype, block=request.block)
+        requests.check_content(request.parameters, fstype, block=request.block)
+        form = _form(fstype, request.parameters)
+        want = requests.check(self, request, least=form.least if form else SECTOR, step=SECTOR)
+        if form:
+            return want
+        self.check_open()
+        mode = overhead.mode_of(request.parameters, self.mode)
+        align = max(region.region.align for region in self._regions)
+        size = overhead.usable(mode, overhead.raw_size(mode, want.size, align))
+        if request.limit and size > request.limit:
+            raise OutOfRange(
+                f"volume {request.name}: a namespace of mode {mode} has {size} usable bytes here, which is more than"
+                f" its limit {request.limit}"
+            )
+        return RequestedVolume(size, fstype)
+
+    def limit(self) -> int:
+        """As many as the labels can describe."""
+        self.check_open()
+        return (
+            len(self.records.volumes) + len(self.erasures.jobs()) + sum(region.region.slots for region in self._regions)
+        )
+
+    def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
+        self.records.check_damaged(request.name)
+        self._clear(request.name)
+        mode = overhead.mode_of(request.parameters, self.mode)
+        form, now = _form(want.fstype, request.parameters), self._clock.time()
+        record = new_record(request, want.size, want.fstype, uuid=uuid4(), created=now)
+        record = replace(record, made=form.length(want.size) if form else want.size)
+        region = self._choose(record, mode)
+        self.records.book(record.name, record.size)
+        self.homes[record.name] = region
+        try:
+            region.directory.write(record)
+            namespace = region.make(record, mode)
+            device.clear(region.tool, namespace, block=record.block)
+            record = replace(record, length=record.made)
+            self.write(record)
+            region.relabel(record.uuid, label_of(record.name))
+        except BaseException:
+            self.records.book(record.name, -record.size)
+            self.records.volumes.pop(record.name, None)
+            del self.homes[record.name]
+            self._left[record.name] = region, record.uuid
+            with suppress(TonnageError):
+                self._clear(record.name)
+            raise
+        return record
+
+    def _clear(self, name: str) -> None:
+        """Remove what a failed create() has left, before the name is used for another namespace. Raises HostError."""
+        if (left := self._left.get(name)) is not None:
+            region, uuid = left
+            region.destroy(uuid)
+            region.directory.remove(name)
+            del self._left[name]
+
+    def _choose(self, record: VolumeRecord, mode: str) -> PmemRegion:
+        """The region with the smallest sufficient piece, to spare large pieces. Raises Exhausted."""
+        fitting = []
+        for region in self._regions:
+            found = region.region
+            if found.slots and overhead.raw_size(mode, record.made, found.align) <= found.largest:
+                fitting.append((found.largest, found.name, region))
+        if not fitting:
+            raise Exhausted(
+                f"volume {record.name} of {record.size} bytes does not fit any more into one piece of"
+                f" {self.records.where}"
+            )
+        return min(fitting)[-1]
+
+    def write(self, record: VolumeRecord) -> None:
+        self.homes[record.name].directory.write(record)
+        self.records.volumes[record.name] = record
+
+    def namespace(self, record: VolumeRecord) -> PmemNamespace:
+        """A volume's namespace with its device. Raises HostError when it is gone."""
+        return self.homes[record.name].namespace(record.uuid)
+
+    def delete(self, name: str) -> None:
+        self.check_open()
+        record = self.records.volumes.get(name)
+        if record is None:
+            self.records.check_damaged(name)
+            return
+        region = self.homes[name]
+        found = region.find(record.uuid)
+        if found is not None and device.is_used(found):
+            raise Precondition(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
+        method = erase_of(record.volume().effective)
+        if method != "none" and found is not None and record.state != "new":
+            # Memory has nothing that could be handed back, so what may be discarded is overwritten.
+            self.erasures.add(region, record, found, "zero" if method == "discard" else method)
+            self._forget(record)
+            return
+        region.relabel(record.uuid, HALF)
+        try:
+            region.directory.write(replace(record, length=0))
+            region.destroy(record.uuid)
+        except TonnageError:
+            region.directory.write(record)
+            self._finish(record)
+            raise
+        self._forget(record)
+        self.records.book(name, -record.size)
+
+    def _erased(self, room: int) -> None:
+        self.records.book("", -room)
+
+    # On the node
+
+    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
+        self._mounts.stage(self.record(name), path, options)
+
+    def unstage(self, name: str, path: Path) -> None:
+        self._mounts.unstage(path)
+
+    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
+        self._mounts.publish(self.record(name), staging, target, readonly=readonly)
+
+    def unpublish(self, name: str, target: Path) -> None:
+        block_device.unpublish(target)
+
+    def stats(self, name: str, path: Path) -> Stats:
+        return self._mounts.stats(self.record(name), path)
+
+    def fault(self, record: VolumeRecord, path: Path | None) -> str:
+        try:
+            namespace = self.namespace(record)
+        except HostError as failure:
+            return str(failure)
+        if bad := ndctl.bad_blocks(namespace):
+            return f"{bad} bytes of its memory cannot be read any more (ndctl list --media-errors): copy what is left"
+        return self._mounts.fault(record, path) if path else ""
+
+    # Its devices
+
+    def bring_up(self, record: VolumeRecord) -> str:
+        """Enable the namespace of a volume and return its device."""
+        return self.namespace(record).device
+
+    def device_of(self, record: VolumeRecord) -> str | None:
+        """The device of a volume."""
+        return self.namespace(record).device
+
+    def make_content(self, record: VolumeRecord, device_path: str) -> None:
+        """Make the content of a volume in state new."""
+        device.make_content(self.namespace(record), record)
+
+    def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
+        """Mount options, with DAX for mode fsdax: content is mapped into programs without a copy."""
+        return tuple(dict.fromkeys(("dax", *options))) if self.namespace(record).mode == "fsdax" else options
+
+
+def _form(fstype: str, parameters: Mapping[str, str]) -> Format | None:
+    return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None

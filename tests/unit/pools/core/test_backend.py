@@ -1,0 +1,59 @@
+"""What a back end need not implement: defaults, and refusals by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tonnage.aio.clock import RealClock
+from tonnage.errors import Invalid, NotFound, Unavailable, Unsupported
+from tonnage.pools.base.contract import Capacity, VolumeOrigin, VolumeRequest
+from tonnage.pools.core.backend import Backend
+from tonnage.pools.fake import FEATURES, FakeBackend
+
+
+class Closed(FakeBackend):
+    """Not open."""
+
+    is_open = False
+
+
+def _backend(kind: type[FakeBackend] = FakeBackend) -> FakeBackend:
+    made = kind(1000, largest=0, features=FEATURES, directories=False, clock=RealClock(), erase_rate=0)
+    made.name = "p"
+    return made
+
+
+def test_defaults_of_all_kinds(tmp_path: Path) -> None:
+    backend = _backend()
+    record = backend.create(VolumeRequest("a", 10), backend.want(VolumeRequest("a", 10)))
+    assert backend.origin(VolumeOrigin(volume="a")) == record
+    with pytest.raises(NotFound, match="pool 'p' has no snapshot 's'"):
+        backend.origin(VolumeOrigin(snapshot="s"))
+    assert Backend.overall(backend) == Capacity(1000, 990, 990, 1, 10)
+    assert backend.modify("a", {"erase": "zero"}).mutable == {"erase": "zero"}
+    assert (backend.limit(), backend.problems([]), backend.reread(), backend.home(record.volume())) == (
+        0,
+        [],
+        False,
+        None,
+    )
+    assert Backend.snapshot_room(backend, record)[0] == 10
+    with pytest.raises(NotFound):
+        Backend.grow(backend, "a", tmp_path)
+    with pytest.raises(Invalid, match="erase"):
+        Backend.check(backend, {"erase": "maybe"}, "ext4", block=False)
+    for call in (
+        lambda: Backend.expand(backend, "a", 20),
+        lambda: Backend.snapshot(backend, "s", "a", {}),
+        lambda: Backend.delete_snapshot(backend, "s"),
+        lambda: Backend.device(backend, "a"),
+    ):
+        with pytest.raises(Unsupported, match=r"pool 'p' \(fake\) does not offer"):
+            call()
+
+
+def test_a_closed_one_has_no_records() -> None:
+    with pytest.raises(Unavailable, match="is not open"):
+        _backend(Closed).record("a")

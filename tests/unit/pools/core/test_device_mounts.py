@@ -1,0 +1,104 @@
+"""Volumes that are block devices, on a loop device: formatted once, mounted, published, grown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+
+from tonnage.errors import AlreadyExists, NotFound, Precondition
+from tonnage.host import loop, mount
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.device_mounts import NODE, DeviceMounts
+from tonnage.pools.fs import block_device
+
+pytestmark = pytest.mark.real
+MI = 1024**2
+
+
+class Loop:
+    """One loop device for all volumes, and the last record."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.record: VolumeRecord | None = None
+
+    def bring_up(self, record: VolumeRecord) -> str:
+        return self.device
+
+    def device_of(self, record: VolumeRecord) -> str | None:
+        return self.device
+
+    def make_content(self, record: VolumeRecord, device: str) -> None:
+        with block_device.locked(device) as fd:
+            block_device.prepare(fd, device, record, zeroed=True)
+
+    def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
+        return options
+
+    def write(self, record: VolumeRecord) -> None:
+        self.record = record
+
+
+@pytest.fixture
+def devices(real_folder: Path) -> Iterator[Loop]:
+    image = real_folder / "disk"
+    image.touch()
+    os.truncate(image, 512 * MI)
+    fd = os.open(image, os.O_RDWR)
+    attached = loop.attach(fd, str(image), autoclear=False)
+    os.close(fd)
+    yield Loop(attached.path)
+    attached.close()
+    loop.detach(attached.index)
+
+
+def test_a_file_system_is_made_once(devices: Loop, real_folder: Path) -> None:
+    mounts, staging, target = DeviceMounts(devices), real_folder / "staging", real_folder / "target"
+    record = VolumeRecord("v", 32 * MI, uuid4(), length=64 * MI, fstype="ext4")
+    with pytest.raises(Precondition, match="not staged"):
+        mounts.publish(record, staging, target, readonly=False)
+    for _ in range(2):
+        mounts.stage(record, staging, [])
+        record = devices.record or record
+        (staging / "file").touch()
+        mounts.publish(record, staging, target, readonly=False)
+        assert (target / "file").exists()
+        assert mounts.stats(record, target).total > 32 * MI
+        assert mounts.fault(record, staging) == ""
+        block_device.unpublish(target)
+        mounts.unstage(staging)
+    assert record.state == "formatted"
+    with pytest.raises(NotFound):
+        mounts.stats(record, staging)
+
+
+def test_an_expanded_one_grows(devices: Loop, real_folder: Path, need_program: Callable[[str], None]) -> None:
+    need_program("mkfs.btrfs")
+    mounts, staging = DeviceMounts(devices), real_folder / "staging"
+    record = VolumeRecord("v", 8 * MI, uuid4(), length=160 * MI, fstype="btrfs")
+    mounts.stage(record, staging, [])
+    larger = replace(devices.record or record, length=320 * MI, pending=True)
+    grown = mounts.grow(larger, staging)
+    assert not grown.pending
+    assert devices.record == grown, "which is written down"
+    mounts.unstage(staging)
+
+
+def test_a_node_of_raw_block_is_shown_and_nothing_else_taken_for_it(devices: Loop, real_folder: Path) -> None:
+    mounts, staging, target = DeviceMounts(devices), real_folder / "staging", real_folder / "target"
+    record = VolumeRecord("v", 512 * MI, uuid4(), length=512 * MI, block=True)
+    mounts.stage(record, staging, [])
+    assert mount.is_mount(staging / NODE)
+    for _ in range(2):
+        mounts.publish(record, staging, target, readonly=True)
+    with pytest.raises(AlreadyExists, match="readonly=False"):
+        mounts.publish(record, staging, target, readonly=False)
+    assert mounts.stats(record, target).total == 512 * MI
+    block_device.unpublish(target)
+    mounts.unstage(staging)
+    assert mounts.fault(record, staging) != ""

@@ -1,0 +1,46 @@
+"""Snapshots of a directory: records of their own, leftovers without one are passed on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tonnage.errors import HostError, NotFound
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.directory.snapshots import Snapshots
+
+RECORD = VolumeRecord("s", 4096, UUID(int=1), block=True, from_volume="v")
+
+
+def test_a_life(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path, "image", ".img")
+    snapshots.open(lambda _: None)
+    assert not snapshots.path.exists()
+    snapshots.prepare()
+    snapshots.content("s").touch()
+    snapshots.content("leftover").touch()
+    snapshots.add(RECORD, durable=True)
+    assert (snapshots.find("s"), snapshots.find("t"), snapshots.used()) == (RECORD, None, 4096)
+    snapshots.close()
+    leftovers: list[Path] = []
+    snapshots.open(leftovers.append)
+    assert snapshots.all() == [RECORD]
+    assert leftovers == [snapshots.content("leftover")]
+    for _ in range(2):
+        snapshots.forget("s", durable=True)
+    with pytest.raises(NotFound):
+        snapshots.record("s")
+    snapshots.close()
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path, "image", ".img")
+    snapshots.prepare()
+    (snapshots.path / "s.json").write_text("{}")
+    snapshots.close()
+    snapshots.open(lambda _: None)
+    with pytest.raises(HostError, match=r"snapshot s: its record .*s\.json is damaged"):
+        snapshots.find("s")
+    snapshots.close()

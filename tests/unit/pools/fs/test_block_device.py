@@ -1,0 +1,70 @@
+"""The content of one block device, on a loop device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import Busy
+from tonnage.host import loop, mount
+from tonnage.pools.fs import block_device
+
+pytestmark = pytest.mark.real
+MI = 1024**2
+
+
+@pytest.fixture
+def device(real_folder: Path) -> Iterator[str]:
+    image = real_folder / "disk"
+    image.write_bytes(b"x" * 4 * MI)
+    fd = os.open(image, os.O_RDWR)
+    attached = loop.attach(fd, str(image), autoclear=False)
+    os.close(fd)
+    yield attached.path
+    attached.close()
+    loop.detach(attached.index)
+
+
+def test_one_at_a_time(device: str) -> None:
+    with block_device.locked(device), pytest.raises(Busy, match="is being formatted"), block_device.locked(device):
+        pass
+
+
+def test_zeros(device: str) -> None:
+    with block_device.locked(device) as fd:
+        block_device.zero_range(fd, 4096, 4096)
+        assert os.pread(fd, 12288, 0) == b"x" * 4096 + bytes(4096) + b"x" * 4096
+        block_device.zero(fd, MI)
+        assert os.pread(fd, 4096, MI - 4096) == b"x" * 4096
+        assert not any(os.pread(fd, 3 * MI, MI))
+
+
+def test_a_read_only_view(device: str, real_folder: Path) -> None:
+    target = real_folder / "target"
+    block_device.publish_readonly(device, target)
+    assert block_device.is_published(device, target, readonly=True)
+    assert not block_device.is_published(device, target, readonly=False)
+    view = os.open(target, os.O_RDONLY)
+    assert os.read(view, 4) == b"xxxx"
+    os.close(view)
+    with pytest.raises(OSError, match=r"not permitted|Read-only|denied"):
+        target.write_bytes(b"y")
+    block_device.unpublish(target)
+    assert not target.exists()
+    block_device.free_loops([device])
+
+
+def test_which_device_is_where(device: str, real_folder: Path) -> None:
+    node = real_folder / "node"
+    node.touch()
+    assert not block_device.is_shown(device, node)
+    mount.bind(device, node)
+    assert block_device.is_shown(device, node)
+    assert block_device.is_bound(device)
+    assert block_device.number_of(device) == (loop.MAJOR, block_device.loop_of(node))
+    assert block_device.number_of(None) is None
+    assert not block_device.is_character(device)
+    assert block_device.is_character("/dev/null")

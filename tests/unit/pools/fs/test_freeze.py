@@ -1,0 +1,68 @@
+"""Freezing a mounted file system: writes wait, a mark stays while it is frozen, a kill's leftovers are thawed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tonnage.errors import Precondition
+from tonnage.host import superblock
+from tonnage.host.descriptor import opened
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.fs import freeze
+from tonnage.pools.image import consistent_copy, file
+
+pytestmark = pytest.mark.real
+MI = 1024**2
+
+
+@pytest.fixture
+def mounted(real_folder: Path) -> tuple[Path, Path, VolumeRecord]:
+    """An image, where it is mounted, and its record."""
+    record = VolumeRecord("v", 8 * MI, uuid4(), length=32 * MI, sparse=True, fstype="ext4")
+    image, path = real_folder / "v.img", real_folder / "mounted"
+    path.mkdir()
+    file.make(image, record)
+    fd = file.open_image(image)
+    file.format_image(fd, image, record)
+    file.mount_image(fd, image, record, path, ())
+    os.close(fd)
+    return image, path, record
+
+
+def test_a_frozen_file_system_has_a_mark_and_is_thawed(mounted: tuple[Path, Path, VolumeRecord]) -> None:
+    image, path, record = mounted
+    mark = image.with_name("mark")
+
+    def roots() -> Iterator[int]:
+        return consistent_copy.roots(image, record)
+
+    with freeze.still(roots(), record, mark):
+        assert mark.exists()
+        with pytest.raises(Precondition, match="frozen by another process"), freeze.still(roots(), record, mark):
+            pass
+    assert not mark.exists()
+    (path / "file").write_text("it takes writes again")
+
+
+def test_what_a_kill_left_frozen_is_thawed(mounted: tuple[Path, Path, VolumeRecord]) -> None:
+    image, path, record = mounted
+    mark = image.with_name("mark")
+    mark.touch()
+    with opened(path) as at:
+        superblock.freeze(at)
+    freeze.thaw(consistent_copy.roots(image, record), record, mark)
+    assert not mark.exists()
+    (path / "file").write_text("it takes writes again")
+
+
+def test_an_invisible_mount_cannot_be_frozen(tmp_path: Path) -> None:
+    record = VolumeRecord("v", MI, uuid4(), fstype="ext4")
+    frozen = freeze.still(iter(()), record, tmp_path / "mark")
+    with pytest.raises(Precondition, match="not mounted where this process can see it"), frozen:
+        pass
+    assert not (tmp_path / "mark").exists()

@@ -1,0 +1,63 @@
+"""Copies of images in use: of one moment, or refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tonnage.errors import HostError, Precondition
+from tonnage.host import mount
+from tonnage.host.descriptor import closing
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.image import consistent_copy, file
+
+pytestmark = pytest.mark.real
+MI = 1024**2
+RECORD = VolumeRecord("v", 8 * MI, uuid4(), length=16 * MI, sparse=True, fstype="ext4")
+
+
+def _mounted(folder: Path) -> tuple[Path, Path]:
+    image, path = folder / "v.img", folder / "mounted"
+    path.mkdir()
+    file.make(image, RECORD)
+    with closing(file.open_image(image)) as fd:
+        file.format_image(fd, image, RECORD)
+        file.mount_image(fd, image, RECORD, path, ())
+    return image, path
+
+
+def test_a_mounted_file_system_is_frozen_while_it_is_copied(real_folder: Path) -> None:
+    image, path = _mounted(real_folder)
+    (path / "file").write_text("not synced yet")
+    fd, _ = consistent_copy.copy(image, RECORD, real_folder / "copy.img")
+    os.close(fd)
+    assert not list(real_folder.glob(".frozen-*"))
+    (path / "file").write_text("it takes writes again")
+    mount.umount(path)
+    with closing(file.open_image(real_folder / "copy.img")) as fd:
+        file.mount_image(fd, real_folder / "copy.img", RECORD, path, ())
+    assert (path / "file").read_text() == "not synced yet"
+    mount.umount(path)
+
+
+def test_raw_block_in_use_is_not_copied_byte_by_byte(real_folder: Path) -> None:
+    image = real_folder / "v.img"
+    record = VolumeRecord("v", 8 * MI, uuid4(), length=8 * MI, sparse=True, block=True)
+    file.make(image, record)
+    with closing(file.open_image(image)), pytest.raises(Precondition, match="stop its pod first"):
+        consistent_copy.copy(image, record, real_folder / "copy.img", share=False)
+    assert not (real_folder / "copy.img").exists()
+    with pytest.raises(HostError, match="content is lost"):
+        consistent_copy.copy(real_folder / "none.img", record, real_folder / "copy.img")
+
+
+def test_what_a_kill_left_frozen_is_thawed_at_the_start(real_folder: Path) -> None:
+    _, path = _mounted(real_folder)
+    (real_folder / ".frozen-v").touch()
+    (real_folder / ".frozen-gone").touch()
+    consistent_copy.thaw_all(real_folder, {"v": RECORD}, ".img")
+    assert not list(real_folder.glob(".frozen-*"))
+    (path / "file").write_text("it takes writes")

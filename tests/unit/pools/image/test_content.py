@@ -1,0 +1,190 @@
+"""Snapshots, clones and growth of the image pool beyond the common contract: shared blocks, freezing, damage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import Exhausted, Precondition
+from tonnage.host import device, loop, mount, superblock
+from tonnage.host.run import run
+from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.core.pool import Pool
+from tonnage.pools.fs.formats import EXT4
+from tonnage.pools.image.backend import make_backend
+
+pytestmark = pytest.mark.real
+MI = 1024**2
+
+
+def _pool(folder: Path, *, size: int = 1024 * MI, sparse: bool = True, ratio: float = float("inf")) -> Pool:
+    return Pool("p", make_backend(folder / "pool", PoolLimits(size=size, sparse=sparse, ratio=ratio), disks=Disks()))
+
+
+@pytest.fixture(params=["xfs", "btrfs"])
+def sharing(request: pytest.FixtureRequest, real_folder: Path, need_program: Callable[[str], None]) -> Path:
+    """A disk whose files can share blocks."""
+    need_program(f"mkfs.{request.param}")
+    image, root = real_folder / "disk", real_folder / "root"
+    with image.open("wb") as file:
+        file.truncate(700 * MI)
+    run(
+        [
+            f"mkfs.{request.param}",
+            "-q",
+            *(["-m", "reflink=1", "-s", "size=4096"] if request.param == "xfs" else []),
+            str(image),
+        ]
+    )
+    root.mkdir()
+    fd = os.open(image, os.O_RDWR)
+    attached = loop.attach(fd, str(image))
+    os.close(fd)
+    try:
+        mount.mount(attached.path, root, request.param)
+    finally:
+        attached.close()
+    return root
+
+
+async def test_blocks_are_shared_where_the_disk_can_and_promised_all_the_same(sharing: Path) -> None:
+    pool, staging = _pool(sharing, ratio=1.0), sharing / "staging"
+    await pool.open()
+    await pool.create(VolumeRequest("a", 150 * MI))
+    await pool.stage("a", staging)
+    (staging / "file").write_bytes(os.urandom(100 * MI))
+    os.sync()
+    before = os.statvfs(sharing).f_bfree * os.statvfs(sharing).f_frsize
+    await pool.create_snapshot("s", "a")
+    await pool.create(VolumeRequest("b", 150 * MI, source=VolumeOrigin(snapshot="s")))
+    after = os.statvfs(sharing).f_bfree * os.statvfs(sharing).f_frsize
+    assert before - after < 50 * MI
+    with pytest.raises(Exhausted):  # all three may be overwritten
+        await pool.create(VolumeRequest("c", 250 * MI))
+    (staging / "file").write_bytes(b"changed")
+    other = sharing / "other"
+    await pool.stage("b", other)
+    assert (other / "file").stat().st_size == 100 * MI
+    await pool.unstage("b", other)
+    await pool.unstage("a", staging)
+    await pool.close()
+    again = _pool(sharing, ratio=1.0)
+    await again.open()
+    with pytest.raises(Exhausted):
+        await again.create(VolumeRequest("c", 250 * MI))
+    await again.close()
+
+
+async def test_raw_block_in_use_is_copied_only_where_blocks_can_be_shared(real_folder: Path) -> None:
+    pool, staging = _pool(real_folder), real_folder / "staging"
+    await pool.open()
+    await pool.create(VolumeRequest("a", 8 * MI, block=True))
+    await pool.stage("a", staging)
+    try:
+        await pool.create_snapshot("s", "a")
+    except Precondition:  # not here: then nothing is left of it
+        assert await pool.list_snapshots() == []
+        assert os.listdir(real_folder / "pool" / ".snapshots") == [".tonnage-pool"]
+    await pool.unstage("a", staging)
+    assert (await pool.create_snapshot("t", "a")).block
+    await pool.close()
+
+
+async def test_what_a_killed_process_left_frozen_is_thawed(real_folder: Path) -> None:
+    pool, staging = _pool(real_folder), real_folder / "staging"
+    await pool.open()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    fd = os.open(staging, os.O_RDONLY | os.O_DIRECTORY)
+    (real_folder / "pool" / ".frozen-a").touch()
+    superblock.freeze(fd)
+    try:
+        await pool.close()
+        await pool.open()
+        assert not superblock.thaw(fd), "it was thawed before"
+    finally:
+        superblock.thaw(fd)
+        os.close(fd)
+    assert not (real_folder / "pool" / ".frozen-a").exists()
+    (staging / "file").write_text("can be written")
+    await pool.unstage("a", staging)
+    await pool.close()
+
+
+async def test_what_an_unfinished_expansion_added_is_cut(real_folder: Path) -> None:
+    pool = _pool(real_folder, sparse=False)
+    await pool.open()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    image = real_folder / "pool" / "a.img"
+    length = image.stat().st_size
+    await pool.close()
+    os.truncate(image, length + 50 * MI)
+    await pool.open()
+    assert image.stat().st_size == length
+    await pool.expand("a", 40 * MI)
+    found = image.stat()
+    assert found.st_size >= 40 * MI
+    assert found.st_blocks * 512 >= found.st_size, "thick"
+    await pool.close()
+
+
+@pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
+async def test_every_copy_has_a_uuid_of_its_own(
+    real_folder: Path, need_program: Callable[[str], None], fstype: str
+) -> None:
+    need_program(f"mkfs.{fstype}")
+    pool, staging = _pool(real_folder, size=4096 * MI), real_folder / "staging"
+    await pool.open()
+    await pool.create(VolumeRequest("a", 300 * MI, fstype=fstype))
+    await pool.stage("a", staging)
+    await pool.create(VolumeRequest("b", 300 * MI, source=VolumeOrigin(volume="a")))  # its log is not empty
+    await pool.create(VolumeRequest("c", 300 * MI, source=VolumeOrigin(volume="b")))  # a copy of a copy
+    found = []
+    for name in "abc":
+        fd = os.open(real_folder / "pool" / f"{name}.img", os.O_RDONLY)
+        found.append(device.probe(fd))
+        os.close(fd)
+    assert len({signature.uuid for signature in found if signature is not None}) == 3
+    await pool.unstage("a", staging)
+    await pool.close()
+
+
+async def test_health_tells_what_is_wrong(real_folder: Path) -> None:
+    pool, staging = _pool(real_folder), real_folder / "staging"
+    await pool.open()
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    assert not (await pool.condition("a", staging)).abnormal
+    await pool.unstage("a", staging)
+    image = real_folder / "pool" / "a.img"
+    for damage, words in (("unstaged", "not mounted"), ("short", "was cut off"), ("lost", "is gone")):
+        if damage == "short":
+            os.truncate(image, MI)
+        if damage == "lost":
+            image.unlink()
+        told = await pool.condition("a", staging)
+        assert told.abnormal
+        assert words in told.message
+    await pool.close()
+
+
+@pytest.mark.parametrize("made", [1, 5, 31, 64, 300])
+@pytest.mark.parametrize("usable", [64, 511, 700, 3000])
+async def test_a_grown_ext4_holds_what_was_asked(real_folder: Path, made: int, usable: int) -> None:
+    if usable < made:
+        return
+    pool, staging = _pool(real_folder, size=8192 * MI), real_folder / "staging"
+    await pool.open()
+    await pool.create(VolumeRequest("a", made * MI))
+    await pool.stage("a", staging)
+    await pool.unstage("a", staging)
+    await pool.expand("a", usable * MI)
+    await pool.stage("a", staging)
+    assert (await pool.stats("a", staging)).available >= usable * MI
+    assert EXT4.grown(usable * MI, EXT4.length(made * MI)) < usable * MI * 1.06 + 64 * MI
+    await pool.unstage("a", staging)
+    await pool.close()

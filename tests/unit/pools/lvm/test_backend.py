@@ -1,0 +1,49 @@
+"""The LVM back end over a group in memory: what it makes, offers and refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.pools.lvm.conftest import EXTENT, Group
+
+from tonnage.errors import Invalid, OutOfRange, Unavailable
+from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.lvm.backend import LvmBackend
+from tonnage.pools.lvm.thin_pool import LvmLimits
+
+pytestmark = pytest.mark.real
+MI = 1024**2
+
+
+def test_a_life(backend: LvmBackend, group: Group, again: Callable[[], LvmBackend]) -> None:
+    request = VolumeRequest("a", 10 * MI, fstype="ext4")
+    made = backend.create(request, backend.want(request))
+    assert [command[0] for command in group.commands] == ["lvcreate", "lvrename"]
+    assert set(group.volumes) == {"a"}
+    assert again().record("a") == made
+    backend.delete("a")
+    assert group.volumes == {}
+    backend.delete("a")
+
+
+def test_raw_block_volumes_have_whole_extents(backend: LvmBackend) -> None:
+    assert backend.want(VolumeRequest("a", 5 * MI, block=True)).size == 2 * EXTENT
+    with pytest.raises(OutOfRange, match="at least 8Mi"):
+        backend.want(VolumeRequest("a", 5 * MI, limit=6 * MI, block=True))
+
+
+def test_room_is_what_the_group_has_less_what_file_systems_take(backend: LvmBackend) -> None:
+    raw, ext4 = backend.room("", {}, block=True), backend.room("ext4", {}, block=False)
+    assert raw.largest == 1000 * EXTENT
+    assert raw.largest - 200 * MI < ext4.largest < raw.largest
+
+
+def test_refusals(backend: LvmBackend) -> None:
+    with pytest.raises(OutOfRange, match="needs 2 disks, volume group tonnage-unit-test has 1"):
+        backend.want(VolumeRequest("a", MI, fstype="ext4", parameters={"type": "raid1"}))
+    with pytest.raises(Invalid, match="type="):
+        backend.check({"type": "raid7"}, "ext4", block=False)
+    closed = LvmBackend("p", "vg0", LvmLimits())
+    with pytest.raises(Unavailable, match="not open"):
+        closed.room("ext4", {}, block=False)
