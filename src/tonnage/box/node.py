@@ -24,6 +24,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
@@ -80,13 +81,16 @@ class BoxNode:
         )
         self.agent = NodeAgent(
             client,
-            node_name=name,
-            cluster_uid=cluster_uid,
-            former_clusters=former_clusters,
-            endpoints=endpoints,
+            AgentConfig(
+                name,
+                scope="label",
+                capacity=capacity,
+                starvation_guard=starvation_guard,
+                endpoints=tuple(endpoints),
+                cluster_uid=cluster_uid,
+                former_clusters=tuple(former_clusters),
+            ),
             clients=self.driver.clients(),
-            capacity=capacity,
-            starvation_guard=starvation_guard,
             clock=clock,
         )
         self._registrars = [ExternalRegistrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]

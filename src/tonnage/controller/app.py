@@ -6,16 +6,14 @@ watches all claims.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
-from tonnage.capacity import tier
-from tonnage.capacity.node_template import NodeTemplate
 from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.controller.claim_groups import Together
 from tonnage.controller.class_events import ClassNotices
+from tonnage.controller.config import ControllerConfig
 from tonnage.controller.evict_unfit import UnfitPods
 from tonnage.controller.expansion_events import GrowthNotices
 from tonnage.controller.immediate import ImmediateController
@@ -30,28 +28,9 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kube.leader_process import ElectedProcess, LeaderLoop, Seat
 from tonnage.observe import metrics
-from tonnage.observe.exporter import Address
 
 WAITING_PODS = "status.phase=Pending"
 """Watched pods: those that have not started, few even in a large cluster."""
-
-
-@dataclass(frozen=True)
-class ControllerConfig:
-    """identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: CSI drivers of our
-    agents -> their topology key. capacity: how capacity is published, exact or in tiers. metrics: address of the
-    metrics, None for none. evict_unfit: whether pods that opt in are evicted if their inline volume does not fit.
-    templates: capacity of template nodes. group_labels: labels of node groups whose template capacity is learned.
-    """
-
-    identity: str
-    namespace: str = names.SYSTEM_NAMESPACE
-    drivers: Mapping[str, str] = field(default_factory=lambda: {names.DRIVER: names.TOPOLOGY_NODE})
-    capacity: str = tier.MODES[0]
-    metrics: Address | None = None
-    evict_unfit: bool = False
-    templates: Sequence[NodeTemplate] = ()
-    group_labels: Sequence[str] = ()
 
 
 class ControllerProcess(ElectedProcess):

@@ -22,13 +22,13 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
 from tonnage.api.quantity import from_bytes
-from tonnage.claims.node_scope import DriverInfo, NodeScope, claim_uid
+from tonnage.claims.node_scope import DriverInfo, claim_uid
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.errors import ApiNotFound, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import DriverSet
+from tonnage.node.config.agent import AgentConfig
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.observe import metrics
 
@@ -88,29 +88,25 @@ class Findings:
 class Sweep:
     """Sweep loop.
 
-    It runs at start, after want(), and every `every` seconds (0: never). want() reports that a PV vanished.
+    It runs at start, after want(), and at intervals. want() reports that a PV vanished.
     """
 
     def __init__(
         self,
         client: Client,
         events: EventRecorder,
-        *,
-        scope: NodeScope,
-        drivers: DriverSet,
+        config: AgentConfig,
         readings: Readings,
         provisioner: Provisioner,
         clock: Clock,
-        every: float = 3600.0,
-        went_back: bool = False,
     ) -> None:
-        self._client, self._events, self._clock, self._every = client, events, clock, every
-        self._scope, self._drivers = scope, drivers
+        self._client, self._events, self._clock = client, events, clock
+        self._scope, self._drivers = config.node_scope, readings.drivers
         self._readings, self._provisioner = readings, provisioner
-        self._went_back = went_back
+        self._every, self._went_back = config.sweep_every, config.went_back
         self._wanted = asyncio.Event()
         self._found: dict[str, Findings] = {}
-        drivers.on_add(lambda _: self.want())
+        self._drivers.on_add(lambda _: self.want())
 
     @property
     def orphans(self) -> list[Orphan]:

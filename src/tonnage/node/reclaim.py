@@ -29,7 +29,6 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node import volume_metrics
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 WORKERS = 100
@@ -46,12 +45,11 @@ class Reclaimer:
         events: EventRecorder,
         *,
         scope: NodeScope,
-        drivers: DriverSet,
         readings: Readings,
         clock: Clock | None = None,
     ) -> None:
         self._client, self._events, self._node = client, events, scope.node
-        self._drivers, self._readings, self._clock = drivers, readings, clock or RealClock()
+        self._drivers, self._readings, self._clock = readings.drivers, readings, clock or RealClock()
         volumes = informers.of(VOLUMES, labels=scope.selector)
         self._volumes = volumes.cache
         self._classes = informers.of(STORAGE_CLASSES).cache
@@ -63,7 +61,7 @@ class Reclaimer:
             "reclaim", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
         )
         self._controller.watch(volumes, self._keys)
-        drivers.on_add(lambda _: self._look_at_all())
+        self._drivers.on_add(lambda _: self._look_at_all())
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -34,7 +34,6 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.capacity.class_errors import fault_of
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 1.0, 300.0
@@ -53,12 +52,11 @@ class Publication:
         events: EventRecorder,
         *,
         scope: NodeScope,
-        drivers: DriverSet,
         readings: Readings,
         clock: Clock,
     ) -> None:
         self._client, self._events, self._clock = client, events, clock
-        self._scope, self._drivers, self._readings = scope, drivers, readings
+        self._scope, self._drivers, self._readings = scope, readings.drivers, readings
         volumes, classes = informers.of(VOLUMES, labels=scope.selector), informers.of(STORAGE_CLASSES)
         self._volumes = volumes.cache
         self._looked: dict[Key, float] = {}
@@ -69,7 +67,7 @@ class Publication:
         self._controller.watch(volumes, self._volume_changed)
         self._controller.watch(classes, lambda old, new: self._pools())
         readings.on_reading(self._look_at_all)
-        drivers.on_add(lambda _: self._look_at_all())
+        self._drivers.on_add(lambda _: self._look_at_all())
 
     async def run(self) -> None:
         """Work until cancelled."""

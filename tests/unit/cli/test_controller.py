@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tonnage.api import names
-from tonnage.cli import controller
+from tonnage.cli import replica
 from tonnage.cli.main import build_parser, main
+from tonnage.controller.config import ControllerConfig
 from tonnage.observe.exporter import Address
 
 
-def _options(*arguments: str) -> Any:
-    return build_parser("controller").parse_args(["controller", *arguments])
+def _configured(*arguments: str) -> ControllerConfig:
+    return replica.configured(build_parser("controller").parse_args(["controller", *arguments]), ControllerConfig)
 
 
 def test_in_a_pod_the_environment_says_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_NAME", "tonnage-controller-1")
     monkeypatch.setenv("POD_NAMESPACE", "storage")
-    config = controller.configured(_options("--metrics", "0.0.0.0:9809"))
+    config = _configured("--metrics", "0.0.0.0:9809")
     assert (config.identity, config.namespace) == ("tonnage-controller-1", "storage")
     assert config.drivers == {names.DRIVER: names.TOPOLOGY_NODE}
     assert config.metrics == Address("0.0.0.0", 9809)
@@ -28,21 +27,21 @@ def test_in_a_pod_the_environment_says_enough(monkeypatch: pytest.MonkeyPatch) -
 def test_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("POD_NAME", "POD_NAMESPACE"):
         monkeypatch.delenv(name, raising=False)
-    config = controller.configured(_options())
+    config = _configured()
     assert config.identity
     assert (config.namespace, config.metrics) == (names.SYSTEM_NAMESPACE, None)
-    config = controller.configured(_options("--identity", "me", "--namespace", "there"))
+    config = _configured("--identity", "me", "--namespace", "there")
     assert (config.identity, config.namespace) == ("me", "there")
 
 
 @pytest.mark.parametrize("mode", ["auto", "tiers", "exact"])
 def test_how_room_is_published(mode: str) -> None:
-    assert controller.configured(_options("--capacity", mode)).capacity == mode
-    assert controller.configured(_options()).capacity == "auto"
+    assert _configured("--capacity", mode).capacity == mode
+    assert _configured().capacity == "auto"
 
 
 def test_drivers_of_others_come_with_their_topology_key() -> None:
-    config = controller.configured(_options("--driver", "csi.example.com=topology.example.com/node"))
+    config = _configured("--driver", "csi.example.com=topology.example.com/node")
     assert config.drivers["csi.example.com"] == "topology.example.com/node"
     assert names.DRIVER in config.drivers
 
@@ -54,11 +53,9 @@ def test_a_driver_without_key_is_refused(text: str, capsys: pytest.CaptureFixtur
 
 
 def test_nodes_to_come() -> None:
-    config = controller.configured(
-        _options(
-            "--node-group-label", "eks.amazonaws.com/nodegroup",
-            "--node-template", "pool=big:tonnage-scratch=100Gi,disks=4Ti/1Ti",
-        )
+    config = _configured(
+        "--node-group-label", "eks.amazonaws.com/nodegroup",
+        "--node-template", "pool=big:tonnage-scratch=100Gi,disks=4Ti/1Ti",
     )  # fmt: skip
     assert config.group_labels == ["eks.amazonaws.com/nodegroup"]
     (template,) = config.templates

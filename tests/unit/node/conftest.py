@@ -17,6 +17,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
 
 NODE = "node-1"
@@ -26,6 +27,12 @@ NODE = "node-1"
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
     """Virtual time, for tests that are marked so."""
     return VirtualPolicy() if request.node.get_closest_marker("virtual_time") else asyncio.DefaultEventLoopPolicy()
+
+
+def agent_config(node: str, cluster: str, endpoints: tuple[Path, ...] = (), **more: Any) -> AgentConfig:
+    """An agent that works only when something happens, unless told otherwise."""
+    usual = {"scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0}
+    return AgentConfig(node, cluster_uid=cluster, endpoints=endpoints, **{**usual, **more})
 
 
 @dataclass
@@ -43,12 +50,7 @@ class Node:
     async def start_agent(self, **more: Any) -> NodeAgent:
         """Start an agent."""
         agent = NodeAgent(
-            self.kube,
-            node_name=self.name,
-            cluster_uid="cluster-1",
-            endpoints=self.driver.endpoints,
-            clock=LoopClock(),
-            **{"poll": 0, "sweep_every": 0, **more},
+            self.kube, agent_config(self.name, "cluster-1", tuple(self.driver.endpoints), **more), clock=LoopClock()
         )
         self.agents.append(agent)
         self.tasks.append(asyncio.ensure_future(agent.run()))

@@ -22,7 +22,7 @@ from tonnage.kube.client import Client
 from tonnage.node import config_watch
 from tonnage.node.config import driver
 from tonnage.node.config import node as config_node
-from tonnage.node.config.node import NodeConfig, NodeFile
+from tonnage.node.config.node import NODE_FILE, NodeConfig
 from tonnage.node.process import NodeProcess
 
 GIB = 1 << 30
@@ -64,9 +64,9 @@ class Mounted:
 
     def read(self) -> NodeConfig:
         """The configuration, as the command line reads it."""
-        file = driver.load(self.file, NodeFile)
+        file = driver.load(self.file, NODE_FILE)
         pools = driver.pools_of(file, str(self.file))
-        return config_node.merge(file, NodeFile(), pools, node="node-1")
+        return config_node.merge(file, {}, pools, node="node-1")
 
 
 @dataclass

@@ -153,7 +153,7 @@ async def _compare(
         await clock.sleep(pause)
         try:
             has = await _room(driver, storage_class)
-            published = to_bytes((await client.get(PUBLISHED, object_, config.namespace)).capacity or "0")
+            published = to_bytes((await client.get(PUBLISHED, object_, config.agent.namespace)).capacity or "0")
         except CsiError as failure:
             return fail("room", about, f"GetCapacity failed: {failure.message}", "see the agent's log")
         except ApiNotFound:
@@ -161,7 +161,7 @@ async def _compare(
         if abs(published - has) <= SLACK or (published < has and waiting):
             return None
     text = f"published capacity {from_bytes(published)} differs from the pool's {from_bytes(has)}, for over a minute"
-    todo = f"kubectl -n {config.namespace} delete csistoragecapacity {object_}: a running agent recreates it"
+    todo = f"kubectl -n {config.agent.namespace} delete csistoragecapacity {object_}: a running agent recreates it"
     if published > has:
         return fail("room", about, f"{text}: pods are scheduled where they do not fit", todo)
     return warn("room", about, f"{text}: capacity is not used", todo)

@@ -13,7 +13,6 @@ from tonnage.api.core import Lease, Node, PersistentVolume, PersistentVolumeClai
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
 from tonnage.capacity.object import managed_by, object_name
-from tonnage.node.config.node import NodeFile
 from tonnage.ops.cluster_snapshot import AGENT_POLICIES, Published, View, WorkloadPods
 
 NOW = 1_800_000_000.0
@@ -53,7 +52,7 @@ class Ward:
         self.view.driver = msgspec.convert({"metadata": {"name": names.DRIVER}, "spec": DRIVER_SPEC}, CSIDriver)
         self.view.daemon_sets = [self._workload("tonnage-node", desiredNumberScheduled=2)]
         self.view.deployments = [self._workload("tonnage-controller", replicas=2, readyReplicas=2)]
-        self.view.files = {"tonnage-node": NodeFile(pools=[{"name": "scratch", "kind": "image"}])}
+        self.view.files = {"tonnage-node": {"pools": [{"name": "scratch", "kind": "image"}]}}
         self.lead(NOW - 3)
         for number in (1, 2):
             self.node(f"n{number}")

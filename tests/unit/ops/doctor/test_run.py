@@ -12,7 +12,6 @@ from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.kube.client import Client
-from tonnage.node.config.node import NodeFile
 from tonnage.ops import cluster_snapshot
 from tonnage.ops.doctor import node_labels, rbac
 from tonnage.ops.doctor.finding import Finding, Level
@@ -55,7 +54,7 @@ async def test_what_is_read(kube: Client) -> None:
 
     assert found.node_names == {"n1"}
     assert "storage.k8s.io/v1/csistoragecapacities" in found.served
-    assert isinstance(found.files["good"], NodeFile)
+    assert isinstance(found.files["good"], dict)
     assert found.scopes() == {"all"}
     assert isinstance(found.files["bad"], str)
     assert isinstance(found.files["worse"], str)
@@ -88,7 +87,7 @@ async def test_no_policy(
         ward.view.served = frozenset()
     if not leads:
         ward.view.lease = None
-    ward.view.files = {"tonnage-node": NodeFile(scope=scope)}
+    ward.view.files = {"tonnage-node": {"scope": scope}}
 
     (found,) = await _scoping(ward, kube)
     assert found.level is level
@@ -96,7 +95,7 @@ async def test_no_policy(
 
 
 async def test_agents_that_watch_all_claims_need_no_labels(ward: Ward, kube: Client) -> None:
-    ward.view.there, ward.view.files = frozenset(), {"tonnage-node": NodeFile(scope="all")}
+    ward.view.there, ward.view.files = frozenset(), {"tonnage-node": {"scope": "all"}}
     ward.claim("c", metadata={"annotations": {names.SELECTED_NODE: "n1"}})
 
     assert await _scoping(ward, kube) == []
