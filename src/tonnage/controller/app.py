@@ -6,7 +6,7 @@ watches all claims.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
@@ -14,6 +14,7 @@ from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.controller.claim_groups import Together
 from tonnage.controller.class_events import ClassNotices
 from tonnage.controller.config import ControllerConfig
+from tonnage.controller.context import LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
 from tonnage.controller.expansion_events import GrowthNotices
 from tonnage.controller.immediate import ImmediateController
@@ -49,58 +50,31 @@ class ControllerProcess(ElectedProcess):
         super().__init__(seat, client, self._make_loops, clock=clock)
 
     def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, LeaderLoop]:
-        client, drivers, clock = self._client, self.config.drivers, self._clock
-        unfit = {"unfit pods": UnfitPods(client, informers, events, drivers=drivers.keys(), clock=clock)}
-        return {
-            **(unfit if self.config.evict_unfit else {}),
-            "scoping": Scoping(client, informers, drivers=drivers),
-            "together": Together(client, informers, provisioners=drivers.keys(), pod_fields=WAITING_PODS),
-            "hand-placed pods": HandPlaced(
-                client,
-                informers,
-                events,
-                provisioners=drivers.keys(),
-                pod_fields=WAITING_PODS,
-                seeing=[names.SCHEDULER],
-                clock=clock,
-            ),
-            "immediate binding": ImmediateController(
-                client, informers, events, provisioners=drivers.keys(), clock=clock
-            ),
-            "class notices": ClassNotices(
-                client,
-                informers,
-                events,
-                provisioners=drivers.keys(),
-                pod_fields=WAITING_PODS,
-                seeing=[names.SCHEDULER],
-                clock=clock,
-            ),
-            "growth": GrowthNotices(informers, events, drivers=drivers.keys()),
-            "gone nodes": GoneNodes(client, informers, events, drivers=drivers.keys(), clock=clock),
-            "capacity tiers": CapacityTiers(
-                client,
-                informers,
-                provisioners=drivers.keys(),
-                mode=self.config.capacity,
-                namespace=self.config.namespace,
-                clock=clock,
-            ),
-            "tier notices": TierNotices(
-                client,
-                informers,
-                namespace=self.config.namespace,
-                clock=clock,
-                pod_fields=WAITING_PODS,
-            ),
-            "node templates": NodeTemplates(
-                client,
-                informers,
-                drivers=drivers.keys(),
-                namespace=self.config.namespace,
-                templates=self.config.templates,
-                group_labels=self.config.group_labels,
-                clock=clock,
-            ),
-            "gone capacity": GoneCapacity(client, informers, drivers=drivers.keys(), namespace=self.config.namespace),
-        }
+        context = LoopContext(
+            self._client,
+            informers,
+            events,
+            self.config,
+            self._clock,
+            provisioners=self.config.drivers.keys(),
+            pod_fields=WAITING_PODS,
+            seeing=[names.SCHEDULER],
+            choosing=[names.SCHEDULER],
+        )
+        loops: dict[str, LeaderLoop] = {name: make(context) for name, make in _LOOPS.items()}
+        return loops | ({"unfit pods": UnfitPods(context)} if self.config.evict_unfit else {})
+
+
+_LOOPS: Mapping[str, Callable[[LoopContext], LeaderLoop]] = {
+    "scoping": Scoping,
+    "together": Together,
+    "hand-placed pods": HandPlaced,
+    "immediate binding": ImmediateController,
+    "class notices": ClassNotices,
+    "growth": GrowthNotices,
+    "gone nodes": GoneNodes,
+    "capacity tiers": CapacityTiers,
+    "tier notices": TierNotices,
+    "node templates": NodeTemplates,
+    "gone capacity": GoneCapacity,
+}

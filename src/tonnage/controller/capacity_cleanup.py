@@ -7,16 +7,16 @@ ownerReference, which somebody removed, would stay forever: no agent repairs the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.storage import CSIStorageCapacity
+from tonnage.controller.context import LoopContext
 from tonnage.errors import ApiConflict, ApiNotFound
-from tonnage.kube.client import Client, Unreadable
+from tonnage.kube.client import Unreadable
 from tonnage.kube.controller import Controller
-from tonnage.kube.informer import Informers
 
 log = logging.getLogger(__name__)
 _BY_NODE = "gone capacity: objects by node"
@@ -29,8 +29,10 @@ class GoneCapacity:
     namespace: of the objects.
     """
 
-    def __init__(self, client: Client, informers: Informers, *, drivers: Collection[str], namespace: str) -> None:
-        self._client, self._namespace, self._drivers = client, namespace, frozenset(drivers)
+    def __init__(self, context: LoopContext) -> None:
+        informers = context.informers
+        self._client, self._namespace = context.client, context.config.namespace
+        self._drivers = frozenset(context.config.drivers)
         capacities, nodes = informers.of(CAPACITIES), informers.of(NODES)
         self._capacities, self._nodes = capacities.cache, nodes.cache
         self._capacities.add_index(_BY_NODE, lambda capacity: (_node_of(capacity),))

@@ -9,7 +9,7 @@ must not be rolled back when a newer claim does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
@@ -17,24 +17,18 @@ from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES
 from tonnage.api.matching import class_name
 from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
+from tonnage.controller.context import LoopContext
 from tonnage.errors import ApiConflict, ApiNotFound
-from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim, volumes
-from tonnage.kube.informer import Informers
 
 
 class Together:
-    """Loop over claims.
+    """Loop over claims."""
 
-    provisioners: of the claims. pod_fields: narrows the watch of pods.
-    """
-
-    def __init__(
-        self, client: Client, informers: Informers, *, provisioners: Collection[str], pod_fields: str = ""
-    ) -> None:
-        self._client, self._provisioners = client, frozenset(provisioners)
-        pods, claim_informer = pods_by_claim(informers, fields=pod_fields), claims(informers)
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._handles, informers = context.client, context.handles, context.informers
+        pods, claim_informer = pods_by_claim(informers, fields=context.pod_fields), claims(informers)
         volume_informer, classes = volumes(informers), informers.of(STORAGE_CLASSES)
         self._pods, self._claims = pods.cache, claim_informer.cache
         self._volumes, self._classes = volume_informer.cache, classes.cache
@@ -74,7 +68,7 @@ class Together:
 
     def _is_ours(self, claim: PersistentVolumeClaim) -> bool:
         storage_class = self._classes.get(class_name(claim))
-        known = storage_class is not None and storage_class.late and storage_class.provisioner in self._provisioners
+        known = storage_class is not None and storage_class.late and self._handles(storage_class.provisioner)
         return known and not claim.metadata.controller_uid() and not claim.metadata.deleting
 
     def _others(self, claim: PersistentVolumeClaim) -> set[str]:

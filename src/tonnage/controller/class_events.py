@@ -7,10 +7,9 @@ binding. Watched: capacity objects, classes, claims, and pods (for lookups; thei
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_delayed
@@ -18,11 +17,10 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.object import reason
 from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.timers import Waits
-from tonnage.kube.client import Client, refer
+from tonnage.controller.context import LoopContext
+from tonnage.kube.client import refer
 from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim
-from tonnage.kube.informer import Informers
 
 CLAIM, CLASS = "claim", "class"
 REASON = "ProvisioningFailed"
@@ -38,27 +36,13 @@ class ClassEventKey(NamedTuple):
 
 
 class ClassNotices:
-    """Emits class errors.
+    """Emits class errors."""
 
-    provisioners: of the claims; empty: all. pod_fields: narrows the watch of pods. seeing: schedulers that report the
-    error on the pod themselves.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        provisioners: Collection[str] = (),
-        pod_fields: str = "",
-        seeing: Collection[str] = (),
-        clock: Clock | None = None,
-    ) -> None:
-        self._events, self._waits = events, Waits(clock or RealClock())
-        self._provisioners, self._seeing = frozenset(provisioners), frozenset(seeing)
+    def __init__(self, context: LoopContext) -> None:
+        self._events, self._waits, informers = context.events, Waits(context.clock), context.informers
+        self._handles, self._seeing = context.handles, frozenset(context.seeing)
         claim_informer, capacities = claims(informers), informers.of(CAPACITIES)
-        classes, pods = informers.of(STORAGE_CLASSES), pods_by_claim(informers, fields=pod_fields)
+        classes, pods = informers.of(STORAGE_CLASSES), pods_by_claim(informers, fields=context.pod_fields)
         self._claims, self._capacities = claim_informer.cache, capacities.cache
         self._classes, self._pods = classes.cache, pods.cache
         self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
@@ -95,7 +79,7 @@ class ClassNotices:
         storage_class = self._classes.get(class_name(claim))
         if storage_class is None or not is_delayed(claim, storage_class):
             return False
-        return not self._provisioners or storage_class.provisioner in self._provisioners
+        return self._handles(storage_class.provisioner)
 
     def _fault(self, storage_class: str) -> str:
         """Return the error that every node publishes for the class, "" if one can serve it."""

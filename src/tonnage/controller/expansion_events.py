@@ -8,19 +8,18 @@ the same claims.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.controller.context import LoopContext
 from tonnage.errors import Invalid
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
 from tonnage.kube.indexes import claims, volumes
-from tonnage.kube.informer import Informers
 
 REASON = "ExpansionNotSupported"
 
@@ -55,14 +54,11 @@ def growth_of(claim: PersistentVolumeClaim) -> Growth | None:
 
 
 class GrowthNotices:
-    """Emits one Event for each requested size.
+    """Emits one Event for each requested size."""
 
-    drivers: only PVs of these.
-    """
-
-    def __init__(self, informers: Informers, events: EventRecorder, *, drivers: Collection[str]) -> None:
-        self._events, self._drivers = events, frozenset(drivers)
-        claim_informer, volume_informer = claims(informers), volumes(informers)
+    def __init__(self, context: LoopContext) -> None:
+        self._events, self._drivers = context.events, frozenset(context.config.drivers)
+        claim_informer, volume_informer = claims(context.informers), volumes(context.informers)
         self._claims, self._volumes = claim_informer.cache, volume_informer.cache
         self._controller: Controller[str] = Controller("growth", self.reconcile)
         # A bound claim may be known before its PV. Other changes of a PV do not matter.

@@ -7,11 +7,10 @@ again when capacity, nodes or classes change. The binder comes first: it binds a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, STORAGE_CLASSES
@@ -27,12 +26,11 @@ from tonnage.claims.bind import find_best
 from tonnage.claims.external_populator import POPULATED, leave_to_populator
 from tonnage.claims.selected_node import is_sent, pause, send, withdrawals
 from tonnage.claims.timers import Waits
+from tonnage.controller.context import LoopContext
 from tonnage.errors import Invalid
-from tonnage.kube.client import Client, refer
+from tonnage.kube.client import refer
 from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
 from tonnage.kube.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
-from tonnage.kube.informer import Informers
 
 CLAIM, CLASS = "claim", "class"
 _MOST_FAULTS = 3
@@ -54,22 +52,13 @@ class ImmediateKey(NamedTuple):
 class ImmediateController:
     """Sets selected-node on claims with immediate binding.
 
-    provisioners: of the claims; empty: all. quiet: seconds before an Event reports insufficient storage.
+    quiet: seconds before an Event reports insufficient storage.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        provisioners: Collection[str] = (),
-        clock: Clock | None = None,
-        quiet: float = 1.0,
-    ) -> None:
-        clock = clock or RealClock()
-        self._provisioners = frozenset(provisioners)
-        self._client, self._events, self._quiet = client, events, quiet
+    def __init__(self, context: LoopContext, *, quiet: float = 1.0) -> None:
+        clock, informers = context.clock, context.informers
+        self._client, self._events, self._quiet = context.client, context.events, quiet
+        self._handles = context.handles
         self._waits, self._promises = Waits(clock), Promises(clock)
         claim_informer, volume_informer = claims(informers), volumes(informers)
         capacities, nodes = informers.of(CAPACITIES), informers.of(NODES)
@@ -125,7 +114,7 @@ class ImmediateController:
             return False
         if storage_class.late or not is_provisionable(storage_class):
             return False
-        if self._provisioners and storage_class.provisioner not in self._provisioners:
+        if not self._handles(storage_class.provisioner):
             return False  # its own provisioner selects the node
         driver = self._drivers.get(storage_class.provisioner)
         if driver is None or not driver.spec.storage_capacity:
@@ -229,7 +218,7 @@ class ImmediateController:
 
         Those of other drivers do not.
         """
-        if self._provisioners and storage_class.provisioner not in self._provisioners:
+        if not self._handles(storage_class.provisioner):
             return False
         driver = self._drivers.get(storage_class.provisioner)
         return driver is None or driver.spec.storage_capacity

@@ -8,7 +8,7 @@ agent labels the PVs that it creates; one that lost its label gets it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 from tonnage.api import names
@@ -18,10 +18,9 @@ from tonnage.api.matching import class_name
 from tonnage.api.meta import KubeObject, ObjectMeta
 from tonnage.api.storage import StorageClass
 from tonnage.claims.node_scope import provisioner_of
+from tonnage.controller.context import LoopContext
 from tonnage.errors import ApiNotFound, Precondition
-from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
-from tonnage.kube.informer import Informers
 
 T = TypeVar("T", bound=KubeObject)
 CLAIM, VOLUME = "claim", "volume"
@@ -41,8 +40,8 @@ class Scoping:
     drivers: CSI drivers of our agents -> topology key of their volumes.
     """
 
-    def __init__(self, client: Client, informers: Informers, *, drivers: Mapping[str, str]) -> None:
-        self._client, self._drivers = client, dict(drivers)
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._drivers, informers = context.client, dict(context.config.drivers), context.informers
         claims, volumes, classes = informers.of(CLAIMS), informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
         self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
         self._claims.add_index(_CLAIMS_BY_CLASS, lambda claim: (class_name(claim),))

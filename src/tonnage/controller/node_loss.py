@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
-from tonnage.aio.clock import Clock, RealClock, parse_rfc3339, rfc3339
+from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume
 from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
@@ -20,11 +20,10 @@ from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
 from tonnage.claims.node_loss_policy import release_after
+from tonnage.controller.context import LoopContext
 from tonnage.errors import ApiConflict, ApiNotFound, Invalid
-from tonnage.kube.client import Client, Unreadable, refer
+from tonnage.kube.client import Unreadable, refer
 from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -35,17 +34,9 @@ _VOLUMES_BY_CLASS = "gone nodes: volumes by class"
 class GoneNodes:
     """Loop over bound PVs of our drivers. Keys are their names."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        drivers: Collection[str],
-        clock: Clock | None = None,
-    ) -> None:
-        self._client, self._events, self._drivers = client, events, frozenset(drivers)
-        self._clock = clock or RealClock()
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        self._drivers, informers = frozenset(context.config.drivers), context.informers
         # A monotonic time, whatever happens to the machine's clock: user data depends on it.
         self._epoch = self._clock.time() - self._clock.monotonic()
         volumes, nodes, classes = informers.of(VOLUMES), informers.of(NODES), informers.of(STORAGE_CLASSES)

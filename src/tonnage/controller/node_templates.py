@@ -13,9 +13,9 @@ much later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 
-from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume
 from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES, VOLUMES
@@ -23,18 +23,16 @@ from tonnage.api.quantity import from_bytes
 from tonnage.api.selectors import from_label_selector
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity.node_template import (
-    NodeTemplate,
     TemplateCapacity,
     groups_of,
     is_template,
     room_of,
     without_nodes_since,
 )
+from tonnage.controller.context import LoopContext
 from tonnage.controller.node_template_capacity import amounts, body, pristine
 from tonnage.errors import ApiNotFound
-from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
-from tonnage.kube.informer import Informers
 
 log = logging.getLogger(__name__)
 KEEP = 30 * 86400.0
@@ -49,29 +47,17 @@ _SELECTING = "templates: capacity by label"
 class NodeTemplates:
     """Loop over node groups ("<label>=<value>").
 
-    templates: configured capacity. group_labels: groups of these labels are learned. pace: minimum seconds between two
+    keep: seconds that learned capacity stays for a group without nodes. pace: minimum seconds between two
     checks of a group. settle: seconds for which capacity must be lower before it is lowered.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        *,
-        drivers: Collection[str],
-        namespace: str,
-        templates: Sequence[NodeTemplate] = (),
-        group_labels: Collection[str] = (),
-        keep: float = KEEP,
-        pace: float = 10.0,
-        settle: float = 300.0,
-        clock: Clock | None = None,
-    ) -> None:
-        self._client, self._namespace, self._drivers = client, namespace, frozenset(drivers)
-        self._configured = {template.group: template for template in templates}
-        self._group_labels = tuple(group_labels)
+    def __init__(self, context: LoopContext, *, keep: float = KEEP, pace: float = 10.0, settle: float = 300.0) -> None:
+        config, informers = context.config, context.informers
+        self._client, self._namespace, self._drivers = context.client, config.namespace, frozenset(config.drivers)
+        self._configured = {template.group: template for template in config.templates}
+        self._group_labels = tuple(config.group_labels)
         self._keep, self._pace, self._settle = keep, pace, settle
-        self._clock = clock or RealClock()
+        self._clock = context.clock
         self._looked: dict[str, float] = {}
         self._lower: dict[
             str, tuple[float, TemplateCapacity]

@@ -14,10 +14,9 @@ the pod says so: no other node is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import NODES, PODS, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_bound, is_delayed, is_provisionable
@@ -27,12 +26,11 @@ from tonnage.api.storage import StorageClass
 from tonnage.claims.ephemeral_owner import check_owner
 from tonnage.claims.selected_node import is_sent, pause, send, withdrawals
 from tonnage.claims.timers import Waits
+from tonnage.controller.context import LoopContext
 from tonnage.errors import Precondition
-from tonnage.kube.client import Client, refer
+from tonnage.kube.client import refer
 from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM, claims, pods_by_claim, volumes
-from tonnage.kube.informer import Informers
 
 _PODS_BY_NODE = "hand placed: pods by node"
 _COPIES = "hand placed: unbound claims that are to be copies"
@@ -47,27 +45,13 @@ class _Place(NamedTuple):
 
 
 class HandPlaced:
-    """Sets selected-node where one node is possible. Keys are pods.
+    """Sets selected-node where one node is possible. Keys are pods."""
 
-    provisioners: of the claims; empty: all. pod_fields: narrows the watch of pods (`status.phase=Pending`). seeing:
-    schedulers that check sources of clones themselves; None: all do.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        provisioners: Collection[str] = (),
-        pod_fields: str = "",
-        seeing: Collection[str] | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._client, self._events = client, events
-        self._provisioners, self._seeing = frozenset(provisioners), seeing
-        self._waits = Waits(clock or RealClock())
-        pods, claim_informer = pods_by_claim(informers, fields=pod_fields), claims(informers)
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._events, informers = context.client, context.events, context.informers
+        self._handles, self._choosing = context.handles, context.choosing
+        self._waits = Waits(context.clock)
+        pods, claim_informer = pods_by_claim(informers, fields=context.pod_fields), claims(informers)
         volume_informer = volumes(informers)
         classes, nodes = informers.of(STORAGE_CLASSES), informers.of(NODES)
         self._pods, self._claims, self._volumes = pods.cache, claim_informer.cache, volume_informer.cache
@@ -118,7 +102,7 @@ class HandPlaced:
 
     def _sources(self, pod: Pod) -> Iterator[_Place]:
         """Return the nodes of the sources that the pod's claims clone."""
-        if self._seeing is None or pod.spec.scheduler_name in self._seeing:
+        if self._choosing is None or pod.spec.scheduler_name in self._choosing:
             return
         for claim in self._unbound(pod):
             origin = origin_of(claim, self._claims.get, self._volumes.get)
@@ -150,9 +134,7 @@ class HandPlaced:
             return False
         if not is_provisionable(storage_class) or self._volumes.by(VOLUMES_BY_CLAIM, claim.key):
             return False
-        if self._provisioners and storage_class.provisioner not in self._provisioners:
-            return False
-        return _may_use(pod, claim)
+        return self._handles(storage_class.provisioner) and _may_use(pod, claim)
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
         if new is None:

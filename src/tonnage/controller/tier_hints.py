@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, NODES, PODS, STORAGE_CLASSES
@@ -32,12 +31,11 @@ from tonnage.api.taints import tolerates
 from tonnage.capacity import tier
 from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
 from tonnage.claims.selected_node import is_sent, withdrawals
+from tonnage.controller.context import LoopContext
 from tonnage.controller.tier_objects import NODES_BY_TIER, TIERS_OF_CLASS, class_of_tier, tiers_of
 from tonnage.errors import ApiNotFound, Invalid
-from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
 from tonnage.kube.indexes import CLAIMS_UNBOUND, claims
-from tonnage.kube.informer import Informers
 
 log = logging.getLogger(__name__)
 FIRST = 16
@@ -63,23 +61,13 @@ class _Need:
 
 
 class TierNotices:
-    """Loop with a single key for the whole cluster.
+    """Loop with a single key for the whole cluster."""
 
-    namespace: of the notices. pod_fields: narrows the watch of pods.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        *,
-        namespace: str,
-        clock: Clock,
-        pod_fields: str = "",
-    ) -> None:
-        self._client, self._namespace, self._clock = client, namespace, clock
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._namespace, self._clock = context.client, context.config.namespace, context.clock
+        informers = context.informers
         nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
-        pods, claim_informer = informers.of(PODS, fields=pod_fields), claims(informers)
+        pods, claim_informer = informers.of(PODS, fields=context.pod_fields), claims(informers)
         self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
         self._pods, self._claims = pods.cache, claim_informer.cache
         self._nodes.add_index(NODES_BY_TIER, tiers_of)

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
@@ -24,10 +23,9 @@ from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity import tier
 from tonnage.capacity.tier import AUTO_ABOVE
 from tonnage.claims.timers import Waits
+from tonnage.controller.context import LoopContext
 from tonnage.errors import ApiAlreadyExists, ApiNotFound
-from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
-from tonnage.kube.informer import Informers
 
 log = logging.getLogger(__name__)
 NODES_BY_TIER = "capacity tiers: nodes by label"
@@ -37,23 +35,12 @@ _UNUSED_SECONDS = 60.0
 
 
 class CapacityTiers:
-    """Loop over classes.
+    """Loop over classes."""
 
-    provisioners: of the classes; empty: all. mode: exact, tiers or auto. namespace: of the objects.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        *,
-        provisioners: Collection[str] = (),
-        mode: str,
-        namespace: str,
-        clock: Clock,
-    ) -> None:
-        self._client, self._mode, self._namespace = client, mode, namespace
-        self._provisioners, self._unused = frozenset(provisioners), Waits(clock)
+    def __init__(self, context: LoopContext) -> None:
+        config, informers = context.config, context.informers
+        self._client, self._mode, self._namespace = context.client, config.capacity, config.namespace
+        self._handles, self._unused = context.handles, Waits(context.clock)
         nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
         self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
         self._nodes.add_index(NODES_BY_TIER, tiers_of)
@@ -81,9 +68,7 @@ class CapacityTiers:
         return min(filter(None, later), default=None)
 
     def _serves(self, storage_class: StorageClass) -> bool:
-        if storage_class.provisioner == names.NO_PROVISIONER:
-            return False
-        return not self._provisioners or storage_class.provisioner in self._provisioners
+        return storage_class.provisioner != names.NO_PROVISIONER and self._handles(storage_class.provisioner)
 
     def _is_here(self, obj: CSIStorageCapacity) -> bool:
         return obj.metadata.namespace == self._namespace

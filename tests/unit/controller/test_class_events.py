@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
@@ -27,7 +28,7 @@ async def notices(kube: Client, informers: Informers, events: EventRecorder, mak
     """Ready to run, with a late class."""
     await kube.create(NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
     await make_class("late")
-    return ClassNotices(kube, informers, events, seeing=["tonnage-scheduler"])
+    return ClassNotices(context(kube, informers, events, seeing=["tonnage-scheduler"]))
 
 
 @pytest.fixture

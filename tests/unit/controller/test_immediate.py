@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
@@ -26,7 +27,7 @@ async def controller(
 ) -> ImmediateController:
     await kube.create(CSI_DRIVERS, {"metadata": {"name": names.DRIVER}, "spec": {"storageCapacity": True}})
     await make_class("now", mode=names.IMMEDIATE)
-    return ImmediateController(kube, informers, events, clock=manual_clock, quiet=0.0)
+    return ImmediateController(context(kube, informers, events, clock=manual_clock), quiet=0.0)
 
 
 @pytest.fixture
@@ -236,7 +237,7 @@ async def test_claims_sent_before_a_restart_are_held_against_the_node(
     await controller.reconcile(("claim", "default/a"))
     await make_claim("b", "3Gi", storageClassName="now")
     await settle()
-    again = ImmediateController(kube, informers, EventRecorder(kube, "test"))
+    again = ImmediateController(context(kube, informers, EventRecorder(kube, "test")))
     await again.reconcile(("claim", "default/b"))
     assert await node_of(kube, "b") == ""
 
@@ -412,7 +413,7 @@ async def test_waiting_claim_goes_when_something_changes(
         await driver()
     free = "1Gi" if what == "capacity grows" else "5Gi"
     await make_node("n1", free, unschedulable=what == "node is uncordoned")
-    async with running(ImmediateController(kube, informers, events, quiet=0.0)):
+    async with running(ImmediateController(context(kube, informers, events), quiet=0.0)):
         await make_claim("c", "2Gi", storageClassName="now")
         await settle()
         assert not await sent()
@@ -478,7 +479,7 @@ async def test_only_the_provisioners_asked_for(
 ) -> None:  # fmt: skip
     await make_node("n1", "5Gi")
     await make_claim("c", storageClassName="now")
-    picky = ImmediateController(kube, informers, events, provisioners=["another.driver"], quiet=0.0)
+    picky = ImmediateController(context(kube, informers, events, provisioners=["another.driver"]), quiet=0.0)
     await settle()
     await picky.reconcile(("claim", "default/c"))
     assert await node_of(kube, "c") == ""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
@@ -28,7 +29,7 @@ def sent_to(node: str) -> dict[str, str]:
 async def scoping(kube: Client, informers: Informers, make_class: Make) -> Scoping:
     await make_class("late")
     await make_class("foreign", provisioner="foreign.example.com")
-    return Scoping(kube, informers, drivers=DRIVERS)
+    return Scoping(context(kube, informers, drivers=DRIVERS))
 
 
 async def label(kube: Client, name: str = "c") -> str | None:

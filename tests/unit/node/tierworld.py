@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from tests.unit.controller.contexts import context
 from tests.unit.node.fakekube import FakeKube, Killed
 
 from tonnage.api import kinds, names
@@ -166,8 +167,8 @@ class World:
         kube: Any = self.kube
         clock: Any = self.clock
         keeps = "exact" if mode == "exact" else "tiers"
-        self._tiers = CapacityTiers(kube, kube, mode=keeps, namespace=SYSTEM, clock=clock)
-        self._notices = TierNotices(kube, kube, namespace=SYSTEM, clock=clock)
+        self._tiers = CapacityTiers(context(kube, kube, capacity=keeps, namespace=SYSTEM, clock=clock))
+        self._notices = TierNotices(context(kube, kube, namespace=SYSTEM, clock=clock))
 
     def end(self) -> None:
         """It is not needed any more."""

@@ -1,0 +1,36 @@
+"""Context of the cluster-wide controllers: what each is given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.controller.config import ControllerConfig
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+
+@dataclass(frozen=True)
+class LoopContext:
+    """Client, shared caches, Events, clock and configuration.
+
+    provisioners: of claims that the controllers handle; empty: all. pod_fields: narrows the watch of pods
+    (`status.phase=Pending`). seeing: schedulers that report class errors on pods themselves. choosing: schedulers that
+    check sources of clones themselves; None: all do.
+    """
+
+    client: Client
+    informers: Informers
+    events: EventRecorder
+    config: ControllerConfig
+    clock: Clock = field(default_factory=RealClock)
+    provisioners: Collection[str] = ()
+    pod_fields: str = ""
+    seeing: Collection[str] = ()
+    choosing: Collection[str] | None = None
+
+    def handles(self, provisioner: str) -> bool:
+        """Return whether claims of a provisioner are handled."""
+        return not self.provisioners or provisioner in self.provisioners
