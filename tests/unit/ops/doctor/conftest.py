@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -12,7 +13,10 @@ from tonnage.api import names
 from tonnage.api.core import Lease, Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.capacity.object import managed_by, object_name
+from tonnage.kube.client import Client
 from tonnage.ops.cluster_snapshot import AGENT_POLICIES, Published, View, WorkloadPods
 
 NOW = 1_800_000_000.0
@@ -160,3 +164,12 @@ class Ward:
 def ward() -> Ward:
     """A healthy installation: nodes n1 and n2, class fast."""
     return Ward()
+
+
+@pytest.fixture
+async def kube() -> AsyncIterator[Client]:
+    """A client of a server that serves no policies, no DaemonSets and no reviews about others, as a box."""
+    server = ApiServer(MemoryStore(extractor()))
+    await server.start()
+    yield Client(server.transport("system:admin"))
+    await server.stop()
