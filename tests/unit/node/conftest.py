@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.clocks import VirtualPolicy
+from tests.unit.node.served import ONE, Mounted, ServedNode
 
-from tonnage.aio.clock import LoopClock
+from tonnage.aio.clock import LoopClock, RealClock
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
+from tonnage.node import config_watch
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
+from tonnage.node.process import NodeProcess
 from tonnage.pools.fake import FakePool
 
 NODE = "node-1"
@@ -179,3 +185,41 @@ def all_events(kube: Client) -> Callable[[], Awaitable[list[tuple[str, str, str]
         return [(e.involved_object.name, e.reason, e.message) for e in found]
 
     return read
+
+
+@pytest.fixture
+def mounted(tmp_path_factory: pytest.TempPathFactory) -> Mounted:
+    """A ConfigMap with one pool; paths are short, for sockets."""
+    folder = tmp_path_factory.mktemp("c")
+    (folder / "config").mkdir()
+    (folder / "k" / "plugins_registry").mkdir(parents=True)
+    made = Mounted(folder / "config", folder / "k")
+    made.put(pools=[ONE])
+    return made
+
+
+@pytest.fixture
+def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody writes slowly here; the level of the log is put back."""
+    monkeypatch.setattr(config_watch, "SETTLE", 0.01)
+    level = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(level)
+
+
+@pytest.fixture
+async def node(mounted: Mounted, settled_at_once: None) -> AsyncIterator[ServedNode]:
+    """A node over it."""
+    server = ApiServer(MemoryStore(extractor()))
+    await server.start()
+    kube, client = Client(server.transport("system:admin")), Client(server.transport("system:admin"))
+    await kube.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    uid = (await kube.create(kinds.NODES, {"metadata": {"name": "node-1"}})).metadata.uid
+    for name in ("one", "two"):
+        body = {"metadata": {"name": name}, "provisioner": names.DRIVER, "parameters": {"pool": name}}
+        await kube.create(kinds.STORAGE_CLASSES, body)
+    process = NodeProcess(mounted.read(), client, live=(mounted.file, mounted.read), clock=RealClock())
+    await process.start()
+    yield ServedNode(process, mounted, kube, uid)
+    await process.stop()
+    await server.stop()
