@@ -111,8 +111,9 @@ def _kernel(view: View, config: NodeConfig) -> Iterator[Finding]:
 
 
 def knows(filesystem: str, *, listed: Path = Path("/proc/filesystems"), modules: Path = Path("/lib/modules")) -> bool:
-    """Whether the kernel can mount a file system, or may load what it takes. A container may not see the modules of
-    its node: then it may.
+    """Return whether the kernel can mount a file system, or may load its module.
+
+    A container may not see the modules of its node: then it may.
     """
     words = {line.split()[-1] for line in listed.read_text().splitlines() if line.split()}
     folder = modules / os.uname().release
