@@ -16,14 +16,14 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.controller.context import LoopContext
 from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.kube.client import Unreadable
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 
 log = logging.getLogger(__name__)
 _BY_NODE = "gone capacity: objects by node"
 _MANAGED_BY = "tonnage-"
 
 
-class GoneCapacity:
+class GoneCapacity(Reconciler[str]):
     """Loop over capacity objects of our agents, by key.
 
     namespace: of the objects.
@@ -36,13 +36,9 @@ class GoneCapacity:
         capacities, nodes = informers.of(CAPACITIES), informers.of(NODES)
         self._capacities, self._nodes = capacities.cache, nodes.cache
         self._capacities.add_index(_BY_NODE, lambda capacity: (_node_of(capacity),))
-        self._controller: Controller[str] = Controller("gone_capacity", self.reconcile, workers=2)
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(capacities, self._capacity_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("gone_capacity", workers=2)
+        self.watch(nodes, self._node_changed)
+        self.watch(capacities, self._capacity_changed)
 
     async def reconcile(self, key: str) -> None:
         """Remove an object whose node is deleted. Idempotent. Raises ApiError."""

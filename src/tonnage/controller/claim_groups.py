@@ -17,13 +17,13 @@ from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES
 from tonnage.api.matching import class_name
 from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
-from tonnage.controller.context import LoopContext
+from tonnage.controller.context import LoopContext, is_unstarted
 from tonnage.errors import ApiConflict, ApiNotFound
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim, volumes
 
 
-class Together:
+class Together(Reconciler[str]):
     """Loop over claims."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -32,15 +32,11 @@ class Together:
         volume_informer, classes = volumes(informers), informers.of(STORAGE_CLASSES)
         self._pods, self._claims = pods.cache, claim_informer.cache
         self._volumes, self._classes = volume_informer.cache, classes.cache
-        self._controller: Controller[str] = Controller("together", self.reconcile)
-        self._controller.watch(classes, self._class_changed)
-        self._controller.watch(volume_informer, lambda old, new: ())
-        self._controller.watch(claim_informer, self._claim_changed)
-        self._controller.watch(pods, self._pod_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("together")
+        self.watch(classes, self._class_changed)
+        self.watch(volume_informer, lambda old, new: ())
+        self.watch(claim_informer, self._claim_changed)
+        self.watch(pods, self._pod_changed)
 
     async def reconcile(self, key: str) -> None:
         """Update one claim's annotation. Idempotent. Raises ApiError."""
@@ -77,7 +73,7 @@ class Together:
             return set()
         found: set[str] = set()
         for pod in self._pods.by(PODS_BY_CLAIM, claim.key):
-            if _is_waiting(pod):
+            if is_unstarted(pod):
                 found |= self._group(claim, pod) - {claim.metadata.name}
         return found
 
@@ -125,7 +121,7 @@ class Together:
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Handle pods that come, start or end; a pod's volumes never change."""
-        if old is not None and new is not None and _is_waiting(old) == _is_waiting(new):
+        if old is not None and new is not None and is_unstarted(old) == is_unstarted(new):
             return ()
         pod = new or old
         assert pod is not None
@@ -144,10 +140,6 @@ def _plain(pod: Pod) -> list[str]:
     """Return keys of the claims that the pod names, without ephemeral ones."""
     sources = (volume.persistent_volume_claim for volume in pod.spec.volumes)
     return [f"{pod.metadata.namespace}/{source.claim_name}" for source in sources if source is not None]
-
-
-def _is_waiting(pod: Pod) -> bool:
-    return pod.status.phase in ("", "Pending") and not pod.metadata.deleting
 
 
 def _has_volume(claim: PersistentVolumeClaim) -> bool:

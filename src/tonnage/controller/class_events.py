@@ -8,7 +8,6 @@ binding. Watched: capacity objects, classes, claims, and pods (for lookups; thei
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS, STORAGE_CLASSES
@@ -17,9 +16,9 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.object import reason
 from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.timers import Waits
-from tonnage.controller.context import LoopContext
+from tonnage.controller.context import LoopContext, LoopKey
 from tonnage.kube.client import refer
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim
 
 CLAIM, CLASS = "claim", "class"
@@ -28,14 +27,7 @@ _BY_CLASS = "class notices: capacity by class"
 _MOST_FAULTS = 3
 
 
-class ClassEventKey(NamedTuple):
-    """A claim, or all waiting claims of a class."""
-
-    what: str
-    key: str
-
-
-class ClassNotices:
+class ClassNotices(Reconciler[LoopKey]):
     """Emits class errors."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -46,21 +38,17 @@ class ClassNotices:
         self._claims, self._capacities = claim_informer.cache, capacities.cache
         self._classes, self._pods = classes.cache, pods.cache
         self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
-        self._controller: Controller[ClassEventKey] = Controller("class_notices", self.reconcile)
-        self._controller.watch(classes, lambda old, new: ())  # nothing is published for a class that does not exist
-        self._controller.watch(pods, lambda old, new: ())
-        self._controller.watch(capacities, self._capacity_changed)
-        self._controller.watch(claim_informer, self._claim_changed)
+        super().__init__("class_notices")
+        self.watch(classes, lambda old, new: ())  # nothing is published for a class that does not exist
+        self.watch(pods, lambda old, new: ())
+        self.watch(capacities, self._capacity_changed)
+        self.watch(claim_informer, self._claim_changed)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
-
-    async def reconcile(self, key: ClassEventKey) -> None:
+    async def reconcile(self, key: LoopKey) -> None:
         """Emit once what is wrong with a claim's class. Idempotent."""
         if key.what == CLASS:
             for waiting in self._claims.by(CLAIMS_UNBOUND, key.key):
-                self._controller.enqueue(ClassEventKey(CLAIM, waiting.key))
+                self.enqueue(LoopKey(CLAIM, waiting.key))
             return
         claim = self._claims.get(key.key)
         if claim is None or claim.metadata.deleting or not self._is_ours(claim):
@@ -85,22 +73,18 @@ class ClassNotices:
         """Return the error that every node publishes for the class, "" if one can serve it."""
         return "; ".join(published_faults(self._capacities.by(_BY_CLASS, storage_class))[:_MOST_FAULTS])
 
-    def _capacity_changed(
-        self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None
-    ) -> Iterable[ClassEventKey]:
+    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[LoopKey]:
         """Handle capacity objects: the last node without an error may be gone, too."""
         changed = new or old
         assert changed is not None
         if old is not None and new is not None and reason(old) == reason(new):
             return ()
-        return (ClassEventKey(CLASS, changed.storage_class_name),) if self._fault(changed.storage_class_name) else ()
+        return (LoopKey(CLASS, changed.storage_class_name),) if self._fault(changed.storage_class_name) else ()
 
-    def _claim_changed(
-        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
-    ) -> Iterable[ClassEventKey]:
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[LoopKey]:
         """Handle new claims; later changes come from capacity objects."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._waits.over(old.metadata.uid)
         if new is None or new.spec.volume_name or (old is not None and old.metadata.uid == new.metadata.uid):
             return ()
-        return (ClassEventKey(CLAIM, new.key),) if self._fault(class_name(new)) else ()
+        return (LoopKey(CLAIM, new.key),) if self._fault(class_name(new)) else ()

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tonnage.aio.clock import Clock, RealClock
+from tonnage.api.pods import Pod
 from tonnage.controller.config import ControllerConfig
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+
+
+class LoopKey(NamedTuple):
+    """A key of a controller that handles several kinds. what: the kind, as the controller names it."""
+
+    what: str
+    key: str
 
 
 @dataclass(frozen=True)
@@ -34,3 +43,8 @@ class LoopContext:
     def handles(self, provisioner: str) -> bool:
         """Return whether claims of a provisioner are handled."""
         return not self.provisioners or provisioner in self.provisioners
+
+
+def is_unstarted(pod: Pod) -> bool:
+    """Return whether a pod waits for its first container."""
+    return pod.status.phase in ("", "Pending") and not pod.metadata.deleting

@@ -24,10 +24,10 @@ from tonnage.api.core import Event
 from tonnage.api.kinds import EVENTS, NAMESPACES, PODS
 from tonnage.api.meta import OwnerReference
 from tonnage.api.pods import Pod
-from tonnage.controller.context import LoopContext
+from tonnage.controller.context import LoopContext, is_unstarted
 from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound
 from tonnage.kube.client import refer
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import WARNING
 
 REASON = "PodsEvicted"
@@ -40,7 +40,7 @@ _BACK_HERE = ("DaemonSet", "Node")
 _SELF = "tonnage-controller"
 
 
-class UnfitPods:
+class UnfitPods(Reconciler[str]):
     """Evicts pods whose inline volume does not fit.
 
     Keys are the agents' Events.
@@ -51,12 +51,8 @@ class UnfitPods:
         self._handles, self._clock = context.handles, context.clock
         told = context.informers.of(EVENTS, fields=f"reason={names.UNFIT}")
         self._told = told.cache
-        self._controller = Controller("unfit_pods", self.reconcile)
-        self._controller.watch(told, _told)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("unfit_pods")
+        self.watch(told, _told)
 
     async def reconcile(self, key: str) -> float | None:
         """Evict the pod of an Event, or return seconds to wait. Idempotent."""
@@ -88,8 +84,7 @@ class UnfitPods:
         except ApiNotFound:
             return None
         same = pod.metadata.uid == about.uid and bool(pod.spec.node_name) and pod.spec.node_name == event.source.host
-        waits = pod.status.phase in ("", "Pending") and not pod.metadata.deleting
-        return pod if same and waits and self._has_inline(pod) else None
+        return pod if same and is_unstarted(pod) and self._has_inline(pod) else None
 
     def _has_inline(self, pod: Pod) -> bool:
         return any(volume.csi is not None and self._handles(volume.csi.driver) for volume in pod.spec.volumes)

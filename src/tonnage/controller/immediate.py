@@ -8,7 +8,6 @@ again when capacity, nodes or classes change. The binder comes first: it binds a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 from zlib import crc32
 
 from tonnage.api import names
@@ -26,10 +25,10 @@ from tonnage.claims.bind import find_best
 from tonnage.claims.external_populator import POPULATED, leave_to_populator
 from tonnage.claims.selected_node import is_sent, pause, send, withdrawals
 from tonnage.claims.timers import Waits
-from tonnage.controller.context import LoopContext
+from tonnage.controller.context import LoopContext, LoopKey
 from tonnage.errors import Invalid
 from tonnage.kube.client import refer
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
 
 CLAIM, CLASS = "claim", "class"
@@ -42,14 +41,7 @@ _TELL_AGAIN = 60.0
 """Seconds between two Events of one claim."""
 
 
-class ImmediateKey(NamedTuple):
-    """A claim, or all waiting claims of a class."""
-
-    what: str
-    key: str
-
-
-class ImmediateController:
+class ImmediateController(Reconciler[LoopKey]):
     """Sets selected-node on claims with immediate binding.
 
     quiet: seconds before an Event reports insufficient storage.
@@ -66,19 +58,15 @@ class ImmediateController:
         self._claims, self._volumes, self._nodes = claim_informer.cache, volume_informer.cache, nodes.cache
         self._capacities, self._classes, self._drivers = capacities.cache, classes.cache, drivers.cache
         self._offers = Offers(capacities.cache, nodes.cache, self._promises)
-        self._controller: Controller[tuple[str, str]] = Controller("immediate", self.reconcile)
-        self._controller.watch(volume_informer, lambda old, new: ())
-        self._controller.watch(classes, _class_changed)
-        self._controller.watch(drivers, self._driver_changed)
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(capacities, self._capacity_changed)
-        self._controller.watch(claim_informer, self._claim_changed)
+        super().__init__("immediate")
+        self.watch(volume_informer, lambda old, new: ())
+        self.watch(classes, _class_changed)
+        self.watch(drivers, self._driver_changed)
+        self.watch(nodes, self._node_changed)
+        self.watch(capacities, self._capacity_changed)
+        self.watch(claim_informer, self._claim_changed)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
-
-    async def reconcile(self, key: tuple[str, str]) -> float | None:
+    async def reconcile(self, key: LoopKey) -> float | None:
         """Select a claim's node, or check all claims of a class. Idempotent.
 
         Raises: ApiError.
@@ -107,7 +95,7 @@ class ImmediateController:
         for waiting in self._claims.by(CLAIMS_UNBOUND, name):
             silent = not self._waits.has_said(waiting.metadata.uid)
             if not is_sent(waiting) and (silent or _size(waiting) <= largest):
-                self._controller.enqueue(ImmediateKey(CLAIM, waiting.key))
+                self.enqueue(LoopKey(CLAIM, waiting.key))
 
     def _is_ours(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> bool:
         if claim.metadata.deleting or claim.spec.volume_name or is_sent(claim):
@@ -180,9 +168,7 @@ class ImmediateController:
         if self._waits.news(claim.metadata.uid, message, pause=_TELL_AGAIN):
             self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
 
-    def _claim_changed(
-        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
-    ) -> Iterable[ImmediateKey]:
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[LoopKey]:
         if new is None:
             if old is not None:
                 self._forget(old)
@@ -199,7 +185,7 @@ class ImmediateController:
         storage_class = self._classes.get(class_name(new))
         if storage_class is None or storage_class.late or new.spec.volume_name:
             return ()  # claims of an unknown class are enqueued when the class comes
-        return (ImmediateKey(CLAIM, new.key),)
+        return (LoopKey(CLAIM, new.key),)
 
     def _remember(self, claim: PersistentVolumeClaim) -> None:
         """Assume a claim whose node others selected, or we before a restart.
@@ -228,9 +214,7 @@ class ImmediateController:
         self._waits.over(claim.metadata.uid)
         self._waits.over((claim.metadata.uid, withdrawals(claim)))
 
-    def _capacity_changed(
-        self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None
-    ) -> Iterable[ImmediateKey]:
+    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[LoopKey]:
         """Handle changed capacity.
 
         Less capacity helps no claim, unless it now includes an assumed claim.
@@ -242,21 +226,19 @@ class ImmediateController:
             return ()
         return self._waiting_in(self._classes.get(new.storage_class_name))
 
-    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[ImmediateKey]:
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[LoopKey]:
         if new is None or (old is not None and _shape(old) == _shape(new)):
             return ()
         return [key for storage_class in self._classes for key in self._waiting_in(storage_class)]
 
-    def _driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> Iterable[ImmediateKey]:
+    def _driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> Iterable[LoopKey]:
         if new is None:
             return ()
         served = [c for c in self._classes if c.provisioner == new.metadata.name]
         return [key for storage_class in served for key in self._waiting_in(storage_class)]
 
-    def _waiting_in(self, storage_class: StorageClass | None) -> Iterable[ImmediateKey]:
-        return (
-            () if storage_class is None or storage_class.late else (ImmediateKey(CLASS, storage_class.metadata.name),)
-        )
+    def _waiting_in(self, storage_class: StorageClass | None) -> Iterable[LoopKey]:
+        return () if storage_class is None or storage_class.late else (LoopKey(CLASS, storage_class.metadata.name),)
 
 
 def _size(claim: PersistentVolumeClaim) -> int:
@@ -267,8 +249,8 @@ def _size(claim: PersistentVolumeClaim) -> int:
         return 0
 
 
-def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[ImmediateKey]:
-    return () if new is None or new.late else (ImmediateKey(CLASS, new.metadata.name),)
+def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[LoopKey]:
+    return () if new is None or new.late else (LoopKey(CLASS, new.metadata.name),)
 
 
 def _shape(node: Node) -> tuple[dict[str, str], bool]:

@@ -23,7 +23,7 @@ from tonnage.claims.node_loss_policy import release_after
 from tonnage.controller.context import LoopContext
 from tonnage.errors import ApiConflict, ApiNotFound, Invalid
 from tonnage.kube.client import Unreadable, refer
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _VOLUMES_BY_LABEL = "gone nodes: volumes by node"
 _VOLUMES_BY_CLASS = "gone nodes: volumes by class"
 
 
-class GoneNodes:
+class GoneNodes(Reconciler[str]):
     """Loop over bound PVs of our drivers. Keys are their names."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -44,14 +44,10 @@ class GoneNodes:
         self._volumes.add_index(_VOLUMES_BY_LABEL, lambda volume: (_node_of(volume),))
         self._volumes.add_index(_VOLUMES_BY_CLASS, lambda volume: (volume.spec.storage_class_name,))
         self._gone: set[str] = set()
-        self._controller: Controller[str] = Controller("gone_nodes", self.reconcile)
-        self._controller.watch(classes, self._class_changed)
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(volumes, self._volume_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("gone_nodes")
+        self.watch(classes, self._class_changed)
+        self.watch(nodes, self._node_changed)
+        self.watch(volumes, self._volume_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Note the loss, wait, or release one PV. Idempotent.

@@ -32,7 +32,7 @@ from tonnage.capacity.node_template import (
 from tonnage.controller.context import LoopContext
 from tonnage.controller.node_template_capacity import amounts, body, pristine
 from tonnage.errors import ApiNotFound
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 
 log = logging.getLogger(__name__)
 KEEP = 30 * 86400.0
@@ -44,7 +44,7 @@ _PUBLISHED = "templates: capacity by node"
 _SELECTING = "templates: capacity by label"
 
 
-class NodeTemplates:
+class NodeTemplates(Reconciler[str]):
     """Loop over node groups ("<label>=<value>").
 
     keep: seconds that learned capacity stays for a group without nodes. pace: minimum seconds between two
@@ -71,17 +71,17 @@ class NodeTemplates:
         self._capacities.add_index(_TEMPLATES, groups_of)
         self._capacities.add_index(_PUBLISHED, lambda obj: filter(None, (_node_of(obj),)))
         self._capacities.add_index(_SELECTING, _selects)
-        self._controller: Controller[str] = Controller("node_templates", self.reconcile, workers=1)
-        self._controller.watch(volumes, lambda old, new: ())  # each changes the published capacity too
-        self._controller.watch(classes, self._class_changed)
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(capacities, self._capacity_changed)
+        super().__init__("node_templates", workers=1)
+        self.watch(volumes, lambda old, new: ())  # each changes the published capacity too
+        self.watch(classes, self._class_changed)
+        self.watch(nodes, self._node_changed)
+        self.watch(capacities, self._capacity_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
         for group in self._configured:
-            self._controller.enqueue(group)
-        await self._controller.run()
+            self.enqueue(group)
+        await super().run()
 
     async def reconcile(self, group: str) -> float | None:
         """Write the objects of one node group. Idempotent. Raises ApiError."""

@@ -26,10 +26,10 @@ from tonnage.api.storage import StorageClass
 from tonnage.claims.ephemeral_owner import check_owner
 from tonnage.claims.selected_node import is_sent, pause, send, withdrawals
 from tonnage.claims.timers import Waits
-from tonnage.controller.context import LoopContext
+from tonnage.controller.context import LoopContext, is_unstarted
 from tonnage.errors import Precondition
 from tonnage.kube.client import refer
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM, claims, pods_by_claim, volumes
 
 _PODS_BY_NODE = "hand placed: pods by node"
@@ -44,7 +44,7 @@ class _Place(NamedTuple):
     reason: str
 
 
-class HandPlaced:
+class HandPlaced(Reconciler[str]):
     """Sets selected-node where one node is possible. Keys are pods."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -59,16 +59,12 @@ class HandPlaced:
         self._pods.add_index(_PODS_BY_NODE, _unstarted_by_node)
         self._claims.add_index(_CLAIMS_BY_SOURCE, _source)
         self._claims.add_index(_COPIES, lambda claim: ("",) if _source(claim) else ())
-        self._controller = Controller("hand_placed", self.reconcile)
-        self._controller.watch(classes, self._class_added)
-        self._controller.watch(volume_informer, lambda old, new: ())
-        self._controller.watch(nodes, self._node_added)
-        self._controller.watch(claim_informer, self._claim_changed)
-        self._controller.watch(pods, self._pod_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("hand_placed")
+        self.watch(classes, self._class_added)
+        self.watch(volume_informer, lambda old, new: ())
+        self.watch(nodes, self._node_added)
+        self.watch(claim_informer, self._claim_changed)
+        self.watch(pods, self._pod_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Set selected-node on the pod's claims. Idempotent.
@@ -76,7 +72,7 @@ class HandPlaced:
         Rescheduled claims get it again after a back-off; returns its seconds.
         """
         pod = self._pods.get(key)
-        place = self._place(pod) if pod is not None and _is_waiting(pod) else None
+        place = self._place(pod) if pod is not None and is_unstarted(pod) else None
         if pod is None or place is None or self._nodes.get(place.node) is None:
             return None
         later: list[float] = []
@@ -150,7 +146,7 @@ class HandPlaced:
         return [p.key for c in claims_ for p in self._pods.by(PODS_BY_CLAIM, c.key) if self._may_have_place(p)]
 
     def _may_have_place(self, pod: Pod) -> bool:
-        return _is_waiting(pod) and (bool(pod.spec.node_name) or any(is_clone(c) for c in self._unbound(pod)))
+        return is_unstarted(pod) and (bool(pod.spec.node_name) or any(is_clone(c) for c in self._unbound(pod)))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Handle pods that come or get a node, while a claim of theirs waits."""
@@ -172,12 +168,8 @@ class HandPlaced:
         return [*placed, *self._users(self._claims.by(_COPIES, ""))]
 
 
-def _is_waiting(pod: Pod) -> bool:
-    return pod.status.phase in ("", "Pending") and not pod.metadata.deleting
-
-
 def _unstarted_by_node(pod: Pod) -> Iterable[str]:
-    return (pod.spec.node_name,) if pod.spec.node_name and _is_waiting(pod) and pod.claim_names() else ()
+    return (pod.spec.node_name,) if pod.spec.node_name and is_unstarted(pod) and pod.claim_names() else ()
 
 
 def _source(claim: PersistentVolumeClaim) -> Iterable[str]:

@@ -34,7 +34,7 @@ from tonnage.claims.selected_node import is_sent, withdrawals
 from tonnage.controller.context import LoopContext
 from tonnage.controller.tier_objects import NODES_BY_TIER, TIERS_OF_CLASS, class_of_tier, tiers_of
 from tonnage.errors import ApiNotFound, Invalid
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, claims
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class _Need:
     pod: Pod | None = field(default=None, compare=False)
 
 
-class TierNotices:
+class TierNotices(Reconciler[str]):
     """Loop with a single key for the whole cluster."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -73,16 +73,12 @@ class TierNotices:
         self._nodes.add_index(NODES_BY_TIER, tiers_of)
         self._capacities.add_index(TIERS_OF_CLASS, class_of_tier)
         self._since: dict[_Need, float] = {}
-        self._controller: Controller[str] = Controller("tier_notices", self.reconcile, workers=1)
-        self._controller.watch(classes, lambda old, new: ())
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(capacities, self._capacity_changed)
-        self._controller.watch(claim_informer, self._claim_changed)
-        self._controller.watch(pods, self._pod_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("tier_notices", workers=1)
+        self.watch(classes, lambda old, new: ())
+        self.watch(nodes, self._node_changed)
+        self.watch(capacities, self._capacity_changed)
+        self.watch(claim_informer, self._claim_changed)
+        self.watch(pods, self._pod_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Write the requests for what waits now. Idempotent.
@@ -186,7 +182,7 @@ class TierNotices:
     # Events
 
     def _soon(self) -> Iterable[str]:
-        self._controller.enqueue(_ALL, after=_TOGETHER)
+        self.enqueue(_ALL, after=_TOGETHER)
         return ()
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:

@@ -25,7 +25,7 @@ from tonnage.capacity.tier import AUTO_ABOVE
 from tonnage.claims.timers import Waits
 from tonnage.controller.context import LoopContext
 from tonnage.errors import ApiAlreadyExists, ApiNotFound
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 
 log = logging.getLogger(__name__)
 NODES_BY_TIER = "capacity tiers: nodes by label"
@@ -34,7 +34,7 @@ _UNUSED_SECONDS = 60.0
 """Seconds that an unused tier keeps its object: a node may return to it."""
 
 
-class CapacityTiers:
+class CapacityTiers(Reconciler[str]):
     """Loop over classes."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -45,14 +45,10 @@ class CapacityTiers:
         self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
         self._nodes.add_index(NODES_BY_TIER, tiers_of)
         self._capacities.add_index(TIERS_OF_CLASS, class_of_tier)
-        self._controller: Controller[str] = Controller("capacity_tiers", self.reconcile, workers=4)
-        self._controller.watch(classes, lambda old, new: ((new or old).metadata.name,))  # type: ignore[union-attr]
-        self._controller.watch(capacities, self._capacity_changed)
-        self._controller.watch(nodes, self._node_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("capacity_tiers", workers=4)
+        self.watch(classes, lambda old, new: ((new or old).metadata.name,))  # type: ignore[union-attr]
+        self.watch(capacities, self._capacity_changed)
+        self.watch(nodes, self._node_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Write the objects of a class from its nodes' labels. Idempotent.

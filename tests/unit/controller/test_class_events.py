@@ -11,7 +11,8 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
-from tonnage.controller.class_events import CLAIM, ClassEventKey, ClassNotices
+from tonnage.controller.class_events import CLAIM, ClassNotices
+from tonnage.controller.context import LoopKey
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -83,7 +84,7 @@ async def test_a_class_that_some_node_serves_is_not_at_fault(
         await publish(f"n{number}", fault)
     await make_claim("c", storageClassName="late")
     await settle()
-    await notices.reconcile(ClassEventKey(CLAIM, "default/c"))
+    await notices.reconcile(LoopKey(CLAIM, "default/c"))
     assert await told() == []
 
 
