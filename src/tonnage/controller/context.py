@@ -7,8 +7,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tonnage.aio.clock import Clock, RealClock
+from tonnage.api import names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.matching import requested
+from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.controller.config import ControllerConfig
+from tonnage.errors import Invalid
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -48,3 +53,16 @@ class LoopContext:
 def is_unstarted(pod: Pod) -> bool:
     """Return whether a pod waits for its first container."""
     return pod.status.phase in ("", "Pending") and not pod.metadata.deleting
+
+
+def node_label_of(obj: KubeObject) -> str:
+    """Return the node of a volume or capacity object by its label, "" without one."""
+    return obj.metadata.labels.get(names.NODE_LABEL, "")
+
+
+def requested_bytes(claim: PersistentVolumeClaim) -> int:
+    """Return the bytes that a claim requests; 0 for an invalid quantity."""
+    try:
+        return requested(claim)
+    except Invalid:
+        return 0

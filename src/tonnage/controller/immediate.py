@@ -13,7 +13,7 @@ from zlib import crc32
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, STORAGE_CLASSES
-from tonnage.api.matching import class_name, is_bound, is_provisionable, requested
+from tonnage.api.matching import class_name, is_bound, is_provisionable
 from tonnage.api.origin import is_populated, origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
@@ -25,8 +25,7 @@ from tonnage.claims.bind import find_best
 from tonnage.claims.external_populator import POPULATED, leave_to_populator
 from tonnage.claims.selected_node import is_sent, pause, send, withdrawals
 from tonnage.claims.timers import Waits
-from tonnage.controller.context import LoopContext, LoopKey
-from tonnage.errors import Invalid
+from tonnage.controller.context import LoopContext, LoopKey, requested_bytes
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
@@ -94,7 +93,7 @@ class ImmediateController(Reconciler[LoopKey]):
         largest = max((offer.largest for offer in offers), default=0)
         for waiting in self._claims.by(CLAIMS_UNBOUND, name):
             silent = not self._waits.has_said(waiting.metadata.uid)
-            if not is_sent(waiting) and (silent or _size(waiting) <= largest):
+            if not is_sent(waiting) and (silent or requested_bytes(waiting) <= largest):
                 self.enqueue(LoopKey(CLAIM, waiting.key))
 
     def _is_ours(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> bool:
@@ -110,7 +109,7 @@ class ImmediateController(Reconciler[LoopKey]):
         return find_best(claim, candidates(self._volumes, claim), delayed=False) is None
 
     async def _place(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> float | None:
-        meta, size = claim.metadata, _size(claim)
+        meta, size = claim.metadata, requested_bytes(claim)
         if is_populated(claim):  # only the populator's own claim gets a node
             if self._waits.news(meta.uid, POPULATED):
                 leave_to_populator(self._events, claim)
@@ -197,7 +196,7 @@ class ImmediateController(Reconciler[LoopKey]):
             return
         node, version = claim.metadata.annotations[names.SELECTED_NODE], int(claim.metadata.resource_version)
         room = self._offers.room(class_name(claim), node)
-        self._promises.book(claim.metadata.uid, AssumedClaim(node, room, _size(claim), version))
+        self._promises.book(claim.metadata.uid, AssumedClaim(node, room, requested_bytes(claim), version))
 
     def _draws(self, storage_class: StorageClass) -> bool:
         """Return whether volumes of the class use published capacity.
@@ -239,14 +238,6 @@ class ImmediateController(Reconciler[LoopKey]):
 
     def _waiting_in(self, storage_class: StorageClass | None) -> Iterable[LoopKey]:
         return () if storage_class is None or storage_class.late else (LoopKey(CLASS, storage_class.metadata.name),)
-
-
-def _size(claim: PersistentVolumeClaim) -> int:
-    """Return the bytes that it requests; 0 for an invalid quantity."""
-    try:
-        return requested(claim)
-    except Invalid:
-        return 0
 
 
 def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[LoopKey]:

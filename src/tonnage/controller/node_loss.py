@@ -20,7 +20,7 @@ from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
 from tonnage.claims.node_loss_policy import release_after
-from tonnage.controller.context import LoopContext
+from tonnage.controller.context import LoopContext, node_label_of
 from tonnage.errors import ApiConflict, ApiNotFound, Invalid
 from tonnage.kube.client import Unreadable, refer
 from tonnage.kube.controller import Reconciler
@@ -41,7 +41,7 @@ class GoneNodes(Reconciler[str]):
         self._epoch = self._clock.time() - self._clock.monotonic()
         volumes, nodes, classes = informers.of(VOLUMES), informers.of(NODES), informers.of(STORAGE_CLASSES)
         self._volumes, self._nodes, self._classes = volumes.cache, nodes.cache, classes.cache
-        self._volumes.add_index(_VOLUMES_BY_LABEL, lambda volume: (_node_of(volume),))
+        self._volumes.add_index(_VOLUMES_BY_LABEL, lambda volume: (node_label_of(volume),))
         self._volumes.add_index(_VOLUMES_BY_CLASS, lambda volume: (volume.spec.storage_class_name,))
         self._gone: set[str] = set()
         super().__init__("gone_nodes")
@@ -95,7 +95,7 @@ class GoneNodes(Reconciler[str]):
         False without any node: something else is wrong. unreadable: existing Nodes that cannot be read; one of them may
         be out of service.
         """
-        label, affinity = _node_of(volume), volume.spec.node_affinity
+        label, affinity = node_label_of(volume), volume.spec.node_affinity
         if not label or affinity is None or affinity.required is None or not nodes:
             return False
         there = [node.metadata for node in nodes if not _is_out(node)] + [found.metadata for found in unreadable]
@@ -137,7 +137,7 @@ class GoneNodes(Reconciler[str]):
     def _announce(self, volume: PersistentVolume, after: float) -> None:
         ref = volume.spec.claim_ref
         text = (
-            f"node {_node_of(volume)} is gone; if it stays away for {after:.0f} s, claim"
+            f"node {node_label_of(volume)} is gone; if it stays away for {after:.0f} s, claim"
             f" {ref.namespace if ref else ''}/{ref.name if ref else ''} is deleted, as class"
             f" {volume.spec.storage_class_name} says ({names.ON_NODE_GONE})"
         )
@@ -162,7 +162,7 @@ class GoneNodes(Reconciler[str]):
             return
         log.warning("claim of a lost node released claim=%s volume=%s", claim.key, volume.metadata.name)
         text = (
-            f"deleted: node {_node_of(volume)} with its volume is gone since"
+            f"deleted: node {node_label_of(volume)} with its volume is gone since"
             f" {volume.metadata.annotations[names.NODE_GONE_SINCE]}; if the node returns, the volume is deleted"
         )
         self._events.warning(refer(CLAIMS, claim), "NodeGone", text)
@@ -201,10 +201,6 @@ class GoneNodes(Reconciler[str]):
         return [volume.key for volume in self._volumes.by(_VOLUMES_BY_CLASS, new.metadata.name)]
 
 
-def _node_of(volume: PersistentVolume) -> str:
-    return volume.metadata.labels.get(names.NODE_LABEL, "")
-
-
 def _is_out(node: Node) -> bool:
     return any(taint.key == names.OUT_OF_SERVICE_TAINT for taint in node.spec.taints)
 
@@ -218,4 +214,4 @@ def _since(volume: PersistentVolume) -> float | None:
 
 def _shape(volume: PersistentVolume) -> tuple[object, ...]:
     note = volume.metadata.annotations.get(names.NODE_GONE_SINCE)
-    return volume.status.phase, _node_of(volume), note, volume.spec.persistent_volume_reclaim_policy
+    return volume.status.phase, node_label_of(volume), note, volume.spec.persistent_volume_reclaim_policy

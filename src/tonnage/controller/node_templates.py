@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
-from tonnage.api.core import Node, PersistentVolume
+from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES, VOLUMES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.selectors import from_label_selector
@@ -29,7 +29,7 @@ from tonnage.capacity.node_template import (
     room_of,
     without_nodes_since,
 )
-from tonnage.controller.context import LoopContext
+from tonnage.controller.context import LoopContext, node_label_of
 from tonnage.controller.node_template_capacity import amounts, body, pristine
 from tonnage.errors import ApiNotFound
 from tonnage.kube.controller import Reconciler
@@ -67,9 +67,9 @@ class NodeTemplates(Reconciler[str]):
         self._nodes, self._capacities = nodes.cache, capacities.cache
         self._volumes, self._classes = volumes.cache, classes.cache
         self._nodes.add_index(_NODES, self._groups_of)
-        self._volumes.add_index(_VOLUMES, lambda volume: filter(None, (_node_of(volume),)))
+        self._volumes.add_index(_VOLUMES, lambda volume: filter(None, (node_label_of(volume),)))
         self._capacities.add_index(_TEMPLATES, groups_of)
-        self._capacities.add_index(_PUBLISHED, lambda obj: filter(None, (_node_of(obj),)))
+        self._capacities.add_index(_PUBLISHED, lambda obj: filter(None, (node_label_of(obj),)))
         self._capacities.add_index(_SELECTING, _selects)
         super().__init__("node_templates", workers=1)
         self.watch(volumes, lambda old, new: ())  # each changes the published capacity too
@@ -126,7 +126,7 @@ class NodeTemplates(Reconciler[str]):
         """
         labels = node.metadata.labels
         pairs = [f"{key}={value}" for key, value in labels.items()]
-        shared = [obj for pair in pairs for obj in self._capacities.by(_SELECTING, pair) if not _node_of(obj)]
+        shared = [obj for pair in pairs for obj in self._capacities.by(_SELECTING, pair) if not node_label_of(obj)]
         reached = [
             obj for obj in shared if obj.node_topology and from_label_selector(obj.node_topology).matches(labels)
         ]
@@ -222,7 +222,7 @@ class NodeTemplates(Reconciler[str]):
         assert found is not None
         if groups := groups_of(found):
             return groups
-        node = self._nodes.get(_node_of(found))
+        node = self._nodes.get(node_label_of(found))
         return self._groups_of(node) if node is not None else ()
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
@@ -235,7 +235,3 @@ class NodeTemplates(Reconciler[str]):
 def _selects(obj: CSIStorageCapacity) -> list[str]:
     labels = obj.node_topology.match_labels if obj.node_topology is not None and not is_template(obj) else {}
     return [f"{key}={value}" for key, value in labels.items()]
-
-
-def _node_of(obj: CSIStorageCapacity | PersistentVolume) -> str:
-    return obj.metadata.labels.get(names.NODE_LABEL, "")

@@ -23,7 +23,7 @@ import msgspec
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, NODES, PODS, STORAGE_CLASSES
-from tonnage.api.matching import class_name, requested
+from tonnage.api.matching import class_name
 from tonnage.api.pods import Pod
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIStorageCapacity
@@ -31,7 +31,7 @@ from tonnage.api.taints import tolerates
 from tonnage.capacity import tier
 from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
 from tonnage.claims.selected_node import is_sent, withdrawals
-from tonnage.controller.context import LoopContext
+from tonnage.controller.context import LoopContext, requested_bytes
 from tonnage.controller.tier_objects import NODES_BY_TIER, TIERS_OF_CLASS, class_of_tier, tiers_of
 from tonnage.errors import ApiNotFound, Invalid
 from tonnage.kube.controller import Reconciler
@@ -126,7 +126,7 @@ class TierNotices(Reconciler[str]):
             if storage_class is None or storage_class.late:
                 continue
             for claim in self._claims.by(CLAIMS_UNBOUND, name):
-                if _is_waiting(claim) and (size := _size(claim)):
+                if _is_waiting(claim) and (size := requested_bytes(claim)):
                     yield _Need(((name, size),))
 
     def _asked_by(self, pod: Pod, kept: Collection[str]) -> tuple[tuple[str, int], ...]:
@@ -139,7 +139,7 @@ class TierNotices(Reconciler[str]):
         drivers: dict[str, int] = {}
         for claim in waiting:
             driver = self._driver(class_name(claim))
-            drivers[driver] = drivers.get(driver, 0) + _size(claim)
+            drivers[driver] = drivers.get(driver, 0) + requested_bytes(claim)
         classes = {class_name(claim): drivers[self._driver(class_name(claim))] for claim in waiting}
         return tuple(sorted((name, size) for name, size in classes.items() if size))
 
@@ -220,13 +220,6 @@ def _is_waiting(claim: PersistentVolumeClaim) -> bool:
     """
     is_kept = withdrawals(claim) >= PATIENT_FROM
     return not claim.spec.volume_name and (is_kept or not is_sent(claim)) and not claim.metadata.deleting
-
-
-def _size(claim: PersistentVolumeClaim) -> int:
-    try:
-        return requested(claim)
-    except Invalid:
-        return 0
 
 
 def _allows(pod: Pod | None) -> Callable[[Node], bool]:
