@@ -25,6 +25,7 @@ from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.observe.exporter import Address, Exporter
 from tonnage.observe.process import raise_file_limit
 from tonnage.pools.fake import FakePool
@@ -62,7 +63,16 @@ class _Node:
         (self._folder / "k" / "plugins_registry").mkdir(parents=True, exist_ok=True)
         await self._driver.start()
         cluster = (await self.client.get(NAMESPACES, "kube-system")).metadata.uid
-        agent = NodeAgent(self.client, node_name=self._name, cluster_uid=cluster, endpoints=self._driver.endpoints)
+        agent = NodeAgent(
+            self.client,
+            AgentConfig(
+                self._name,
+                scope="label",
+                capacity="exact",
+                cluster_uid=cluster,
+                endpoints=tuple(self._driver.endpoints),
+            ),
+        )
         self._tasks.start(agent.run(), "agent")
 
     async def stop(self) -> None:

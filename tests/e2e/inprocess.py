@@ -16,6 +16,7 @@ from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
 
 LONG = 300.0
@@ -63,10 +64,12 @@ async def _agent(plane: ControlPlane, node: str, driver: NodeDriver, **more: Any
     transport = HttpTransport(kubeconfig.load(plane.kubeconfig))
     agent = NodeAgent(
         Client(transport),
-        node_name=node,
-        cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
-        endpoints=driver.endpoints,
-        **{"poll": 0, "sweep_every": 0, **more},
+        AgentConfig(
+            node,
+            endpoints=tuple(driver.endpoints),
+            cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
+            **{"scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0, **more},
+        ),
     )
     task = asyncio.create_task(agent.run())
     try:

@@ -23,6 +23,7 @@ from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import Access
 from tonnage.kube.transport import Request, Response
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -89,13 +90,15 @@ async def agent(nodes: Nodes, number: int, folder: Path) -> AsyncIterator[tuple[
     await driver.start()
     made = NodeAgent(
         Client(transport),
-        node_name=name,
-        cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
-        endpoints=driver.endpoints,
-        poll=0,
-        sweep_every=0,
-        startup_taint=(names.DRIVER,),
-        watches="auto",
+        AgentConfig(
+            name,
+            capacity="exact",
+            endpoints=tuple(driver.endpoints),
+            cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
+            poll=0,
+            sweep_every=0,
+            startup_taint=(names.DRIVER,),
+        ),
     )
     task = asyncio.create_task(made.run())
     try:
@@ -227,7 +230,7 @@ def _is_quiet(plane: ControlPlane) -> bool:
 async def _watcher(plane: ControlPlane, node: str) -> AsyncIterator[NodeAgent]:
     """The agent of a node that gets no claims."""
     transport = HttpTransport(kubeconfig.load(plane.kubeconfig))
-    made = NodeAgent(Client(transport), node_name=node, cluster_uid="x", endpoints=[], poll=0, watches="auto")
+    made = NodeAgent(Client(transport), AgentConfig(node, capacity="exact", cluster_uid="x", poll=0))
     task = asyncio.create_task(made.run())
     try:
         yield made

@@ -17,6 +17,7 @@ from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -157,12 +158,15 @@ async def _agent(plane: ControlPlane, folder: Path, pool: FakePool, *, watches: 
     transport = HttpTransport(kubeconfig.load(plane.kubeconfig))
     agent = NodeAgent(
         Client(transport),
-        node_name=NODE,
-        cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
-        endpoints=driver.endpoints,
-        poll=0,
-        sweep_every=0,
-        watches=watches,
+        AgentConfig(
+            NODE,
+            scope=watches,
+            capacity="exact",
+            endpoints=tuple(driver.endpoints),
+            cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
+            poll=0,
+            sweep_every=0,
+        ),
     )
     task = asyncio.create_task(agent.run())
     try:

@@ -23,6 +23,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.lease import LeaderElection
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -62,7 +63,11 @@ async def agent(nodes: Nodes, folder: Path, pool: FakePool, clock: Jumping) -> A
     transport = HttpTransport(kubeconfig.load(nodes.plane.kubeconfig))
     uid = nodes.plane.get("namespace", "kube-system")["metadata"]["uid"]
     made = NodeAgent(
-        Client(transport), node_name=name, cluster_uid=uid, endpoints=driver.endpoints, poll=0, sweep_every=0,
+        Client(transport),
+        AgentConfig(
+            name, scope="label", capacity="exact", endpoints=tuple(driver.endpoints), cluster_uid=uid, poll=0,
+            sweep_every=0,
+        ),
         clock=clock,
     )  # fmt: skip
     task = asyncio.create_task(made.run())

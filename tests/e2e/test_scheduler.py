@@ -18,6 +18,7 @@ from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.ops.install import manifests
 from tonnage.ops.install.options import Installation
 from tonnage.pools.fake import FakePool
@@ -85,12 +86,15 @@ async def _agent(plane: ControlPlane, folder: Path, node: str) -> AsyncIterator[
     transport = HttpTransport(kubeconfig.load(plane.kubeconfig))
     agent = NodeAgent(
         Client(transport),
-        node_name=node,
-        cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
-        endpoints=driver.endpoints,
-        poll=0,
-        sweep_every=0,
-        watches="label",
+        AgentConfig(
+            node,
+            scope="label",
+            capacity="exact",
+            endpoints=tuple(driver.endpoints),
+            cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
+            poll=0,
+            sweep_every=0,
+        ),
     )
     task = asyncio.create_task(agent.run())
     try:

@@ -19,11 +19,13 @@ from tests.e2e.processes import kubeconfig_of
 
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
-from tonnage.controller.app import ControllerConfig, ControllerProcess
+from tonnage.controller.app import ControllerProcess
+from tonnage.controller.config import ControllerConfig
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -140,13 +142,15 @@ async def _agent(nodes: Nodes, number: int, size: str, folder: Path) -> AsyncIte
         transport = HttpTransport(kubeconfig.load(kubeconfig_of(plane, nodes.tokens[node], folder / node)))
         agent = NodeAgent(
             Client(transport),
-            node_name=node,
-            cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
-            endpoints=driver.endpoints,
-            poll=0,
-            sweep_every=0,
-            startup_taint=(names.DRIVER,),
-            capacity="auto",
+            AgentConfig(
+                node,
+                scope="label",
+                endpoints=tuple(driver.endpoints),
+                cluster_uid=plane.get("namespace", "kube-system")["metadata"]["uid"],
+                poll=0,
+                sweep_every=0,
+                startup_taint=(names.DRIVER,),
+            ),
         )
         task = asyncio.create_task(agent.run())
         try:

@@ -8,7 +8,8 @@ import urllib.request
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
-from tonnage.controller.app import ControllerConfig, ControllerProcess
+from tonnage.controller.app import ControllerProcess
+from tonnage.controller.config import ControllerConfig
 from tonnage.kube.client import Client
 from tonnage.observe.exporter import Address
 

@@ -15,6 +15,8 @@ from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.box.controllers.service_account import ServiceAccountController
 from tonnage.box.controllers.workloads.manager import Workloads
 from tonnage.controller.class_events import ClassNotices
+from tonnage.controller.config import ControllerConfig
+from tonnage.controller.context import LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
 from tonnage.controller.expansion_events import GrowthNotices
 from tonnage.controller.immediate import ImmediateController
@@ -46,9 +48,11 @@ def control_plane(
     drivers: names of our own.
     """
     events = recorder("tonnage")
-    tiers = _tiers(client, informers, clock) if capacity == "tiers" else {}
+    config = ControllerConfig("box", drivers=dict.fromkeys(drivers, names.TOPOLOGY_NODE), capacity=capacity)
+    context = LoopContext(client, informers, events, config, clock, seeing=[_SCHEDULER])
+    tiers = {"capacity tiers": CapacityTiers(context), "tier notices": TierNotices(context)}
     return {
-        **tiers,
+        **(tiers if capacity == "tiers" else {}),
         "scheduler": scheduler,
         "ephemeral": EphemeralController(client, informers, recorder("ephemeral_volume")),
         "binder": Binder(client, informers, recorder("persistentvolume-controller"), clock=clock),
@@ -57,19 +61,11 @@ def control_plane(
         "garbage collector": GarbageCollector(client, informers, events),
         "namespaces": NamespaceController(client, informers),
         "service accounts": ServiceAccountController(client, informers),
-        "scoping": Scoping(client, informers, drivers=dict.fromkeys(drivers, names.TOPOLOGY_NODE)),
-        "hand-placed pods": HandPlaced(client, informers, events),
-        "immediate binding": ImmediateController(client, informers, events, clock=clock),
-        "class notices": ClassNotices(client, informers, events, seeing=[_SCHEDULER], clock=clock),
-        "growth": GrowthNotices(informers, events, drivers=drivers),
-        "unfit pods": UnfitPods(client, informers, events, clock=clock),
+        "scoping": Scoping(context),
+        "hand-placed pods": HandPlaced(context),
+        "immediate binding": ImmediateController(context),
+        "class notices": ClassNotices(context),
+        "growth": GrowthNotices(context),
+        "unfit pods": UnfitPods(context),
         "workloads": Workloads(client, informers, recorder, clock=clock),
-    }
-
-
-def _tiers(client: Client, informers: Informers, clock: Clock) -> Mapping[str, Any]:
-    more: Any = {"namespace": names.SYSTEM_NAMESPACE, "clock": clock}
-    return {
-        "capacity tiers": CapacityTiers(client, informers, mode="tiers", **more),
-        "tier notices": TierNotices(client, informers, **more),
     }

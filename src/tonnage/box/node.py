@@ -24,6 +24,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
@@ -78,13 +79,16 @@ class BoxNode:
         )
         self.agent = NodeAgent(
             client,
-            node_name=config.name,
-            cluster_uid=config.cluster_uid,
-            former_clusters=config.former_clusters,
-            endpoints=config.endpoints,
+            AgentConfig(
+                config.name,
+                scope="label",
+                capacity=config.capacity,
+                starvation_guard=config.starvation_guard,
+                endpoints=tuple(config.endpoints),
+                cluster_uid=config.cluster_uid,
+                former_clusters=tuple(config.former_clusters),
+            ),
             clients=self.driver.clients(),
-            capacity=config.capacity,
-            starvation_guard=config.starvation_guard,
             clock=clock,
         )
         self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit

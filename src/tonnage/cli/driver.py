@@ -4,72 +4,47 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 import socket
 import threading
 from pathlib import Path
 
-from tonnage.api import names
+from tonnage import option
 from tonnage.cli.output import Output
 from tonnage.node.config import driver as config_driver
 from tonnage.node.config import preflight
-from tonnage.node.config.driver import DriverConfig, DriverFile
+from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import Serving, StandaloneDriver, leave, serve
 from tonnage.observe import log as logs
 from tonnage.observe import trace
 from tonnage.observe.process import raise_file_limit, tune_allocator
+from tonnage.option import Values
 from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
 
 POOL = "KIND[:WHERE][,key=value...]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the verb. Each is also a field of --config, which they override; pools add up."""
-    parser.add_argument(
-        "--endpoint", default="", metavar="unix:///DIR/csi.sock",
-        help="where to listen (default: $CSI_ENDPOINT)",
-    )  # fmt: skip
+    """Add the options of the verb. Each is also a field of --config, which they override; pools add up."""
     add_pools(parser)
-    parser.add_argument("--node-name", default="", metavar="NAME", help="default: $NODE_NAME, else the host's name")
-    parser.add_argument("--driver-name", default="", metavar="NAME", help=f"default: {names.DRIVER}")
-    parser.add_argument("--topology-key", default="", metavar="KEY", help=f"default: {names.TOPOLOGY_NODE}")
-    parser.add_argument(
-        "--max-volumes", type=int, default=0, metavar="N", help="maximum number of volumes of the node, 0: no limit"
-    )
-    parser.add_argument(
-        "--registry", default="", metavar="DIR", help="register with a kubelet, in its folder plugins_registry"
-    )
-    parser.add_argument(
-        "--state", default="", metavar="DIR",
-        help=f"folder for mounts of inline volumes (default: {config_driver.default_state(names.DRIVER)})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (default address: loopback)"
-    )
-    add_sources(parser)
-    parser.add_argument(
-        "--kubelet-root", default="", metavar="DIR",
-        help="refuse staging and target paths that are not beneath DIR, as /var/lib/kubelet; it may be a symlink",
-    )  # fmt: skip
-    parser.add_argument("--cgroups", default="", metavar="DIR", help="where cgroups are mounted (/sys/fs/cgroup)")
-    parser.add_argument(
-        "--io-cgroup", default="", metavar="GROUP",
-        help="the cgroup whose IO is limited where a path names no pod, as nomad.slice (default: refused)",
-    )  # fmt: skip
+    option.add_arguments(parser, DriverConfig)
+    add_check(parser)
+    add_log_arguments(parser)
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """Add the option that only checks."""
     parser.add_argument(
         "--check", action="store_true", help="check the configuration against the machine, change nothing, and exit"
     )
+
+
+def add_log_arguments(parser: argparse.ArgumentParser, *, level: bool = True) -> None:
+    """Add the options of the log. level: whether its level is given here only."""
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-
-
-def add_sources(parser: argparse.ArgumentParser) -> None:
-    """The option that allows folders as content of new volumes."""
-    parser.add_argument(
-        "--source", action="append", default=[], metavar="DIR",
-        help="a folder of the node from which the class parameter source may populate volumes; repeatable",
-    )  # fmt: skip
+    if level:
+        parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
 
 
 def add_pools(parser: argparse.ArgumentParser) -> None:
@@ -105,26 +80,14 @@ def leave_stuck() -> None:
 
 
 def configured(options: argparse.Namespace) -> DriverConfig:
-    """The command line over the file that it names. Raises Invalid."""
-    file = config_driver.read(options.config) if options.config else DriverFile()
-    given = DriverFile(
-        endpoint=options.endpoint or ("" if file.endpoint else os.environ.get("CSI_ENDPOINT", "")),
-        node_name=options.node_name,
-        driver_name=options.driver_name,
-        topology_key=options.topology_key,
-        max_volumes=options.max_volumes,
-        registry=options.registry,
-        state=options.state,
-        kubelet_root=options.kubelet_root,
-        metrics=options.metrics,
-        sources=options.source,
-        cgroups=options.cgroups,
-        io_cgroup=options.io_cgroup,
-    )
-    pools = [pool_config.parse(text) for text in options.pool]
-    pools += config_driver.pools_of(file, str(options.config))
-    node = os.environ.get("NODE_NAME") or socket.gethostname()
-    return config_driver.merge(file, given, pools, node=node)
+    """Return the command line over the file that it names. Raises Invalid."""
+    file = config_driver.load(options.config) if options.config else {}
+    return config_driver.merge(file, option.given_by(options), pools_of(options, file), node=socket.gethostname())
+
+
+def pools_of(options: argparse.Namespace, file: Values) -> list[PoolConfig]:
+    """Return the pools of the command line, then those of the file. Raises Invalid."""
+    return [*map(pool_config.parse, options.pool), *config_driver.pools_of(file, str(options.config))]
 
 
 async def serve_until_signal(driver: Serving, name: str) -> None:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
+from tonnage import option
 from tonnage.api import names
-from tonnage.capacity import tier
-from tonnage.cli.controller import (
-    CAPACITY_HELP,
-    EVICT_HELP,
-    add_template_arguments,
-    drivers_of,
-    group_label,
-    templates_of,
-)
+from tonnage.controller.config import ControllerConfig, parse_drivers
 from tonnage.errors import Invalid
-from tonnage.node.config import driver
-from tonnage.node.config.node import BINDINGS, KUBELET
-from tonnage.node.provisioner.starvation import HELP as STARVATION_GUARD_HELP
-from tonnage.node.provisioner.starvation import times
-from tonnage.node.watch_scope import SCOPES
+from tonnage.node.config.agent import AgentConfig
+from tonnage.node.config.node import NodeConfig
 from tonnage.ops.install import options as install_options
-from tonnage.ops.install.options import Installation
+from tonnage.ops.install.options import Class, Installation
+from tonnage.option import option_of
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
+
+_OF_NODE: dict[str, type] = {
+    "bind": AgentConfig,
+    "scope": AgentConfig,
+    "capacity": ControllerConfig,
+    "starvation_guard": AgentConfig,
+    "kubelet": NodeConfig,
+}
+"""Options that are written into the nodes' file, with the configuration that declares them."""
+_OF_CONTROLLER = ("evict_unfit", "node_group_labels", "node_templates")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,13 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a StorageClass: default=yes, a field of it, or a parameter, as fast,pool=nvme,reclaimPolicy=Retain;"
         f" repeatable (default: {names.SCRATCH_CLASS})",
     )  # fmt: skip
-    parser.add_argument("--bind", default=BINDINGS[0], choices=BINDINGS, help="who binds claims (default: %(default)s)")
-    parser.add_argument(
-        "--scope", default=SCOPES[0], choices=SCOPES, help="which claims agents watch (default: %(default)s)"
-    )
-    parser.add_argument("--capacity", default=tier.MODES[0], choices=tier.MODES, help=CAPACITY_HELP)
-    parser.add_argument("--starvation-guard", type=int, default=0, metavar="N", help=STARVATION_GUARD_HELP)
-    parser.add_argument("--kubelet", default=str(KUBELET), metavar="DIR", help="default: %(default)s")
+    for name, config in _OF_NODE.items():
+        option.add_arguments(parser, config, [name])
     parser.add_argument(
         "--secret", action="append", default=[], metavar="NAMESPACE[/NAME]",
         help="a secret that classes may name, or all of a namespace; repeatable",
@@ -66,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-inline", action="store_true", help="no CSI inline volumes (volumes[].csi), which no quota counts"
     )
-    parser.add_argument("--evict-unfit", action="store_true", help=EVICT_HELP)
     parser.add_argument(
         "--network-policy", action="store_true", help="agents and controllers may connect only to the API server"
     )
@@ -76,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"with a second scheduler, for pods with schedulerName {names.SCHEDULER}; which of the nodes that fit it"
         " takes (default: %(const)s)",
     )  # fmt: skip
-    add_template_arguments(parser)
+    option.add_arguments(parser, ControllerConfig, _OF_CONTROLLER)
     parser.add_argument("--monitoring", action="store_true", help="with PodMonitor, alert rules and a dashboard")
 
 
@@ -89,39 +86,54 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen(options: argparse.Namespace) -> Installation:
-    """The options of the command line. Raises Invalid."""
+    """Return the options of the command line. Raises Invalid."""
     if not names.is_dns_label(options.namespace):
         raise Invalid(f"namespace {options.namespace[:80]!r}: want a DNS label")
     if not options.image or any(letter.isspace() for letter in options.image):
         raise Invalid(f"image {options.image[:80]!r}: want a reference, as {install_options.IMAGE}")
+    controller = option.read(ControllerConfig, option.given_by(options))  # rejected here, not by the controller
+    return Installation(
+        namespace=options.namespace,
+        image=options.image,
+        classes=_classes(options.classes or [names.SCRATCH_CLASS]),
+        node=_of_node(options),
+        secrets=install_options.parse_secrets(options.secret),
+        drivers=parse_drivers(options.driver),
+        kubernetes=install_options.parse_version(options.kubernetes),
+        monitoring=options.monitoring,
+        inline=not options.no_inline,
+        evict_unfit=options.evict_unfit,
+        network_policy=options.network_policy,
+        scheduler=ScoringStrategy(options.scheduler) if options.scheduler else None,
+        group_labels=controller.get("group_labels", ()),
+        templates=options.node_templates or (),
+        **_pools(options),
+    )
+
+
+def _of_node(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the given options of the nodes' file, checked. Raises Invalid."""
+    found: dict[str, Any] = {}
+    for name, config in _OF_NODE.items():
+        if value := getattr(options, name):
+            declared = option_of(config, name)
+            checked = declared.value_of(value, declared.flag)
+            found[name] = value if isinstance(value, int) else str(checked)
+    return found
+
+
+def _classes(texts: Sequence[str]) -> list[Class]:
+    classes = [install_options.parse_class(text) for text in texts]
+    if doubles := sorted({c.name for c in classes if [d.name for d in classes].count(c.name) > 1}):
+        raise Invalid(f"two classes are named {doubles[0]!r}")
+    return classes
+
+
+def _pools(options: argparse.Namespace) -> dict[str, Any]:
+    """Return pools and groups. Raises Invalid."""
     pools = [install_options.parse_pool(text) for text in options.pool] or [dict(install_options.DEFAULT_POOL)]
     groups = install_options.parse_groups(options.groups)
     for found in (pools, *groups.values()):
         if doubles := sorted({p["name"] for p in found if [q["name"] for q in found].count(p["name"]) > 1}):
             raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
-    templates_of(options.node_template)  # refused here rather than by the controller
-    classes = [install_options.parse_class(text) for text in options.classes or [names.SCRATCH_CLASS]]
-    if doubles := sorted({c.name for c in classes if [d.name for d in classes].count(c.name) > 1}):
-        raise Invalid(f"two classes are named {doubles[0]!r}")
-    return Installation(
-        namespace=options.namespace,
-        image=options.image,
-        pools=pools,
-        classes=classes,
-        binding=options.bind,
-        scope=options.scope,
-        capacity=options.capacity,
-        starvation_guard=times(options.starvation_guard),
-        kubelet=str(driver.absolute("kubelet", options.kubelet)),
-        secrets=install_options.parse_secrets(options.secret),
-        drivers=drivers_of(options.driver),
-        kubernetes=install_options.parse_version(options.kubernetes),
-        monitoring=options.monitoring,
-        inline=not options.no_inline,
-        evict_unfit=options.evict_unfit,
-        groups=groups,
-        network_policy=options.network_policy,
-        scheduler=ScoringStrategy(options.scheduler) if options.scheduler else None,
-        group_labels=[group_label(text) for text in options.node_group_label],
-        templates=options.node_template,
-    )
+    return {"pools": pools, "groups": groups}

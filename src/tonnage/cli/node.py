@@ -9,8 +9,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tonnage.api import names
-from tonnage.capacity import tier
+from tonnage import option
 from tonnage.cli import driver
 from tonnage.errors import NotFound
 from tonnage.kube import kubeconfig
@@ -20,13 +19,12 @@ from tonnage.kube.kubeconfig import Access
 from tonnage.node.config import driver as config_driver
 from tonnage.node.config import node as config_node
 from tonnage.node.config import preflight
-from tonnage.node.config.node import BINDINGS, KUBELET, LEVELS, NodeConfig, NodeFile
-from tonnage.node.provisioner.starvation import HELP as STARVATION_GUARD_HELP
-from tonnage.node.watch_scope import SCOPES
+from tonnage.node.config.agent import AgentConfig
+from tonnage.node.config.driver import DriverConfig
+from tonnage.node.config.node import NODE_FILE, NodeConfig
 from tonnage.observe import log as logs
 from tonnage.observe import trace
 from tonnage.observe.process import raise_file_limit, tune_allocator
-from tonnage.pools import config as pool_config
 
 if TYPE_CHECKING:
     from tonnage.box.data_dir import DataFolder
@@ -35,50 +33,21 @@ REQUESTS_AT_ONCE = 8
 """Of an agent: enough for a hundred pods that come at once, few enough for a thousand agents that an API server has."""
 
 
+_OF_DRIVER = ("node_name", "driver_name", "topology_key", "max_volumes", "metrics", "sources")
+"""Options of the driver that the command line has; the others follow, or are in the file only."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the verb. Each is also a field of --config, which they override; pools add up."""
+    """Add the options of the verb. Each is also a field of --config, which they override; pools add up."""
     driver.add_pools(parser)
-    parser.add_argument("--node-name", default="", metavar="NAME", help="default: $NODE_NAME, else the host's name")
-    parser.add_argument("--driver-name", default="", metavar="NAME", help=f"default: {names.DRIVER}")
-    parser.add_argument("--topology-key", default="", metavar="KEY", help=f"default: {names.TOPOLOGY_NODE}")
-    parser.add_argument(
-        "--max-volumes", type=int, default=0, metavar="N", help="maximum number of volumes of the node, 0: no limit"
-    )
-    parser.add_argument("--kubelet", default="", metavar="DIR", help=f"the kubelet's folder (default: {KUBELET})")
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: the pod's service account)"
     )
-    parser.add_argument(
-        "--namespace", default="", metavar="NAME",
-        help=f"namespace of capacity objects (default: $POD_NAMESPACE, else {names.SYSTEM_NAMESPACE})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--bind", default="", choices=("", *BINDINGS), metavar="WHO",
-        help="who binds claims to this node's volumes: agent (default) or controller, the cluster's PV controller",
-    )  # fmt: skip
-    parser.add_argument(
-        "--scope", default="", choices=("", *SCOPES),
-        help="which claims are watched: those labeled with this node, all, or as the cluster allows (auto, default)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--capacity", default="", choices=("", *tier.MODES),
-        help="how capacity is published: exact, an object for each class; tiers, by node labels; auto"
-        " (default): as the cluster's controller",
-    )  # fmt: skip
-    parser.add_argument("--starvation-guard", type=int, default=0, metavar="N", help=STARVATION_GUARD_HELP)
-    parser.add_argument(
-        "--csi-endpoint", action="append", default=[], metavar="unix:///DIR/csi.sock",
-        help="another CSI driver of this node that the agent serves as well; repeatable",
-    )  # fmt: skip
-    parser.add_argument(
-        "--metrics", default="", metavar="[ADDRESS:]PORT", help="serve Prometheus metrics (default address: loopback)"
-    )
-    driver.add_sources(parser)
-    parser.add_argument(
-        "--check", action="store_true", help="check the configuration against the machine, change nothing, and exit"
-    )
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--log-level", default="", choices=("", *LEVELS), help="default: info")
+    option.add_arguments(parser, DriverConfig, _OF_DRIVER)
+    option.add_arguments(parser, AgentConfig)
+    option.add_arguments(parser, NodeConfig)
+    driver.add_check(parser)
+    driver.add_log_arguments(parser, level=False)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -148,25 +117,7 @@ def access_of(file: Path | None) -> Access:
 
 
 def configured(options: argparse.Namespace) -> NodeConfig:
-    """The command line over the file that it names. Raises Invalid."""
-    file = config_driver.load(options.config, NodeFile) if options.config else NodeFile()
-    given = NodeFile(
-        node_name=options.node_name,
-        driver_name=options.driver_name,
-        topology_key=options.topology_key,
-        max_volumes=options.max_volumes,
-        metrics=options.metrics,
-        sources=options.source,
-        kubelet=options.kubelet,
-        namespace=options.namespace or ("" if file.namespace else os.environ.get("POD_NAMESPACE", "")),
-        bind=options.bind,
-        scope=options.scope,
-        capacity=options.capacity,
-        starvation_guard=options.starvation_guard,
-        csi_endpoints=options.csi_endpoint,
-        log_level=options.log_level,
-    )
-    pools = [pool_config.parse(text) for text in options.pool]
-    pools += config_driver.pools_of(file, str(options.config))
-    node = os.environ.get("NODE_NAME") or socket.gethostname()
-    return config_node.merge(file, given, pools, node=node)
+    """Return the command line over the file that it names. Raises Invalid."""
+    file = config_driver.load(options.config, NODE_FILE) if options.config else {}
+    pools = driver.pools_of(options, file)
+    return config_node.merge(file, option.given_by(options), pools, node=socket.gethostname())

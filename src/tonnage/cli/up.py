@@ -12,16 +12,15 @@ import sys
 import time
 from pathlib import Path
 
+from tonnage import option
 from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings, default_folder, missing, remove_empty
 from tonnage.box.plan import DEFAULT_POOL_SIZE, BoxPlan, plan, what_stays
-from tonnage.capacity import tier
-from tonnage.cli.controller import CAPACITY_HELP
-from tonnage.cli.driver import add_sources
 from tonnage.cli.output import Output
+from tonnage.controller.config import ControllerConfig
 from tonnage.errors import Invalid, TonnageError
-from tonnage.node.provisioner.starvation import HELP as STARVATION_GUARD_HELP
-from tonnage.node.provisioner.starvation import times
+from tonnage.node.config.agent import AgentConfig
+from tonnage.node.config.driver import DriverConfig
 from tonnage.observe import log as logs
 from tonnage.observe.process import raise_file_limit, tune_allocator
 from tonnage.pools.config import KINDS
@@ -57,9 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="scoring of nodes: free cpu and memory (least-allocated), or for pods "
         "with volumes the share of free storage that they would use (default: least-allocated, or as before)",
     )  # fmt: skip
-    parser.add_argument("--capacity", choices=tier.MODES, help=f"{CAPACITY_HELP}, or as before")
-    parser.add_argument("--starvation-guard", type=int, metavar="N", help=f"{STARVATION_GUARD_HELP}, or as before")
-    add_sources(parser)
+    option.add_arguments(parser, ControllerConfig, ["capacity"], remark=", or as before")
+    option.add_arguments(parser, AgentConfig, ["starvation_guard"], remark=", or as before")
+    option.add_arguments(parser, DriverConfig, ["sources"])
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
         help="also serve the CSI driver behind this socket: register it with the node's kubelet, provision volumes; "
@@ -106,15 +105,20 @@ def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
         raise Invalid(f"--nodes {options.nodes}: want 1 to 1000")
     if not 0 <= options.port <= 65535:
         raise Invalid(f"--port {options.port}: want 0 to 65535")
+    guard = base.starvation_guard
+    if options.starvation_guard is not None:
+        guard = option.option_of(AgentConfig, "starvation_guard").value_of(
+            options.starvation_guard, "--starvation-guard"
+        )
     return Settings(
         nodes=options.nodes or base.nodes,
         pools=options.pool or base.pools,
         runtime=options.runtime or base.runtime,
         compat=options.compat or base.compat,
-        sources=options.source or base.sources,
+        sources=options.sources or base.sources,
         scoring=ScoringStrategy(options.scoring or base.scoring),
         capacity=options.capacity or base.capacity,
-        starvation_guard=base.starvation_guard if options.starvation_guard is None else times(options.starvation_guard),
+        starvation_guard=guard,
     )
 
 

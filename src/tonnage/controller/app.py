@@ -6,16 +6,15 @@ watches all claims.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
-from tonnage.capacity import tier
-from tonnage.capacity.node_template import NodeTemplate
 from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.controller.claim_groups import Together
 from tonnage.controller.class_events import ClassNotices
+from tonnage.controller.config import ControllerConfig
+from tonnage.controller.context import LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
 from tonnage.controller.expansion_events import GrowthNotices
 from tonnage.controller.immediate import ImmediateController
@@ -30,28 +29,9 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kube.leader_process import ElectedProcess, LeaderLoop, Seat
 from tonnage.observe import metrics
-from tonnage.observe.exporter import Address
 
 WAITING_PODS = "status.phase=Pending"
 """Watched pods: those that have not started, few even in a large cluster."""
-
-
-@dataclass(frozen=True)
-class ControllerConfig:
-    """identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: CSI drivers of our
-    agents -> their topology key. capacity: how capacity is published, exact or in tiers. metrics: address of the
-    metrics, None for none. evict_unfit: whether pods that opt in are evicted if their inline volume does not fit.
-    templates: capacity of template nodes. group_labels: labels of node groups whose template capacity is learned.
-    """
-
-    identity: str
-    namespace: str = names.SYSTEM_NAMESPACE
-    drivers: Mapping[str, str] = field(default_factory=lambda: {names.DRIVER: names.TOPOLOGY_NODE})
-    capacity: str = tier.MODES[0]
-    metrics: Address | None = None
-    evict_unfit: bool = False
-    templates: Sequence[NodeTemplate] = ()
-    group_labels: Sequence[str] = ()
 
 
 class ControllerProcess(ElectedProcess):
@@ -70,58 +50,31 @@ class ControllerProcess(ElectedProcess):
         super().__init__(seat, client, self._make_loops, clock=clock)
 
     def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, LeaderLoop]:
-        client, drivers, clock = self._client, self.config.drivers, self._clock
-        unfit = {"unfit pods": UnfitPods(client, informers, events, drivers=drivers.keys(), clock=clock)}
-        return {
-            **(unfit if self.config.evict_unfit else {}),
-            "scoping": Scoping(client, informers, drivers=drivers),
-            "together": Together(client, informers, provisioners=drivers.keys(), pod_fields=WAITING_PODS),
-            "hand-placed pods": HandPlaced(
-                client,
-                informers,
-                events,
-                provisioners=drivers.keys(),
-                pod_fields=WAITING_PODS,
-                seeing=[names.SCHEDULER],
-                clock=clock,
-            ),
-            "immediate binding": ImmediateController(
-                client, informers, events, provisioners=drivers.keys(), clock=clock
-            ),
-            "class notices": ClassNotices(
-                client,
-                informers,
-                events,
-                provisioners=drivers.keys(),
-                pod_fields=WAITING_PODS,
-                seeing=[names.SCHEDULER],
-                clock=clock,
-            ),
-            "growth": GrowthNotices(informers, events, drivers=drivers.keys()),
-            "gone nodes": GoneNodes(client, informers, events, drivers=drivers.keys(), clock=clock),
-            "capacity tiers": CapacityTiers(
-                client,
-                informers,
-                provisioners=drivers.keys(),
-                mode=self.config.capacity,
-                namespace=self.config.namespace,
-                clock=clock,
-            ),
-            "tier notices": TierNotices(
-                client,
-                informers,
-                namespace=self.config.namespace,
-                clock=clock,
-                pod_fields=WAITING_PODS,
-            ),
-            "node templates": NodeTemplates(
-                client,
-                informers,
-                drivers=drivers.keys(),
-                namespace=self.config.namespace,
-                templates=self.config.templates,
-                group_labels=self.config.group_labels,
-                clock=clock,
-            ),
-            "gone capacity": GoneCapacity(client, informers, drivers=drivers.keys(), namespace=self.config.namespace),
-        }
+        context = LoopContext(
+            self._client,
+            informers,
+            events,
+            self.config,
+            self._clock,
+            provisioners=self.config.drivers.keys(),
+            pod_fields=WAITING_PODS,
+            seeing=[names.SCHEDULER],
+            choosing=[names.SCHEDULER],
+        )
+        loops: dict[str, LeaderLoop] = {name: make(context) for name, make in _LOOPS.items()}
+        return loops | ({"unfit pods": UnfitPods(context)} if self.config.evict_unfit else {})
+
+
+_LOOPS: Mapping[str, Callable[[LoopContext], LeaderLoop]] = {
+    "scoping": Scoping,
+    "together": Together,
+    "hand-placed pods": HandPlaced,
+    "immediate binding": ImmediateController,
+    "class notices": ClassNotices,
+    "growth": GrowthNotices,
+    "gone nodes": GoneNodes,
+    "capacity tiers": CapacityTiers,
+    "tier notices": TierNotices,
+    "node templates": NodeTemplates,
+    "gone capacity": GoneCapacity,
+}

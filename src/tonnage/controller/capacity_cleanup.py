@@ -7,40 +7,38 @@ ownerReference, which somebody removed, would stay forever: no agent repairs the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.storage import CSIStorageCapacity
+from tonnage.controller.context import LoopContext, node_label_of
 from tonnage.errors import ApiConflict, ApiNotFound
-from tonnage.kube.client import Client, Unreadable
-from tonnage.kube.controller import Controller
-from tonnage.kube.informer import Informers
+from tonnage.kube.client import Unreadable
+from tonnage.kube.controller import Reconciler
 
 log = logging.getLogger(__name__)
 _BY_NODE = "gone capacity: objects by node"
 _MANAGED_BY = "tonnage-"
 
 
-class GoneCapacity:
+class GoneCapacity(Reconciler[str]):
     """Loop over capacity objects of our agents, by key.
 
     namespace: of the objects.
     """
 
-    def __init__(self, client: Client, informers: Informers, *, drivers: Collection[str], namespace: str) -> None:
-        self._client, self._namespace, self._drivers = client, namespace, frozenset(drivers)
+    def __init__(self, context: LoopContext) -> None:
+        informers = context.informers
+        self._client, self._namespace = context.client, context.config.namespace
+        self._drivers = frozenset(context.config.drivers)
         capacities, nodes = informers.of(CAPACITIES), informers.of(NODES)
         self._capacities, self._nodes = capacities.cache, nodes.cache
-        self._capacities.add_index(_BY_NODE, lambda capacity: (_node_of(capacity),))
-        self._controller: Controller[str] = Controller("gone_capacity", self.reconcile, workers=2)
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(capacities, self._capacity_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        self._capacities.add_index(_BY_NODE, lambda capacity: (node_label_of(capacity),))
+        super().__init__("gone_capacity", workers=2)
+        self.watch(nodes, self._node_changed)
+        self.watch(capacities, self._capacity_changed)
 
     async def reconcile(self, key: str) -> None:
         """Remove an object whose node is deleted. Idempotent. Raises ApiError."""
@@ -59,7 +57,7 @@ class GoneCapacity:
             )
         except (ApiNotFound, ApiConflict):
             return
-        log.info("capacity object of a deleted node removed name=%s node=%s", meta.name, _node_of(capacity))
+        log.info("capacity object of a deleted node removed name=%s node=%s", meta.name, node_label_of(capacity))
 
     def _is_left(self, capacity: CSIStorageCapacity) -> bool:
         """Return whether an agent of ours created it, and no Node owns it."""
@@ -67,7 +65,7 @@ class GoneCapacity:
         ours = meta.labels.get(names.CAPACITY_DRIVER) in self._drivers and meta.namespace == self._namespace
         managed = meta.labels.get(names.CAPACITY_MANAGED_BY, "").startswith(_MANAGED_BY)
         owned = any(owner.kind == NODES.kind for owner in meta.owner_references)
-        return ours and managed and bool(_node_of(capacity)) and not owned
+        return ours and managed and bool(node_label_of(capacity)) and not owned
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
         return (new.key,) if new is not None and self._is_left(new) else ()
@@ -79,9 +77,5 @@ class GoneCapacity:
         return [c.key for c in self._capacities.by(_BY_NODE, names.label_value(old.metadata.name))]
 
 
-def _node_of(capacity: CSIStorageCapacity) -> str:
-    return capacity.metadata.labels.get(names.NODE_LABEL, "")
-
-
 def _is_among(nodes: Iterable[Node | Unreadable], capacity: CSIStorageCapacity) -> bool:
-    return any(names.label_value(node.metadata.name) == _node_of(capacity) for node in nodes)
+    return any(names.label_value(node.metadata.name) == node_label_of(capacity) for node in nodes)

@@ -9,7 +9,7 @@ must not be rolled back when a newer claim does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
@@ -17,36 +17,26 @@ from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES
 from tonnage.api.matching import class_name
 from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
+from tonnage.controller.context import LoopContext, is_unstarted
 from tonnage.errors import ApiConflict, ApiNotFound
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim, volumes
-from tonnage.kube.informer import Informers
 
 
-class Together:
-    """Loop over claims.
+class Together(Reconciler[str]):
+    """Loop over claims."""
 
-    provisioners: of the claims. pod_fields: narrows the watch of pods.
-    """
-
-    def __init__(
-        self, client: Client, informers: Informers, *, provisioners: Collection[str], pod_fields: str = ""
-    ) -> None:
-        self._client, self._provisioners = client, frozenset(provisioners)
-        pods, claim_informer = pods_by_claim(informers, fields=pod_fields), claims(informers)
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._handles, informers = context.client, context.handles, context.informers
+        pods, claim_informer = pods_by_claim(informers, fields=context.pod_fields), claims(informers)
         volume_informer, classes = volumes(informers), informers.of(STORAGE_CLASSES)
         self._pods, self._claims = pods.cache, claim_informer.cache
         self._volumes, self._classes = volume_informer.cache, classes.cache
-        self._controller: Controller[str] = Controller("together", self.reconcile)
-        self._controller.watch(classes, self._class_changed)
-        self._controller.watch(volume_informer, lambda old, new: ())
-        self._controller.watch(claim_informer, self._claim_changed)
-        self._controller.watch(pods, self._pod_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("together")
+        self.watch(classes, self._class_changed)
+        self.watch(volume_informer, lambda old, new: ())
+        self.watch(claim_informer, self._claim_changed)
+        self.watch(pods, self._pod_changed)
 
     async def reconcile(self, key: str) -> None:
         """Update one claim's annotation. Idempotent. Raises ApiError."""
@@ -74,7 +64,7 @@ class Together:
 
     def _is_ours(self, claim: PersistentVolumeClaim) -> bool:
         storage_class = self._classes.get(class_name(claim))
-        known = storage_class is not None and storage_class.late and storage_class.provisioner in self._provisioners
+        known = storage_class is not None and storage_class.late and self._handles(storage_class.provisioner)
         return known and not claim.metadata.controller_uid() and not claim.metadata.deleting
 
     def _others(self, claim: PersistentVolumeClaim) -> set[str]:
@@ -83,7 +73,7 @@ class Together:
             return set()
         found: set[str] = set()
         for pod in self._pods.by(PODS_BY_CLAIM, claim.key):
-            if _is_waiting(pod):
+            if is_unstarted(pod):
                 found |= self._group(claim, pod) - {claim.metadata.name}
         return found
 
@@ -131,7 +121,7 @@ class Together:
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Handle pods that come, start or end; a pod's volumes never change."""
-        if old is not None and new is not None and _is_waiting(old) == _is_waiting(new):
+        if old is not None and new is not None and is_unstarted(old) == is_unstarted(new):
             return ()
         pod = new or old
         assert pod is not None
@@ -150,10 +140,6 @@ def _plain(pod: Pod) -> list[str]:
     """Return keys of the claims that the pod names, without ephemeral ones."""
     sources = (volume.persistent_volume_claim for volume in pod.spec.volumes)
     return [f"{pod.metadata.namespace}/{source.claim_name}" for source in sources if source is not None]
-
-
-def _is_waiting(pod: Pod) -> bool:
-    return pod.status.phase in ("", "Pending") and not pod.metadata.deleting
 
 
 def _has_volume(claim: PersistentVolumeClaim) -> bool:

@@ -7,10 +7,8 @@ binding. Watched: capacity objects, classes, claims, and pods (for lookups; thei
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_delayed
@@ -18,11 +16,10 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.object import reason
 from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.timers import Waits
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
+from tonnage.controller.context import LoopContext, LoopKey
+from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim
-from tonnage.kube.informer import Informers
 
 CLAIM, CLASS = "claim", "class"
 REASON = "ProvisioningFailed"
@@ -30,53 +27,28 @@ _BY_CLASS = "class notices: capacity by class"
 _MOST_FAULTS = 3
 
 
-class ClassEventKey(NamedTuple):
-    """A claim, or all waiting claims of a class."""
+class ClassNotices(Reconciler[LoopKey]):
+    """Emits class errors."""
 
-    what: str
-    key: str
-
-
-class ClassNotices:
-    """Emits class errors.
-
-    provisioners: of the claims; empty: all. pod_fields: narrows the watch of pods. seeing: schedulers that report the
-    error on the pod themselves.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        provisioners: Collection[str] = (),
-        pod_fields: str = "",
-        seeing: Collection[str] = (),
-        clock: Clock | None = None,
-    ) -> None:
-        self._events, self._waits = events, Waits(clock or RealClock())
-        self._provisioners, self._seeing = frozenset(provisioners), frozenset(seeing)
+    def __init__(self, context: LoopContext) -> None:
+        self._events, self._waits, informers = context.events, Waits(context.clock), context.informers
+        self._handles, self._seeing = context.handles, frozenset(context.seeing)
         claim_informer, capacities = claims(informers), informers.of(CAPACITIES)
-        classes, pods = informers.of(STORAGE_CLASSES), pods_by_claim(informers, fields=pod_fields)
+        classes, pods = informers.of(STORAGE_CLASSES), pods_by_claim(informers, fields=context.pod_fields)
         self._claims, self._capacities = claim_informer.cache, capacities.cache
         self._classes, self._pods = classes.cache, pods.cache
         self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
-        self._controller: Controller[ClassEventKey] = Controller("class_notices", self.reconcile)
-        self._controller.watch(classes, lambda old, new: ())  # nothing is published for a class that does not exist
-        self._controller.watch(pods, lambda old, new: ())
-        self._controller.watch(capacities, self._capacity_changed)
-        self._controller.watch(claim_informer, self._claim_changed)
+        super().__init__("class_notices")
+        self.watch(classes, lambda old, new: ())  # nothing is published for a class that does not exist
+        self.watch(pods, lambda old, new: ())
+        self.watch(capacities, self._capacity_changed)
+        self.watch(claim_informer, self._claim_changed)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
-
-    async def reconcile(self, key: ClassEventKey) -> None:
+    async def reconcile(self, key: LoopKey) -> None:
         """Emit once what is wrong with a claim's class. Idempotent."""
         if key.what == CLASS:
             for waiting in self._claims.by(CLAIMS_UNBOUND, key.key):
-                self._controller.enqueue(ClassEventKey(CLAIM, waiting.key))
+                self.enqueue(LoopKey(CLAIM, waiting.key))
             return
         claim = self._claims.get(key.key)
         if claim is None or claim.metadata.deleting or not self._is_ours(claim):
@@ -95,28 +67,24 @@ class ClassNotices:
         storage_class = self._classes.get(class_name(claim))
         if storage_class is None or not is_delayed(claim, storage_class):
             return False
-        return not self._provisioners or storage_class.provisioner in self._provisioners
+        return self._handles(storage_class.provisioner)
 
     def _fault(self, storage_class: str) -> str:
         """Return the error that every node publishes for the class, "" if one can serve it."""
         return "; ".join(published_faults(self._capacities.by(_BY_CLASS, storage_class))[:_MOST_FAULTS])
 
-    def _capacity_changed(
-        self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None
-    ) -> Iterable[ClassEventKey]:
+    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[LoopKey]:
         """Handle capacity objects: the last node without an error may be gone, too."""
         changed = new or old
         assert changed is not None
         if old is not None and new is not None and reason(old) == reason(new):
             return ()
-        return (ClassEventKey(CLASS, changed.storage_class_name),) if self._fault(changed.storage_class_name) else ()
+        return (LoopKey(CLASS, changed.storage_class_name),) if self._fault(changed.storage_class_name) else ()
 
-    def _claim_changed(
-        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
-    ) -> Iterable[ClassEventKey]:
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[LoopKey]:
         """Handle new claims; later changes come from capacity objects."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._waits.over(old.metadata.uid)
         if new is None or new.spec.volume_name or (old is not None and old.metadata.uid == new.metadata.uid):
             return ()
-        return (ClassEventKey(CLAIM, new.key),) if self._fault(class_name(new)) else ()
+        return (LoopKey(CLAIM, new.key),) if self._fault(class_name(new)) else ()

@@ -16,19 +16,19 @@ pod is evicted. After an hour without an eviction the count restarts.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
-from tonnage.aio.clock import Clock, RealClock, parse_rfc3339, rfc3339
+from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import names
 from tonnage.api.core import Event
 from tonnage.api.kinds import EVENTS, NAMESPACES, PODS
 from tonnage.api.meta import OwnerReference
 from tonnage.api.pods import Pod
+from tonnage.controller.context import LoopContext, is_unstarted
 from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import WARNING, EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
+from tonnage.kube.events import WARNING
 
 REASON = "PodsEvicted"
 """Reason of the Event on an owner."""
@@ -40,31 +40,19 @@ _BACK_HERE = ("DaemonSet", "Node")
 _SELF = "tonnage-controller"
 
 
-class UnfitPods:
+class UnfitPods(Reconciler[str]):
     """Evicts pods whose inline volume does not fit.
 
-    Keys are the agents' Events. drivers: of the inline volumes; empty: all.
+    Keys are the agents' Events.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        drivers: Collection[str] = (),
-        clock: Clock | None = None,
-    ) -> None:
-        self._client, self._events = client, events
-        self._drivers, self._clock = frozenset(drivers), clock or RealClock()
-        told = informers.of(EVENTS, fields=f"reason={names.UNFIT}")
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._events = context.client, context.events
+        self._handles, self._clock = context.handles, context.clock
+        told = context.informers.of(EVENTS, fields=f"reason={names.UNFIT}")
         self._told = told.cache
-        self._controller = Controller("unfit_pods", self.reconcile)
-        self._controller.watch(told, _told)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("unfit_pods")
+        self.watch(told, _told)
 
     async def reconcile(self, key: str) -> float | None:
         """Evict the pod of an Event, or return seconds to wait. Idempotent."""
@@ -96,12 +84,10 @@ class UnfitPods:
         except ApiNotFound:
             return None
         same = pod.metadata.uid == about.uid and bool(pod.spec.node_name) and pod.spec.node_name == event.source.host
-        waits = pod.status.phase in ("", "Pending") and not pod.metadata.deleting
-        return pod if same and waits and self._has_inline(pod) else None
+        return pod if same and is_unstarted(pod) and self._has_inline(pod) else None
 
     def _has_inline(self, pod: Pod) -> bool:
-        drivers = {volume.csi.driver for volume in pod.spec.volumes if volume.csi is not None}
-        return bool(drivers & self._drivers if self._drivers else drivers)
+        return any(volume.csi is not None and self._handles(volume.csi.driver) for volume in pod.spec.volumes)
 
     async def _is_wanted(self, pod: Pod) -> bool:
         """Return whether the pod, or else its namespace, opts in."""

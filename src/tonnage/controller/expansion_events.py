@@ -8,19 +8,18 @@ the same claims.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.controller.context import LoopContext
 from tonnage.errors import Invalid
 from tonnage.kube.client import refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import claims, volumes
-from tonnage.kube.informer import Informers
 
 REASON = "ExpansionNotSupported"
 
@@ -54,24 +53,17 @@ def growth_of(claim: PersistentVolumeClaim) -> Growth | None:
     return Growth(has, asked) if asked > has else None
 
 
-class GrowthNotices:
-    """Emits one Event for each requested size.
+class GrowthNotices(Reconciler[str]):
+    """Emits one Event for each requested size."""
 
-    drivers: only PVs of these.
-    """
-
-    def __init__(self, informers: Informers, events: EventRecorder, *, drivers: Collection[str]) -> None:
-        self._events, self._drivers = events, frozenset(drivers)
-        claim_informer, volume_informer = claims(informers), volumes(informers)
+    def __init__(self, context: LoopContext) -> None:
+        self._events, self._drivers = context.events, frozenset(context.config.drivers)
+        claim_informer, volume_informer = claims(context.informers), volumes(context.informers)
         self._claims, self._volumes = claim_informer.cache, volume_informer.cache
-        self._controller: Controller[str] = Controller("growth", self.reconcile)
+        super().__init__("growth")
         # A bound claim may be known before its PV. Other changes of a PV do not matter.
-        self._controller.watch(volume_informer, self._volume_changed)
-        self._controller.watch(claim_informer, self._claim_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        self.watch(volume_informer, self._volume_changed)
+        self.watch(claim_informer, self._claim_changed)
 
     async def reconcile(self, key: str) -> None:
         """Emit it for one claim. Idempotent."""

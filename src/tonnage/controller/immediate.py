@@ -8,15 +8,14 @@ again when capacity, nodes or classes change. The binder comes first: it binds a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, STORAGE_CLASSES
-from tonnage.api.matching import class_name, is_bound, is_provisionable, requested
+from tonnage.api.matching import class_name, is_bound, is_provisionable
 from tonnage.api.origin import is_populated, origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.api.selectors import NodeMatcher
@@ -30,12 +29,10 @@ from tonnage.claims.bind import find_best, is_sent, pause, send, withdrawals
 from tonnage.claims.create_request import allowed_in
 from tonnage.claims.data_source import POPULATED, leave_to_populator
 from tonnage.claims.timers import Waits
-from tonnage.errors import Invalid
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
+from tonnage.controller.context import LoopContext, LoopKey, requested_bytes
+from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
-from tonnage.kube.informer import Informers
 
 CLAIM, CLASS = "claim", "class"
 _MOST_FAULTS = 3
@@ -53,13 +50,6 @@ _BY_CLASS = "immediate: capacity by class"
 _BAD_TAINTS = (names.UNREACHABLE_TAINT, names.NOT_READY_TAINT)
 
 
-class ImmediateKey(NamedTuple):
-    """A claim, or all waiting claims of a class."""
-
-    what: str
-    key: str
-
-
 class NodeCapacity(NamedTuple):
     """A usable node, and what it has published for a class."""
 
@@ -67,25 +57,16 @@ class NodeCapacity(NamedTuple):
     capacity: PublishedCapacity
 
 
-class ImmediateController:
+class ImmediateController(Reconciler[LoopKey]):
     """Sets selected-node on claims with immediate binding.
 
-    provisioners: of the claims; empty: all. quiet: seconds before an Event reports insufficient storage.
+    quiet: seconds before an Event reports insufficient storage.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        provisioners: Collection[str] = (),
-        clock: Clock | None = None,
-        quiet: float = 1.0,
-    ) -> None:
-        clock = clock or RealClock()
-        self._provisioners = frozenset(provisioners)
-        self._client, self._events, self._quiet = client, events, quiet
+    def __init__(self, context: LoopContext, *, quiet: float = 1.0) -> None:
+        clock, informers = context.clock, context.informers
+        self._client, self._events, self._quiet = context.client, context.events, quiet
+        self._handles = context.handles
         self._waits, self._clock = Waits(clock), clock
         self._published = PublishedStorage(NodeLabels(), self._wake, self._wake)
         self._bound: deque[tuple[float, str]] = deque()
@@ -95,19 +76,15 @@ class ImmediateController:
         self._claims, self._volumes, self._nodes = claim_informer.cache, volume_informer.cache, nodes.cache
         self._capacities, self._classes, self._drivers = capacities.cache, classes.cache, drivers.cache
         capacities.cache.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
-        self._controller: Controller[tuple[str, str]] = Controller("immediate", self.reconcile)
-        self._controller.watch(volume_informer, lambda old, new: ())
-        self._controller.watch(classes, _class_changed)
-        self._controller.watch(drivers, self._driver_changed)
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(capacities, self._capacity_changed)
-        self._controller.watch(claim_informer, self._claim_changed)
+        super().__init__("immediate")
+        self.watch(volume_informer, lambda old, new: ())
+        self.watch(classes, _class_changed)
+        self.watch(drivers, self._driver_changed)
+        self.watch(nodes, self._node_changed)
+        self.watch(capacities, self._capacity_changed)
+        self.watch(claim_informer, self._claim_changed)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
-
-    async def reconcile(self, key: tuple[str, str]) -> float | None:
+    async def reconcile(self, key: LoopKey) -> float | None:
         """Select a claim's node, or check all claims of a class. Idempotent.
 
         Raises: ApiError.
@@ -135,15 +112,15 @@ class ImmediateController:
         largest = max((offer.capacity.largest for offer in offers), default=0)
         for waiting in self._claims.by(CLAIMS_UNBOUND, name):
             silent = not self._waits.has_said(waiting.metadata.uid)
-            if not is_sent(waiting) and (silent or _size(waiting) <= largest):
-                self._controller.enqueue(ImmediateKey(CLAIM, waiting.key))
+            if not is_sent(waiting) and (silent or requested_bytes(waiting) <= largest):
+                self.enqueue(LoopKey(CLAIM, waiting.key))
 
     def _is_ours(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> bool:
         if claim.metadata.deleting or claim.spec.volume_name or is_sent(claim):
             return False
         if storage_class.late or not is_provisionable(storage_class):
             return False
-        if self._provisioners and storage_class.provisioner not in self._provisioners:
+        if not self._handles(storage_class.provisioner):
             return False  # its own provisioner selects the node
         driver = self._drivers.get(storage_class.provisioner)
         if driver is None or not driver.spec.storage_capacity:
@@ -151,7 +128,7 @@ class ImmediateController:
         return find_best(claim, candidates(self._volumes, claim), delayed=False) is None
 
     async def _place(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> float | None:
-        meta, size = claim.metadata, _size(claim)
+        meta, size = claim.metadata, requested_bytes(claim)
         if is_populated(claim):  # only the populator's own claim gets a node
             if self._waits.news(meta.uid, POPULATED):
                 leave_to_populator(self._events, claim)
@@ -237,9 +214,7 @@ class ImmediateController:
         if self._waits.news(claim.metadata.uid, message, pause=_TELL_AGAIN):
             self._events.warning(refer(CLAIMS, claim), "ProvisioningFailed", message)
 
-    def _claim_changed(
-        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
-    ) -> Iterable[ImmediateKey]:
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[LoopKey]:
         if new is None:
             if old is not None:
                 self._forget(old)
@@ -250,7 +225,7 @@ class ImmediateController:
         storage_class = self._classes.get(class_name(new))
         if storage_class is None or storage_class.late or new.spec.volume_name:
             return ()  # claims of an unknown class are enqueued when the class comes
-        return (ImmediateKey(CLAIM, new.key),)
+        return (LoopKey(CLAIM, new.key),)
 
     def _follow(self, old: PersistentVolumeClaim | None, claim: PersistentVolumeClaim) -> None:
         """Update the reservation of a claim, also of one whose node others selected, or we before a restart.
@@ -272,7 +247,7 @@ class ImmediateController:
 
         Those of other drivers do not.
         """
-        if self._provisioners and storage_class.provisioner not in self._provisioners:
+        if not self._handles(storage_class.provisioner):
             return False
         driver = self._drivers.get(storage_class.provisioner)
         return driver is None or driver.spec.storage_capacity
@@ -282,9 +257,7 @@ class ImmediateController:
         self._waits.over(claim.metadata.uid)
         self._waits.over((claim.metadata.uid, withdrawals(claim)))
 
-    def _capacity_changed(
-        self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None
-    ) -> Iterable[ImmediateKey]:
+    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[LoopKey]:
         if new is not None:
             self._published.put(new)
         elif old is not None:
@@ -293,9 +266,9 @@ class ImmediateController:
 
     def _wake(self, offer: PublishedCapacity) -> None:
         for key in self._waiting_in(self._classes.get(offer.storage_class)):
-            self._controller.enqueue(key)
+            self.enqueue(key)
 
-    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[ImmediateKey]:
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[LoopKey]:
         for node in (old, new):
             if node is not None:
                 self._published.set_node(node.metadata.name, new.metadata.labels if new is not None else None)
@@ -303,24 +276,14 @@ class ImmediateController:
             return ()
         return [key for storage_class in self._classes for key in self._waiting_in(storage_class)]
 
-    def _driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> Iterable[ImmediateKey]:
+    def _driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> Iterable[LoopKey]:
         if new is None:
             return ()
         served = [c for c in self._classes if c.provisioner == new.metadata.name]
         return [key for storage_class in served for key in self._waiting_in(storage_class)]
 
-    def _waiting_in(self, storage_class: StorageClass | None) -> Iterable[ImmediateKey]:
-        return (
-            () if storage_class is None or storage_class.late else (ImmediateKey(CLASS, storage_class.metadata.name),)
-        )
-
-
-def _size(claim: PersistentVolumeClaim) -> int:
-    """Return the bytes that it requests; 0 for an invalid quantity."""
-    try:
-        return requested(claim)
-    except Invalid:
-        return 0
+    def _waiting_in(self, storage_class: StorageClass | None) -> Iterable[LoopKey]:
+        return () if storage_class is None or storage_class.late else (LoopKey(CLASS, storage_class.metadata.name),)
 
 
 def is_usable(node: Node) -> bool:
@@ -328,8 +291,8 @@ def is_usable(node: Node) -> bool:
     return not node.spec.unschedulable and not any(t.key in _BAD_TAINTS for t in node.spec.taints)
 
 
-def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[ImmediateKey]:
-    return () if new is None or new.late else (ImmediateKey(CLASS, new.metadata.name),)
+def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[LoopKey]:
+    return () if new is None or new.late else (LoopKey(CLASS, new.metadata.name),)
 
 
 def _shape(node: Node) -> tuple[dict[str, str], bool]:

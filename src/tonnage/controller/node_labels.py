@@ -8,8 +8,8 @@ agent labels the PVs that it creates; one that lost its label gets it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import TypeVar
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
@@ -18,44 +18,32 @@ from tonnage.api.matching import class_name
 from tonnage.api.meta import KubeObject, ObjectMeta
 from tonnage.api.storage import StorageClass
 from tonnage.claims.node_scope import provisioner_of
+from tonnage.controller.context import LoopContext, LoopKey
 from tonnage.errors import ApiNotFound, Precondition
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
-from tonnage.kube.informer import Informers
+from tonnage.kube.controller import Reconciler
 
 T = TypeVar("T", bound=KubeObject)
 CLAIM, VOLUME = "claim", "volume"
 _CLAIMS_BY_CLASS = "scoping: claims by class"
 
 
-class NodeLabelKey(NamedTuple):
-    """A claim, or a PV."""
-
-    what: str
-    key: str
-
-
-class Scoping:
+class Scoping(Reconciler[LoopKey]):
     """Repairs node labels.
 
     drivers: CSI drivers of our agents -> topology key of their volumes.
     """
 
-    def __init__(self, client: Client, informers: Informers, *, drivers: Mapping[str, str]) -> None:
-        self._client, self._drivers = client, dict(drivers)
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._drivers, informers = context.client, dict(context.config.drivers), context.informers
         claims, volumes, classes = informers.of(CLAIMS), informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
         self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
         self._claims.add_index(_CLAIMS_BY_CLASS, lambda claim: (class_name(claim),))
-        self._controller: Controller[NodeLabelKey] = Controller("scoping", self.reconcile)
-        self._controller.watch(classes, self._class_changed)
-        self._controller.watch(claims, self._claim_changed)
-        self._controller.watch(volumes, self._volume_changed)
+        super().__init__("scoping")
+        self.watch(classes, self._class_changed)
+        self.watch(claims, self._claim_changed)
+        self.watch(volumes, self._volume_changed)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
-
-    async def reconcile(self, key: NodeLabelKey) -> None:
+    async def reconcile(self, key: LoopKey) -> None:
         """Repair one label. Idempotent.
 
         Raises: ApiError; Precondition when somebody changes the label back.
@@ -107,23 +95,19 @@ class Scoping:
         places = places_of(volume, self._drivers[driver])
         return places[0] if len(places) == 1 else None
 
-    def _claim_changed(
-        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
-    ) -> Iterable[NodeLabelKey]:
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[LoopKey]:
         wanted = self._wanted_of_claim(new)
-        return (NodeLabelKey(CLAIM, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
+        return (LoopKey(CLAIM, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
 
-    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[NodeLabelKey]:
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[LoopKey]:
         wanted = self._wanted_of_volume(new)
-        return (
-            (NodeLabelKey(VOLUME, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
-        )
+        return (LoopKey(VOLUME, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
 
-    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[NodeLabelKey]:
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[LoopKey]:
         """Handle a class that was not known when its claims came."""
         if new is None or old is not None:
             return ()
-        return [NodeLabelKey(CLAIM, claim.key) for claim in self._claims.by(_CLAIMS_BY_CLASS, new.metadata.name)]
+        return [LoopKey(CLAIM, claim.key) for claim in self._claims.by(_CLAIMS_BY_CLASS, new.metadata.name)]
 
 
 def places_of(volume: PersistentVolume, topology_key: str) -> list[str]:

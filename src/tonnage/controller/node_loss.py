@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
-from tonnage.aio.clock import Clock, RealClock, parse_rfc3339, rfc3339
+from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume
 from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
@@ -20,11 +20,10 @@ from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
 from tonnage.claims.create_request import release_after
+from tonnage.controller.context import LoopContext, node_label_of
 from tonnage.errors import ApiConflict, ApiNotFound, Invalid
-from tonnage.kube.client import Client, Unreadable, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kube.client import Unreadable, refer
+from tonnage.kube.controller import Reconciler
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -32,35 +31,23 @@ _VOLUMES_BY_LABEL = "gone nodes: volumes by node"
 _VOLUMES_BY_CLASS = "gone nodes: volumes by class"
 
 
-class GoneNodes:
+class GoneNodes(Reconciler[str]):
     """Loop over bound PVs of our drivers. Keys are their names."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        drivers: Collection[str],
-        clock: Clock | None = None,
-    ) -> None:
-        self._client, self._events, self._drivers = client, events, frozenset(drivers)
-        self._clock = clock or RealClock()
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        self._drivers, informers = frozenset(context.config.drivers), context.informers
         # A monotonic time, whatever happens to the machine's clock: user data depends on it.
         self._epoch = self._clock.time() - self._clock.monotonic()
         volumes, nodes, classes = informers.of(VOLUMES), informers.of(NODES), informers.of(STORAGE_CLASSES)
         self._volumes, self._nodes, self._classes = volumes.cache, nodes.cache, classes.cache
-        self._volumes.add_index(_VOLUMES_BY_LABEL, lambda volume: (_node_of(volume),))
+        self._volumes.add_index(_VOLUMES_BY_LABEL, lambda volume: (node_label_of(volume),))
         self._volumes.add_index(_VOLUMES_BY_CLASS, lambda volume: (volume.spec.storage_class_name,))
         self._gone: set[str] = set()
-        self._controller: Controller[str] = Controller("gone_nodes", self.reconcile)
-        self._controller.watch(classes, self._class_changed)
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(volumes, self._volume_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("gone_nodes")
+        self.watch(classes, self._class_changed)
+        self.watch(nodes, self._node_changed)
+        self.watch(volumes, self._volume_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Note the loss, wait, or release one PV. Idempotent.
@@ -108,7 +95,7 @@ class GoneNodes:
         False without any node: something else is wrong. unreadable: existing Nodes that cannot be read; one of them may
         be out of service.
         """
-        label, affinity = _node_of(volume), volume.spec.node_affinity
+        label, affinity = node_label_of(volume), volume.spec.node_affinity
         if not label or affinity is None or affinity.required is None or not nodes:
             return False
         there = [node.metadata for node in nodes if not _is_out(node)] + [found.metadata for found in unreadable]
@@ -150,7 +137,7 @@ class GoneNodes:
     def _announce(self, volume: PersistentVolume, after: float) -> None:
         ref = volume.spec.claim_ref
         text = (
-            f"node {_node_of(volume)} is gone; if it stays away for {after:.0f} s, claim"
+            f"node {node_label_of(volume)} is gone; if it stays away for {after:.0f} s, claim"
             f" {ref.namespace if ref else ''}/{ref.name if ref else ''} is deleted, as class"
             f" {volume.spec.storage_class_name} says ({names.ON_NODE_GONE})"
         )
@@ -175,7 +162,7 @@ class GoneNodes:
             return
         log.warning("claim of a lost node released claim=%s volume=%s", claim.key, volume.metadata.name)
         text = (
-            f"deleted: node {_node_of(volume)} with its volume is gone since"
+            f"deleted: node {node_label_of(volume)} with its volume is gone since"
             f" {volume.metadata.annotations[names.NODE_GONE_SINCE]}; if the node returns, the volume is deleted"
         )
         self._events.warning(refer(CLAIMS, claim), "NodeGone", text)
@@ -214,10 +201,6 @@ class GoneNodes:
         return [volume.key for volume in self._volumes.by(_VOLUMES_BY_CLASS, new.metadata.name)]
 
 
-def _node_of(volume: PersistentVolume) -> str:
-    return volume.metadata.labels.get(names.NODE_LABEL, "")
-
-
 def _is_out(node: Node) -> bool:
     return any(taint.key == names.OUT_OF_SERVICE_TAINT for taint in node.spec.taints)
 
@@ -231,4 +214,4 @@ def _since(volume: PersistentVolume) -> float | None:
 
 def _shape(volume: PersistentVolume) -> tuple[object, ...]:
     note = volume.metadata.annotations.get(names.NODE_GONE_SINCE)
-    return volume.status.phase, _node_of(volume), note, volume.spec.persistent_volume_reclaim_policy
+    return volume.status.phase, node_label_of(volume), note, volume.spec.persistent_volume_reclaim_policy

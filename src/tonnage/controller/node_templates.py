@@ -13,28 +13,26 @@ much later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 
-from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.aio.clock import rfc3339
 from tonnage.api import names
-from tonnage.api.core import Node, PersistentVolume
+from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES, VOLUMES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.selectors import from_label_selector
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity.node_template import (
-    NodeTemplate,
     TemplateCapacity,
     groups_of,
     is_template,
     room_of,
     without_nodes_since,
 )
+from tonnage.controller.context import LoopContext, node_label_of
 from tonnage.controller.node_template_capacity import amounts, body, pristine
 from tonnage.errors import ApiNotFound
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
-from tonnage.kube.informer import Informers
+from tonnage.kube.controller import Reconciler
 
 log = logging.getLogger(__name__)
 KEEP = 30 * 86400.0
@@ -46,32 +44,20 @@ _PUBLISHED = "templates: capacity by node"
 _SELECTING = "templates: capacity by label"
 
 
-class NodeTemplates:
+class NodeTemplates(Reconciler[str]):
     """Loop over node groups ("<label>=<value>").
 
-    templates: configured capacity. group_labels: groups of these labels are learned. pace: minimum seconds between two
+    keep: seconds that learned capacity stays for a group without nodes. pace: minimum seconds between two
     checks of a group. settle: seconds for which capacity must be lower before it is lowered.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        *,
-        drivers: Collection[str],
-        namespace: str,
-        templates: Sequence[NodeTemplate] = (),
-        group_labels: Collection[str] = (),
-        keep: float = KEEP,
-        pace: float = 10.0,
-        settle: float = 300.0,
-        clock: Clock | None = None,
-    ) -> None:
-        self._client, self._namespace, self._drivers = client, namespace, frozenset(drivers)
-        self._configured = {template.group: template for template in templates}
-        self._group_labels = tuple(group_labels)
+    def __init__(self, context: LoopContext, *, keep: float = KEEP, pace: float = 10.0, settle: float = 300.0) -> None:
+        config, informers = context.config, context.informers
+        self._client, self._namespace, self._drivers = context.client, config.namespace, frozenset(config.drivers)
+        self._configured = {template.group: template for template in config.templates}
+        self._group_labels = tuple(config.group_labels)
         self._keep, self._pace, self._settle = keep, pace, settle
-        self._clock = clock or RealClock()
+        self._clock = context.clock
         self._looked: dict[str, float] = {}
         self._lower: dict[
             str, tuple[float, TemplateCapacity]
@@ -81,21 +67,21 @@ class NodeTemplates:
         self._nodes, self._capacities = nodes.cache, capacities.cache
         self._volumes, self._classes = volumes.cache, classes.cache
         self._nodes.add_index(_NODES, self._groups_of)
-        self._volumes.add_index(_VOLUMES, lambda volume: filter(None, (_node_of(volume),)))
+        self._volumes.add_index(_VOLUMES, lambda volume: filter(None, (node_label_of(volume),)))
         self._capacities.add_index(_TEMPLATES, groups_of)
-        self._capacities.add_index(_PUBLISHED, lambda obj: filter(None, (_node_of(obj),)))
+        self._capacities.add_index(_PUBLISHED, lambda obj: filter(None, (node_label_of(obj),)))
         self._capacities.add_index(_SELECTING, _selects)
-        self._controller: Controller[str] = Controller("node_templates", self.reconcile, workers=1)
-        self._controller.watch(volumes, lambda old, new: ())  # each changes the published capacity too
-        self._controller.watch(classes, self._class_changed)
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(capacities, self._capacity_changed)
+        super().__init__("node_templates", workers=1)
+        self.watch(volumes, lambda old, new: ())  # each changes the published capacity too
+        self.watch(classes, self._class_changed)
+        self.watch(nodes, self._node_changed)
+        self.watch(capacities, self._capacity_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
         for group in self._configured:
-            self._controller.enqueue(group)
-        await self._controller.run()
+            self.enqueue(group)
+        await super().run()
 
     async def reconcile(self, group: str) -> float | None:
         """Write the objects of one node group. Idempotent. Raises ApiError."""
@@ -140,7 +126,7 @@ class NodeTemplates:
         """
         labels = node.metadata.labels
         pairs = [f"{key}={value}" for key, value in labels.items()]
-        shared = [obj for pair in pairs for obj in self._capacities.by(_SELECTING, pair) if not _node_of(obj)]
+        shared = [obj for pair in pairs for obj in self._capacities.by(_SELECTING, pair) if not node_label_of(obj)]
         reached = [
             obj for obj in shared if obj.node_topology and from_label_selector(obj.node_topology).matches(labels)
         ]
@@ -236,7 +222,7 @@ class NodeTemplates:
         assert found is not None
         if groups := groups_of(found):
             return groups
-        node = self._nodes.get(_node_of(found))
+        node = self._nodes.get(node_label_of(found))
         return self._groups_of(node) if node is not None else ()
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
@@ -249,7 +235,3 @@ class NodeTemplates:
 def _selects(obj: CSIStorageCapacity) -> list[str]:
     labels = obj.node_topology.match_labels if obj.node_topology is not None and not is_template(obj) else {}
     return [f"{key}={value}" for key, value in labels.items()]
-
-
-def _node_of(obj: CSIStorageCapacity | PersistentVolume) -> str:
-    return obj.metadata.labels.get(names.NODE_LABEL, "")

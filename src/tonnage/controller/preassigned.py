@@ -14,10 +14,9 @@ the pod says so: no other node is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import NODES, PODS, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_bound, is_delayed, is_provisionable
@@ -27,12 +26,11 @@ from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import is_sent, pause, send, withdrawals
 from tonnage.claims.node_scope import check_owner
 from tonnage.claims.timers import Waits
+from tonnage.controller.context import LoopContext, is_unstarted
 from tonnage.errors import Precondition
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
+from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM, claims, pods_by_claim, volumes
-from tonnage.kube.informer import Informers
 
 _PODS_BY_NODE = "hand placed: pods by node"
 _COPIES = "hand placed: unbound claims that are to be copies"
@@ -46,28 +44,14 @@ class _Place(NamedTuple):
     reason: str
 
 
-class HandPlaced:
-    """Sets selected-node where one node is possible. Keys are pods.
+class HandPlaced(Reconciler[str]):
+    """Sets selected-node where one node is possible. Keys are pods."""
 
-    provisioners: of the claims; empty: all. pod_fields: narrows the watch of pods (`status.phase=Pending`). seeing:
-    schedulers that check sources of clones themselves; None: all do.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        provisioners: Collection[str] = (),
-        pod_fields: str = "",
-        seeing: Collection[str] | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._client, self._events = client, events
-        self._provisioners, self._seeing = frozenset(provisioners), seeing
-        self._waits = Waits(clock or RealClock())
-        pods, claim_informer = pods_by_claim(informers, fields=pod_fields), claims(informers)
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._events, informers = context.client, context.events, context.informers
+        self._handles, self._choosing = context.handles, context.choosing
+        self._waits = Waits(context.clock)
+        pods, claim_informer = pods_by_claim(informers, fields=context.pod_fields), claims(informers)
         volume_informer = volumes(informers)
         classes, nodes = informers.of(STORAGE_CLASSES), informers.of(NODES)
         self._pods, self._claims, self._volumes = pods.cache, claim_informer.cache, volume_informer.cache
@@ -75,16 +59,12 @@ class HandPlaced:
         self._pods.add_index(_PODS_BY_NODE, _unstarted_by_node)
         self._claims.add_index(_CLAIMS_BY_SOURCE, _source)
         self._claims.add_index(_COPIES, lambda claim: ("",) if _source(claim) else ())
-        self._controller = Controller("hand_placed", self.reconcile)
-        self._controller.watch(classes, self._class_added)
-        self._controller.watch(volume_informer, lambda old, new: ())
-        self._controller.watch(nodes, self._node_added)
-        self._controller.watch(claim_informer, self._claim_changed)
-        self._controller.watch(pods, self._pod_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("hand_placed")
+        self.watch(classes, self._class_added)
+        self.watch(volume_informer, lambda old, new: ())
+        self.watch(nodes, self._node_added)
+        self.watch(claim_informer, self._claim_changed)
+        self.watch(pods, self._pod_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Set selected-node on the pod's claims. Idempotent.
@@ -92,7 +72,7 @@ class HandPlaced:
         Rescheduled claims get it again after a back-off; returns its seconds.
         """
         pod = self._pods.get(key)
-        place = self._place(pod) if pod is not None and _is_waiting(pod) else None
+        place = self._place(pod) if pod is not None and is_unstarted(pod) else None
         if pod is None or place is None or self._nodes.get(place.node) is None:
             return None
         later: list[float] = []
@@ -118,7 +98,7 @@ class HandPlaced:
 
     def _sources(self, pod: Pod) -> Iterator[_Place]:
         """Return the nodes of the sources that the pod's claims clone."""
-        if self._seeing is None or pod.spec.scheduler_name in self._seeing:
+        if self._choosing is None or pod.spec.scheduler_name in self._choosing:
             return
         for claim in self._unbound(pod):
             origin = origin_of(claim, self._claims.get, self._volumes.get)
@@ -150,9 +130,7 @@ class HandPlaced:
             return False
         if not is_provisionable(storage_class) or self._volumes.by(VOLUMES_BY_CLAIM, claim.key):
             return False
-        if self._provisioners and storage_class.provisioner not in self._provisioners:
-            return False
-        return _may_use(pod, claim)
+        return self._handles(storage_class.provisioner) and _may_use(pod, claim)
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
         if new is None:
@@ -168,7 +146,7 @@ class HandPlaced:
         return [p.key for c in claims_ for p in self._pods.by(PODS_BY_CLAIM, c.key) if self._may_have_place(p)]
 
     def _may_have_place(self, pod: Pod) -> bool:
-        return _is_waiting(pod) and (bool(pod.spec.node_name) or any(is_clone(c) for c in self._unbound(pod)))
+        return is_unstarted(pod) and (bool(pod.spec.node_name) or any(is_clone(c) for c in self._unbound(pod)))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Handle pods that come or get a node, while a claim of theirs waits."""
@@ -190,12 +168,8 @@ class HandPlaced:
         return [*placed, *self._users(self._claims.by(_COPIES, ""))]
 
 
-def _is_waiting(pod: Pod) -> bool:
-    return pod.status.phase in ("", "Pending") and not pod.metadata.deleting
-
-
 def _unstarted_by_node(pod: Pod) -> Iterable[str]:
-    return (pod.spec.node_name,) if pod.spec.node_name and _is_waiting(pod) and pod.claim_names() else ()
+    return (pod.spec.node_name,) if pod.spec.node_name and is_unstarted(pod) and pod.claim_names() else ()
 
 
 def _source(claim: PersistentVolumeClaim) -> Iterable[str]:

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, NODES, PODS, STORAGE_CLASSES
-from tonnage.api.matching import class_name, requested
+from tonnage.api.matching import class_name
 from tonnage.api.pods import Pod
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIStorageCapacity
@@ -32,12 +31,11 @@ from tonnage.api.taints import tolerates
 from tonnage.capacity import tier
 from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
 from tonnage.claims.bind import is_sent, withdrawals
+from tonnage.controller.context import LoopContext, requested_bytes
 from tonnage.controller.tier_objects import NODES_BY_TIER, TIERS_OF_CLASS, class_of_tier, tiers_of
 from tonnage.errors import ApiNotFound, Invalid
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, claims
-from tonnage.kube.informer import Informers
 
 log = logging.getLogger(__name__)
 FIRST = 16
@@ -62,39 +60,25 @@ class _Need:
     pod: Pod | None = field(default=None, compare=False)
 
 
-class TierNotices:
-    """Loop with a single key for the whole cluster.
+class TierNotices(Reconciler[str]):
+    """Loop with a single key for the whole cluster."""
 
-    namespace: of the notices. pod_fields: narrows the watch of pods.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        *,
-        namespace: str,
-        clock: Clock,
-        pod_fields: str = "",
-    ) -> None:
-        self._client, self._namespace, self._clock = client, namespace, clock
+    def __init__(self, context: LoopContext) -> None:
+        self._client, self._namespace, self._clock = context.client, context.config.namespace, context.clock
+        informers = context.informers
         nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
-        pods, claim_informer = informers.of(PODS, fields=pod_fields), claims(informers)
+        pods, claim_informer = informers.of(PODS, fields=context.pod_fields), claims(informers)
         self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
         self._pods, self._claims = pods.cache, claim_informer.cache
         self._nodes.add_index(NODES_BY_TIER, tiers_of)
         self._capacities.add_index(TIERS_OF_CLASS, class_of_tier)
         self._since: dict[_Need, float] = {}
-        self._controller: Controller[str] = Controller("tier_notices", self.reconcile, workers=1)
-        self._controller.watch(classes, lambda old, new: ())
-        self._controller.watch(nodes, self._node_changed)
-        self._controller.watch(capacities, self._capacity_changed)
-        self._controller.watch(claim_informer, self._claim_changed)
-        self._controller.watch(pods, self._pod_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("tier_notices", workers=1)
+        self.watch(classes, lambda old, new: ())
+        self.watch(nodes, self._node_changed)
+        self.watch(capacities, self._capacity_changed)
+        self.watch(claim_informer, self._claim_changed)
+        self.watch(pods, self._pod_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Write the requests for what waits now. Idempotent.
@@ -142,7 +126,7 @@ class TierNotices:
             if storage_class is None or storage_class.late:
                 continue
             for claim in self._claims.by(CLAIMS_UNBOUND, name):
-                if _is_waiting(claim) and (size := _size(claim)):
+                if _is_waiting(claim) and (size := requested_bytes(claim)):
                     yield _Need(((name, size),))
 
     def _asked_by(self, pod: Pod, kept: Collection[str]) -> tuple[tuple[str, int], ...]:
@@ -155,7 +139,7 @@ class TierNotices:
         drivers: dict[str, int] = {}
         for claim in waiting:
             driver = self._driver(class_name(claim))
-            drivers[driver] = drivers.get(driver, 0) + _size(claim)
+            drivers[driver] = drivers.get(driver, 0) + requested_bytes(claim)
         classes = {class_name(claim): drivers[self._driver(class_name(claim))] for claim in waiting}
         return tuple(sorted((name, size) for name, size in classes.items() if size))
 
@@ -198,7 +182,7 @@ class TierNotices:
     # Events
 
     def _soon(self) -> Iterable[str]:
-        self._controller.enqueue(_ALL, after=_TOGETHER)
+        self.enqueue(_ALL, after=_TOGETHER)
         return ()
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
@@ -236,13 +220,6 @@ def _is_waiting(claim: PersistentVolumeClaim) -> bool:
     """
     is_kept = withdrawals(claim) >= PATIENT_FROM
     return not claim.spec.volume_name and (is_kept or not is_sent(claim)) and not claim.metadata.deleting
-
-
-def _size(claim: PersistentVolumeClaim) -> int:
-    try:
-        return requested(claim)
-    except Invalid:
-        return 0
 
 
 def _allows(pod: Pod | None) -> Callable[[Node], bool]:

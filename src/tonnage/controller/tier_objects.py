@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
@@ -24,10 +23,9 @@ from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity import tier
 from tonnage.capacity.tier import AUTO_ABOVE
 from tonnage.claims.timers import Waits
+from tonnage.controller.context import LoopContext
 from tonnage.errors import ApiAlreadyExists, ApiNotFound
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
-from tonnage.kube.informer import Informers
+from tonnage.kube.controller import Reconciler
 
 log = logging.getLogger(__name__)
 NODES_BY_TIER = "capacity tiers: nodes by label"
@@ -36,36 +34,21 @@ _UNUSED_SECONDS = 60.0
 """Seconds that an unused tier keeps its object: a node may return to it."""
 
 
-class CapacityTiers:
-    """Loop over classes.
+class CapacityTiers(Reconciler[str]):
+    """Loop over classes."""
 
-    provisioners: of the classes; empty: all. mode: exact, tiers or auto. namespace: of the objects.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        *,
-        provisioners: Collection[str] = (),
-        mode: str,
-        namespace: str,
-        clock: Clock,
-    ) -> None:
-        self._client, self._mode, self._namespace = client, mode, namespace
-        self._provisioners, self._unused = frozenset(provisioners), Waits(clock)
+    def __init__(self, context: LoopContext) -> None:
+        config, informers = context.config, context.informers
+        self._client, self._mode, self._namespace = context.client, config.capacity, config.namespace
+        self._handles, self._unused = context.handles, Waits(context.clock)
         nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
         self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
         self._nodes.add_index(NODES_BY_TIER, tiers_of)
         self._capacities.add_index(TIERS_OF_CLASS, class_of_tier)
-        self._controller: Controller[str] = Controller("capacity_tiers", self.reconcile, workers=4)
-        self._controller.watch(classes, lambda old, new: ((new or old).metadata.name,))  # type: ignore[union-attr]
-        self._controller.watch(capacities, self._capacity_changed)
-        self._controller.watch(nodes, self._node_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("capacity_tiers", workers=4)
+        self.watch(classes, lambda old, new: ((new or old).metadata.name,))  # type: ignore[union-attr]
+        self.watch(capacities, self._capacity_changed)
+        self.watch(nodes, self._node_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Write the objects of a class from its nodes' labels. Idempotent.
@@ -81,9 +64,7 @@ class CapacityTiers:
         return min(filter(None, later), default=None)
 
     def _serves(self, storage_class: StorageClass) -> bool:
-        if storage_class.provisioner == names.NO_PROVISIONER:
-            return False
-        return not self._provisioners or storage_class.provisioner in self._provisioners
+        return storage_class.provisioner != names.NO_PROVISIONER and self._handles(storage_class.provisioner)
 
     def _is_here(self, obj: CSIStorageCapacity) -> bool:
         return obj.metadata.namespace == self._namespace

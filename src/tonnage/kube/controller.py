@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -117,3 +118,22 @@ class Controller(Generic[K]):
             log.info("reconcile failed controller=%s key=%s retry=%.2fs error=%s", self.name, key, delay, failure)
         else:
             log.error("reconcile failed controller=%s key=%s retry=%.2fs", self.name, key, delay, exc_info=failure)
+
+
+class Reconciler(ABC, Generic[K]):
+    """Base of a controller's class: reconcile() runs for each key that its watches enqueue."""
+
+    def __init__(self, name: str, *, workers: int = 8, backoff: Backoff | None = None) -> None:
+        self._controller: Controller[K] = Controller(name, self.reconcile, workers=workers, backoff=backoff)
+        self.watch, self.enqueue = self._controller.watch, self._controller.enqueue
+
+    @abstractmethod
+    async def reconcile(self, key: K) -> float | None:
+        """Bring the state of one key to what it should be. Idempotent.
+
+        Returns seconds after which to reconcile again, None for not before the next change.
+        """
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()

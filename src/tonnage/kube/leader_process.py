@@ -9,19 +9,43 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from prometheus_client import Gauge
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background, supervise
+from tonnage.api import names
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kube.lease import LeaderElection
-from tonnage.observe.exporter import Address, Exporter
+from tonnage.observe.exporter import Address, Exporter, parse_address
+from tonnage.option import Option
 
 log = logging.getLogger(__name__)
+
+Identity = Annotated[
+    str,
+    Option(
+        "this replica's unique identity in the Lease (default: $POD_NAME, else the host's name and the process)",
+        "NAME",
+        environ="POD_NAME",
+    ),
+]
+LeaseNamespace = Annotated[
+    str,
+    Option(
+        f"of the Lease and of capacity objects (default: $POD_NAMESPACE, else {names.SYSTEM_NAMESPACE})",
+        "NAME",
+        environ="POD_NAMESPACE",
+    ),
+]
+MetricsAddress = Annotated[
+    Address | None,
+    Option("serve Prometheus metrics and /healthz (default address: loopback)", "[ADDRESS:]PORT", parse=parse_address),
+]
+"""Options of every process with replicas."""
 
 
 class LeaderLoop(Protocol):

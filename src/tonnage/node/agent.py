@@ -19,7 +19,6 @@ from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.meta import ObjectReference
 from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import NodeScope
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import client_of
 from tonnage.csi.driver.driver import Driver, Unfit
@@ -34,7 +33,7 @@ from tonnage.kube.informer import Informers
 from tonnage.node.capacity.class_errors import ClassErrorEvents
 from tonnage.node.capacity.poller import Readings
 from tonnage.node.capacity.publisher import CapacityPublisher
-from tonnage.node.capacity.tiers import NodeTiers
+from tonnage.node.config.agent import AgentConfig
 from tonnage.node.driver_set import DriverSet, attach
 from tonnage.node.orphans import Sweep
 from tonnage.node.provisioner.context import NodeContext
@@ -149,75 +148,48 @@ class NodeDriver:
 class NodeAgent:
     """All controllers of one node, over its drivers' sockets.
 
-    endpoints: the sockets. clients: drivers that are reached in another way. cluster_uid: uid of the namespace
-    kube-system. former_clusters: uids that it had before the cluster's database was lost. namespace: of capacity
-    objects. poll: seconds between two GetCapacity calls that notice foreign use of the disk, 0 for none. binding:
-    "agent" or "controller". sweep_every: seconds between two sweeps, 0 for sweeps only at start and after a loss.
-    startup_taint: drivers that the kubelet must list before the agent removes the start-up taint; empty: the agent does
-    not check for it. watches: the watch scope. went_back: an earlier agent of this process ended because the API server
-    returned to an older state. starvation_guard: reschedules of a pod after which it
-    reserves capacity for it, 0 for never.
+    clients: drivers that are reached in another way than by config.endpoints.
     """
 
     def __init__(
         self,
         client: Client,
+        config: AgentConfig,
         *,
-        node_name: str,
-        cluster_uid: str,
-        former_clusters: Sequence[str] = (),
-        endpoints: Sequence[Path] = (),
         clients: Sequence[CsiClient] = (),
-        namespace: str = names.SYSTEM_NAMESPACE,
         clock: Clock | None = None,
-        poll: float = 60.0,
-        binding: str = "agent",
-        sweep_every: float = 3600.0,
-        startup_taint: Sequence[str] = (),
-        watches: str = "label",
-        capacity: str = "exact",
-        went_back: bool = False,
-        starvation_guard: int = 0,
         number: Callable[[], int] = lambda: random.randrange(10000),
     ) -> None:
         self._clock = clock or RealClock()
         self._number = number
-        self.scope = NodeScope(node_name, cluster_uid, frozenset(former_clusters))
+        self.scope = config.node_scope
         self.drivers = DriverSet()
         self.ledger = Ledger()
-        metrics.PROMISES.count(self.ledger, node_name, lambda ledger: ledger.counts)
-        self._clients = [*clients, *(CsiClient(path) for path in endpoints)]
+        metrics.PROMISES.count(self.ledger, config.node_name, lambda ledger: ledger.counts)
+        self._clients = [*clients, *(CsiClient(path) for path in config.endpoints)]
         self._informers = Informers(client)
-        self._events = EventRecorder(client, "tonnage-node", host=node_name, clock=self._clock)
+        self._events = EventRecorder(client, "tonnage-node", host=config.node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
-        self._rewound, self._went_back = asyncio.Event(), went_back
+        self._rewound = asyncio.Event()
         self._informers.on_rewind = self._rewound.set
-        self.tiers = NodeTiers(
-            client, self._informers, node=node_name, mode=capacity, namespace=namespace, clock=self._clock
-        )
-        self._build(client, namespace, poll, binding, starvation_guard, sweep_every)
-        self.claim_scope = ClaimScope(
-            client, self._informers, scope=self.scope, mode=watches, namespace=namespace, clock=self._clock
-        )
+        self._build(client, config)
+        self.claim_scope = ClaimScope(client, self._informers, config, self._clock)
         self._taint = None
-        if startup_taint:
+        if config.startup_taint:
             self._taint = StartupTaint(
                 client,
                 self._informers,
-                node=node_name,
-                drivers=startup_taint,
+                node=config.node_name,
+                drivers=config.startup_taint,
                 is_published=lambda: self.capacity.is_published,
                 clock=self._clock,
             )
 
-    def _build(
-        self, client: Client, namespace: str, poll: float, binding: str, starvation_guard: int, sweep_every: float
-    ) -> None:
+    def _build(self, client: Client, config: AgentConfig) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
         classes = informers.of(STORAGE_CLASSES).cache
-        self.readings = Readings(
-            drivers, classes, ledger, ClassErrorEvents(self._events, scope, clock), clock, poll=poll
-        )
+        faults = ClassErrorEvents(self._events, scope, clock)
+        self.readings = Readings(drivers, classes, ledger, faults, clock, poll=config.poll)
         self.context = NodeContext(
             client,
             self._events,
@@ -230,40 +202,17 @@ class NodeAgent:
             informers.of(VOLUMES, labels=scope.selector).cache,
             classes,
             ClaimTable(),
-            binds=binding == "agent",
-            guard_after=starvation_guard,
+            binds=config.binding == "agent",
+            guard_after=config.starvation_guard,
         )
         self.provisioner = Provisioner(self.context, informers)
-        self.reclaimer = Reclaimer(
-            client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock
-        )
+        self.reclaimer = Reclaimer(client, informers, self._events, scope=scope, readings=self.readings, clock=clock)
         self.publication = Publication(
-            client, informers, self._events, scope=scope, drivers=drivers, readings=self.readings, clock=clock
+            client, informers, self._events, scope=scope, readings=self.readings, clock=clock
         )
         self.reclaimer.on_lost = lambda: self.sweep.want()
-        self.capacity = CapacityPublisher(
-            client,
-            informers,
-            self._events,
-            drivers,
-            ledger,
-            self.readings,
-            scope,
-            clock,
-            namespace=namespace,
-            tiers=self.tiers,
-        )
-        self.sweep = Sweep(
-            client,
-            self._events,
-            scope=scope,
-            drivers=drivers,
-            readings=self.readings,
-            provisioner=self.provisioner,
-            clock=clock,
-            every=sweep_every,
-            went_back=self._went_back,
-        )
+        self.capacity = CapacityPublisher(client, informers, self._events, config, self.readings, clock)
+        self.sweep = Sweep(client, self._events, config, self.readings, self.provisioner, clock)
         ledger.changed = self.capacity.wake
 
     def refresh(self) -> None:

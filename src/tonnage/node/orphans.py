@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -22,13 +22,13 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
 from tonnage.api.quantity import from_bytes
-from tonnage.claims.node_scope import DriverInfo, NodeScope, claim_uid
+from tonnage.claims.node_scope import DriverInfo, claim_uid
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.errors import ApiNotFound, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import DriverSet
+from tonnage.node.config.agent import AgentConfig
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.observe import metrics
 
@@ -88,29 +88,25 @@ class Findings:
 class Sweep:
     """Sweep loop.
 
-    It runs at start, after want(), and every `every` seconds (0: never). want() reports that a PV vanished.
+    It runs at start, after want(), and at intervals. want() reports that a PV vanished.
     """
 
     def __init__(
         self,
         client: Client,
         events: EventRecorder,
-        *,
-        scope: NodeScope,
-        drivers: DriverSet,
+        config: AgentConfig,
         readings: Readings,
         provisioner: Provisioner,
         clock: Clock,
-        every: float = 3600.0,
-        went_back: bool = False,
     ) -> None:
-        self._client, self._events, self._clock, self._every = client, events, clock, every
-        self._scope, self._drivers = scope, drivers
+        self._client, self._events, self._clock = client, events, clock
+        self._scope, self._drivers = config.node_scope, readings.drivers
         self._readings, self._provisioner = readings, provisioner
-        self._went_back = went_back
+        self._every, self._went_back = config.sweep_every, config.went_back
         self._wanted = asyncio.Event()
         self._found: dict[str, Findings] = {}
-        drivers.on_add(lambda _: self.want())
+        self._drivers.on_add(lambda _: self.want())
 
     @property
     def orphans(self) -> list[Orphan]:
@@ -192,11 +188,12 @@ class Sweep:
             return Verdict.ORPHAN  # its objects are lost: whether a user needs it is not known
         if cluster and cluster != self._scope.cluster_uid:
             return Verdict.FOREIGN
-        if self._age(record) < AGE:
+        if age_of(record.get(_CREATED, ""), self._clock) < AGE:
             return Verdict.YOUNG
         if not cluster or not claim_uid(volume):
             return Verdict.ORPHAN
-        claim = await self._claim(volume)
+        namespace, name = record.get(names.CSI_PVC_NAMESPACE, ""), record.get(names.CSI_PVC_NAME, "")
+        claim = await read_claim(self._client, namespace, name, names.volume_name(claim_uid(volume)))
         goes_with_pod = record.get(names.PARAM_EPHEMERAL) == "true" and record.get(names.PARAM_RECLAIM) == "Delete"
         if claim is None:
             return Verdict.LEFTOVER if goes_with_pod and not self._went_back else Verdict.ORPHAN
@@ -207,40 +204,15 @@ class Sweep:
         sent_here = claim.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
         return Verdict.WANTED if sent_here else Verdict.LEFTOVER
 
-    def _age(self, record: Mapping[str, str]) -> float:
-        try:
-            return self._clock.time() - parse_rfc3339(record.get(_CREATED, ""))
-        except ValueError:
-            return AGE  # no time in the record: an old volume, or not ours
-
-    async def _claim(self, volume: CreatedVolume) -> PersistentVolumeClaim | None:
-        """Return the claim that the volume was made for, by a live read.
-
-        None when it is gone, also if another claim has its name.
-        """
-        record = volume.context
-        try:
-            claim = await self._client.get(
-                CLAIMS, record.get(names.CSI_PVC_NAME, ""), record.get(names.CSI_PVC_NAMESPACE, "")
-            )
-        except ApiNotFound:
-            return None
-        return claim if claim.metadata.uid == claim_uid(volume) else None
-
     async def _has_pv(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Return whether its PV was written after all PVs were listed."""
-        found = await self._pv(names.volume_name(claim_uid(volume))) if claim_uid(volume) else None
+        uid = claim_uid(volume)
+        found = await read_volume(self._client, names.volume_name(uid)) if uid else None
         return found is not None and driver.reaches(found)
 
     async def _is_elsewhere(self, name: str, driver: DriverInfo) -> bool:
-        found = await self._pv(name)
+        found = await read_volume(self._client, name)
         return found is not None and not driver.reaches(found)
-
-    async def _pv(self, name: str) -> PersistentVolume | None:
-        try:
-            return await self._client.get(VOLUMES, name)
-        except ApiNotFound:
-            return None
 
     async def _is_much(
         self, driver: DriverInfo, listed: Sequence[CreatedVolume], leftovers: Sequence[CreatedVolume]
@@ -299,6 +271,37 @@ class Sweep:
         log.warning("sweep node=%s reason=%s %s", self._scope.node, reason, text)
         with suppress(ApiNotFound):
             self._events.warning(refer(NODES, await self._client.get(NODES, self._scope.node)), reason, text)
+
+
+def age_of(created: str, clock: Clock) -> float:
+    """Return the age of a volume in seconds, by the time in its record.
+
+    AGE without a time: an old volume, or not ours.
+    """
+    try:
+        return clock.time() - parse_rfc3339(created)
+    except ValueError:
+        return AGE
+
+
+async def read_claim(client: Client, namespace: str, name: str, volume: str) -> PersistentVolumeClaim | None:
+    """Return the claim that a volume was made for, by a live read. volume: the name of its PV.
+
+    None when it is gone, also if another claim has its name.
+    """
+    try:
+        claim = await client.get(CLAIMS, name, namespace)
+    except ApiNotFound:
+        return None
+    return claim if names.volume_name(claim.metadata.uid) == volume else None
+
+
+async def read_volume(client: Client, name: str) -> PersistentVolume | None:
+    """Return a PV by a live read, or None."""
+    try:
+        return await client.get(VOLUMES, name)
+    except ApiNotFound:
+        return None
 
 
 def _is_here(volume: CreatedVolume, driver: DriverInfo) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,7 +53,9 @@ class NodeProcess:
         self._events = EventRecorder(client, "tonnage-node", host=config.driver.node_name, clock=self._clock)
         self._live = live
         registry = config.driver.registry
-        self._registrar = Registrar(config.endpoints, registry, clock=self._clock) if registry is not None else None
+        self._registrar = (
+            Registrar(config.agent.endpoints, registry, clock=self._clock) if registry is not None else None
+        )
 
     async def start(self) -> None:
         """Open pools, serve, register.
@@ -93,22 +96,8 @@ class NodeProcess:
             await self._serve_cluster(went_back=True)
 
     async def _serve_cluster(self, *, went_back: bool) -> None:
-        config = self.config
-        self.agent = NodeAgent(
-            self._client,
-            node_name=config.driver.node_name,
-            cluster_uid=await self._cluster_uid(),
-            endpoints=config.endpoints,
-            clients=[self.driver.client()],
-            namespace=config.namespace,
-            clock=self._clock,
-            binding=config.binding,
-            watches=config.scope,
-            capacity=config.capacity,
-            starvation_guard=config.starvation_guard,
-            startup_taint=(config.driver.driver_name,),
-            went_back=went_back,
-        )
+        config = replace(self.config.agent, cluster_uid=await self._cluster_uid(), went_back=went_back)
+        self.agent = NodeAgent(self._client, config, clients=[self.driver.client()], clock=self._clock)
         self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
         await self.agent.run()
 

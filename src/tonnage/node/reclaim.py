@@ -24,19 +24,18 @@ from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.csi.client import types
 from tonnage.errors import ApiConflict, ApiNotFound, Invalid, Precondition, TonnageError
 from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node import volume_metrics
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 WORKERS = 100
 RETRY_START, RETRY_MAX = 1.0, 300.0
 
 
-class Reclaimer:
+class Reclaimer(Reconciler[str]):
     """Loop over this node's PVs."""
 
     def __init__(
@@ -46,12 +45,11 @@ class Reclaimer:
         events: EventRecorder,
         *,
         scope: NodeScope,
-        drivers: DriverSet,
         readings: Readings,
         clock: Clock | None = None,
     ) -> None:
         self._client, self._events, self._node = client, events, scope.node
-        self._drivers, self._readings, self._clock = drivers, readings, clock or RealClock()
+        self._drivers, self._readings, self._clock = readings.drivers, readings, clock or RealClock()
         volumes = informers.of(VOLUMES, labels=scope.selector)
         self._volumes = volumes.cache
         self._classes = informers.of(STORAGE_CLASSES).cache
@@ -59,15 +57,9 @@ class Reclaimer:
         self.on_lost: Callable[[], None] = lambda: None
         """Called when a PV vanished whose volume we have not deleted."""
         self._deleted: set[str] = set()  # uids of PVs whose volume is deleted; the watch may still show them
-        self._controller = Controller(
-            "reclaim", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
-        )
-        self._controller.watch(volumes, self._keys)
-        drivers.on_add(lambda _: self._look_at_all())
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("reclaim", workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
+        self.watch(volumes, self._keys)
+        self._drivers.on_add(lambda _: self._look_at_all())
 
     def _keys(self, old: PersistentVolume | None, new: PersistentVolume | None) -> tuple[str, ...]:
         """Return the keys to reconcile.
@@ -92,7 +84,7 @@ class Reclaimer:
     def _look_at_all(self) -> None:
         for volume in self._volumes:
             for key in self._keys(None, volume):
-                self._controller.enqueue(key)
+                self.enqueue(key)
 
     async def reconcile(self, key: str) -> None:
         """Delete the volume of the PV of that name, if it is due."""

@@ -19,7 +19,7 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import CSI_NODES, NODES
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.informer import Informers
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ PATIENCE = 60.0
 """Seconds that a listed driver may take to publish capacity."""
 
 
-class StartupTaint:
+class StartupTaint(Reconciler[str]):
     """Controller of the start-up taint.
 
     drivers: names that CSINode must list, all of them. is_published: whether the node's capacity is published.
@@ -51,8 +51,8 @@ class StartupTaint:
         nodes = informers.of(NODES, fields=f"metadata.name={node}")
         self._nodes = nodes.cache
         self._pause = Backoff(initial=0.2, maximum=10.0)
-        self._controller: Controller[str] = Controller("startup_taint", self.reconcile, workers=1)
-        self._controller.watch(nodes, self._node_changed)
+        super().__init__("startup_taint", workers=1)
+        self.watch(nodes, self._node_changed)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
         """Handle a node with the taint.
@@ -60,10 +60,6 @@ class StartupTaint:
         The Node may have been deleted and registered again.
         """
         return [new.metadata.name] if new is not None and _place(new) is not None else []
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
 
     async def reconcile(self, name: str) -> float | None:
         """Remove the taint, or return seconds to wait. Idempotent.

@@ -29,12 +29,11 @@ from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound, Invalid, Precondition
 from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.capacity.class_errors import fault_of
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import DriverSet
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 1.0, 300.0
@@ -43,7 +42,7 @@ LOOK_EVERY = 30.0
 Key = tuple[str, str]
 
 
-class Publication:
+class Publication(Reconciler[Key]):
     """Loop over this node's static pools. Keys are (driver, pool)."""
 
     def __init__(
@@ -53,27 +52,20 @@ class Publication:
         events: EventRecorder,
         *,
         scope: NodeScope,
-        drivers: DriverSet,
         readings: Readings,
         clock: Clock,
     ) -> None:
         self._client, self._events, self._clock = client, events, clock
-        self._scope, self._drivers, self._readings = scope, drivers, readings
+        self._scope, self._drivers, self._readings = scope, readings.drivers, readings
         volumes, classes = informers.of(VOLUMES, labels=scope.selector), informers.of(STORAGE_CLASSES)
         self._volumes = volumes.cache
         self._looked: dict[Key, float] = {}
         self._condition: dict[str, str] = {}
-        self._controller: Controller[Key] = Controller(
-            "publication", self.reconcile, workers=2, backoff=Backoff(RETRY_START, RETRY_MAX)
-        )
-        self._controller.watch(volumes, self._volume_changed)
-        self._controller.watch(classes, lambda old, new: self._pools())
+        super().__init__("publication", workers=2, backoff=Backoff(RETRY_START, RETRY_MAX))
+        self.watch(volumes, self._volume_changed)
+        self.watch(classes, lambda old, new: self._pools())
         readings.on_reading(self._look_at_all)
-        drivers.on_add(lambda _: self._look_at_all())
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        self._drivers.on_add(lambda _: self._look_at_all())
 
     def _pools(self) -> Iterator[Key]:
         for driver in self._drivers:
@@ -81,7 +73,7 @@ class Publication:
 
     def _look_at_all(self) -> None:
         for key in self._pools():
-            self._controller.enqueue(key)
+            self.enqueue(key)
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[Key]:
         """Return the pool of a deleted PV, whose disk is published again.

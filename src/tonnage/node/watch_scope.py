@@ -21,13 +21,12 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, LEASES, MUTATING_BINDINGS, MUTATING_POLICIES, VOLUMES
 from tonnage.api.meta import PartialObject
-from tonnage.claims.node_scope import NodeScope
 from tonnage.errors import ApiError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.node.config.agent import AgentConfig
 
 log = logging.getLogger(__name__)
-SCOPES = ("auto", "label", "all")
 LOOK_EVERY = 30.0
 """Seconds between two checks without a policy; longer than a Lease is valid."""
 
@@ -35,14 +34,13 @@ LOOK_EVERY = 30.0
 class ClaimScope:
     """Sets the watch scope of the agent's claims.
 
-    mode: one of SCOPES. namespace: of the controller's Lease.
+    config: has the mode, one of SCOPES, and the namespace of the controller's Lease.
     """
 
-    def __init__(
-        self, client: Client, informers: Informers, *, scope: NodeScope, mode: str, namespace: str, clock: Clock
-    ) -> None:
+    def __init__(self, client: Client, informers: Informers, config: AgentConfig, clock: Clock) -> None:
         self._client, self._informers, self._clock = client, informers, clock
-        self._scope, self._mode, self._namespace = scope, mode, namespace
+        self._scope = scope = config.node_scope
+        self._mode, self._namespace = config.scope, config.namespace
         self._claims = informers.of(CLAIMS, labels=scope.selector)
         self._claims.mine = scope.has_claim
         informers.of(VOLUMES, labels=scope.selector).mine = scope.has_volume
@@ -65,12 +63,14 @@ class ClaimScope:
             return
         while True:
             try:
-                self._choose(await self.labeller())
-                return
+                labeller = await self.labeller()
             except TonnageError as failure:
                 delay = self._backoff.next("")
                 log.info("scope not known yet retry=%.1fs error=%s", delay, failure)
                 await self._clock.sleep(delay)
+            else:
+                self._choose(labeller)
+                return
 
     async def run(self) -> None:
         """Follow changes of the cluster until cancelled; call decide() first.

@@ -181,9 +181,9 @@ def _source_faults(
 
 
 def _told(claim: PersistentVolumeClaim, objects: ClaimObjects) -> Iterator[Lack]:
-    """The last Event of a provisioner or controller for a claim with selected-node, or of a class that binds
-    immediately.
+    """Return the last Event of a provisioner for a claim.
 
+    Only for a claim with selected-node, or of a class that binds immediately.
     Other claims wait for a scheduler, which decides by the nodes.
     """
     storage_class = objects.classes(class_name(claim))

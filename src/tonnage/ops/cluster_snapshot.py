@@ -34,7 +34,8 @@ from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageC
 from tonnage.capacity.node_template import is_template
 from tonnage.errors import ApiError, ApiNotFound, ApiUnreadable
 from tonnage.kube.client import Client
-from tonnage.node.config.node import NodeFile
+from tonnage.node.config.node import NODE_FILE
+from tonnage.option import Values, convert
 
 T = TypeVar("T", bound=KubeObject)
 AGENTS = "app.kubernetes.io/name=tonnage,app.kubernetes.io/component=node"
@@ -134,7 +135,7 @@ class View:
     schedulers: Sequence[WorkloadPods] = ()
     scheduler_lease: Lease | None = None
     there: frozenset[str] = frozenset()
-    files: Mapping[str, NodeFile | str] = field(default_factory=dict)
+    files: Mapping[str, Values | str] = field(default_factory=dict)
     events: Mapping[str, Sequence[Event]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
@@ -178,7 +179,7 @@ class View:
 
     def scopes(self) -> set[str]:
         """Which claims agents watch, by their files."""
-        return {file.scope or "auto" for file in self.files.values() if isinstance(file, NodeFile)} or {"auto"}
+        return {file.get("scope", "auto") for file in self.files.values() if not isinstance(file, str)} or {"auto"}
 
 
 def is_ready(pod: Pod) -> bool:
@@ -262,10 +263,9 @@ async def _policies(reader: _Reader) -> frozenset[str]:
     return frozenset([f"{kind.plural}/{name}" for kind, name in wanted if await reader.one(kind, name) is not None])
 
 
-def _file(found: ConfigMap) -> NodeFile | str:
+def _file(found: ConfigMap) -> Values | str:
     try:
-        content = yaml.safe_load(found.data.get("node.yaml", ""))
-        return msgspec.convert({} if content is None else content, NodeFile)
+        return convert(yaml.safe_load(found.data.get("node.yaml", "")), NODE_FILE)
     except yaml.YAMLError as failure:
         return " ".join(str(failure).split())
     except msgspec.ValidationError as failure:

@@ -36,8 +36,11 @@ class Served:
         self.sockets, self._pools, self._node = sockets, pools, node
 
     async def pools(self) -> list[PoolReport]:
-        """All pools; of a driver of others those that are known by name: given here, its default one, and those that
-        have volumes. Raises CsiError when the driver does not answer.
+        """Return all pools.
+
+        Of a foreign driver those that are known by name: given here, its default one, and those that have volumes.
+
+        Raises: CsiError when the driver does not answer.
         """
         known = {pool.name: pool for pool in self._pools}
         if (told := await inventories.read(self.sockets[0])) is not None:
@@ -137,8 +140,9 @@ class Direct:
             return msgspec.structs.replace(about, state=str(failure))
 
     async def contents(self) -> Contents:
-        """All volumes, snapshots and erasures. Raises Unavailable when a pool cannot be read: a list with holes is
-        worse than none.
+        """Return all volumes, snapshots and erasures.
+
+        Raises: Unavailable when a pool cannot be read: a list with holes is worse than none.
         """
         return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self._node)
 

@@ -10,16 +10,16 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any
 
-from tonnage.aio.clock import Clock, parse_rfc3339
+from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import CLAIMS, NAMESPACES, VOLUMES, Kind
+from tonnage.api.kinds import NAMESPACES, VOLUMES, Kind
 from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import VolumeSnapshotContent
 from tonnage.claims.node_scope import reaches
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
-from tonnage.node.orphans import AGE
+from tonnage.node.orphans import AGE, age_of, read_claim, read_volume
 from tonnage.ops.report import VolumeReport
 
 _CLUSTER_NAMESPACE = "kube-system"
@@ -84,43 +84,29 @@ class Registry:
         if volume.cluster and volume.cluster != self._cluster:
             return Owner.FOREIGN
         if volume.snapshot_of:
-            return Owner.YOUNG if self._age(volume) < AGE else Owner.NOBODY
+            return Owner.YOUNG if age_of(volume.created, self._clock) < AGE else Owner.NOBODY
         if await self._is_wanted(volume):
             return Owner.CLAIM
         if await self._has_volume(volume):  # written since all were listed, and its claim bound
             return Owner.VOLUME
         # A volume that tells its claim needs no time: the claim was just looked at.
-        return Owner.YOUNG if not volume.claim and self._age(volume) < AGE else Owner.NOBODY
+        return Owner.YOUNG if not volume.claim and age_of(volume.created, self._clock) < AGE else Owner.NOBODY
 
     async def _is_wanted(self, volume: VolumeReport) -> bool:
-        """Whether the claim that it was made for is there and still has no volume."""
+        """Return whether the claim that it was made for exists and still has no volume."""
         namespace, _, name = volume.claim.partition("/")
-        if not name:
-            return False
-        try:
-            claim = await self._client.get(CLAIMS, name, namespace)
-        except ApiNotFound:
-            return False
-        mine = volume.persistent_volume == names.volume_name(claim.metadata.uid)
-        return mine and not claim.spec.volume_name
+        claim = await read_claim(self._client, namespace, name, volume.persistent_volume) if name else None
+        return claim is not None and not claim.spec.volume_name
 
     async def _has_volume(self, volume: VolumeReport) -> bool:
-        if not volume.persistent_volume:
+        name = volume.persistent_volume
+        found = await read_volume(self._client, name) if name else None
+        if found is None or found.spec.csi is None or found.spec.csi.volume_handle != volume.id:
             return False
-        try:
-            found = await self._client.get(VOLUMES, volume.persistent_volume)
-        except ApiNotFound:
-            return False
-        if found.spec.csi is None or found.spec.csi.volume_handle != volume.id or not reaches(found, volume.topology):
+        if not reaches(found, volume.topology):
             return False
         self._volumes[volume.driver, volume.id] = [found]
         return True
-
-    def _age(self, volume: VolumeReport) -> float:
-        try:
-            return self._clock.time() - parse_rfc3339(volume.created)
-        except ValueError:
-            return AGE
 
     async def adopt(self, body: Mapping[str, Any]) -> None:
         """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExists and the like."""
@@ -131,8 +117,9 @@ class Registry:
 
 
 def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, block: bool) -> dict[str, Any]:
-    """The PersistentVolume that makes an orphan usable again: a claim with spec.volumeName takes it. It is retained:
-    who adopts a volume decides on its end too.
+    """Return the PersistentVolume that makes an orphan usable again.
+
+    A claim with spec.volumeName binds it. It is retained: the person who adopts a volume decides when it is deleted.
     """
     spec: dict[str, Any] = {
         "capacity": {"storage": from_bytes(volume.size)},
@@ -148,8 +135,9 @@ def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, bl
 
 
 def snapshot_content(snapshot: VolumeReport, *, name: str, namespace: str, block: bool) -> dict[str, Any]:
-    """The VolumeSnapshotContent that makes an orphan usable again: a VolumeSnapshot `name` in `namespace`, with
-    spec.source.volumeSnapshotContentName, takes it. It is retained.
+    """Return the VolumeSnapshotContent that makes an orphan usable again.
+
+    A VolumeSnapshot `name` in `namespace`, with spec.source.volumeSnapshotContentName, binds it. It is retained.
     """
     spec = {
         "driver": snapshot.driver,

@@ -132,16 +132,16 @@ def _of_running(data: DataFolder, nodes: dict[str, list[PoolConfig]], wanted: Wa
 
 
 async def _of_driver(wanted: Wanted) -> ClusterSources:
-    file = config_driver.read(wanted.config) if wanted.config else config_driver.DriverFile()
+    file = config_driver.load(wanted.config) if wanted.config else {}
     pools = [pool_config.parse(text) for text in wanted.pools]
     pools += config_driver.pools_of(file, str(wanted.config))
-    text = wanted.endpoint or file.endpoint
+    text = wanted.endpoint or file.get("endpoint", "")
     socket = config_driver.socket_path(text) if text else None
     if socket is not None and await inventory.answers(socket):
-        return ClusterSources([Served([socket], pools, node=file.node_name)], pools, wanted.kubeconfig)
+        return ClusterSources([Served([socket], pools, node=file.get("node_name", ""))], pools, wanted.kubeconfig)
     if wanted.endpoint and not pools:
         raise Unavailable(f"no driver answers at {socket}: start it, or read its pools with --config or --pool")
-    return ClusterSources([Direct(pools, node=file.node_name)], pools, wanted.kubeconfig)
+    return ClusterSources([Direct(pools, node=file.get("node_name", ""))], pools, wanted.kubeconfig)
 
 
 def _flat(nodes: dict[str, list[PoolConfig]]) -> list[PoolConfig]:

@@ -61,8 +61,10 @@ class WhyAnswer(Explanation, frozen=True):
 
 
 async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> WhyAnswer:
-    """Explain a pod. Raises ApiNotFound for one that is not there, ApiError for kinds that may not be read (all of
-    nodes, pods and storage are needed), Unavailable, Invalid for objects that make no sense.
+    """Explain a pod.
+
+    Raises: ApiNotFound without such a pod; ApiError for kinds that may not be read (all of nodes, pods and storage are
+    needed); Unavailable; Invalid for objects that make no sense.
     """
     pod = await client.get(PODS, name, namespace)
     is_box = b"+tonnage" in await client.read("/version")
@@ -152,8 +154,9 @@ async def _budgets(reader: _Reader) -> list[PodDisruptionBudget]:
 
 
 async def _read(reader: _Reader, clock: Clock) -> tuple[Cluster, list[Published], list[Pod]]:
-    """The cluster, its capacity objects, and all pods. Storage is read before pods and nodes, in the
-    order in which a scheduler's caches may be filled too.
+    """Return the cluster, its capacity objects, and all pods.
+
+    Storage is read before pods and nodes, in the order in which a scheduler's caches may be filled too.
     """
     claims, volumes, classes, drivers = await asyncio.gather(
         reader.all(CLAIMS), reader.all(VOLUMES), reader.all(STORAGE_CLASSES), reader.all(CSI_DRIVERS)

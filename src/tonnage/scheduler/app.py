@@ -7,21 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
+from tonnage.errors import Invalid
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.leader_process import ElectedProcess, LeaderLoop, Seat
+from tonnage.kube.leader_process import ElectedProcess, Identity, LeaderLoop, LeaseNamespace, MetricsAddress, Seat
 from tonnage.observe import metrics
-from tonnage.observe.exporter import Address
 from tonnage.observe.process import keep_trimmed, settle
+from tonnage.option import Option
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 from tonnage.scheduler.scheduler import Scheduler
 
 RUNNING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Watched pods: those that use resources. One that ends is reported as deleted."""
+
+
+def _check_name(text: str) -> str:
+    """Return a scheduler's name. Raises Invalid."""
+    if not names.is_dns_subdomain(text):
+        raise Invalid(f"--name {text[:80]!r}: want a DNS subdomain, as {names.SCHEDULER}")
+    return text
 
 
 @dataclass(frozen=True)
@@ -32,11 +41,26 @@ class SchedulerConfig:
     strategy: scoring of nodes that fit. metrics: address of the metrics, None for none.
     """
 
-    identity: str
-    name: str = names.SCHEDULER
-    namespace: str = names.SYSTEM_NAMESPACE
-    strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
-    metrics: Address | None = None
+    identity: Identity
+    name: Annotated[
+        str,
+        Option(
+            f"spec.schedulerName of its pods; also the name of the Lease (default: {names.SCHEDULER})",
+            "NAME",
+            parse=_check_name,
+        ),
+    ] = names.SCHEDULER
+    namespace: LeaseNamespace = names.SYSTEM_NAMESPACE
+    metrics: MetricsAddress = None
+    strategy: Annotated[
+        ScoringStrategy,
+        Option(
+            f"scoring of the nodes that fit (default: {ScoringStrategy.LEAST_ALLOCATED.value})",
+            name="scoring",
+            choices=[one.value for one in ScoringStrategy],
+            parse=ScoringStrategy,
+        ),
+    ] = ScoringStrategy.LEAST_ALLOCATED
 
 
 class SchedulerProcess(ElectedProcess):

@@ -25,6 +25,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.agent import NodeAgent
+from tonnage.node.config.agent import AgentConfig
 from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.scheduler import Scheduler
@@ -175,12 +176,9 @@ class FullSimulation:
             node = SimulatedNode(f"node-{index}", spec, self._clock, self.tally, self._delays)
             agent = NodeAgent(
                 client,
-                node_name=node.node,
-                cluster_uid=cluster_uid,
+                AgentConfig(node.node, scope="label", capacity="exact", cluster_uid=cluster_uid, poll=0, sweep_every=0),
                 clients=[local_client(node.driver)],
                 clock=self._clock,
-                poll=0,
-                sweep_every=0,
                 number=lambda: 0,
             )
             self.nodes.append(node)

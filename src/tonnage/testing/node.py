@@ -17,6 +17,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
 
 NODE = "node-1"
@@ -35,15 +36,10 @@ class FakeNode:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def start_agent(self, **options: Any) -> NodeAgent:
-        """Start an agent. options: of NodeAgent."""
-        agent = NodeAgent(
-            self.client,
-            node_name=self.name,
-            cluster_uid="cluster-1",
-            endpoints=self.driver.endpoints,
-            clock=LoopClock(),
-            **{"poll": 0, "sweep_every": 0, **options},
-        )
+        """Start an agent that works only when something happens. options: other fields of its AgentConfig."""
+        given = {"scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0, **options}
+        config = AgentConfig(self.name, cluster_uid="cluster-1", endpoints=tuple(self.driver.endpoints), **given)
+        agent = NodeAgent(self.client, config, clock=LoopClock())
         self.agents.append(agent)
         self.tasks.append(asyncio.ensure_future(agent.run()))
         return agent
@@ -129,7 +125,7 @@ async def fake_node(
     """A node with a fake pool of that size, ended with the block.
 
     folder: an empty one with a short path, since a UNIX socket's path has at most 107 bytes. agent: whether it is
-    started, with these options of NodeAgent. The namespace of tonnage's system objects must exist.
+    started, with these fields of its AgentConfig. The namespace of tonnage's system objects must exist.
     """
     await client.create(kinds.NODES, {"metadata": {"name": name}})
     pool = pool or FakePool("scratch", to_bytes(size), directories=False, clock=LoopClock())

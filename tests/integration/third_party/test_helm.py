@@ -112,7 +112,7 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
     ),
     "binding, scope, kubelet": (
         {"bind": "controller", "scope": "all", "kubelet": "/data/kubelet"},
-        Installation(binding="controller", scope="all", kubelet="/data/kubelet"),
+        Installation(node={"bind": "controller", "scope": "all", "kubelet": "/data/kubelet"}),
         {},
     ),
     "secrets": (

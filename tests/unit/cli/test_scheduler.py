@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tonnage.api import names
-from tonnage.cli import scheduler
+from tonnage.cli import replica
 from tonnage.cli.main import build_parser, main
 from tonnage.observe.exporter import Address
+from tonnage.scheduler.app import SchedulerConfig
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 
-def _options(*arguments: str) -> Any:
-    return build_parser("scheduler").parse_args(["scheduler", *arguments])
+def _configured(*arguments: str) -> SchedulerConfig:
+    return replica.configured(build_parser("scheduler").parse_args(["scheduler", *arguments]), SchedulerConfig)
 
 
 def test_in_a_pod_the_environment_says_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_NAME", "tonnage-scheduler-1")
     monkeypatch.setenv("POD_NAMESPACE", "storage")
-    config = scheduler.configured(_options("--metrics", "0.0.0.0:9809"))
+    config = _configured("--metrics", "0.0.0.0:9809")
     assert (config.identity, config.namespace, config.name) == ("tonnage-scheduler-1", "storage", names.SCHEDULER)
     assert config.strategy is ScoringStrategy.LEAST_ALLOCATED
     assert config.metrics == Address("0.0.0.0", 9809)
 
 
 def test_by_hand() -> None:
-    config = scheduler.configured(_options("--name", "packing", "--scoring", "tightest-fit", "--identity", "me"))
+    config = _configured("--name", "packing", "--scoring", "tightest-fit", "--identity", "me")
     assert (config.name, config.strategy, config.identity) == ("packing", ScoringStrategy.TIGHTEST_FIT, "me")
     assert config.metrics is None
 

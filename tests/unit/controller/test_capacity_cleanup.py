@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES
@@ -44,7 +45,7 @@ async def controller(kube: Client, informers: Informers) -> GoneCapacity:
     await kube.create(NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
     for name in ("n1", LONG):
         await kube.create(NODES, {"metadata": {"name": name}})
-    return GoneCapacity(kube, informers, drivers=[names.DRIVER], namespace=names.SYSTEM_NAMESPACE)
+    return GoneCapacity(context(kube, informers))
 
 
 async def test_what_nobody_owns_any_more_goes_with_its_node(

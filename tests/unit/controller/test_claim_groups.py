@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS
@@ -25,7 +26,7 @@ async def together(kube: Client, informers: Informers, make_class: Make) -> Toge
     await make_class("late")
     await make_class("now", mode=names.IMMEDIATE)
     await make_class("foreign", provisioner="foreign.example.com")
-    return Together(kube, informers, provisioners=[names.DRIVER], pod_fields=WAITING)
+    return Together(context(kube, informers, provisioners=[names.DRIVER], pod_fields=WAITING))
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
-from tonnage.controller.class_events import CLAIM, ClassEventKey, ClassNotices
+from tonnage.controller.class_events import CLAIM, ClassNotices
+from tonnage.controller.context import LoopKey
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -27,7 +29,7 @@ async def notices(kube: Client, informers: Informers, events: EventRecorder, mak
     """Ready to run, with a late class."""
     await kube.create(NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
     await make_class("late")
-    return ClassNotices(kube, informers, events, seeing=["tonnage-scheduler"])
+    return ClassNotices(context(kube, informers, events, seeing=["tonnage-scheduler"]))
 
 
 @pytest.fixture
@@ -82,7 +84,7 @@ async def test_a_class_that_some_node_serves_is_not_at_fault(
         await publish(f"n{number}", fault)
     await make_claim("c", storageClassName="late")
     await settle()
-    await notices.reconcile(ClassEventKey(CLAIM, "default/c"))
+    await notices.reconcile(LoopKey(CLAIM, "default/c"))
     assert await told() == []
 
 

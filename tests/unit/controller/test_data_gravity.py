@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
@@ -26,7 +27,7 @@ async def controller(
     await make_class("late")
     for name in ("n1", "n2"):
         await kube.create(NODES, {"metadata": {"name": name, "labels": {names.TOPOLOGY_NODE: name}}})
-    return HandPlaced(kube, informers, events, seeing=[names.SCHEDULER], clock=manual_clock)
+    return HandPlaced(context(kube, informers, events, choosing=[names.SCHEDULER], clock=manual_clock))
 
 
 @pytest.fixture

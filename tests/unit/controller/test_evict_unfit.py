@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import kinds, names
 from tonnage.controller.evict_unfit import FIRST, FORGOTTEN, LONGEST, REASON, UnfitPods, pause
@@ -19,7 +20,7 @@ class Bench:
 
     def __init__(self, kube: Any, informers: Any, events: Any, clock: Any, settle: Any) -> None:
         self.kube, self.clock, self.settle = kube, clock, settle
-        self.unfit = UnfitPods(kube, informers, events, drivers=[names.DRIVER], clock=clock)
+        self.unfit = UnfitPods(context(kube, informers, events, provisioners=[names.DRIVER], clock=clock))
 
     async def pod(
         self, name: str, *, says: str = "true", owner: dict[str, Any] | None = OWNER, driver: str = names.DRIVER
@@ -137,7 +138,7 @@ async def test_an_owner_loses_pods_ever_more_slowly_whoever_leads(
     assert await bench.say(second) == pytest.approx(FIRST)
     assert await bench.is_there(second)
     manual_clock.now += FIRST
-    bench.unfit = UnfitPods(kube, informers, events, clock=manual_clock)  # another leader
+    bench.unfit = UnfitPods(context(kube, informers, events, clock=manual_clock))  # another leader
     assert await bench.say(second) is None
     assert not await bench.is_there(second)
     third = await bench.pod("web-3")

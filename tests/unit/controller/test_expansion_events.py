@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.json import encode
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
@@ -55,7 +56,7 @@ async def test_it_is_said_once_for_each_size_and_driver_of_ours(
         found = await told()
         return found if len(found) == count else None
 
-    async with running(GrowthNotices(informers, events, drivers=[names.DRIVER])):
+    async with running(GrowthNotices(context(kube, informers, events))):
         for name in ("ours", "theirs", "content"):
             await make_claim(name, "1Gi" if name == "content" else "2Gi", storageClassName="c")
         await grow("ours", "2Gi")
@@ -70,6 +71,6 @@ async def test_it_is_said_once_for_each_size_and_driver_of_ours(
         await kube.patch(CLAIMS, "ours", {"metadata": {"labels": {"a": "b"}}}, "default")
         await kube.patch(VOLUMES, "v-ours", {"metadata": {"labels": {"a": "b"}}})
         await settle()
-    async with running(GrowthNotices(informers, events, drivers=[names.DRIVER])):
+    async with running(GrowthNotices(context(kube, informers, events))):
         await settle()
         assert len(await told()) == 1, "nor by one that starts anew"

@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
 from tonnage.claims.data_source import POPULATED
+from tonnage.controller.context import LoopKey
 from tonnage.controller.immediate import ImmediateController
 from tonnage.errors import Unavailable
 from tonnage.kube.client import Client
@@ -27,7 +29,7 @@ async def controller(
 ) -> ImmediateController:
     await kube.create(CSI_DRIVERS, {"metadata": {"name": names.DRIVER}, "spec": {"storageCapacity": True}})
     await make_class("now", mode=names.IMMEDIATE)
-    return ImmediateController(kube, informers, events, clock=manual_clock, quiet=0.0)
+    return ImmediateController(context(kube, informers, events, clock=manual_clock), quiet=0.0)
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ async def test_most_free_node_in_one_write(
         await make_node(name, free)
     before = await make_claim("c", "2Gi", storageClassName="now")
     await settle()
-    assert await controller.reconcile(("claim", "default/c")) is None
+    assert await controller.reconcile(LoopKey("claim", "default/c")) is None
     claim = await kube.get(CLAIMS, "c", "default")
     assert claim.metadata.annotations == {
         names.SELECTED_NODE: "n2",
@@ -123,7 +125,7 @@ async def test_where_it_goes(
         await make_node(name, **{"cls": "this", **more})
     await make_claim("c", "2Gi", storageClassName="this")
     await settle()
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     assert await node_of(kube, "c") == expected
 
 
@@ -135,7 +137,7 @@ async def test_volume_that_is_there_goes_first(
     await kube.patch(VOLUMES, volume.key, {"status": {"phase": "Available"}}, subresource="status")
     await make_claim("c", "2Gi", storageClassName="now")
     await settle()
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     assert await node_of(kube, "c") == ""
 
 
@@ -148,7 +150,7 @@ async def test_what_was_sent_is_not_promised_twice(
     for number in range(4):
         await make_claim(f"c{number}", "2Gi", storageClassName="now")
     await settle()
-    keys = [("claim", f"default/c{number}") for number in range(4)]
+    keys = [LoopKey("claim", f"default/c{number}") for number in range(4)]
     if at_once:
         await asyncio.gather(*map(controller.reconcile, keys))
     else:
@@ -177,14 +179,14 @@ async def test_counted_promises_are_dropped_and_classes_share_a_pool(
     await make_claim("a", "3Gi", storageClassName="now")
     await make_claim("b", "3Gi", storageClassName="also")
     await settle()
-    await controller.reconcile(("claim", "default/a"))
-    assert await controller.reconcile(("claim", "default/b")) is not None  # it looks again: promises are open
+    await controller.reconcile(LoopKey("claim", "default/a"))
+    assert await controller.reconcile(LoopKey("claim", "default/b")) is not None  # it looks again: promises are open
     assert await node_of(kube, "b") == ""
     sent = await kube.get(CLAIMS, "a", "default")
     counted = {"annotations": {names.OBSERVED_CLAIM_VERSION: sent.metadata.resource_version}}
     await kube.patch(CAPACITIES, "n1-also", {"metadata": counted, "capacity": "4Gi"}, "default")
     await settle()
-    await controller.reconcile(("claim", "default/b"))
+    await controller.reconcile(LoopKey("claim", "default/b"))
     assert await node_of(kube, "b") == "n1"
 
 
@@ -194,14 +196,14 @@ async def test_claim_sent_back_frees_its_promise_and_waits(
     await make_node("n1", "3Gi", counted="1")
     await make_claim("c", "2Gi", storageClassName="now")
     await settle()
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     back = {"annotations": {names.SELECTED_NODE: None, names.RESCHEDULES: "1"}, "labels": None}
     await kube.patch(CLAIMS, "c", {"metadata": back}, "default")
     await settle()
     assert controller._published.outstanding() == 0
-    assert await controller.reconcile(("claim", "default/c")) == pytest.approx(0.5)
+    assert await controller.reconcile(LoopKey("claim", "default/c")) == pytest.approx(0.5)
     manual_clock.now += 0.5
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     assert await node_of(kube, "c") == "n1"
 
 
@@ -212,14 +214,14 @@ async def test_bound_claim_is_counted_after_a_while_at_the_latest(
     for name in ("a", "b"):
         await make_claim(name, "3Gi", storageClassName="now")
     await settle()
-    await controller.reconcile(("claim", "default/a"))
+    await controller.reconcile(LoopKey("claim", "default/a"))
     bound = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": "v"}}
     await kube.patch(CLAIMS, "a", bound, "default")
     await settle()
-    await controller.reconcile(("claim", "default/b"))
+    await controller.reconcile(LoopKey("claim", "default/b"))
     assert await node_of(kube, "b") == ""
     manual_clock.now += 2.1
-    await controller.reconcile(("claim", "default/b"))
+    await controller.reconcile(LoopKey("claim", "default/b"))
     assert await node_of(kube, "b") == "n1"
 
 
@@ -234,11 +236,11 @@ async def test_claims_sent_before_a_restart_are_held_against_the_node(
     await make_node("n1", "4Gi", counted="1")
     await make_claim("a", "3Gi", storageClassName="now")
     await settle()
-    await controller.reconcile(("claim", "default/a"))
+    await controller.reconcile(LoopKey("claim", "default/a"))
     await make_claim("b", "3Gi", storageClassName="now")
     await settle()
-    again = ImmediateController(kube, informers, EventRecorder(kube, "test"))
-    await again.reconcile(("claim", "default/b"))
+    again = ImmediateController(context(kube, informers, EventRecorder(kube, "test")))
+    await again.reconcile(LoopKey("claim", "default/b"))
     assert await node_of(kube, "b") == ""
 
 
@@ -266,7 +268,7 @@ async def test_no_room_is_said_once_and_looked_at_slowly(
     await make_claim("c", "2Gi", storageClassName="now")
     await settle()
     for _ in range(3):
-        assert await controller.reconcile(("claim", "default/c")) == 60
+        assert await controller.reconcile(LoopKey("claim", "default/c")) == 60
     assert await told() == [("c", "Warning", "ProvisioningFailed", message)]
 
 
@@ -279,10 +281,10 @@ async def test_what_changes_is_told_once_a_minute(
     for free in range(10):
         await kube.patch(CAPACITIES, "n1-now", {"capacity": f"{free}Mi"}, "default")
         await settle()
-        await controller.reconcile(("claim", "default/c"))
+        await controller.reconcile(LoopKey("claim", "default/c"))
     assert len(await told()) == 1
     manual_clock.now += 60
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     assert len(await told()) == 2
 
 
@@ -307,18 +309,18 @@ async def test_room_of_late_claims_that_others_sent_is_not_promised_again(
     await settle()
     sent = await kube.patch(CLAIMS, "p-late", {"metadata": {"annotations": {names.SELECTED_NODE: "n1"}}}, "default")
     await settle()
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     assert await node_of(kube, "c") == ""
     # The other class's number counts it, this one's is older.
     counted = {"annotations": {names.OBSERVED_CLAIM_VERSION: sent.metadata.resource_version}}
     await kube.patch(CAPACITIES, "n1-late", {"metadata": counted, "capacity": "1Gi"}, "default")
     await settle()
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     assert await node_of(kube, "c") == ""
     await kube.delete(CLAIMS, "p-late", "default")
     await kube.patch(CLAIMS, "p-late", {"metadata": {"finalizers": None}}, "default")
     await settle()
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     assert await node_of(kube, "c") == "n1"
 
 
@@ -335,13 +337,13 @@ async def test_a_change_of_capacity_wakes_only_what_may_fit(
         await make_claim(name, size, storageClassName="now")
     await settle()
     for name in ("small", "large"):
-        await controller.reconcile(("claim", f"default/{name}"))
+        await controller.reconcile(LoopKey("claim", f"default/{name}"))
     woken: list[Any] = []
-    monkeypatch.setattr(controller._controller, "enqueue", woken.append)
+    monkeypatch.setattr(controller, "enqueue", woken.append)
     await kube.patch(CAPACITIES, "n1-now", {"capacity": "3Gi"}, "default")
     await settle()
     woken.clear()
-    await controller.reconcile(("class", "now"))
+    await controller.reconcile(LoopKey("class", "now"))
     assert woken == [("claim", "default/small")]
 
 
@@ -355,10 +357,10 @@ async def test_a_write_that_fails_waits_for_its_back_off(
     await make_claim("c", "2Gi", storageClassName="now")
     await settle()
     woken: list[Any] = []
-    monkeypatch.setattr(controller._controller, "enqueue", woken.append)
+    monkeypatch.setattr(controller, "enqueue", woken.append)
     monkeypatch.setattr("tonnage.controller.immediate.send", fails)
     with pytest.raises(Unavailable):
-        await controller.reconcile(("claim", "default/c"))
+        await controller.reconcile(LoopKey("claim", "default/c"))
     assert woken == []
     assert controller._published.outstanding() == 0
 
@@ -379,7 +381,7 @@ async def test_the_fault_of_a_class_is_said(
     await make_claim("c", "2Gi", storageClassName="now")
     await settle()
 
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
 
     message = "no node can make a volume of class now: there is no pool 'nope'"
     assert await told() == [("c", "Warning", "ProvisioningFailed", message)]
@@ -393,7 +395,7 @@ async def test_that_volumes_are_made_before_claims_is_no_fault_of_the_class(
     await make_claim("c", "2Gi", storageClassName="now")
     await settle()
 
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
 
     assert await told() == [
         ("c", "Warning", "ProvisioningFailed", f"no free volume fits 2Gi of class now: {names.AHEAD}")
@@ -431,7 +433,7 @@ async def test_waiting_claim_goes_when_something_changes(
         await driver()
     free = "1Gi" if what == "capacity grows" else "5Gi"
     await make_node("n1", free, unschedulable=what == "node is uncordoned")
-    async with running(ImmediateController(kube, informers, events, quiet=0.0)):
+    async with running(ImmediateController(context(kube, informers, events), quiet=0.0)):
         await make_claim("c", "2Gi", storageClassName="now")
         await settle()
         assert not await sent()
@@ -452,7 +454,7 @@ async def test_a_tier_is_each_nodes_own_room(
     for name in claims:
         await make_claim(name, "3Gi", storageClassName="now")
     await settle()
-    await asyncio.gather(*(controller.reconcile(("claim", f"default/{name}")) for name in claims))
+    await asyncio.gather(*(controller.reconcile(LoopKey("claim", f"default/{name}")) for name in claims))
     assert sorted([await node_of(kube, name) for name in claims]) == ["", "n1", "n2", "n3"]
 
 
@@ -465,7 +467,7 @@ async def test_a_copy_goes_where_its_source_is(
     await make_claim("a", storageClassName="now")
     await make_claim("c", storageClassName="now", dataSource={"kind": "PersistentVolumeClaim", "name": "a"})
     await settle()
-    assert await controller.reconcile(("claim", "default/c")) == 2.5
+    assert await controller.reconcile(LoopKey("claim", "default/c")) == 2.5
     ((_, _, _, text),) = await told()
     assert text == "cannot clone: claim a is not bound yet"
     terms = [{"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["n1"]}]}]
@@ -473,7 +475,7 @@ async def test_a_copy_goes_where_its_source_is(
     bound = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": "v"}}
     await kube.patch(CLAIMS, "a", bound, "default")
     await settle()
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     assert await node_of(kube, "c") == "n1"
 
 
@@ -486,8 +488,8 @@ async def test_a_claim_of_a_volume_populator_is_left_alone(
     await make_claim("prime", storageClassName="now")
     await settle()
     for _ in range(2):
-        assert await controller.reconcile(("claim", "default/c")) is None
-    await controller.reconcile(("claim", "default/prime"))
+        assert await controller.reconcile(LoopKey("claim", "default/c")) is None
+    await controller.reconcile(LoopKey("claim", "default/prime"))
     assert [await node_of(kube, name) for name in ("c", "prime")] == ["", "n1"], "and takes no room from others"
     assert await told() == [("c", "Normal", "Provisioning", POPULATED)]
 
@@ -498,9 +500,9 @@ async def test_only_the_provisioners_asked_for(
 ) -> None:  # fmt: skip
     await make_node("n1", "5Gi")
     await make_claim("c", storageClassName="now")
-    picky = ImmediateController(kube, informers, events, provisioners=["another.driver"], quiet=0.0)
+    picky = ImmediateController(context(kube, informers, events, provisioners=["another.driver"]), quiet=0.0)
     await settle()
-    await picky.reconcile(("claim", "default/c"))
+    await picky.reconcile(LoopKey("claim", "default/c"))
     assert await node_of(kube, "c") == ""
-    await controller.reconcile(("claim", "default/c"))
+    await controller.reconcile(LoopKey("claim", "default/c"))
     assert await node_of(kube, "c") == "n1"

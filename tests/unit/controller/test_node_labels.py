@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.controller.node_labels import CLAIM, VOLUME, NodeLabelKey, Scoping
+from tonnage.controller.context import LoopKey
+from tonnage.controller.node_labels import CLAIM, VOLUME, Scoping
 from tonnage.errors import Precondition
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
@@ -28,7 +30,7 @@ def sent_to(node: str) -> dict[str, str]:
 async def scoping(kube: Client, informers: Informers, make_class: Make) -> Scoping:
     await make_class("late")
     await make_class("foreign", provisioner="foreign.example.com")
-    return Scoping(kube, informers, drivers=DRIVERS)
+    return Scoping(context(kube, informers, drivers=DRIVERS))
 
 
 async def label(kube: Client, name: str = "c") -> str | None:
@@ -97,7 +99,7 @@ async def test_which_claims_are_labelled(
 ) -> None:
     await make_claim("c", storageClassName=storage_class, annotations=annotations)
     await settle()
-    await scoping.reconcile(NodeLabelKey(CLAIM, "default/c"))
+    await scoping.reconcile(LoopKey(CLAIM, "default/c"))
     assert await label(kube) == labelled
 
 
@@ -110,7 +112,7 @@ async def test_nothing_is_written_where_somebody_else_labels(
     async with running(scoping):
         await settle()
         assert scoping._controller.queue.get() is None
-    await scoping.reconcile(NodeLabelKey(CLAIM, "default/c"))
+    await scoping.reconcile(LoopKey(CLAIM, "default/c"))
     assert (await kube.get(CLAIMS, "c", "default")).metadata.resource_version == before.metadata.resource_version
 
 
@@ -140,7 +142,7 @@ async def test_a_label_that_does_not_stay_is_not_written_for_ever(
 
     monkeypatch.setattr(kube, "patch", taken_off)
     with pytest.raises(Precondition, match=r"claim default/c: somebody changes label tonnage\.dev/node"):
-        await scoping.reconcile(NodeLabelKey(CLAIM, "default/c"))
+        await scoping.reconcile(LoopKey(CLAIM, "default/c"))
 
 
 def at(*places: str, key: str = names.TOPOLOGY_NODE) -> dict[str, Any]:
@@ -172,5 +174,5 @@ async def test_a_volume_that_lost_its_label_gets_it_back(
     csi = {"driver": driver, "volumeHandle": "h"}
     await make_volume("v", annotations={names.PROVISIONED_BY: by} if by else {}, csi=csi, **spec)
     await settle()
-    await scoping.reconcile(NodeLabelKey(VOLUME, "v"))
+    await scoping.reconcile(LoopKey(VOLUME, "v"))
     assert (await kube.get(VOLUMES, "v")).metadata.labels.get(names.NODE_LABEL) == labelled

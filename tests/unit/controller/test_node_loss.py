@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
@@ -34,7 +35,7 @@ class Cluster:
 
     def restarted(self) -> GoneNodes:
         """A controller that has just begun."""
-        return GoneNodes(self.kube, self._informers, self._events, drivers=[names.DRIVER], clock=self.clock)
+        return GoneNodes(context(self.kube, self._informers, self._events, clock=self.clock))
 
     async def bound(self, storage_class: str = "hour", **volume: Any) -> None:
         claim = await self._make_claim("c", storageClassName=storage_class, volumeName="v")

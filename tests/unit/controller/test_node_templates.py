@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES, VOLUMES
@@ -27,8 +28,9 @@ def templates(kube: Client, informers: Informers, manual_clock: Any) -> Callable
     """templates(**more): the controller, which looks whenever it is told to."""
 
     def make(**more: Any) -> NodeTemplates:
-        options = {"group_labels": [GROUP_LABEL], "pace": 0.0, "clock": manual_clock, **more}
-        return NodeTemplates(kube, informers, drivers=[names.DRIVER], namespace=names.SYSTEM_NAMESPACE, **options)
+        timing = {"pace": 0.0, **{name: more.pop(name) for name in ("keep", "pace", "settle") if name in more}}
+        options = {"group_labels": [GROUP_LABEL], "clock": manual_clock, **more}
+        return NodeTemplates(context(kube, informers, **options), **timing)
 
     return make
 
@@ -188,7 +190,7 @@ async def test_what_nobody_wants_any_more_goes(
     drivers = ["another.driver"] if what == "driver" else [names.DRIVER]
     labels = [] if what == "group label" else [GROUP_LABEL]
     fresh = Informers(kube)
-    later = NodeTemplates(kube, fresh, drivers=drivers, namespace=names.SYSTEM_NAMESPACE, group_labels=labels, pace=0.0)
+    later = NodeTemplates(context(kube, fresh, drivers=dict.fromkeys(drivers, ""), group_labels=labels), pace=0.0)
     fresh.start()
     try:
         async with running(later):

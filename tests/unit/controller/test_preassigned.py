@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, NODES
@@ -31,7 +32,7 @@ async def controller(
     await make_class("now", mode=names.IMMEDIATE)
     await make_class("static", provisioner=names.NO_PROVISIONER)
     await kube.create(NODES, {"metadata": {"name": "n1"}})
-    return HandPlaced(kube, informers, events, clock=manual_clock)
+    return HandPlaced(context(kube, informers, events, clock=manual_clock))
 
 
 async def claim_of(kube: Client) -> Any:
@@ -113,7 +114,7 @@ async def test_only_the_provisioners_asked_for(
 ) -> None:
     before = await make_claim("c", storageClassName="late")
     await make_pod("p", claims=["c"], nodeName="n1")
-    picky = HandPlaced(kube, informers, events, provisioners=["another.driver"])
+    picky = HandPlaced(context(kube, informers, events, provisioners=["another.driver"]))
     await settle()
     await picky.reconcile("default/p")
     assert await claim_of(kube) == before
@@ -162,7 +163,7 @@ async def test_whatever_comes_last_starts_it(
     async def sent() -> bool:
         return names.SELECTED_NODE in (await claim_of(kube)).metadata.annotations
 
-    async with running(HandPlaced(kube, informers, events)):
+    async with running(HandPlaced(context(kube, informers, events))):
         for name, step in steps.items():
             if name != last:
                 await step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from tests.unit.controller.contexts import context
 from tests.unit.node.fakekube import FakeKube
 
 from tonnage.api import kinds, names
@@ -23,8 +24,8 @@ class Cluster:
         kube = cast(Any, self.fake)
         body = {"provisioner": names.DRIVER, "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER}
         self.fake.put(kinds.STORAGE_CLASSES, CLASS, body)
-        self._tiers = CapacityTiers(kube, kube, mode="tiers", namespace=SYSTEM, clock=clock)
-        self.notices = TierNotices(kube, kube, namespace=SYSTEM, clock=clock)
+        self._tiers = CapacityTiers(context(kube, kube, capacity="tiers", namespace=SYSTEM, clock=clock))
+        self.notices = TierNotices(context(kube, kube, namespace=SYSTEM, clock=clock))
 
     def node(self, name: str, value: str, **spec: Any) -> None:
         labels = {LABEL: value, "name": name}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 from tests.unit.node.fakekube import FakeKube
 
 from tonnage.api import kinds, names
@@ -28,7 +29,7 @@ def node(kube: FakeKube, name: str, value: str = "") -> None:
 
 
 def loop(kube: Any, clock: Any, mode: str) -> CapacityTiers:
-    return CapacityTiers(kube, kube, provisioners={names.DRIVER}, mode=mode, namespace=SYSTEM, clock=clock)
+    return CapacityTiers(context(kube, kube, provisioners={names.DRIVER}, capacity=mode, namespace=SYSTEM, clock=clock))
 
 
 def tiers(kube: FakeKube) -> set[str]:

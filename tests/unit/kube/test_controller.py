@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from tonnage.aio.backoff import Backoff
-from tonnage.api.kinds import CONFIG_MAPS
+from tonnage.api.kinds import CONFIG_MAPS, NODES
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.errors import ApiConflict, Invalid
 from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Controller, Reconciler
 from tonnage.kube.informer import Informers
 from tonnage.testing.clock import run_virtual
 
@@ -112,3 +112,30 @@ async def test_a_second_run_goes_on_where_the_first_was_cancelled() -> None:
     second.cancel()
 
     assert begun == ["k", "k"]
+
+
+async def test_a_reconciler_works_off_what_its_watches_enqueue(server: ApiServer) -> None:
+    kube = Client(server.transport())
+    informers = Informers(kube)
+    seen: list[str] = []
+    done = asyncio.Event()
+
+    class Noting(Reconciler[str]):
+        """Notes the names of nodes."""
+
+        def __init__(self) -> None:
+            super().__init__("noting")
+            self.watch(informers.of(NODES), lambda old, new: (new.key,) if new is not None else ())
+
+        async def reconcile(self, key: str) -> None:
+            seen.append(key)
+            done.set()
+
+    informers.start()
+    working = asyncio.ensure_future(Noting().run())
+    await kube.create(NODES, {"metadata": {"name": "n1"}})
+    await asyncio.wait_for(done.wait(), 60)
+    working.cancel()
+    await asyncio.wait([working])
+    await informers.close()
+    assert seen == ["n1"]

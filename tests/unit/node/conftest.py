@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.node.served import ONE, Mounted, ServedNode
 
+from tonnage.aio.clock import RealClock
 from tonnage.api import kinds, names
+from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
+from tonnage.node import config_watch
+from tonnage.node.config.agent import AgentConfig
+from tonnage.node.process import NodeProcess
+from tonnage.testing import apiserver
 from tonnage.testing.clock import VirtualPolicy
 from tonnage.testing.node import FakeNode, MakeNode, fake_node
 from tonnage.testing.objects import MakeClass, MakePod, Objects
@@ -29,6 +38,12 @@ for _short, _name in {"send": "select", "bound": "is_bound", "shows": "publishes
 FakeNode.kube = property(  # type: ignore[attr-defined]
     lambda node: node.client, lambda node, client: setattr(node, "client", client)
 )
+
+
+def agent_config(node: str, cluster: str, endpoints: tuple[Path, ...] = (), **more: Any) -> AgentConfig:
+    """An agent that works only when something happens, unless told otherwise."""
+    usual = {"scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0}
+    return AgentConfig(node, cluster_uid=cluster, endpoints=endpoints, **{**usual, **more})
 
 
 @pytest.fixture
@@ -61,3 +76,38 @@ def all_events(kube: Client) -> AllEvents:
         return [(e.involved_object.name, e.reason, e.message) for e in found]
 
     return read
+
+
+@pytest.fixture
+def mounted(tmp_path_factory: pytest.TempPathFactory) -> Mounted:
+    """A ConfigMap with one pool; paths are short, for sockets."""
+    folder = tmp_path_factory.mktemp("c")
+    (folder / "config").mkdir()
+    (folder / "k" / "plugins_registry").mkdir(parents=True)
+    made = Mounted(folder / "config", folder / "k")
+    made.put(pools=[ONE])
+    return made
+
+
+@pytest.fixture
+def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody writes slowly here; the level of the log is put back."""
+    monkeypatch.setattr(config_watch, "SETTLE", 0.01)
+    level = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(level)
+
+
+@pytest.fixture
+async def node(mounted: Mounted, settled_at_once: None, api_server: ApiServer) -> AsyncIterator[ServedNode]:
+    """A node over it."""
+    kube, client = apiserver.client(api_server), apiserver.client(api_server)
+    await kube.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    uid = (await kube.create(kinds.NODES, {"metadata": {"name": "node-1"}})).metadata.uid
+    for name in ("one", "two"):
+        body = {"metadata": {"name": name}, "provisioner": names.DRIVER, "parameters": {"pool": name}}
+        await kube.create(kinds.STORAGE_CLASSES, body)
+    process = NodeProcess(mounted.read(), client, live=(mounted.file, mounted.read), clock=RealClock())
+    await process.start()
+    yield ServedNode(process, mounted, kube, uid)
+    await process.stop()

@@ -22,6 +22,7 @@ from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
 from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
@@ -86,7 +87,9 @@ async def test_an_inline_volume_lowers_what_is_published(kube: Client, folder: P
     pool = FakePool("scratch", 10 * GIB, directories=False)
     driver = NodeDriver([pool], node_name="node-1", kubelet=folder, sockets=folder)
     await driver.start()
-    agent = NodeAgent(kube, node_name="node-1", cluster_uid="x", endpoints=driver.endpoints, poll=0, sweep_every=0)
+    agent = NodeAgent(
+        kube, AgentConfig("node-1", cluster_uid="x", endpoints=tuple(driver.endpoints), scope="label", poll=0)
+    )
     driver.on_inline = agent.refresh
     task = asyncio.ensure_future(agent.run())
 
@@ -174,7 +177,9 @@ async def test_the_agent_serves_any_driver(kube: Client, folder: Path, topology:
             "parameters": {names.ROLLBACK: "true", names.CSI_FSTYPE: "xfs"},
         },
     )
-    agent = NodeAgent(kube, node_name="node-1", cluster_uid="x", endpoints=[folder / "csi.sock"], poll=0)
+    agent = NodeAgent(
+        kube, AgentConfig("node-1", cluster_uid="x", endpoints=(folder / "csi.sock",), scope="label", poll=0)
+    )
     task = asyncio.ensure_future(agent.run())
     await asyncio.sleep(0.05)  # the agent may be there before its driver
     async with server:

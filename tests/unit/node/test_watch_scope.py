@@ -110,7 +110,7 @@ async def _decided(agent: Any) -> None:
 async def test_with_nobody_to_label_volumes_are_made_all_the_same(
     make_node: Make, make_claim: Make, eventually: Any
 ) -> None:
-    node = await make_node(watches="auto")
+    node = await make_node(scope="auto")
     await make_claim("mine", "4Gi", storageClassName="late")
     await make_claim("theirs", "4Gi", storageClassName="late")
     await _send_bare(node, "theirs", to="node-2")
@@ -127,7 +127,7 @@ async def test_with_nobody_to_label_volumes_are_made_all_the_same(
 async def test_a_claim_without_label_that_does_not_fit_goes_back(
     make_node: Make, make_claim: Make, eventually: Any
 ) -> None:
-    node = await make_node("3Gi", watches="all")
+    node = await make_node("3Gi", scope="all")
     await make_claim("big", "4Gi", storageClassName="late")
     await _send_bare(node, "big")
 
@@ -143,7 +143,7 @@ async def test_by_label_nothing_of_other_nodes_is_received(
     make_node: Make, make_claim: Make, eventually: Any, cluster: _WithPolicies, watches: str
 ) -> None:
     cluster.set(True)
-    nodes = [await make_node(name=f"node-{n}", watches=watches) for n in (1, 2)]
+    nodes = [await make_node(name=f"node-{n}", scope=watches) for n in (1, 2)]
     for n, node in enumerate(nodes * 3):
         await make_claim(f"c{n}", "1Gi", storageClassName="late")
         await node.send(f"c{n}", node="node-1" if node is nodes[1] and n == 5 else "")  # one that moves
@@ -175,7 +175,7 @@ async def test_who_labels_decides_the_scope_at_start(
     if lease != "":
         await _lease(kube, lease or "")
     node = await make_node(name=name, agent=False)
-    agent = await node.start_agent(watches="auto")
+    agent = await node.start_agent(scope="auto")
     await _decided(agent)
     assert agent.claim_scope.by_label is by_label
 
@@ -185,7 +185,7 @@ async def test_a_policy_that_may_not_be_looked_at_is_none(
 ) -> None:
     cluster.set(True)
     cluster.refuses = True
-    node = await make_node(watches="auto")
+    node = await make_node(scope="auto")
     await _decided(node.agents[0])
     assert not node.agents[0].claim_scope.by_label
     assert sum("may not be looked at" in record.message for record in caplog.records) == 1
@@ -195,7 +195,7 @@ async def test_the_policy_goes_and_comes_back(
     make_node: Make, make_claim: Make, eventually: Any, cluster: _WithPolicies
 ) -> None:
     cluster.set(True)
-    node = await make_node(watches="auto")
+    node = await make_node(scope="auto")
     agent = node.agents[0]
     await _decided(agent)
     await make_claim("a", storageClassName="late")
@@ -220,7 +220,7 @@ async def test_a_lease_that_nobody_renews_is_nobody(
     make_node: Make, make_claim: Make, kube: Client, eventually: Any
 ) -> None:
     await _lease(kube)
-    node = await make_node(watches="auto")
+    node = await make_node(scope="auto")
     agent = node.agents[0]
     await _decided(agent)
     assert agent.claim_scope.by_label
@@ -248,7 +248,7 @@ async def test_promises_of_claims_without_label_are_counted_before_anything_is_p
     await make_claim("a", "4Gi", storageClassName="late")
     await _send_bare(node, "a")
     shown: list[str | None] = []
-    await node.start_agent(watches="auto")
+    await node.start_agent(scope="auto")
 
     async def published() -> bool:
         found = (await node.kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items

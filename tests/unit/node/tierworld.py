@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from tests.unit.controller.contexts import context
 from tests.unit.node.fakekube import FakeKube, Killed
 
 from tonnage.api import kinds, names
@@ -15,13 +16,13 @@ from tonnage.api.selectors import from_label_selector
 from tonnage.api.storage import StorageClass
 from tonnage.capacity import tier
 from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import DriverInfo, NodeScope
+from tonnage.claims.node_scope import DriverInfo
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.csi.client import types
 from tonnage.errors import ApiError
 from tonnage.node.capacity.publisher import CapacityPublisher
-from tonnage.node.capacity.tiers import NodeTiers
+from tonnage.node.config.agent import AgentConfig
 from tonnage.node.driver_set import DriverSet
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
@@ -53,8 +54,9 @@ class _NoFaults:
 class _Readings:
     """The one class of a node."""
 
-    def __init__(self, storage_class: StorageClass) -> None:
+    def __init__(self, storage_class: StorageClass, drivers: DriverSet, ledger: Ledger) -> None:
         self._class, self.faults = storage_class, _NoFaults()
+        self.drivers, self.ledger = drivers, ledger
 
     def sources(self, driver: DriverInfo) -> dict[Any, StorageClass]:
         return {driver.source(self._class): self._class}
@@ -88,12 +90,9 @@ class Node:
         kube: Any = world.kube
         clock: Any = world.clock
         events: Any = _Events()
-        readings: Any = _Readings(world.storage_class)
-        tiers = NodeTiers(kube, kube, node=self.name, mode=world.mode, namespace=SYSTEM, clock=clock)
-        scope = NodeScope(self.name, "cluster")
-        self.publisher = CapacityPublisher(
-            kube, kube, events, drivers, self.ledger, readings, scope, clock, namespace=SYSTEM, tiers=tiers
-        )
+        readings: Any = _Readings(world.storage_class, drivers, self.ledger)
+        config = AgentConfig(self.name, capacity=world.mode, namespace=SYSTEM, cluster_uid="cluster")
+        self.publisher = CapacityPublisher(kube, kube, events, config, readings, clock)
 
     def read(self) -> None:
         """GetCapacity."""
@@ -168,8 +167,8 @@ class World:
         kube: Any = self.kube
         clock: Any = self.clock
         keeps = "exact" if mode == "exact" else "tiers"
-        self._tiers = CapacityTiers(kube, kube, mode=keeps, namespace=SYSTEM, clock=clock)
-        self._notices = TierNotices(kube, kube, namespace=SYSTEM, clock=clock)
+        self._tiers = CapacityTiers(context(kube, kube, capacity=keeps, namespace=SYSTEM, clock=clock))
+        self._notices = TierNotices(context(kube, kube, namespace=SYSTEM, clock=clock))
 
     def end(self) -> None:
         """It is not needed any more."""

@@ -49,7 +49,8 @@ class Readings:
         poll: float = 60.0,
     ) -> None:
         self.faults = faults
-        self._drivers, self._classes, self._ledger, self._clock = drivers, classes, ledger, clock
+        self.drivers, self.ledger = drivers, ledger
+        self._classes, self._clock = classes, clock
         self._poll = poll
         self._wanted: dict[str, asyncio.Event] = {}
         self._tried: dict[str, asyncio.Event] = {}
@@ -61,7 +62,7 @@ class Readings:
 
     def want(self, driver: str) -> None:
         """Schedule GetCapacity for a driver, and for drivers that share its pools."""
-        for name in (driver, *self._drivers.sharing_pools_with(driver)):
+        for name in (driver, *self.drivers.sharing_pools_with(driver)):
             if name in self._wanted:
                 self._wanted[name].set()
 
@@ -106,11 +107,11 @@ class Readings:
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         for storage_class in filter(None, (old, new)):
-            driver = self._drivers.get(storage_class.provisioner)
+            driver = self.drivers.get(storage_class.provisioner)
             if driver is not None and new is None:
-                self._ledger.unread([driver.source(storage_class)])
+                self.ledger.unread([driver.source(storage_class)])
                 self.faults.clear(driver.source(storage_class))
-                self._ledger.changed()
+                self.ledger.changed()
             self.want(storage_class.provisioner)
 
     async def _serve(self, name: str) -> None:
@@ -120,7 +121,7 @@ class Readings:
             await self._until_wanted(wanted)
             await self._until_quiet(name)
             wanted.clear()
-            driver = self._drivers.get(name)
+            driver = self.drivers.get(name)
             assert driver is not None
             try:
                 await self._read(driver)
@@ -147,7 +148,7 @@ class Readings:
 
     async def _until_quiet(self, name: str) -> None:
         end = self._clock.monotonic() + QUIET
-        while self._ledger.creating(name) and self._clock.monotonic() < end:
+        while self.ledger.creating(name) and self._clock.monotonic() < end:
             await self._clock.sleep(_LOOK)
 
     async def _read(self, driver: DriverInfo) -> None:
@@ -155,10 +156,10 @@ class Readings:
         served = self.sources(driver)
         for source in [source for source, storage_class in served.items() if driver.publishes_ahead(storage_class)]:
             # The scheduler finds such volumes as PVs; capacity would make it choose nodes without one.
-            self._ledger.read(source, self._ledger.begin(), 0, 0)
+            self.ledger.read(source, self.ledger.begin(), 0, 0)
             del served[source]
         for sources in _alike(served):
-            begun = self._ledger.begin()
+            begun = self.ledger.begin()
             fault = all(self.faults.fresh(*item) for item in sources) and self.faults.get(sources[0][0])
             room, fault = (_NONE, fault) if fault else await _ask(driver, sources[0][1])
             kept = None if fault else await _kept(driver, sources[0][1], room)
@@ -167,7 +168,7 @@ class Readings:
                     self.faults.found(source, storage_class, fault)
                 else:
                     self.faults.clear(source)
-                self._ledger.read(source, begun, room.available, room.maximum, kept=kept)
+                self.ledger.read(source, begun, room.available, room.maximum, kept=kept)
 
 
 async def _ask(driver: DriverInfo, storage_class: StorageClass) -> tuple[GetCapacityResult, str]:

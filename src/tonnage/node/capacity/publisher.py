@@ -18,9 +18,8 @@ from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.capacity import tier
 from tonnage.capacity.desired import Wish
-from tonnage.capacity.ledger import Ledger
 from tonnage.capacity.object import object_name
-from tonnage.claims.node_scope import CapacitySource, NodeScope
+from tonnage.claims.node_scope import CapacitySource
 from tonnage.errors import ApiError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -28,7 +27,7 @@ from tonnage.kube.informer import Informers
 from tonnage.node.capacity.poller import Readings
 from tonnage.node.capacity.tiers import NodeTiers, TierPlan, TierWant
 from tonnage.node.capacity.writer import OwnCapacity
-from tonnage.node.driver_set import DriverSet
+from tonnage.node.config.agent import AgentConfig
 
 log = logging.getLogger(__name__)
 DECREASE_EVERY = 0.1
@@ -46,26 +45,21 @@ class CapacityPublisher:
         client: Client,
         informers: Informers,
         events: EventRecorder,
-        drivers: DriverSet,
-        ledger: Ledger,
+        config: AgentConfig,
         readings: Readings,
-        scope: NodeScope,
         clock: Clock,
-        *,
-        namespace: str,
-        tiers: NodeTiers,
     ) -> None:
-        self._tiers = tiers
-        tiers.wake = self.wake
-        self._drivers, self._ledger, self._readings = drivers, ledger, readings
-        self._node, self._clock = scope.node, clock
+        self._tiers = NodeTiers(client, informers, config, clock)
+        self._tiers.wake = self.wake
+        self._drivers, self._ledger, self._readings = readings.drivers, readings.ledger, readings
+        self._node, self._clock = config.node_name, clock
         self._wake = asyncio.Event()
-        self._own = OwnCapacity(client, informers, events, scope, namespace=namespace, wake=self.wake)
+        self._own = OwnCapacity(client, informers, events, config, wake=self.wake)
         self._written = self._increased = float("-inf")
         self._backoff = Backoff(initial=1.0, maximum=300.0)
         self.is_published = False
         """Whether all classes of all drivers were published once, as objects or tiers."""
-        drivers.on_add(lambda _: self.wake())
+        self._drivers.on_add(lambda _: self.wake())
 
     def wake(self) -> None:
         """Report that numbers may have changed."""

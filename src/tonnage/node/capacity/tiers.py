@@ -27,6 +27,7 @@ from tonnage.capacity.tier import Notice
 from tonnage.errors import ApiError, ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.node.config.agent import AgentConfig
 
 log = logging.getLogger(__name__)
 _FORBIDDEN = 403
@@ -67,12 +68,11 @@ class NodeTiers:
     plan() returns the desired state, lower() and settle() write labels. wake: called when the plan may have changed.
     """
 
-    def __init__(
-        self, client: Client, informers: Informers, *, node: str, mode: str, namespace: str, clock: Clock
-    ) -> None:
+    def __init__(self, client: Client, informers: Informers, config: AgentConfig, clock: Clock) -> None:
         self.wake: Callable[[], None] = lambda: None
         self.writes = 0
         """Patches of the Node so far."""
+        node, mode, namespace = config.node_name, config.capacity, config.namespace
         self._client, self._node, self._clock = client, node, clock
         self._mode, self._namespace = mode, namespace
         self._told: Node | None = None

@@ -19,11 +19,11 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.desired import Wish
 from tonnage.capacity.ledger import PoolCapacity
 from tonnage.capacity.object import counted, difference, inline, least, managed_by, numbers, reason
-from tonnage.claims.node_scope import NodeScope
 from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.node.config.agent import AgentConfig
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +39,11 @@ class OwnCapacity:
         client: Client,
         informers: Informers,
         events: EventRecorder,
-        scope: NodeScope,
+        config: AgentConfig,
         *,
-        namespace: str,
         wake: Callable[[], None],
     ) -> None:
+        namespace, scope = config.namespace, config.node_scope
         self._client, self._events, self._scope, self._namespace = client, events, scope, namespace
         self._wake = wake
         self.there: dict[str, CSIStorageCapacity] = {}

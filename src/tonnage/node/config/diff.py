@@ -12,25 +12,16 @@ from dataclasses import dataclass, fields, replace
 
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.node import NodeConfig
+from tonnage.option import options_of
 from tonnage.pools.config import PoolConfig
 
 RESTART = "restart the agent (delete its pod) to have it; pods and their volumes are not touched by that"
 _BOUNDS = ("size", "sparse", "overcommit", "rootfs", "keep", "erase_rate", "inline")
-_LIVE = ("pools", "metrics")
-_WORDS = {
-    "state": "kubelet",
-    "roots": "kubelet",
-    "endpoint": "kubelet",
-    "registry": "kubelet",
-    "driver_name": "driverName",
-    "node_name": "nodeName",
-    "topology_key": "topologyKey",
-    "max_volumes": "maxVolumes",
-    "io_cgroup": "ioCgroup",
-    "binding": "bind",
-    "endpoints": "csiEndpoints",
-}
-"""Names in the file of fields with another name there."""
+_LIVE = ("driver", "agent", "log_level", "pools", "metrics")
+_COPIED = ("node_name", "startup_taint")
+"""Fields of the agent that its driver has too."""
+_FOLLOWING = ("state", "roots", "endpoint", "registry")
+"""Fields that follow from the kubelet's directory."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +83,14 @@ def _default(now: DriverConfig, wanted: DriverConfig) -> list[str]:
 def _others(now: NodeConfig, wanted: NodeConfig) -> list[str]:
     """Return fields that changed and need a restart, by their names in the file."""
     found: dict[str, str] = {}
-    for one, other, live in ((now, wanted, ("driver", "log_level")), (now.driver, wanted.driver, _LIVE)):
+    for one, other in ((now, wanted), (now.agent, wanted.agent), (now.driver, wanted.driver)):
+        keys = {field: option.key for field, option in options_of(type(one)).values()}
         for field in fields(one):
             old, new = getattr(one, field.name), getattr(other, field.name)
-            if field.name not in live and old != new:
-                found.setdefault(_WORDS.get(field.name, field.name), f"{_shown(old)} to {_shown(new)}")
+            is_copy = one is now.agent and field.name in _COPIED
+            if field.name not in _LIVE and not is_copy and old != new:
+                key = "kubelet" if field.name in _FOLLOWING else keys.get(field.name, field.name)
+                found.setdefault(key, f"{_shown(old)} to {_shown(new)}")
     return [
         f"{name} changes from {change}, which is read at the start only: {RESTART}" for name, change in found.items()
     ]

@@ -9,135 +9,24 @@ import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import yaml
 
+from tonnage import option
 from tonnage.api import names
 from tonnage.csi.server import sockets
 from tonnage.errors import Invalid
 from tonnage.host.iolimits import ROOT as CGROUPS
 from tonnage.observe.exporter import Address, parse_address
+from tonnage.option import Option, Values
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-
-
-F = TypeVar("F", bound="DriverFile")
-
-
-class DriverFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Fields of a driver's file; an empty value was not given.
-
-    pools: `name`, `kind`, `path` and the options of the kind.
-    """
-
-    endpoint: str = ""
-    node_name: str = ""
-    driver_name: str = ""
-    topology_key: str = ""
-    max_volumes: int = 0
-    registry: str = ""
-    state: str = ""
-    kubelet_root: str = ""
-    metrics: str = ""
-    sources: list[str] = []
-    cgroups: str = ""
-    io_cgroup: str = ""
-    pools: list[dict[str, Any]] = []
-
-
-@dataclass(frozen=True)
-class DriverConfig:
-    """A driver's configuration.
-
-    The first pool is the default pool. roots: directories that all paths of callers must be in; empty: no limit.
-    sources: directories whose content new volumes may be populated from. cgroups: mount point of cgroups. io_cgroup:
-    the cgroup whose IO is limited for paths without a pod, "" for none.
-    """
-
-    endpoint: Path
-    pools: Sequence[PoolConfig]
-    node_name: str
-    state: Path
-    driver_name: str = names.DRIVER
-    topology_key: str = names.TOPOLOGY_NODE
-    max_volumes: int = 0
-    registry: Path | None = None
-    metrics: Address | None = None
-    roots: tuple[Path, ...] = ()
-    sources: tuple[Path, ...] = ()
-    cgroups: Path = CGROUPS
-    io_cgroup: str = ""
-
-
-def read(path: Path) -> DriverFile:
-    """Read a driver's file. Raises Invalid with the file and the position."""
-    return load(path, DriverFile)
-
-
-def load(path: Path, form: type[F]) -> F:
-    """Read a file of that type. Raises Invalid with the file and the position."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as failure:
-        raise Invalid(f"{path}: cannot be read: {getattr(failure, 'strerror', None) or failure}") from failure
-    try:
-        content = yaml.load(text, _StrictLoader)
-    except yaml.YAMLError as failure:
-        raise Invalid(f"{path}: {_flat(failure)}") from None
-    try:
-        return msgspec.convert({} if content is None else content, form)
-    except msgspec.ValidationError as failure:
-        raise Invalid(f"{path}: {_readable(str(failure), form)}") from None
-
-
-def pools_of(file: DriverFile, origin: str) -> list[PoolConfig]:
-    """Return the pools of a file.
-
-    A pool on the node's own disk must say `rootfs`.
-
-    Raises: Invalid with the entry and its key.
-    """
-    found = [_pool(entry, f"{origin}: pools[{number}]") for number, entry in enumerate(file.pools)]
-    return [replace(pool, rootfs=bool(pool.rootfs)) if pool.takes_disk else pool for pool in found]
-
-
-def merge(file: DriverFile, given: DriverFile, pools: Sequence[PoolConfig], *, node: str) -> DriverConfig:
-    """Merge the command line over the file.
-
-    pools: of both. node: the node's name where none is given.
-
-    Raises: Invalid.
-    """
-    found = {name: getattr(given, name) or getattr(file, name) for name in DriverFile.__struct_fields__}
-    if not found["endpoint"]:
-        raise Invalid("no endpoint: say where to listen, as --endpoint unix:///run/tonnage/csi.sock")
-    if not pools:
-        raise Invalid("no pools: name at least one, as --pool image:/var/lib/tonnage-pool,size=100Gi")
-    if doubles := sorted({p.name for p in pools if [q.name for q in pools].count(p.name) > 1}):
-        raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
-    if found["max_volumes"] < 0:
-        raise Invalid(f"maxVolumes {found['max_volumes']}: want 0 (no limit) or more")
-    name = found["driver_name"] or names.DRIVER
-    return DriverConfig(
-        endpoint=socket_path(found["endpoint"]),
-        pools=list(pools),
-        node_name=found["node_name"] or node,
-        state=absolute("state", found["state"]) if found["state"] else default_state(name),
-        driver_name=name,
-        topology_key=_topology_key(found["topology_key"] or names.TOPOLOGY_NODE),
-        max_volumes=found["max_volumes"],
-        registry=absolute("registry", found["registry"]) if found["registry"] else None,
-        metrics=parse_address(found["metrics"]) if found["metrics"] else None,
-        roots=(absolute("kubelet root", found["kubelet_root"]),) if found["kubelet_root"] else (),
-        sources=tuple(absolute("source", text) for text in found["sources"]),
-        cgroups=absolute("cgroups", found["cgroups"]) if found["cgroups"] else CGROUPS,
-        io_cgroup=_group(found["io_cgroup"]),
-    )
 
 
 def socket_path(text: str) -> Path:
@@ -156,21 +45,19 @@ def socket_path(text: str) -> Path:
     return Path(path)
 
 
-def default_state(driver: str) -> Path:
-    """Return a driver's default state directory.
-
-    Below /var/lib for root, else below the user's state directory.
-    """
-    if os.geteuid() == 0:
-        return Path("/var/lib/tonnage-driver") / driver
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "tonnage-driver" / driver
-
-
 def absolute(what: str, text: str) -> Path:
     """Return an absolute path without `..`. Raises Invalid naming `what`."""
     if not text.startswith("/") or "\0" in text:
         raise Invalid(f"{what} {text[:120]!r}: want an absolute path")
     return Path(os.path.normpath(text))
+
+
+def _paths(what: str, texts: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(absolute(what, text) for text in texts)
+
+
+def _roots(text: str) -> tuple[Path, ...]:
+    return _paths("kubelet root", [text])
 
 
 def _group(text: str) -> str:
@@ -184,6 +71,139 @@ def _topology_key(text: str) -> str:
     if (slash and not names.is_dns_subdomain(prefix)) or not _NAME_PART.fullmatch(name):
         raise Invalid(f"topology key {text[:120]!r}: want a label key, as {names.TOPOLOGY_NODE}")
     return text
+
+
+def default_state(driver: str) -> Path:
+    """Return a driver's default state directory.
+
+    Below /var/lib for root, else below the user's state directory.
+    """
+    if os.geteuid() == 0:
+        return Path("/var/lib/tonnage-driver") / driver
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "tonnage-driver" / driver
+
+
+@dataclass(frozen=True)
+class DriverConfig:
+    """A driver's configuration: the one declaration of its options.
+
+    The first pool is the default pool. roots: directories that all paths of callers must be in; empty: no limit.
+    sources: directories whose content new volumes may be populated from. cgroups: mount point of cgroups. io_cgroup:
+    the cgroup whose IO is limited for paths without a pod, "" for none.
+    """
+
+    endpoint: Annotated[
+        Path,
+        Option(
+            "where to listen (default: $CSI_ENDPOINT)",
+            "unix:///DIR/csi.sock",
+            environ="CSI_ENDPOINT",
+            parse=socket_path,
+        ),
+    ]
+    pools: Sequence[PoolConfig]
+    node_name: Annotated[str, Option("default: $NODE_NAME, else the host's name", "NAME", environ="NODE_NAME")]
+    state: Annotated[
+        Path,
+        Option(
+            f"folder for mounts of inline volumes (default: {default_state(names.DRIVER)})",
+            "DIR",
+            parse=partial(absolute, "state"),
+        ),
+    ]
+    driver_name: Annotated[str, Option(f"default: {names.DRIVER}", "NAME")] = names.DRIVER
+    topology_key: Annotated[str, Option(f"default: {names.TOPOLOGY_NODE}", "KEY", parse=_topology_key)] = (
+        names.TOPOLOGY_NODE
+    )
+    max_volumes: Annotated[
+        int,
+        Option("maximum number of volumes of the node, 0: no limit", "N", written=int, wanted="0 (no limit) or more"),
+    ] = 0
+    registry: Annotated[
+        Path | None,
+        Option("register with a kubelet, in its folder plugins_registry", "DIR", parse=partial(absolute, "registry")),
+    ] = None
+    metrics: Annotated[
+        Address | None,
+        Option("serve Prometheus metrics (default address: loopback)", "[ADDRESS:]PORT", parse=parse_address),
+    ] = None
+    roots: Annotated[
+        tuple[Path, ...],
+        Option(
+            "refuse staging and target paths that are not beneath DIR, as /var/lib/kubelet; it may be a symlink",
+            "DIR",
+            name="kubelet_root",
+            parse=_roots,
+        ),
+    ] = ()
+    sources: Annotated[
+        tuple[Path, ...],
+        Option(
+            "a folder of the node from which the class parameter source may populate volumes; repeatable",
+            "DIR",
+            written=list[str],
+            parse=partial(_paths, "source"),
+        ),
+    ] = ()
+    cgroups: Annotated[
+        Path, Option("where cgroups are mounted (/sys/fs/cgroup)", "DIR", parse=partial(absolute, "cgroups"))
+    ] = CGROUPS
+    io_cgroup: Annotated[
+        str,
+        Option(
+            "the cgroup whose IO is limited where a path names no pod, as nomad.slice (default: refused)",
+            "GROUP",
+            parse=_group,
+        ),
+    ] = ""
+
+
+POOLS = {"pools": list[dict[str, Any]]}
+"""Key of a file that no option has: its pools, each with `name`, `kind`, `path` and the options of the kind."""
+DRIVER_FILE = option.file_type("DriverFile", [DriverConfig], **POOLS)
+
+
+def load(path: Path, form: type[msgspec.Struct] = DRIVER_FILE) -> Values:
+    """Read a file of that type. Raises Invalid with the file and the position."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise Invalid(f"{path}: cannot be read: {getattr(failure, 'strerror', None) or failure}") from failure
+    try:
+        return option.convert(yaml.load(text, _StrictLoader), form)
+    except yaml.YAMLError as failure:
+        raise Invalid(f"{path}: {_flat(failure)}") from None
+    except msgspec.ValidationError as failure:
+        raise Invalid(f"{path}: {_readable(str(failure), form)}") from None
+
+
+def pools_of(file: Values, origin: str) -> list[PoolConfig]:
+    """Return the pools of a file.
+
+    A pool on the node's own disk must say `rootfs`.
+
+    Raises: Invalid with the entry and its key.
+    """
+    found = [_pool(entry, f"{origin}: pools[{number}]") for number, entry in enumerate(file.get("pools", ()))]
+    return [replace(pool, rootfs=bool(pool.rootfs)) if pool.takes_disk else pool for pool in found]
+
+
+def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str) -> DriverConfig:
+    """Merge the command line over the file.
+
+    pools: of both. node: the node's name where none is given.
+
+    Raises: Invalid.
+    """
+    found = {"node_name": node, **option.read(DriverConfig, given, file)}
+    if "endpoint" not in found:
+        raise Invalid("no endpoint: say where to listen, as --endpoint unix:///run/tonnage/csi.sock")
+    if not pools:
+        raise Invalid("no pools: name at least one, as --pool image:/var/lib/tonnage-pool,size=100Gi")
+    if doubles := sorted({p.name for p in pools if [q.name for q in pools].count(p.name) > 1}):
+        raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
+    found.setdefault("state", default_state(found.get("driver_name", names.DRIVER)))
+    return DriverConfig(pools=list(pools), **found)
 
 
 def _pool(entry: Mapping[str, Any], place: str) -> PoolConfig:
@@ -220,19 +240,15 @@ def _text(value: object, place: str) -> str:
     return str(value)
 
 
-def _readable(message: str, form: type[DriverFile]) -> str:
+def _readable(message: str, form: type[msgspec.Struct]) -> str:
     """Rewrite msgspec's message with its path first.
 
     "Expected `int` - at `$.pools[0]`" becomes "pools[0]: expected `int`".
     """
     text, _, path = message.removeprefix("Object contains ").partition(" - at `$")
     path = path.removesuffix("`").removeprefix(".")
-    known = f"; there is {', '.join(sorted(_fields(form)))}" if "unknown field" in text and not path else ""
+    known = f"; there is {', '.join(option.file_keys(form))}" if "unknown field" in text and not path else ""
     return f"{path + ': ' if path else ''}{text[:1].lower()}{text[1:]}{known}"
-
-
-def _fields(form: type[DriverFile]) -> list[str]:
-    return [found.encode_name for found in msgspec.structs.fields(form)]
 
 
 def _flat(failure: yaml.YAMLError) -> str:

@@ -14,23 +14,12 @@ from collections.abc import Sequence
 from tonnage.capacity.ledger import ClaimReservation
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.errors import CsiError
-from tonnage.errors import Invalid, Unavailable
+from tonnage.errors import Unavailable
 from tonnage.node.provisioner.context import NodeContext
 
 log = logging.getLogger(__name__)
-HELP = (
-    "reserve a node's capacity for a pod with several volumes whose claims were rescheduled N times, so that smaller"
-    " pods do not starve it (default: never)"
-)
 LONGEST = 1800.0
 """Maximum seconds of the guard for one pod; then the pod is rescheduled."""
-
-
-def times(after: int) -> int:
-    """Return `after` if it is a valid number of reschedules. Raises Invalid."""
-    if after < 0:
-        raise Invalid(f"--starvation-guard {after}: want a number of reschedules, 0 for never")
-    return after
 
 
 async def holds(node: NodeContext, reservations: Sequence[ClaimReservation], reschedules: int) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from tonnage.errors import HostError, TonnageError
@@ -17,6 +17,7 @@ from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.doctor.machine import knows
 from tonnage.ops.report import PoolReport
 from tonnage.pools import config as pool_config
+from tonnage.pools.config import PoolConfig
 
 if TYPE_CHECKING:
     from tonnage.box.data_dir import DataFolder, Settings
@@ -56,13 +57,8 @@ def _machine(data: DataFolder, settings: Settings) -> Iterator[Finding]:
         yield fail("box", str(data.path), "no process runs it", f"tonnage up --data {data.path}")
     configs = [config for pools in plan.kept_nodes(data).values() for config in pools]
     kinds = {config.kind for config in configs}
-    try:
-        plan.check_programs(settings.runtime, configs)
-        missing = [name for kind, name in _FORMATS.items() if kind in kinds and not knows(name)]
-        if missing:
-            raise HostError(f"the kernel cannot mount {few(missing)}: load these modules")
-    except HostError as failure:
-        yield fail("machine", "kernel and programs", str(failure), "install or load it")
+    if fault := _missing(settings, configs, kinds):
+        yield fail("machine", "kernel and programs", fault, "install or load it")
     else:
         yield ok("machine", "kernel and programs", f"all that {few(sorted(kinds))} pools need is available")
     for outlook in pool_config.outlook(configs):
@@ -71,6 +67,18 @@ def _machine(data: DataFolder, settings: Settings) -> Iterator[Finding]:
             yield ok("machine", about, str(outlook))
         else:
             yield warn("machine", about, str(outlook), "free space on it before the pools are full")
+
+
+def _missing(settings: Settings, configs: Sequence[PoolConfig], kinds: Set[str]) -> str:
+    """Return what the machine lacks, or ""."""
+    from tonnage.box import plan
+
+    try:
+        plan.check_programs(settings.runtime, configs)
+    except HostError as failure:
+        return str(failure)
+    missing = [name for kind, name in _FORMATS.items() if kind in kinds and not knows(name)]
+    return f"the kernel cannot mount {few(missing)}: load these modules" if missing else ""
 
 
 async def _pools(data: DataFolder) -> list[Finding]:

@@ -111,8 +111,9 @@ def _kernel(view: View, config: NodeConfig) -> Iterator[Finding]:
 
 
 def knows(filesystem: str, *, listed: Path = Path("/proc/filesystems"), modules: Path = Path("/lib/modules")) -> bool:
-    """Whether the kernel can mount a file system, or may load what it takes. A container may not see the modules of
-    its node: then it may.
+    """Return whether the kernel can mount a file system, or may load its module.
+
+    A container may not see the modules of its node: then it may.
     """
     words = {line.split()[-1] for line in listed.read_text().splitlines() if line.split()}
     folder = modules / os.uname().release
@@ -153,7 +154,7 @@ async def _compare(
         await clock.sleep(pause)
         try:
             has = await _room(driver, storage_class)
-            published = to_bytes((await client.get(PUBLISHED, object_, config.namespace)).capacity or "0")
+            published = to_bytes((await client.get(PUBLISHED, object_, config.agent.namespace)).capacity or "0")
         except CsiError as failure:
             return fail("room", about, f"GetCapacity failed: {failure.message}", "see the agent's log")
         except ApiNotFound:
@@ -161,7 +162,7 @@ async def _compare(
         if abs(published - has) <= SLACK or (published < has and waiting):
             return None
     text = f"published capacity {from_bytes(published)} differs from the pool's {from_bytes(has)}, for over a minute"
-    todo = f"kubectl -n {config.namespace} delete csistoragecapacity {object_}: a running agent recreates it"
+    todo = f"kubectl -n {config.agent.namespace} delete csistoragecapacity {object_}: a running agent recreates it"
     if published > has:
         return fail("room", about, f"{text}: pods are scheduled where they do not fit", todo)
     return warn("room", about, f"{text}: capacity is not used", todo)

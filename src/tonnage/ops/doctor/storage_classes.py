@@ -8,7 +8,6 @@ from tonnage.api import names
 from tonnage.api.matching import is_default
 from tonnage.api.storage import StorageClass
 from tonnage.node.capacity.class_errors import fault_of
-from tonnage.node.config.node import NodeFile
 from tonnage.ops.cluster_snapshot import View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.doctor.installation import APPLY, leader
@@ -66,8 +65,8 @@ def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
 def _unknown_pool(view: View, storage_class: StorageClass) -> str:
     """Why no pool of any node is meant, "" when one is, or where their files are not seen from here."""
     wanted = storage_class.parameters.get("pool", "")
-    files = [file for file in view.files.values() if isinstance(file, NodeFile)]
+    files = [file for file in view.files.values() if not isinstance(file, str)]
     if not wanted or not files or len(files) < len(view.files):
         return ""
-    known = sorted({str(pool.get("name") or pool.get("kind", "")) for file in files for pool in file.pools})
+    known = sorted({str(pool.get("name") or pool.get("kind", "")) for file in files for pool in file.get("pools", ())})
     return "" if wanted in known else f"it asks for pool {wanted!r}, and no node has one (there is {few(known)})"

@@ -19,6 +19,7 @@ import yaml
 from tonnage import __version__
 from tonnage.api import names
 from tonnage.ops.install.options import GROUP_LABEL, Class, Installation, pool_folders
+from tonnage.option import Option
 
 SCOPE_POLICY_SINCE = (1, 36)
 AGENT_POLICY_SINCE = (1, 30)
@@ -98,7 +99,7 @@ def fill(text: str, values: Values) -> str:
 
 
 def _has_scope_policy(chosen: Installation) -> bool:
-    return chosen.scope != "all" and chosen.kubernetes >= SCOPE_POLICY_SINCE
+    return chosen.file["scope"] != "all" and chosen.kubernetes >= SCOPE_POLICY_SINCE
 
 
 def _common(chosen: Installation) -> Values:
@@ -112,7 +113,7 @@ def _common(chosen: Installation) -> Values:
     return {
         "namespace": chosen.namespace,
         "image": json.dumps(chosen.image),
-        "kubelet": chosen.kubelet,
+        "kubelet": chosen.file["kubelet"],
         "metricsPort": str(METRICS_PORT),
         "runbooks": RUNBOOKS,
         "provisioners": _cel(list(drivers)),
@@ -125,7 +126,7 @@ def _common(chosen: Installation) -> Values:
         "nodeResources": _yaml(_NODE_RESOURCES),
         "controllerResources": _yaml(_CONTROLLER_RESOURCES),
         "controllerReplicas": "2",
-        "capacity": chosen.capacity,
+        "capacity": chosen.file["capacity"],
         "controllerEvicts": _yaml(["--evict-unfit"] if chosen.evict_unfit else []),
         "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
         "controllerTemplates": _yaml(
@@ -173,15 +174,11 @@ def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, 
 
 
 def _config(chosen: Installation, pools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A node's file (node_config.NodeFile)."""
-    endpoints = [f"unix://{chosen.kubelet}/plugins/{name}/csi.sock" for name in sorted(chosen.drivers)]
+    """Return a node's file."""
+    endpoints = [f"unix://{chosen.file['kubelet']}/plugins/{name}/csi.sock" for name in sorted(chosen.drivers)]
     return {
         "pools": [dict(pool) for pool in pools],
-        "bind": chosen.binding,
-        "scope": chosen.scope,
-        "capacity": chosen.capacity,
-        **({"starvationGuard": chosen.starvation_guard} if chosen.starvation_guard else {}),
-        "kubelet": chosen.kubelet,
+        **{Option("", name=name).key: value for name, value in chosen.file.items()},
         "metrics": f"0.0.0.0:{METRICS_PORT}",
         **({"csiEndpoints": endpoints} if endpoints else {}),
     }

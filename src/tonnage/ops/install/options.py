@@ -10,8 +10,11 @@ from typing import Any
 
 from tonnage import __version__
 from tonnage.api import names
+from tonnage.capacity import tier
 from tonnage.errors import Invalid
+from tonnage.node.config.agent import BINDINGS, SCOPES
 from tonnage.node.config.node import KUBELET
+from tonnage.option import Values
 from tonnage.pools import config as pool_config
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
@@ -24,6 +27,8 @@ GROUP_LABEL = "tonnage.dev/group"
 LONGEST_GROUP = 40
 """Characters: it is a part of the names of pods."""
 CLASS_FIELDS = ("reclaimPolicy", "volumeBindingMode", "allowVolumeExpansion")
+ALWAYS_WRITTEN = {"bind": BINDINGS[0], "scope": SCOPES[0], "capacity": tier.MODES[0], "kubelet": str(KUBELET)}
+"""Options that a node's file has even if they are not given, so that people see them there."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(\..*)?")
 
 
@@ -41,30 +46,22 @@ class Class:
 class Installation:
     """Options of one installation.
 
-    pools: as in a node's file. secrets: those that classes may name, namespace -> names, none for all of it. drivers:
-    external CSI drivers that agents serve, name -> topology key; their sockets are in the kubelet's plugin folder.
-    kubernetes: the oldest version that must accept the objects. capacity: how capacity is published (tier.MODES).
+    pools: as in a node's file. node: other options of the nodes' file, by their names. secrets: those that classes may
+    name, namespace -> names, none for all of it. drivers: external CSI drivers that agents serve, name -> topology key;
+    their sockets are in the kubelet's plugin folder. kubernetes: the oldest version that must accept the objects.
     monitoring: with PodMonitor, alert rules (the Prometheus operator's kinds) and dashboard. inline: whether pods may
-    have
-    CSI inline volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all others
-    have
-    `pools`. network_policy: whether pods may connect only to the API server and be scraped. scheduler: how `tonnage
-    scheduler` chooses nodes, None for none. group_labels, templates: template nodes that the controller publishes for
-    an
-    autoscaler, as on its command line. evict_unfit: whether the controller may evict pods whose inline volume does not
-    fit on their node and that allow it. starvation_guard: after how many reschedules a node reserves capacity for a
-    pod, 0 for never.
+    have CSI inline volumes, which no quota counts. groups: pools of nodes that have GROUP_LABEL with that value; all
+    others have `pools`. network_policy: whether pods may connect only to the API server and be scraped. scheduler: how
+    `tonnage scheduler` chooses nodes, None for none. group_labels, templates: template nodes that the controller
+    publishes for an autoscaler, as on its command line. evict_unfit: whether the controller may evict pods whose inline
+    volume does not fit on their node and that allow it.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
     image: str = IMAGE
     pools: Sequence[Mapping[str, Any]] = (DEFAULT_POOL,)
     classes: Sequence[Class] = (Class(names.SCRATCH_CLASS),)
-    binding: str = "agent"
-    scope: str = "auto"
-    capacity: str = "auto"
-    starvation_guard: int = 0
-    kubelet: str = str(KUBELET)
+    node: Values = field(default_factory=dict)
     secrets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     drivers: Mapping[str, str] = field(default_factory=dict)
     kubernetes: tuple[int, int] = KUBERNETES
@@ -76,6 +73,11 @@ class Installation:
     scheduler: ScoringStrategy | None = None
     group_labels: Sequence[str] = ()
     templates: Sequence[str] = ()
+
+    @property
+    def file(self) -> Values:
+        """Return the options of the nodes' file, also those that it always has."""
+        return {**ALWAYS_WRITTEN, **self.node}
 
 
 def parse_class(text: str) -> Class:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 from tests.unit.kube.nulls import Nulls
 
 from tonnage.api import names
@@ -163,8 +164,8 @@ async def test_an_unreadable_node_keeps_its_volumes_and_does_not_hold_up_those_o
         capacity = {"metadata": {"name": f"of-{node}", "labels": labels}, "storageClassName": "hour", "capacity": "1Gi"}
         await kube.create(CAPACITIES, capacity, names.SYSTEM_NAMESPACE)
     client, informers = await broken("odd")
-    volumes = GoneNodes(client, informers, events, drivers=[names.DRIVER], clock=manual_clock)
-    capacities = GoneCapacity(client, informers, drivers=[names.DRIVER], namespace=names.SYSTEM_NAMESPACE)
+    volumes = GoneNodes(context(client, informers, events, clock=manual_clock))
+    capacities = GoneCapacity(context(client, informers))
     await synced(informers)
     for node in ("odd", "lost"):
         await volumes.reconcile(f"of-{node}")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, PODS, VOLUMES
@@ -87,8 +88,8 @@ async def test_life_of_ephemeral_volumes(
         ClaimProtection(clients["claims"], informers),
         VolumeProtection(clients["volumes"], informers),
         GarbageCollector(clients["garbage"], informers, events),
-        HandPlaced(clients["hand"], informers, events),
-        ImmediateController(clients["now"], informers, events),
+        HandPlaced(context(clients["hand"], informers, events)),
+        ImmediateController(context(clients["now"], informers, events)),
     ]
 
     async def claims() -> list[Any]:
@@ -157,7 +158,7 @@ async def test_immediate_claim_is_sent_in_one_write_and_the_binder_keeps_still(
         claim = await kube.get(CLAIMS, "c", "default")
         return names.SELECTED_NODE in claim.metadata.annotations
 
-    async with running(Binder(binder, informers, events), ImmediateController(sender, informers, events)):
+    async with running(Binder(binder, informers, events), ImmediateController(context(sender, informers, events))):
         await settle()
         await make_claim("c", storageClassName="now")
         await eventually(sent)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
@@ -108,8 +109,8 @@ async def control(kube: Client) -> AsyncIterator[Callable[..., Awaitable[Callabl
     async def start(mode: str = "tiers") -> Callable[[], Awaitable[None]]:
         found = Informers(kube)
         more: Any = {"namespace": SYSTEM, "clock": LoopClock()}
-        tiers = CapacityTiers(kube, found, provisioners={names.DRIVER}, mode=mode, **more)
-        loops: list[Any] = [tiers, TierNotices(kube, found, **more)]
+        tiers = CapacityTiers(context(kube, found, provisioners={names.DRIVER}, capacity=mode, **more))
+        loops: list[Any] = [tiers, TierNotices(context(kube, found, **more))]
         found.start()
         tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
 

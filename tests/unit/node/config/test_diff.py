@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tonnage.node.config import diff, node
+from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.diff import Differences, compare
 from tonnage.node.config.driver import DriverConfig
-from tonnage.node.config.node import NodeConfig, NodeFile
+from tonnage.node.config.node import NodeConfig
 from tonnage.pools.config import parse
 
 A, B = "image:/pools/a,name=a", "image:/pools/b,name=b"
@@ -19,7 +20,7 @@ A, B = "image:/pools/a,name=a", "image:/pools/b,name=b"
 
 def config(*pools: str, **more: str | int | list[str]) -> NodeConfig:
     """A node's configuration with those pools."""
-    return node.merge(NodeFile(), NodeFile(**more), [parse(pool) for pool in pools or (A,)], node="n1")  # type: ignore[arg-type]
+    return node.merge({}, more, [parse(pool) for pool in pools or (A,)], node="n1")
 
 
 def test_nothing_differs_from_itself() -> None:
@@ -92,11 +93,16 @@ def test_metrics_and_the_log_may_change() -> None:
 
 def test_no_field_is_forgotten() -> None:
     """One that is new is refused with its name, until somebody says that it may change."""
-    known = {f.name for f in (*fields(NodeConfig), *fields(DriverConfig))}
     now = config()
-    for name in known - {"driver", "log_level", "pools", "metrics"}:
-        part = now if name in {f.name for f in fields(NodeConfig)} else now.driver
-        changed = replace(part, **{name: ("something", "else")})  # type: ignore[arg-type]
-        wanted = changed if isinstance(changed, NodeConfig) else replace(now, driver=changed)
-        assert compare(now, wanted).refused, name
+    for part in (now, now.agent, now.driver):
+        copied = {"node_name", "startup_taint"} if part is now.agent else set()
+        for name in {f.name for f in fields(part)} - {"driver", "agent", "log_level", "pools", "metrics"} - copied:
+            changed = replace(part, **{name: ("something", "else")})  # type: ignore[arg-type]
+            assert compare(now, _with(now, changed)).refused, name
     assert Path("/pools/a") == now.driver.pools[0].where
+
+
+def _with(now: NodeConfig, part: NodeConfig | AgentConfig | DriverConfig) -> NodeConfig:
+    if isinstance(part, NodeConfig):
+        return part
+    return replace(now, agent=part) if isinstance(part, AgentConfig) else replace(now, driver=part)

@@ -9,7 +9,8 @@ import pytest
 
 from tonnage.errors import Invalid
 from tonnage.node.config import driver
-from tonnage.node.config.driver import DriverFile
+from tonnage.node.config.driver import DRIVER_FILE
+from tonnage.option import file_keys
 from tonnage.pools.config import PoolConfig, parse
 
 FULL = """
@@ -42,8 +43,8 @@ def _file(folder: Path, text: str) -> Path:
 
 
 def test_a_full_file(tmp_path: Path) -> None:
-    file = driver.read(_file(tmp_path, FULL))
-    config = driver.merge(file, DriverFile(), driver.pools_of(file, "f"), node="host")
+    file = driver.load(_file(tmp_path, FULL))
+    config = driver.merge(file, {}, driver.pools_of(file, "f"), node="host")
 
     assert config.endpoint == Path("/run/tonnage/csi.sock")
     assert (config.node_name, config.driver_name, config.max_volumes) == ("n1", "disks.example.com", 100)
@@ -59,15 +60,15 @@ def test_a_full_file(tmp_path: Path) -> None:
 
 
 def test_the_command_line_overrides_the_file() -> None:
-    file = DriverFile(endpoint="unix:///a", node_name="n1", max_volumes=5)
-    given = DriverFile(endpoint="/b", max_volumes=7)
+    file = {"endpoint": "unix:///a", "node_name": "n1", "max_volumes": 5}
+    given = {"endpoint": "/b", "max_volumes": 7}
     config = driver.merge(file, given, [parse("fake,size=1Gi")], node="host")
 
     assert (config.endpoint, config.node_name, config.max_volumes) == (Path("/b"), "n1", 7)
 
 
 def test_what_nobody_says() -> None:
-    config = driver.merge(DriverFile(), DriverFile(endpoint="/b"), [parse("fake,size=1Gi")], node="host")
+    config = driver.merge({}, {"endpoint": "/b"}, [parse("fake,size=1Gi")], node="host")
 
     assert (config.node_name, config.driver_name) == ("host", "csi.tonnage.dev")
     assert config.state == driver.default_state("csi.tonnage.dev")
@@ -102,16 +103,16 @@ def test_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None
     path = _file(tmp_path, text)
 
     with pytest.raises(Invalid, match=re.escape(f"{path}: {message}")):
-        driver.pools_of(driver.read(path), str(path))
+        driver.pools_of(driver.load(path), str(path))
 
 
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
-    assert driver.read(_file(tmp_path, "")) == DriverFile()
+    assert driver.load(_file(tmp_path, "")) == {}
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=r"driver\.yaml: cannot be read: No such file"):
-        driver.read(tmp_path / "driver.yaml")
+        driver.load(tmp_path / "driver.yaml")
 
 
 @pytest.mark.parametrize(
@@ -137,35 +138,35 @@ def test_refused_settings(given: dict[str, object], message: str) -> None:
     fields = {"endpoint": "/run/csi.sock", **given}
 
     with pytest.raises(Invalid, match=re.escape(message)):
-        driver.merge(DriverFile(), DriverFile(**fields), [parse("fake,size=1Gi")], node="n")  # type: ignore[arg-type]
+        driver.merge({}, fields, [parse("fake,size=1Gi")], node="n")
 
 
 def test_pools_are_needed_and_named_apart() -> None:
-    given = DriverFile(endpoint="/run/csi.sock")
+    given = {"endpoint": "/run/csi.sock"}
     with pytest.raises(Invalid, match="no pools: name at least one"):
-        driver.merge(DriverFile(), given, [], node="n")
+        driver.merge({}, given, [], node="n")
     with pytest.raises(Invalid, match="two pools are named 'fake': give each a name="):
-        driver.merge(DriverFile(), given, [parse("fake,size=1Gi"), parse("fake,size=2Gi")], node="n")
+        driver.merge({}, given, [parse("fake,size=1Gi"), parse("fake,size=2Gi")], node="n")
 
 
 def test_the_example_of_the_docs(tmp_path: Path) -> None:
     text = (Path(__file__).parents[4] / "docs" / "csi.md").read_text()
     (example,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    file = driver.read(_file(tmp_path, example))
+    file = driver.load(_file(tmp_path, example))
 
-    config = driver.merge(file, DriverFile(), driver.pools_of(file, "f"), node="host")
+    config = driver.merge(file, {}, driver.pools_of(file, "f"), node="host")
     assert [(pool.name, pool.kind) for pool in config.pools] == [("fast", "image"), ("scratch", "btrfs")]
 
 
 def test_every_field_is_documented() -> None:
     text = (Path(__file__).parents[4] / "docs" / "csi.md").read_text()
 
-    assert [f for f in DriverFile.__struct_encode_fields__ if f"| `{f}` |" not in text] == []
+    assert [f for f in file_keys(DRIVER_FILE) if f"| `{f}` |" not in text] == []
 
 
 def test_pools_that_are_no_folders(tmp_path: Path) -> None:
     """A volume group stands where others have a path."""
     file = tmp_path / "driver.yaml"
     file.write_text("pools: [{name: a, kind: lvm, path: vg0, thin: t}, {name: b, kind: pmem}]")
-    found = driver.pools_of(driver.read(file), "driver.yaml")
+    found = driver.pools_of(driver.load(file), "driver.yaml")
     assert [str(pool) for pool in found] == ["lvm:vg0,name=a,thin=t", "pmem,name=b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -12,8 +13,10 @@ from tonnage.api import names
 from tonnage.api.core import Lease, Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.capacity.object import managed_by, object_name
-from tonnage.node.config.node import NodeFile
+from tonnage.kube.client import Client
 from tonnage.ops.cluster_snapshot import AGENT_POLICIES, Published, View, WorkloadPods
 
 NOW = 1_800_000_000.0
@@ -53,7 +56,7 @@ class Ward:
         self.view.driver = msgspec.convert({"metadata": {"name": names.DRIVER}, "spec": DRIVER_SPEC}, CSIDriver)
         self.view.daemon_sets = [self._workload("tonnage-node", desiredNumberScheduled=2)]
         self.view.deployments = [self._workload("tonnage-controller", replicas=2, readyReplicas=2)]
-        self.view.files = {"tonnage-node": NodeFile(pools=[{"name": "scratch", "kind": "image"}])}
+        self.view.files = {"tonnage-node": {"pools": [{"name": "scratch", "kind": "image"}]}}
         self.lead(NOW - 3)
         for number in (1, 2):
             self.node(f"n{number}")
@@ -161,3 +164,12 @@ class Ward:
 def ward() -> Ward:
     """A healthy installation: nodes n1 and n2, class fast."""
     return Ward()
+
+
+@pytest.fixture
+async def kube() -> AsyncIterator[Client]:
+    """A client of a server that serves no policies, no DaemonSets and no reviews about others, as a box."""
+    server = ApiServer(MemoryStore(extractor()))
+    await server.start()
+    yield Client(server.transport("system:admin"))
+    await server.stop()

@@ -18,7 +18,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import CsiTopologyRequirement, VolumeCapability
 from tonnage.kube.client import Client
 from tonnage.node.config import node
-from tonnage.node.config.node import NodeConfig, NodeFile
+from tonnage.node.config.node import NodeConfig
 from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.ops import cluster_snapshot
 from tonnage.ops.doctor import machine
@@ -55,7 +55,7 @@ def config(tmp_path: Path) -> NodeConfig:
     """Of a node with a pool of 10Gi."""
     (tmp_path / "plugins_registry").mkdir()
     pools = [pool_config.parse("fake,name=scratch,size=10Gi")]
-    return node.merge(NodeFile(), NodeFile(kubelet=str(tmp_path)), pools, node=NODE)
+    return node.merge({}, {"kubelet": str(tmp_path)}, pools, node=NODE)
 
 
 @pytest.fixture
@@ -151,8 +151,8 @@ async def test_the_registration_is_gone(kube: Client, config: NodeConfig, driver
 
 async def test_another_pool_in_the_file(kube: Client, config: NodeConfig, driver: StandaloneDriver) -> None:
     pools = [*config.driver.pools, pool_config.parse("fake,name=new,size=1Gi")]
-    kubelet = NodeFile(kubelet=str(config.driver.roots[0]))
-    changed = node.merge(NodeFile(), kubelet, pools, node=NODE)
+    kubelet = {"kubelet": str(config.driver.roots[0])}
+    changed = node.merge({}, kubelet, pools, node=NODE)
 
     found = (await _look(kube, changed))["driver"]
 
@@ -195,7 +195,7 @@ def test_file_systems_that_the_kernel_knows(tmp_path: Path) -> None:
 async def test_a_program_is_missing(kube: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PATH", str(tmp_path))
     pools = [pool_config.parse(f"image:{tmp_path}/pool,size=1Gi")]
-    lacking = node.merge(NodeFile(), NodeFile(kubelet=str(tmp_path)), pools, node=NODE)
+    lacking = node.merge({}, {"kubelet": str(tmp_path)}, pools, node=NODE)
 
     found = (await _look(kube, lacking))["kernel"]
 

@@ -16,7 +16,7 @@ from tonnage.api import names
 from tonnage.cli.main import build_parser
 from tonnage.node.config import driver
 from tonnage.node.config import node as config_node
-from tonnage.node.config.node import NodeFile
+from tonnage.node.config.node import NODE_FILE
 from tonnage.ops.install.manifests import METRICS_PORT, PARTS, render, template
 from tonnage.ops.install.options import Class, Installation
 from tonnage.pools import config as pool_config
@@ -66,15 +66,17 @@ def test_configuration_is_one_that_a_node_takes(tmp_path: Path) -> None:
         {"name": "a", "kind": "lvm", "path": "vg0"},
         {"name": "b", "kind": "image", "path": "/data", "size": "1Gi"},
     )
-    chosen = Installation(pools=pools, binding="controller", scope="label", drivers={"csi.x.y": "topology.x.y/node"})
+    chosen = Installation(
+        pools=pools, node={"bind": "controller", "scope": "label"}, drivers={"csi.x.y": "topology.x.y/node"}
+    )
     file = tmp_path / "node.yaml"
     file.write_text(objects(chosen)["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
-    read = driver.load(file, NodeFile)
-    merged = config_node.merge(read, NodeFile(), driver.pools_of(read, "node.yaml"), node="n1")
+    read = driver.load(file, NODE_FILE)
+    merged = config_node.merge(read, {}, driver.pools_of(read, "node.yaml"), node="n1")
 
     assert [str(pool) for pool in merged.driver.pools] == ["lvm:vg0,name=a", "image:/data,name=b,size=1Gi,rootfs=no"]
-    assert (merged.binding, merged.scope) == ("controller", "label")
-    assert [str(path) for path in merged.endpoints] == ["/var/lib/kubelet/plugins/csi.x.y/csi.sock"]
+    assert (merged.agent.binding, merged.agent.scope) == ("controller", "label")
+    assert [str(path) for path in merged.agent.endpoints] == ["/var/lib/kubelet/plugins/csi.x.y/csi.sock"]
     assert str(merged.driver.metrics) == f"0.0.0.0:{METRICS_PORT}"
 
 
@@ -156,7 +158,7 @@ def test_older_clusters_have_no_policies() -> None:
     assert "ValidatingAdmissionPolicy" not in kinds[1, 29]
     assert "ValidatingAdmissionPolicy" in kinds[1, 30]
     assert "MutatingAdmissionPolicy" not in kinds[1, 30]
-    assert "MutatingAdmissionPolicy" not in {kind for kind, _ in objects(Installation(scope="all"))}
+    assert "MutatingAdmissionPolicy" not in {kind for kind, _ in objects(Installation(node={"scope": "all"}))}
 
 
 def test_classes() -> None:

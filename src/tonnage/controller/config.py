@@ -1,0 +1,137 @@
+"""Configuration of `tonnage controller`: the one declaration of its options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from tonnage.api import names
+from tonnage.api.quantity import to_bytes
+from tonnage.capacity import tier
+from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity
+from tonnage.errors import Invalid
+from tonnage.kube.leader_process import Identity, LeaseNamespace, MetricsAddress
+from tonnage.option import Option
+
+OUR_DRIVERS = {names.DRIVER: names.TOPOLOGY_NODE}
+
+
+def parse_drivers(texts: Sequence[str]) -> dict[str, str]:
+    """Return driver -> topology key, of NAME=TOPOLOGY_KEY. Raises Invalid."""
+    found = {}
+    for text in texts:
+        name, equals, key = text.partition("=")
+        if not equals or not names.is_dns_subdomain(name.lower()) or not key:
+            raise Invalid(
+                f"--driver {text[:80]!r}: want NAME=TOPOLOGY_KEY, as csi.example.com=topology.example.com/node"
+            )
+        found[name] = key
+    return found
+
+
+def _all_drivers(texts: Sequence[str]) -> dict[str, str]:
+    return {**OUR_DRIVERS, **parse_drivers(texts)}
+
+
+def parse_group_labels(texts: Sequence[str]) -> list[str]:
+    """Check keys of labels whose values are node groups. Raises Invalid."""
+    for text in texts:
+        if not _is_group_label(text):
+            raise Invalid(f"--node-group-label {text[:80]!r}: want a label's key, as eks.amazonaws.com/nodegroup")
+    return list(texts)
+
+
+def parse_templates(texts: Sequence[str]) -> list[NodeTemplate]:
+    """Return the template nodes, one for each group. Raises Invalid."""
+    found = [_template(text) for text in texts]
+    groups = [template.group for template in found]
+    if doubles := [group for number, group in enumerate(groups) if group in groups[:number]]:
+        raise Invalid(f"--node-template: {doubles[0]} is given twice: name all its classes in one, parted by commas")
+    return found
+
+
+def _is_group_label(key: str) -> bool:
+    """Return whether a label can identify groups: the label of template nodes is the same for all of them."""
+    return names.is_label_key(key) and key != names.TEMPLATE_NODE
+
+
+def _template(text: str) -> NodeTemplate:
+    group, colon, rooms = text.partition(":")
+    label, equals, value = group.partition("=")
+    if not colon or not equals or not _is_group_label(label) or not names.is_label_value(value):
+        raise Invalid(f"--node-template {text[:80]!r}: want LABEL=VALUE:CLASS=SIZE, as pool=big:tonnage-scratch=100Gi")
+    return NodeTemplate(group, dict(_class_capacity(part, text) for part in rooms.split(",")))
+
+
+def _class_capacity(text: str, whole: str) -> tuple[str, TemplateCapacity]:
+    name, equals, sizes = text.partition("=")
+    size, slash, largest = sizes.partition("/")
+    if not equals or not names.is_dns_subdomain(name):
+        raise Invalid(f"--node-template {whole[:80]!r}: {text[:60]!r} is not CLASS=SIZE or CLASS=SIZE/LARGEST")
+    free = to_bytes(size)
+    most = min(free, to_bytes(largest)) if slash else free
+    if most < 0:
+        raise Invalid(f"--node-template {whole[:80]!r}: {text[:60]!r}: a size is at least 0")
+    return name, TemplateCapacity(free, most)
+
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """Configuration of a controller process.
+
+    identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: CSI drivers of our agents
+    -> their topology key. capacity: how capacity is published, exact or in tiers. metrics: address of the metrics, None
+    for none. evict_unfit: whether pods that opt in are evicted if their inline volume does not fit. templates: capacity
+    of template nodes. group_labels: labels of node groups whose template capacity is learned.
+    """
+
+    identity: Identity
+    namespace: LeaseNamespace = names.SYSTEM_NAMESPACE
+    metrics: MetricsAddress = None
+    drivers: Annotated[
+        Mapping[str, str],
+        Option(
+            f"another CSI driver that the agents serve, in addition to {names.DRIVER}; repeatable",
+            "NAME=TOPOLOGY_KEY",
+            written=list[str],
+            parse=_all_drivers,
+        ),
+    ] = field(default_factory=lambda: OUR_DRIVERS)
+    capacity: Annotated[
+        str,
+        Option(
+            "how capacity is published: exact, one object for each node and class; tiers, by node labels;"
+            f" auto (default): tiers on more than {tier.AUTO_ABOVE} nodes",
+            choices=tier.MODES,
+        ),
+    ] = tier.MODES[0]
+    evict_unfit: Annotated[
+        bool,
+        Option(
+            "evict pods whose inline volume does not fit on their node, if pod or namespace has"
+            f" {names.EVICT_UNFIT}=true and a controller replaces the pod",
+            written=bool,
+        ),
+    ] = False
+    group_labels: Annotated[
+        Sequence[str],
+        Option(
+            "a label whose value is a node's group: the capacity of its new nodes is learned and published for the"
+            " cluster autoscaler; repeatable",
+            "LABEL",
+            name="node_group_labels",
+            written=list[str],
+            parse=parse_group_labels,
+        ),
+    ] = ()
+    templates: Annotated[
+        Sequence[NodeTemplate],
+        Option(
+            "capacity of a new node of such a group for each class, and its maximum volume size; repeatable",
+            "LABEL=VALUE:CLASS=SIZE[/LARGEST],...",
+            name="node_templates",
+            written=list[str],
+            parse=parse_templates,
+        ),
+    ] = ()

@@ -1,0 +1,102 @@
+"""Configuration of a node agent: the one declaration of its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tonnage.api import names
+from tonnage.capacity import tier
+from tonnage.claims.node_scope import NodeScope
+from tonnage.node.config.driver import socket_path
+from tonnage.option import Option
+
+BINDINGS = ("agent", "controller")
+SCOPES = ("auto", "label", "all")
+
+
+def _socket_paths(texts: list[str]) -> tuple[Path, ...]:
+    return tuple(map(socket_path, texts))
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """Configuration of a node agent, passed whole to its controllers.
+
+    namespace: of capacity objects. binding: who binds claims, `agent` or `controller` (the PV controller). scope: the
+    watch scope of claims. capacity: how capacity is published, exact or in tiers. starvation_guard: reschedules of a
+    pod after which the node reserves capacity for it, 0 for never. endpoints: CSI sockets of external drivers.
+
+    cluster_uid: uid of the namespace kube-system. former_clusters: uids that it had before the cluster's database was
+    lost. went_back: an earlier agent of this process ended because the API server returned to an older state.
+    startup_taint: drivers that the kubelet must list before the agent removes the start-up taint; empty: the agent does
+    not check for it. poll: seconds between two GetCapacity calls that notice foreign use of the disk, 0 for none.
+    sweep_every: seconds between two sweeps, 0 for sweeps only at start and after a loss.
+    """
+
+    node_name: str
+    namespace: Annotated[
+        str,
+        Option(
+            f"namespace of capacity objects (default: $POD_NAMESPACE, else {names.SYSTEM_NAMESPACE})",
+            "NAME",
+            environ="POD_NAMESPACE",
+        ),
+    ] = names.SYSTEM_NAMESPACE
+    binding: Annotated[
+        str,
+        Option(
+            "who binds claims to this node's volumes: agent (default) or controller, the cluster's PV controller",
+            "WHO",
+            name="bind",
+            choices=BINDINGS,
+        ),
+    ] = BINDINGS[0]
+    scope: Annotated[
+        str,
+        Option(
+            "which claims are watched: those labeled with this node, all, or as the cluster allows (auto, default)",
+            choices=SCOPES,
+        ),
+    ] = SCOPES[0]
+    capacity: Annotated[
+        str,
+        Option(
+            "how capacity is published: exact, an object for each class; tiers, by node labels; auto"
+            " (default): as the cluster's controller",
+            choices=tier.MODES,
+        ),
+    ] = tier.MODES[0]
+    starvation_guard: Annotated[
+        int,
+        Option(
+            "reserve a node's capacity for a pod with several volumes whose claims were rescheduled N times, so that"
+            " smaller pods do not starve it (default: never)",
+            "N",
+            written=int,
+            wanted="a number of reschedules, 0 for never",
+        ),
+    ] = 0
+    endpoints: Annotated[
+        tuple[Path, ...],
+        Option(
+            "another CSI driver of this node that the agent serves as well; repeatable",
+            "unix:///DIR/csi.sock",
+            name="csi_endpoints",
+            written=list[str],
+            parse=_socket_paths,
+            adds=True,
+        ),
+    ] = ()
+    cluster_uid: str = ""
+    former_clusters: tuple[str, ...] = ()
+    went_back: bool = False
+    startup_taint: tuple[str, ...] = ()
+    poll: float = 60.0
+    sweep_every: float = 3600.0
+
+    @property
+    def node_scope(self) -> NodeScope:
+        """Return which claims and PVs are this node's."""
+        return NodeScope(self.node_name, self.cluster_uid, frozenset(self.former_clusters))

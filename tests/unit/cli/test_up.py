@@ -1,0 +1,49 @@
+"""`tonnage up`: which settings a cluster gets, before it starts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.box.data_dir import Settings
+from tonnage.cli import up
+from tonnage.cli.main import build_parser
+from tonnage.errors import Invalid
+from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
+
+Run = Callable[..., Any]
+
+
+def _parsed(*arguments: str) -> argparse.Namespace:
+    return build_parser("up").parse_args(["up", *arguments])
+
+
+def test_what_is_given_now_goes_over_what_is_stored() -> None:
+    stored = Settings(nodes=3, capacity="tiers", starvation_guard=4, sources=["/a"])
+    assert up._settings(_parsed(), stored) == stored
+    given = _parsed("--nodes", "2", "--capacity", "exact", "--starvation-guard", "0", "--scoring", "balanced")
+    found = up._settings(given, stored)
+    assert (found.nodes, found.capacity, found.starvation_guard, found.sources) == (2, "exact", 0, ["/a"])
+    assert found.scoring is ScoringStrategy.BALANCED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "0"], "--nodes 0: want 1 to 1000"),
+        (["--port", "70000"], "--port 70000: want 0 to 65535"),
+        (["--starvation-guard", "-1"], "--starvation-guard -1: want a number of reschedules, 0 for never"),
+    ],
+)
+def test_a_wrong_number_is_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        up._settings(_parsed(*arguments), None)
+
+
+def test_a_wrong_number_leaves_no_folder(tonnage: Run, tmp_path: Path) -> None:
+    assert tonnage("up", "--nodes", "0", "--data", tmp_path / "data").code == 2
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,80 @@
+"""Configuration of `tonnage controller`, by its command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tonnage.api import names
+from tonnage.cli import replica
+from tonnage.cli.main import build_parser, main
+from tonnage.controller.config import ControllerConfig
+from tonnage.observe.exporter import Address
+
+
+def _configured(*arguments: str) -> ControllerConfig:
+    return replica.configured(build_parser("controller").parse_args(["controller", *arguments]), ControllerConfig)
+
+
+def test_in_a_pod_the_environment_says_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_NAME", "tonnage-controller-1")
+    monkeypatch.setenv("POD_NAMESPACE", "storage")
+    config = _configured("--metrics", "0.0.0.0:9809")
+    assert (config.identity, config.namespace) == ("tonnage-controller-1", "storage")
+    assert config.drivers == {names.DRIVER: names.TOPOLOGY_NODE}
+    assert config.metrics == Address("0.0.0.0", 9809)
+
+
+def test_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("POD_NAME", "POD_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    config = _configured()
+    assert config.identity
+    assert (config.namespace, config.metrics) == (names.SYSTEM_NAMESPACE, None)
+    config = _configured("--identity", "me", "--namespace", "there")
+    assert (config.identity, config.namespace) == ("me", "there")
+
+
+@pytest.mark.parametrize("mode", ["auto", "tiers", "exact"])
+def test_how_room_is_published(mode: str) -> None:
+    assert _configured("--capacity", mode).capacity == mode
+    assert _configured().capacity == "auto"
+
+
+def test_drivers_of_others_come_with_their_topology_key() -> None:
+    config = _configured("--driver", "csi.example.com=topology.example.com/node")
+    assert config.drivers["csi.example.com"] == "topology.example.com/node"
+    assert names.DRIVER in config.drivers
+
+
+@pytest.mark.parametrize("text", ["csi.example.com", "csi.example.com=", "=key", "a b=key"])
+def test_a_driver_without_key_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["controller", "--driver", text]) == 2
+    assert "want NAME=TOPOLOGY_KEY" in capsys.readouterr().err
+
+
+def test_nodes_to_come() -> None:
+    config = _configured(
+        "--node-group-label", "eks.amazonaws.com/nodegroup",
+        "--node-template", "pool=big:tonnage-scratch=100Gi,disks=4Ti/1Ti",
+    )  # fmt: skip
+    assert config.group_labels == ["eks.amazonaws.com/nodegroup"]
+    (template,) = config.templates
+    assert template.group == "pool=big"
+    assert template.rooms == {"tonnage-scratch": (100 << 30, 100 << 30), "disks": (4 << 40, 1 << 40)}
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "why"),
+    [
+        ("--node-group-label", "a b", "want a label's key"),
+        ("--node-group-label", "x/y/z", "want a label's key"),
+        ("--node-template", "pool=big", "want LABEL=VALUE:CLASS=SIZE"),
+        ("--node-template", "pool:c=1Gi", "want LABEL=VALUE:CLASS=SIZE"),
+        ("--node-template", "pool=:c=1Gi", "want LABEL=VALUE:CLASS=SIZE"),
+        ("--node-template", "pool=big:c", "is not CLASS=SIZE"),
+        ("--node-template", "pool=big:c=much", "much"),
+    ],
+)
+def test_what_is_no_template_is_refused(option: str, text: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["controller", option, text]) == 2
+    assert why in capsys.readouterr().err
