@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.box.cleanup import remove
-from tonnage.box.cluster import Box
+from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.errors import Invalid, Unavailable
@@ -30,7 +30,7 @@ async def in_process(*, nodes: int, pool: str, runtime: str = "none") -> AsyncIt
     """A started box in this process; everything is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/var/tmp") as folder:
         data = DataFolder(Path(folder) / "data")
-        box = Box(data, plan(data, Settings(nodes=nodes, pools=[pool], runtime=runtime)), max_pods=1000)
+        box = Box(data, plan(data, Settings(nodes=nodes, pools=[pool], runtime=runtime)), BoxOptions(max_pods=1000))
         try:
             await box.start()
             yield box

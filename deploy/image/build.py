@@ -85,6 +85,8 @@ def _own(site: str, time: int) -> archive.Tree:
         tree = wheels.unpack(wheel, site)
     finally:
         shutil.rmtree(wheel.parents[1])
+    left_out = tuple(f"{site}/tonnage/{folder}/" for folder in contents.LEFT_OUT)
+    tree = {path: entry for path, entry in tree.items() if not path.startswith(left_out)}
     return tree | {"usr/bin/tonnage": Entry(0o755, _START.encode())}
 
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
 
 
 class TonnageError(Exception):
@@ -76,6 +77,53 @@ class Unavailable(TonnageError):
 
 class HostError(TonnageError):
     """The kernel or a program of the machine failed."""
+
+
+class _HostErrors:
+    """Raise an OSError of the body as `what: <the kernel's words>; advice`.
+
+    error: the class to raise. Other exceptions pass unchanged. Costs no system call.
+    """
+
+    __slots__ = ("_advice", "_error", "_what")
+
+    def __init__(self, what: str, *, advice: str = "", error: type[TonnageError] = HostError) -> None:
+        self._what = what
+        self._advice = f"; {advice}" if advice else ""
+        self._error = error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(failure, OSError):
+            raise self._error(f"{self._what}: {failure.strerror or failure}{self._advice}") from failure
+
+
+host_errors = _HostErrors
+"""A class, as contextlib.suppress is one: a generator would cost four times as much on each call."""
+
+
+class _IgnoreErrno:
+    """Leave the body at an OSError with one of these numbers; all other exceptions pass."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers = numbers
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return isinstance(failure, OSError) and failure.errno in self._numbers
+
+
+ignore_errno = _IgnoreErrno
 
 
 @dataclass(frozen=True)

@@ -123,9 +123,7 @@ async def test_a_leader_whose_clock_jumps_stays_the_leader(nodes: Nodes) -> None
     transport = HttpTransport(kubeconfig.load(nodes.plane.kubeconfig))
 
     def stand(name: str) -> LeaderElection:
-        return LeaderElection(
-            Client(transport), NAMESPACE, "lease", name, duration=6.0, renew_every=1.0, retry_every=0.5, clock=clock
-        )
+        return LeaderElection(Client(transport), NAMESPACE, "lease", name, duration=6.0, renew_every=1.0, clock=clock)
 
     async def lead(name: str) -> None:
         led.append(name)

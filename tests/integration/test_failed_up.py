@@ -13,7 +13,7 @@ import pytest
 
 from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.box.cleanup import remove_unused
-from tonnage.box.cluster import Box
+from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.node import BoxNode
 from tonnage.box.plan import plan
@@ -53,7 +53,7 @@ def test_folders_that_up_made_are_gone_and_others_stay(tmp_path: Path, taken: in
 
 async def start_and_stop(folder: Path, port: int = 0) -> None:
     data = DataFolder(folder)
-    box = Box(data, plan(data, data.settings() or FAKE), port=port)
+    box = Box(data, plan(data, data.settings() or FAKE), BoxOptions(port=port))
     try:
         await box.start()
     finally:
@@ -88,7 +88,7 @@ async def test_pools_elsewhere(tmp_path: Path, real_folder: Path, monkeypatch: p
     monkeypatch.setattr(BoxNode, "published", fail)
     data = DataFolder(tmp_path / "d")
     pools = [f"image:{where},name={where.name},size=1Gi" for where in (old, new)]
-    box = Box(data, plan(data, Settings(pools=pools, runtime="none")), port=0)
+    box = Box(data, plan(data, Settings(pools=pools, runtime="none")))
     with pytest.raises(HostError, match="the last step"):
         await box.start()
     assert (new / "node-1" / ".tonnage-pool").exists()
@@ -117,7 +117,7 @@ def images(folder: Path) -> dict[Path, int]:
 
 
 async def failed_start(data: DataFolder, settings: Settings, *, recover: bool = False) -> None:
-    box = Box(data, plan(data, settings), recover=recover)
+    box = Box(data, plan(data, settings), BoxOptions(recover=recover))
     with pytest.raises(HostError, match="the last step"):
         await box.start()
     await box.stop()
@@ -128,7 +128,7 @@ async def volumes_after_start(data: DataFolder, *, recover: bool = False) -> lis
     """Pool and name of the volumes, once it has started at last."""
     settings = data.settings()
     assert settings is not None
-    box = Box(data, plan(data, settings), recover=recover)
+    box = Box(data, plan(data, settings), BoxOptions(recover=recover))
     try:
         await box.start()
         return sorted(await box.nodes["node-1"].driver.contents())
@@ -178,7 +178,7 @@ async def test_a_folder_that_has_lost_its_marker_stays(
     await failed_start(data, settings)
     (data.path / "tonnage.json").unlink()
     before = images(real_folder)
-    box = Box(data, plan(data, settings), recover=recover)
+    box = Box(data, plan(data, settings), BoxOptions(recover=recover))
     with pytest.raises(Invalid, match="nothing was touched"):
         await box.start()
     await box.stop()
@@ -219,7 +219,7 @@ async def test_one_pool_that_cannot_be_removed_does_not_keep_the_others(
 
 async def test_every_pool_has_a_class_of_its_name(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "d")
-    box = Box(data, plan(data, FAKE), port=0)
+    box = Box(data, plan(data, FAKE))
     await box.start()
     try:
         found = {c.metadata.name: c.parameters for c in (await box.client.list(STORAGE_CLASSES)).items}

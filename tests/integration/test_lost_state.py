@@ -14,7 +14,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import CLAIMS, NAMESPACES, PODS, VOLUMES
 from tonnage.api.names import FORMER_CLUSTERS
 from tonnage.api.pods import Pod
-from tonnage.box.cluster import Box
+from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
@@ -81,7 +81,7 @@ print(at)
 
 def made(folder: Path, settings: Settings, *, recover: bool = False) -> Box:
     data = DataFolder(folder)
-    return Box(data, plan(data, settings), recover=recover)
+    return Box(data, plan(data, settings), BoxOptions(recover=recover))
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -20,6 +20,10 @@ from tonnage.testing.clock import ManualClock
 from tonnage.testing.objects import MakeClaim, MakeClass, MakePod, MakeVolume, Objects
 from tonnage.testing.wait import Eventually
 
+Running = Callable[..., AbstractAsyncContextManager[None]]
+Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]
+Settle = Callable[[], Awaitable[None]]
+
 
 @pytest.fixture
 def manual_clock() -> ManualClock:
@@ -54,7 +58,7 @@ def events(kube: Client) -> EventRecorder:
 
 
 @pytest.fixture
-def settle(kube: Client, informers: Informers) -> Callable[[], Awaitable[None]]:
+def settle(kube: Client, informers: Informers) -> Settle:
     """Waits until the caches hold what the server holds."""
     return partial(apiserver.caught_up, kube, informers)
 
@@ -66,7 +70,7 @@ def eventually() -> Eventually:
 
 
 @pytest.fixture
-def running() -> Callable[..., AbstractAsyncContextManager[None]]:
+def running() -> Running:
     """Runs controllers for a while."""
 
     @asynccontextmanager
@@ -83,7 +87,7 @@ def running() -> Callable[..., AbstractAsyncContextManager[None]]:
 
 
 @pytest.fixture
-def told(kube: Client, events: EventRecorder) -> Callable[[], Awaitable[list[tuple[str, str, str, str]]]]:
+def told(kube: Client, events: EventRecorder) -> Told:
     """All Events so far: (object, type, reason, message)."""
 
     async def read() -> list[tuple[str, str, str, str]]:

@@ -60,11 +60,12 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await body()
-            return
         except Exception:
             delay = backoff.next(name)
             log.exception("task failed, starting it again name=%s in=%.0fs", name, delay)
             await asyncio.sleep(delay)
+        else:
+            return
 
 
 class Background:

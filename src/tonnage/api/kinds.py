@@ -33,6 +33,16 @@ class Kind(Generic[T]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def key(self) -> str:
+        """`<plural>`, or `<group>/<plural>`: unique among the kinds of one API server."""
+        return f"{self.group}/{self.plural}" if self.group else self.plural
+
+    @property
+    def qualified(self) -> str:
+        """`pods`, `storageclasses.storage.k8s.io`: how messages name the resource."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
     def singular(self) -> str:
         """Lower-case singular."""
         return self.kind.lower()
@@ -97,6 +107,8 @@ PRIORITY_CLASSES = Kind(
 DISRUPTION_BUDGETS = Kind(
     "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", policy.PodDisruptionBudget, short=("pdb",)
 )
+ALL: tuple[Kind[Any], ...] = tuple(kind for kind in list(vars().values()) if isinstance(kind, Kind))
+"""All kinds above, in that order."""
 # Of a cluster, not of the box: only their existence is checked.
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING_POLICIES = Kind(
@@ -106,33 +118,4 @@ MUTATING_BINDINGS = Kind(
     _ADMISSION, "v1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", PartialObject,
     namespaced=False,
 )  # fmt: skip
-
-ALL: tuple[Kind[Any], ...] = (
-    NAMESPACES,
-    NODES,
-    PODS,
-    CLAIMS,
-    VOLUMES,
-    EVENTS,
-    CONFIG_MAPS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    RESOURCE_QUOTAS,
-    LIMIT_RANGES,
-    STORAGE_CLASSES,
-    CSI_DRIVERS,
-    CSI_NODES,
-    CAPACITIES,
-    ATTACHMENTS,
-    LEASES,
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    DAEMON_SETS,
-    CONTROLLER_REVISIONS,
-    JOBS,
-    CRON_JOBS,
-    PRIORITY_CLASSES,
-    DISRUPTION_BUDGETS,
-)
 BY_KIND: dict[tuple[str, str], Kind[Any]] = {(k.api_version, k.kind): k for k in ALL}

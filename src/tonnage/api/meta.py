@@ -11,6 +11,11 @@ class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     """Base of all partial Structs: frozen, camelCase on the wire, defaults left out."""
 
 
+def version_number(resource_version: str) -> int:
+    """A resourceVersion as a number, 0 for "" and for the opaque text of a foreign API server."""
+    return int(resource_version) if resource_version.isdecimal() else 0
+
+
 class OwnerReference(Object, frozen=True):
     """Who an object belongs to."""
 
@@ -26,7 +31,6 @@ class ObjectMeta(Object, frozen=True):
     """metadata of an object. Times are RFC 3339 text."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
@@ -43,6 +47,11 @@ class ObjectMeta(Object, frozen=True):
     def key(self) -> str:
         """`<namespace>/<name>`, or the name alone where there is no namespace."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion as a number, 0 without one. A later one of a kind is higher (KEP-5504)."""
+        return version_number(self.resource_version)
 
     @property
     def deleting(self) -> bool:
@@ -71,7 +80,6 @@ class ListMeta(Object, frozen=True):
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 class SelectorRequirement(Object, frozen=True):
@@ -97,7 +105,6 @@ class Condition(Object, frozen=True):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
-    last_heartbeat_time: str | None = None
 
 
 class ObjectReference(Object, frozen=True):

@@ -6,7 +6,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-# Kubernetes: claims and volumes
+from tonnage.errors import Invalid
+
+# Kubernetes' names of claims and volumes
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
@@ -27,7 +29,7 @@ READ_WRITE_MANY = "ReadWriteMany"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 ACCESS_MODES = (READ_WRITE_ONCE, READ_ONLY_MANY, READ_WRITE_MANY, READ_WRITE_ONCE_POD)
 
-# Kubernetes: finalizers
+# Kubernetes' names of finalizers
 PVC_PROTECTION = "kubernetes.io/pvc-protection"
 PV_PROTECTION = "kubernetes.io/pv-protection"
 PROVISIONER_FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
@@ -35,7 +37,7 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 NAMESPACE_FINALIZER = "kubernetes"
 
-# Kubernetes: capacity objects, nodes, CSI
+# Kubernetes' names of capacity objects, nodes, CSI
 CAPACITY_DRIVER = "csi.storage.k8s.io/drivername"
 CAPACITY_MANAGED_BY = "csi.storage.k8s.io/managed-by"
 NODE_ID_ANNOTATION = "csi.volume.kubernetes.io/nodeid"
@@ -58,7 +60,7 @@ CSI_PVC_NAMESPACE = "csi.storage.k8s.io/pvc/namespace"
 CSI_PV_NAME = "csi.storage.k8s.io/pv/name"
 CSI_FSTYPE = "csi.storage.k8s.io/fstype"
 
-# Kubernetes: workloads
+# Kubernetes' names of workloads
 POD_TEMPLATE_HASH = "pod-template-hash"
 CONTROLLER_REVISION_HASH = "controller-revision-hash"
 REVISION_HASH = "controller.kubernetes.io/hash"
@@ -79,6 +81,9 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # tonnage
 DRIVER = "csi.tonnage.dev"
+PMEM_CSI = "pmem-csi.intel.com"
+COMPAT_DRIVERS = {"pmem-csi": PMEM_CSI}
+"""Word of --compat -> name of the driver that is served in addition to our own."""
 TOPOLOGY_NODE = "topology.tonnage.dev/node"
 NODE_LABEL = "tonnage.dev/node"
 # On a claim that no pod owns: names of the other claims of its claim group, joined by commas.
@@ -189,6 +194,13 @@ def is_dns_label(text: str) -> bool:
 def is_dns_subdomain(text: str) -> bool:
     """RFC 1123 subdomain: labels with dots between, at most 253 characters."""
     return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def check_driver_name(name: str) -> str:
+    """Return the name of a CSI driver. Raises Invalid unless CSI allows it."""
+    if not is_dns_subdomain(name.lower()) or len(name) > 63:
+        raise Invalid(f"driver name {name[:80]!r}: want a DNS name of at most 63 characters")
+    return name
 
 
 def is_label_key(text: str) -> bool:

@@ -129,7 +129,6 @@ class EnvVar(Object, frozen=True):
 class ContainerPort(Object, frozen=True):
     """A port; only host ports matter to the scheduler."""
 
-    container_port: int = 0
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
@@ -231,7 +230,6 @@ class PodSpec(Object, frozen=True):
     priority: int | None = None
     preemption_policy: str = ""
     security_context: SecurityContext = SecurityContext()
-    host_network: bool = False
     hostname: str = ""
     active_deadline_seconds: int | None = None
 
@@ -251,7 +249,6 @@ class ContainerStatus(Object, frozen=True):
     ready: bool = False
     restart_count: int = 0
     image: str = ""
-    image_id: str = msgspec.field(default="", name="imageID")
     container_id: str = msgspec.field(default="", name="containerID")
     started: bool | None = None
     state: ContainerState = ContainerState()
@@ -267,7 +264,6 @@ class PodStatus(Object, frozen=True):
     nominated_node_name: str = ""
     conditions: list[Condition] = []
     host_ip: str = msgspec.field(default="", name="hostIP")
-    pod_ip: str = msgspec.field(default="", name="podIP")
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     start_time: str | None = None

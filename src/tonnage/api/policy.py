@@ -6,6 +6,8 @@ from tonnage.api.meta import Condition, KubeObject, LabelSelector, Object
 
 NEVER, LOWER = "Never", "PreemptLowerPriority"
 """Preemption policies."""
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""Priority classes that every cluster has, and their values."""
 
 
 class PriorityClass(KubeObject, frozen=True):
@@ -24,8 +26,9 @@ class PodDisruptionBudgetSpec(Object, frozen=True):
 
 
 class PodDisruptionBudgetStatus(Object, frozen=True):
-    """Allowed disruptions. disrupted_pods: evicted pods that are not seen to terminate yet, with the time (RFC
-    3339).
+    """Allowed disruptions.
+
+    disrupted_pods: evicted pods that are not seen to terminate yet, with the time (RFC 3339).
     """
 
     observed_generation: int = 0

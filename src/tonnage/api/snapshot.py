@@ -16,7 +16,6 @@ class VolumeSnapshotContentSpec(Object, frozen=True):
     """Spec of a VolumeSnapshotContent."""
 
     driver: str = ""
-    deletion_policy: str = ""
     source: SnapshotSource = SnapshotSource()
 
 

@@ -32,7 +32,6 @@ class StorageClass(KubeObject, frozen=True):
     reclaim_policy: str = "Delete"
     volume_binding_mode: str | None = None
     mount_options: list[str] = []
-    allow_volume_expansion: bool = False
     allowed_topologies: list[TopologyTerm] = []
 
     @property

@@ -175,10 +175,7 @@ def _merge_list(old: list[Json], patch: list[Json], path: str, key: str, keys: d
     if any(item.get("$patch") == "replace" for item in patch):
         return [_plain(item) for item in patch if item.get("$patch") != "replace" or len(item) > 1]
     result = list(old)
-    places: dict[str | bytes, list[int]] = {}
-    for n, found in enumerate(old):
-        if isinstance(found, dict):
-            places.setdefault(_identity(found.get(key)), []).append(n)
+    places = _places(old, key)
     for item in patch:
         if key not in item:
             raise Invalid(f"strategic merge patch: an item of {path} has no {key!r}, its merge key")
@@ -193,6 +190,15 @@ def _merge_list(old: list[Json], patch: list[Json], path: str, key: str, keys: d
             places[identity] = [len(result)]
             result.append(_merge_object({}, item, path, keys))
     return [item for item in result if item is not _DELETED]
+
+
+def _places(items: list[Json], key: str) -> dict[str | bytes, list[int]]:
+    """Where items with each value of the merge key are."""
+    places: dict[str | bytes, list[int]] = {}
+    for n, item in enumerate(items):
+        if isinstance(item, dict):
+            places.setdefault(_identity(item.get(key)), []).append(n)
+    return places
 
 
 def _list_directives(result: Object, patch: Object, path: str, keys: dict[str, str | None]) -> None:

@@ -212,7 +212,7 @@ class JobStatus(Object, frozen=True):
     succeeded: int = 0
     failed: int = 0
     completed_indexes: str = ""
-    uncounted_terminated_pods: Uncounted | None = None
+    uncounted_terminated_pods: Uncounted = Uncounted()
     conditions: list[Condition] = []
 
 

@@ -12,10 +12,6 @@ from tonnage.api.meta import KubeObject
 from tonnage.errors import ApiAlreadyExists
 from tonnage.kube.client import Client
 
-PMEM_CSI = "pmem-csi.intel.com"
-COMPAT = {"pmem-csi": PMEM_CSI}
-"""Word on the command line -> driver name that is served in addition to our own."""
-
 _DRIVER = {
     "attachRequired": False,
     "podInfoOnMount": True,
@@ -28,7 +24,7 @@ _DRIVER = {
 
 async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[str]) -> None:
     """Create the box's objects. pools: their names, the default one first. Idempotent."""
-    await ensure_drivers(client, [names.DRIVER, *(COMPAT[word] for word in compat)])
+    await ensure_drivers(client, [names.DRIVER, *(names.COMPAT_DRIVERS[word] for word in compat)])
     default = {names.DEFAULT_CLASS: "true"}
     await _ensure(client, STORAGE_CLASSES, names.SCRATCH_CLASS, storage_class(names.DRIVER, annotations=default))
     await _ensure(client, STORAGE_CLASSES, names.IMMEDIATE_CLASS, storage_class(names.DRIVER, mode=names.IMMEDIATE))
@@ -61,7 +57,7 @@ async def _pmem_csi(client: Client) -> None:
         "pmem-csi-sc-late-binding": ({}, late),
     }
     for name, (parameters, mode) in classes.items():
-        await _ensure(client, STORAGE_CLASSES, name, storage_class(PMEM_CSI, parameters=parameters, mode=mode))
+        await _ensure(client, STORAGE_CLASSES, name, storage_class(names.PMEM_CSI, parameters=parameters, mode=mode))
 
 
 def storage_class(

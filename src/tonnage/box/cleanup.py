@@ -34,10 +34,10 @@ def leftovers(data: DataFolder) -> list[str]:
 
 
 def clean(data: DataFolder) -> None:
-    """End containers, unmount and detach everything of a cluster that no longer runs. Volumes stay, and so do mounts
-    that are not the cluster's, wherever they are. Idempotent.
+    """End containers, unmount and detach everything of a cluster that no longer runs. Idempotent. Blocking.
 
-    Raises HostError naming what could not be put away; everything else is.
+    Volumes stay, and so do mounts that are not the cluster's, wherever they are. Raises HostError, naming what could
+    not be put away; everything else is.
     """
     reasons = []
     for node in _nodes(data):
@@ -64,14 +64,10 @@ def clean(data: DataFolder) -> None:
 def _left_at_last(data: DataFolder) -> list[str]:
     """Leftovers after a delay: the kernel frees a loop device a moment after its last umount."""
     for pause in _PAUSES:
-        if not _loops_left(data):
+        if next(_loops(data), None) is None:
             break
         time.sleep(pause)
     return leftovers(data)
-
-
-def _loops_left(data: DataFolder) -> bool:
-    return next(_loops(data), None) is not None
 
 
 def remove(data: DataFolder) -> None:
@@ -83,7 +79,7 @@ def remove(data: DataFolder) -> None:
     if not data.exists():
         return
     clean(data)
-    elsewhere = _pools_elsewhere(data)
+    elsewhere = _elsewhere(data, prepared=False)
     for place in (data.path, *elsewhere):
         for found in mount.mounts():
             if found.target.startswith(f"{place}/"):
@@ -138,8 +134,9 @@ class _Owned(msgspec.Struct):
 
 
 def _refuse_others(pool: Path, own: Set[str]) -> None:
-    """Raises Precondition for a pool that another cluster, given the same directory, has volumes in. own: uids of the
-    clusters that the data folder had, none where they are not known.
+    """Check that no other cluster, given the same directory, has volumes in a pool. Raises Precondition.
+
+    own: uids of the clusters that the data folder had, none where they are not known.
     """
     clusters = set()
     for record in (record for folder in (pool, pool / SNAPSHOTS, pool / OWN) for record in folder.glob("*.json")):
@@ -155,8 +152,9 @@ def _refuse_others(pool: Path, own: Set[str]) -> None:
 
 
 def remove_unused(pool: Path) -> None:
-    """Remove the folder of a pool that has no volume: all in it are hidden files of ours, or an image whose inside the
-    caller has looked into. Raises Busy, HostError.
+    """Remove the folder of a pool that has no volume. Raises Busy, HostError.
+
+    All in it are hidden files of ours, or an image whose inside the caller has looked into.
     """
     _erase(pool, used=False)
 
@@ -204,11 +202,6 @@ def _give_up(directory: Path) -> None:
         store.close()
 
 
-def _pools_elsewhere(data: DataFolder) -> list[Path]:
-    """The nodes' parts of pools that the user put outside of the data folder."""
-    return _elsewhere(data, prepared=False)
-
-
 def _elsewhere(data: DataFolder, *, prepared: bool) -> list[Path]:
     """The nodes' parts of directories outside of the data folder: of disks that the user prepared, or of pools."""
     settings = data.settings()
@@ -219,12 +212,13 @@ def _elsewhere(data: DataFolder, *, prepared: bool) -> list[Path]:
 
 def _pools(data: DataFolder) -> list[Path]:
     inside = [pool for node in _nodes(data) for pool in node.glob("pools/*")]
-    return [*inside, *_pools_elsewhere(data)]
+    return [*inside, *_elsewhere(data, prepared=False)]
 
 
 def _mounts(data: DataFolder) -> Iterator[str]:
-    """What the cluster has mounted: volumes in its kubelets' folders, and the insides of its pools. Any other mount,
-    even in or below these folders' parents, is the user's.
+    """Mounts of the cluster: volumes in its kubelets' folders, and the insides of its pools.
+
+    Any other mount, even in or below these folders' parents, is the user's.
     """
     kubelets = [f"{node}/kubelet/" for node in _nodes(data)]
     roots = {f"{pool}/{ROOT}" for pool in _pools(data)}

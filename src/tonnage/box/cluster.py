@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from socket import gethostname
@@ -21,7 +22,7 @@ from tonnage.box.cleanup import clean, remove_unused
 from tonnage.box.control_plane import control_plane
 from tonnage.box.data_dir import DataFolder, missing, remove_empty
 from tonnage.box.kubelet.containers.logs import LogRouter
-from tonnage.box.node import BoxNode
+from tonnage.box.node import BoxNode, BoxNodeConfig
 from tonnage.box.plan import BoxPlan
 from tonnage.capacity import tier
 from tonnage.errors import TonnageError
@@ -40,36 +41,44 @@ _EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
 """Wildcard addresses to listen on -> the address to connect to, as in a URL."""
 
 
+@dataclass(frozen=True)
+class BoxOptions:
+    """How a box is started this time; its settings are in the plan.
+
+    host, port: where the API server listens; port 0: any free one. kubeconfig: a second path to write it to. max_pods:
+    pods per node. recover: where the database is lost or damaged, begin with an empty cluster; volumes stay and are
+    orphans.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    kubeconfig: Path | None = None
+    max_pods: int = 110
+    recover: bool = False
+
+
 class Box:
-    """A cluster in one process. Call start(), then wait() or anything else, then stop().
+    """A cluster in one process. Call start(), then stop().
 
     progress(what, detail) reports each part that is ready; waiting(for what) reports why a slow start waits.
-    port 0: any free one. kubeconfig: a second path to write it to. max_pods: pods per node. recover: where the database
-    is
-    lost or damaged, begin with an empty cluster; volumes stay and are orphans.
     """
 
     def __init__(
         self,
         data: DataFolder,
         plan: BoxPlan,
+        options: BoxOptions | None = None,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        kubeconfig: Path | None = None,
-        max_pods: int = 110,
-        recover: bool = False,
         progress: Progress = lambda what, detail: None,
         waiting: Callable[[str], None] = lambda what: None,
         clock: Clock | None = None,
     ) -> None:
         self.data, self.plan = data, plan
-        self.kubeconfig = kubeconfig or data.kubeconfig
+        self._options = options = options or BoxOptions()
+        self.kubeconfig = options.kubeconfig or data.kubeconfig
         self.nodes: dict[str, BoxNode] = {}
         self.client: Client
         self._logs: LogRouter
-        self._listen = (host, port)
-        self._max_pods, self._recover = max_pods, recover
         self._progress, self._waiting = progress, waiting
         self._clock = clock or RealClock()
         self._tasks = Background("box")
@@ -124,9 +133,9 @@ class Box:
         return self._informers.unsynced() + [what for node in self.nodes.values() for what in node.waits_for()]
 
     async def _start_server(self) -> None:
-        host, port = self._listen
+        host, port = self._options.host, self._options.port
         everywhere = host in _EVERYWHERE
-        store = SqliteStore(self.data.state, extractor(), used=self.data.had_cluster(), recover=self._recover)
+        store = SqliteStore(self.data.state, extractor(), used=self.data.had_cluster(), recover=self._options.recover)
         await store.start()
         try:
             credentials = auth.ensure(self.data.tls, self._clock, [gethostname()] if everywhere else [host])
@@ -154,9 +163,8 @@ class Box:
         pools = [pool.name for pool in next(iter(self.plan.nodes.values()))]
         await bootstrap.ensure_all(client, pools=pools, compat=settings.compat)
         self._informers = informers = Informers(client)
-        scheduler = Scheduler(
-            client, informers, self._events("default-scheduler"), clock=clock, strategy=settings.scoring
-        )  # fmt: skip
+        events = self._events("default-scheduler")
+        scheduler = Scheduler(client, informers, events, clock=clock, strategy=settings.scoring)
         loops = control_plane(
             client,
             informers,
@@ -179,16 +187,13 @@ class Box:
 
     @property
     def _drivers(self) -> list[str]:
-        return [names.DRIVER, *(bootstrap.COMPAT[word] for word in self.plan.settings.compat)]
+        return [names.DRIVER, *(names.COMPAT_DRIVERS[word] for word in self.plan.settings.compat)]
 
     async def _start_nodes(self) -> None:
         assert self._server is not None
         assert self._informers is not None
         for name, pools in self.plan.nodes.items():
-            self.nodes[name] = BoxNode(
-                self.client,
-                self._informers,
-                self._events("kubelet", host=name),
+            config = BoxNodeConfig(
                 name=name,
                 folder=self.data.node(name),
                 sockets=self.data.sockets() / name,
@@ -201,11 +206,11 @@ class Box:
                 former_clusters=self.data.clusters()[:-1],
                 capacity=self.capacity,
                 starvation_guard=self.plan.settings.starvation_guard,
-                max_pods=self._max_pods,
-                clock=self._clock,
+                max_pods=self._options.max_pods,
             )
-        for name, node in self.nodes.items():
-            self._logs.add(name, node.logs)
+            events = self._events("kubelet", host=name)
+            self.nodes[name] = BoxNode(self.client, self._informers, events, config, clock=self._clock)
+            self._logs.add(name, self.nodes[name].kubelet.logs)
         try:
             for begin in (BoxNode.open, BoxNode.start):
                 async with asyncio.TaskGroup() as starting:
@@ -219,10 +224,6 @@ class Box:
 
     def _pod_logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         return self._logs.read(namespace, name, query)
-
-    async def wait(self, ended: asyncio.Event) -> None:
-        """Wait until ended is set."""
-        await ended.wait()
 
     async def stop(self) -> None:
         """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. Idempotent.

@@ -40,8 +40,10 @@ def control_plane(
     capacity: str = "exact",
     drivers: Collection[str] = (names.DRIVER,),
 ) -> Mapping[str, Any]:
-    """Name -> what is to be run, as run(). recorder(component): who reports that component's Events; capacity:
-    how capacity is published, "tiers" or "exact"; drivers: names of our own.
+    """Compose the controllers: name -> what is to be run, as run().
+
+    recorder(component): who reports that component's Events. capacity: how capacity is published, "tiers" or "exact".
+    drivers: names of our own.
     """
     events = recorder("tonnage")
     tiers = _tiers(client, informers, clock) if capacity == "tiers" else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.aio.clock import Clock
@@ -14,11 +15,10 @@ from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.box.data_dir import short_enough
-from tonnage.box.external_drivers import ExternalRegistrar
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.box.kubelet.containers.logs import PodLogs
-from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
-from tonnage.box.kubelet.pods.pods import Kubelet
+from tonnage.box.kubelet.containers.runtime import NoneRuntime
+from tonnage.box.kubelet.kubelet import Kubelet, KubeletConfig
+from tonnage.csi.client.registrar import Registrar
 from tonnage.errors import HostError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -31,80 +31,68 @@ log = logging.getLogger(__name__)
 _READY_SECONDS = 30.0
 
 
-class BoxNode:
-    """A node: open() and start() bring it up, published() waits for its capacity, stop() takes everything down.
+@dataclass(frozen=True)
+class BoxNodeConfig:
+    """Settings of one node of a box.
 
     drivers: names of our own. endpoints: CSI sockets of external drivers; the agent serves them as it serves ours.
     sources: folders from which new volumes may be populated. former_clusters: uids of earlier clusters of the data
-    folder.
-    capacity: how capacity is published, "tiers" or "exact". starvation_guard: reschedules after which the node reserves
-    capacity
-    for a pod (starvation guard).
+    folder. capacity: how capacity is published, "tiers" or "exact". starvation_guard: reschedules after which the node
+    reserves capacity for a pod (starvation guard).
     """
 
+    name: str
+    folder: Path
+    sockets: Path
+    pools: Sequence[PoolConfig]
+    drivers: Sequence[str]
+    endpoints: Sequence[Path]
+    sources: Sequence[Path]
+    runtime: str
+    cluster_uid: str
+    former_clusters: Sequence[str]
+    capacity: str
+    starvation_guard: int
+    max_pods: int
+
+
+class BoxNode:
+    """A node: open() and start() bring it up, published() waits for its capacity, stop() takes everything down."""
+
     def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        name: str,
-        folder: Path,
-        sockets: Path,
-        pools: Sequence[PoolConfig],
-        drivers: Sequence[str],
-        endpoints: Sequence[Path],
-        sources: Sequence[Path],
-        runtime: str,
-        cluster_uid: str,
-        former_clusters: Sequence[str],
-        capacity: str,
-        starvation_guard: int,
-        max_pods: int,
-        clock: Clock,
+        self, client: Client, informers: Informers, events: EventRecorder, config: BoxNodeConfig, *, clock: Clock
     ) -> None:
-        self.name, self._configs, self._drivers = name, pools, drivers
-        self._folder, self._sockets = folder, sockets
-        root = folder / "kubelet"
-        registry = short_enough(root / "plugins_registry", sockets / "registry")
-        self._registry, self._usual_registry = registry, root / "plugins_registry"
+        self.name, self._config, self._informers = config.name, config, informers
+        root = config.folder / "kubelet"
+        self._usual_registry = root / "plugins_registry"
+        self._registry = registry = short_enough(self._usual_registry, config.sockets / "registry")
         self.driver = NodeDriver(
-            [pool_config.make(pool, clock=clock) for pool in pools],
-            node_name=name,
+            [pool_config.make(pool, clock=clock) for pool in config.pools],
+            node_name=config.name,
             kubelet=root,
-            sockets=sockets,
+            sockets=config.sockets,
             registry=registry,
-            drivers=drivers,
-            sources=sources,
+            drivers=config.drivers,
+            sources=config.sources,
             clock=clock,
         )
         self.agent = NodeAgent(
             client,
-            node_name=name,
-            cluster_uid=cluster_uid,
-            former_clusters=former_clusters,
-            endpoints=endpoints,
+            node_name=config.name,
+            cluster_uid=config.cluster_uid,
+            former_clusters=config.former_clusters,
+            endpoints=config.endpoints,
             clients=self.driver.clients(),
-            capacity=capacity,
-            starvation_guard=starvation_guard,
+            capacity=config.capacity,
+            starvation_guard=config.starvation_guard,
             clock=clock,
-        )
-        self._registrars = [ExternalRegistrar(socket, registry, taken=drivers, clock=clock) for socket in endpoints]
-        self.kubelet = Kubelet(
-            client,
-            informers,
-            events,
-            node_name=name,
-            root=root,
-            runtime=_runtime(runtime, root, clock),
-            clock=clock,
-            max_pods=max_pods,
-            registry=registry,
         )
         self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
-        self.logs = PodLogs(client, self.kubelet.paths, self.kubelet.workers, clock, runtime=runtime)
-        self._client, self._informers = client, informers
-        self._tasks = Background(f"node {name}")
+        self._registrar = Registrar(config.endpoints, registry, taken=config.drivers, clock=clock)
+        kubelet = KubeletConfig(config.name, root, max_pods=config.max_pods, registry=registry)
+        runtime = NoneRuntime(clock) if config.runtime == "none" else BubblewrapRuntime(root, clock)
+        self.kubelet = Kubelet(client, informers, events, kubelet, runtime=runtime, clock=clock)
+        self._tasks = Background(f"node {config.name}")
         self._running: asyncio.Task[None] | None = None
         self._found: set[tuple[str, str]] | None = None  # the pools' contents when they were opened
         self.has_new_volumes = False
@@ -112,12 +100,12 @@ class BoxNode:
 
     def describe(self) -> str:
         """Its pools, for people."""
-        sizes = (from_bytes(p.size) if p.has_size else "whole disks" for p in self._configs)
-        return ", ".join(f"pool {p.name} ({p.kind}) of {size}" for p, size in zip(self._configs, sizes, strict=True))
+        sizes = [(pool, from_bytes(pool.size) if pool.has_size else "whole disks") for pool in self._config.pools]
+        return ", ".join(f"pool {pool.name} ({pool.kind}) of {size}" for pool, size in sizes)
 
     async def open(self) -> None:
         """Open the pools and serve the driver: from here on they count in what others on the same disk publish."""
-        for place in (self._folder, self._sockets, self._registry):
+        for place in (self._config.folder, self._config.sockets, self._registry):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._registry != self._usual_registry:
             self._link_registry()
@@ -126,8 +114,7 @@ class BoxNode:
 
     async def start(self) -> None:
         """Run kubelet and agent; returns when the kubelet is ready."""
-        for registrar in self._registrars:
-            self._tasks.start(registrar.run(), f"registrar of {registrar.socket}")
+        self._tasks.start(self._registrar.run(), "registrar")
         self._running = self._tasks.start(self._run_kubelet(), f"kubelet {self.name}")
         self._tasks.start(supervise(f"agent {self.name}", self.agent.run), f"agent {self.name}")
         ready = asyncio.ensure_future(self.kubelet.ready.wait())
@@ -186,7 +173,9 @@ class BoxNode:
     def _unpublished(self) -> set[str]:
         """Classes of this node's drivers for which it has published nothing."""
         label = names.label_value(self.name)
-        classes = {c.metadata.name for c in self._informers.of(STORAGE_CLASSES).cache if c.provisioner in self._drivers}
+        classes = {
+            c.metadata.name for c in self._informers.of(STORAGE_CLASSES).cache if c.provisioner in self._config.drivers
+        }
         node = self._informers.of(NODES).cache.get(self.name)
         tiers = node.metadata.labels if node is not None else {}
         for capacity in self._informers.of(CAPACITIES).cache:
@@ -224,9 +213,3 @@ class BoxNode:
         except TonnageError as failure:
             log.warning("node %s: volumes cannot be listed, taken as used: %s", self.name, failure)
             return True
-
-
-def _runtime(name: str, root: Path, clock: Clock) -> Runtime:
-    if name == "none":
-        return NoneRuntime(clock)
-    return BubblewrapRuntime(root, clock)

@@ -64,7 +64,7 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     _check_kept(data, settings, templates)
     nodes = _nodes(data, settings.nodes, templates)
     endpoints = external_drivers.endpoints(csi_endpoints, list(nodes))
-    kept = replace_pools(settings, [str(pool) for pool in templates])
+    kept = msgspec.structs.replace(settings, pools=[str(pool) for pool in templates])
     all_pools = [pool for pools in nodes.values() for pool in pools]
     outlooks = pool_config.outlook(all_pools)
     is_more = {pool.name for pool in all_pools if pool.overcommit > 1}
@@ -106,11 +106,6 @@ def _nodes(data: DataFolder, count: int, templates: list[PoolConfig]) -> dict[st
         raise Invalid(f"volume group {groups[0]} can be the pool of one node only: start one with --nodes 1")
     names = [f"node-{n}" for n in range(1, count + 1)]
     return {name: [_on(data, name, pool) for pool in templates] for name in names}
-
-
-def replace_pools(settings: Settings, pools: list[str]) -> Settings:
-    """The settings with other pools."""
-    return msgspec.structs.replace(settings, pools=pools)
 
 
 def _templates(settings: Settings, pool_size: str) -> list[PoolConfig]:

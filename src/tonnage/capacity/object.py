@@ -30,6 +30,11 @@ def numbers(obj: CSIStorageCapacity) -> tuple[int, int | None]:
     return to_bytes(obj.capacity or "0"), maximum
 
 
+def version(obj: CSIStorageCapacity) -> int:
+    """Return its resourceVersion as a number: a later one of an object is higher."""
+    return obj.metadata.version
+
+
 def counted(obj: CSIStorageCapacity) -> int:
     """Return the observed claim version."""
     return obj.counted or 0
@@ -67,11 +72,6 @@ def difference(before: CSIStorageCapacity, after: CSIStorageCapacity) -> str:
     if not before.metadata.labels.items() <= after.metadata.labels.items():
         found.append("labels")
     return ", ".join(found)
-
-
-def version(obj: CSIStorageCapacity) -> int:
-    """Return its resourceVersion as a number: a later one of an object is higher."""
-    return int(obj.metadata.resource_version or 0)
 
 
 def less(one: int | None, other: int | None) -> bool:

@@ -10,11 +10,10 @@ import asyncio
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
-from tonnage.box.data_dir import DataFolder
 from tonnage.cli import listing, node
 from tonnage.cli.output import Output
 from tonnage.kube.client import Client
@@ -22,6 +21,9 @@ from tonnage.kube.http import HttpTransport
 from tonnage.node.config.node import NodeConfig
 from tonnage.ops.doctor.finding import Finding, Level
 from tonnage.ops.doctor.run import examine, examine_box
+
+if TYPE_CHECKING:
+    from tonnage.box.data_dir import DataFolder
 
 _FILE = Path("/etc/tonnage/node.yaml")
 """Where an agent's pod has its node's file."""

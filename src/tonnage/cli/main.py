@@ -46,6 +46,9 @@ VERBS = {
     "demo": ("tonnage.cli.demo", "show the main features on real volumes, with a check of every line"),
 }
 
+NOT_IN_IMAGE = ("box", "simulate")
+"""Folders of this package that the container image is built without."""
+
 _CODES: tuple[tuple[type[TonnageError], int], ...] = (
     (Invalid, 2),
     (OutOfRange, 2),
@@ -86,7 +89,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     verb = next((a for a in given if a in VERBS), "")
-    options = build_parser(verb).parse_args(given)
+    try:
+        parser = build_parser(verb)
+    except ModuleNotFoundError as failure:
+        if (failure.name or "").removeprefix("tonnage.") not in NOT_IN_IMAGE:
+            raise
+        print(
+            f"tonnage: {verb}: not part of the container image; install tonnage on this machine (pip install tonnage)",
+            file=sys.stderr,
+        )
+        return exit_code(Unsupported())
+    options = parser.parse_args(given)
     options.given = given
     try:
         return int(importlib.import_module(VERBS[options.verb][0]).run(options))

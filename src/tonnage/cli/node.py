@@ -7,9 +7,9 @@ import asyncio
 import os
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tonnage.api import names
-from tonnage.box.data_dir import DataFolder, default_folder
 from tonnage.capacity import tier
 from tonnage.cli import driver
 from tonnage.errors import NotFound
@@ -27,6 +27,9 @@ from tonnage.observe import log as logs
 from tonnage.observe import trace
 from tonnage.observe.process import raise_file_limit, tune_allocator
 from tonnage.pools import config as pool_config
+
+if TYPE_CHECKING:
+    from tonnage.box.data_dir import DataFolder
 
 REQUESTS_AT_ONCE = 8
 """Of an agent: enough for a hundred pods that come at once, few enough for a thousand agents that an API server has."""
@@ -117,6 +120,12 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cluster_of(options: argparse.Namespace) -> tuple[Access, DataFolder | None]:
     """The cluster that is meant, and its data folder where it is a box of this machine. Raises Invalid, NotFound."""
+    try:
+        from tonnage.box.data_dir import DataFolder, default_folder
+    except ModuleNotFoundError:  # in the container image
+        if options.data is not None:
+            raise NotFound(f"no box is installed here: {options.data}; name a cluster with --kubeconfig") from None
+        return access_of(options.kubeconfig), None
     if options.data is None and (options.kubeconfig is not None or os.environ.get("KUBECONFIG")):
         file = options.kubeconfig or Path(os.environ["KUBECONFIG"])
         box = DataFolder(file.parent)

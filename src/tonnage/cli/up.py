@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tonnage.box.cluster import Box
+from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings, default_folder, missing, remove_empty
 from tonnage.box.plan import DEFAULT_POOL_SIZE, BoxPlan, plan, what_stays
 from tonnage.capacity import tier
@@ -87,10 +87,8 @@ def run(options: argparse.Namespace) -> int:
     report = os.environ.pop(_READY_FD, None)
     stream = os.fdopen(int(report), "w") if report else None
     out = Output(stream) if stream else Output()
-    box = Box(
-        data, plan_, host=options.listen, port=options.port, kubeconfig=options.kubeconfig, recover=options.recover,
-        progress=out.step, waiting=out.waits,
-    )  # fmt: skip
+    start = BoxOptions(options.listen, options.port, options.kubeconfig, recover=options.recover)
+    box = Box(data, plan_, start, progress=out.step, waiting=out.waits)
     try:
         return asyncio.run(_serve(box, plan_, out, detached=stream is not None))
     except TonnageError as failure:
@@ -138,7 +136,7 @@ async def _serve(box: Box, plan_: BoxPlan, out: Output, *, detached: bool) -> in
         else:
             starting.result()
             _tell(box, plan_, out, time.monotonic() - began, detached=detached)
-            await box.wait(ended)
+            await ended.wait()
     finally:
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError, TonnageError):

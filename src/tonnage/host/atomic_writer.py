@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import Invalid, host_errors
 from tonnage.host.encoding import encode
 
 DATA = "..data"
@@ -42,7 +42,7 @@ def check_path(path: str) -> str:
 
 def write(folder: str, files: Mapping[str, Content], *, uid: int = -1) -> None:
     """Make path show exactly these files; it exists. Idempotent. Raises Invalid, HostError."""
-    try:
+    with host_errors(f"cannot write the files of {folder}"):
         if _same(folder, files):
             return
         stamp = tempfile.mkdtemp(prefix="..", dir=folder)
@@ -52,8 +52,6 @@ def write(folder: str, files: Mapping[str, Content], *, uid: int = -1) -> None:
         _point(folder, os.path.basename(stamp))
         _link(folder, {path.split("/")[0] for path in files})
         _sweep(folder, keep=os.path.basename(stamp))
-    except OSError as failure:
-        raise HostError(f"cannot write the files of {folder}: {failure.strerror}") from failure
 
 
 def _same(folder: str, files: Mapping[str, Content]) -> bool:

@@ -10,12 +10,15 @@ import errno
 import fcntl
 import os
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
+from tonnage.errors import ignore_errno
+from tonnage.host.descriptor import opened
+
 _MAGIC = 0x94
 _SYSFS = "/sys/fs/btrfs"
-NO_LIMIT = 2**64 - 1
 FIRST_INODE = 256
 """The inode number of every subvolume's root."""
 
@@ -45,13 +48,10 @@ class QgroupUsage:
 def fsid(at: int) -> UUID | None:
     """The id of the btrfs that holds an open directory, None when it is another file system."""
     buffer = bytearray(1024)
-    try:
+    with ignore_errno(errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP):
         fcntl.ioctl(at, _FS_INFO, buffer)
-    except OSError as failure:
-        if failure.errno in (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP):
-            return None
-        raise
-    return UUID(bytes=bytes(buffer[16:32]))
+        return UUID(bytes=bytes(buffer[16:32]))
+    return None
 
 
 def _arguments(name: str, *, flags: int = 0, size: int = 0, pointer: int = 0, fd: int = 0) -> bytearray:
@@ -107,11 +107,9 @@ def has_quota(fs: UUID) -> bool:
 
 def has_simple_quota(fs: UUID) -> bool:
     """Whether quotas are simple: bytes are charged to the subvolume that wrote them, also if shared later."""
-    try:
-        with open(f"{_SYSFS}/{fs}/qgroups/mode") as file:
-            return file.read().strip() == "squota"
-    except OSError:
-        return False
+    with suppress(OSError), open(f"{_SYSFS}/{fs}/qgroups/mode") as file:
+        return file.read().strip() == "squota"
+    return False
 
 
 def enable_quota(at: int) -> None:
@@ -135,32 +133,23 @@ def usage(fs: UUID, subvolume: int) -> QgroupUsage:
 def is_unused(fs: UUID, subvolume: int) -> bool:
     """Whether the qgroup of a subvolume counts nothing, or is gone."""
     folder = f"{_SYSFS}/{fs}/qgroups/0_{subvolume}"
-    try:
+    with ignore_errno(errno.ENOENT, errno.ENODEV):  # the latter while it goes
         return not _number(f"{folder}/referenced") and not _number(f"{folder}/exclusive")
-    except OSError as failure:
-        if failure.errno not in (errno.ENOENT, errno.ENODEV):  # the latter while it goes
-            raise
-        return True
+    return True
 
 
 def _number(path: str) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         return int(os.read(fd, 64), 0)
-    finally:
-        os.close(fd)
 
 
 def remove_qgroup(at: int, subvolume: int) -> bool:
     """Remove the qgroup of a deleted subvolume; newer kernels do it themselves. False while it is in use."""
-    try:
-        fcntl.ioctl(at, _QGROUP_CREATE, struct.pack("=QQ", 0, subvolume))
-    except OSError as failure:
-        if failure.errno == errno.EBUSY:
-            return False
-        if failure.errno != errno.ENOENT:
-            raise
-    return True
+    with ignore_errno(errno.EBUSY):
+        with ignore_errno(errno.ENOENT):
+            fcntl.ioctl(at, _QGROUP_CREATE, struct.pack("=QQ", 0, subvolume))
+        return True
+    return False
 
 
 def qgroups(fs: UUID) -> list[int]:

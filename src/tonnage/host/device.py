@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from uuid import UUID
 
-from tonnage.errors import HostError
+from tonnage.errors import host_errors, ignore_errno
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _BLKGETSIZE64 = 0x80081272
@@ -36,12 +36,9 @@ def size(fd: int) -> int:
 
 def find(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result | None:
     """os.stat() of path, None when nothing is there. Raises HostError for any other error."""
-    try:
+    with host_errors(f"cannot look at {path}"), ignore_errno(*_NOTHING):
         return os.stat(path, follow_symlinks=follow)
-    except OSError as failure:
-        if failure.errno in _NOTHING:
-            return None
-        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
+    return None
 
 
 def is_pristine(fd: int) -> bool:
@@ -51,13 +48,10 @@ def is_pristine(fd: int) -> bool:
 
 def has_data(fd: int, start: int) -> bool:
     """Whether anything was written to an open sparse or preallocated file from an offset on. Raises OSError."""
-    try:
+    with ignore_errno(errno.ENXIO):
         os.lseek(fd, start, os.SEEK_DATA)
-    except OSError as failure:
-        if failure.errno == errno.ENXIO:
-            return False
-        raise
-    return True
+        return True
+    return False
 
 
 _MAGICS: tuple[tuple[int, bytes, str], ...] = (

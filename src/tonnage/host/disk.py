@@ -14,8 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import HostError, Invalid, host_errors
 from tonnage.host import mount
+from tonnage.host.descriptor import opened
 from tonnage.host.run import run
 
 _TRIES, _PAUSE = 100, 0.01  # seconds between them
@@ -51,11 +52,9 @@ class Disk:
 
 def inspect(path: Path) -> Disk:
     """Inspect a block device. Raises Invalid when it is not one, HostError when wipefs cannot read it."""
-    try:
+    with host_errors(f"device {path}", error=Invalid):
         node = path.resolve(strict=True)
         found = os.stat(node)
-    except OSError as failure:
-        raise Invalid(f"device {path}: {failure.strerror}") from failure
     if not path.is_absolute() or not stat.S_ISBLK(found.st_mode):
         raise Invalid(f"{path} is not a block device: name one, as /dev/sdb or /dev/disk/by-id/...")
     users = tuple(users_of(node, found.st_rdev))
@@ -100,8 +99,8 @@ def _is_swap(number: int) -> bool:
 def _is_taken(node: Path) -> bool:
     """Whether the device is opened exclusively: by a mount, a holder or an array, in any namespace."""
     try:
-        with _locked(node):
-            os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        with _locked(node), opened(node, os.O_EXCL):
+            pass
     except OSError as failure:
         return failure.errno == errno.EBUSY
     return False
@@ -114,8 +113,7 @@ def _locked(node: Path) -> Iterator[None]:
     Without it, two processes that inspect a device would each report the other as a user. Raises OSError, EBUSY when
     the lock is not free within a second.
     """
-    fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(node) as fd:
         for left in reversed(range(_TRIES)):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,8 +123,6 @@ def _locked(node: Path) -> Iterator[None]:
                     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
                 time.sleep(_PAUSE)
         yield
-    finally:
-        os.close(fd)
 
 
 def _signatures(node: Path) -> tuple[DiskSignature, ...]:

@@ -8,7 +8,8 @@ import os
 import struct
 from dataclasses import dataclass
 
-from tonnage.errors import HostError, Precondition
+from tonnage.errors import HostError, Precondition, host_errors, ignore_errno
+from tonnage.host.descriptor import opened
 
 CONTROL = "/dev/mapper/control"
 _DEV_STATUS, _TABLE_STATUS, _TARGET_MESSAGE = 0xC138FD07, 0xC138FD0C, 0xC138FD0E
@@ -22,22 +23,16 @@ def _call(command: int, name: str, payload: bytes = b"") -> bytes:
     """The kernel's response for a device. Raises OSError, ENXIO when there is none of that name."""
     head = _HEAD.pack(4, 0, 0, _SIZE, _HEAD.size, 0, 0, 0, 0, 0, 0, name.encode(), b"")
     buffer = bytearray((head + payload).ljust(_SIZE, b"\0"))
-    fd = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with opened(CONTROL, os.O_RDWR) as fd:
         fcntl.ioctl(fd, command, buffer)
-    finally:
-        os.close(fd)
     return bytes(buffer)
 
 
 def _ask(command: int, name: str) -> bytes | None:
     """The kernel's response for a device, None when there is none of that name. Raises HostError."""
-    try:
+    with host_errors(f"cannot ask device-mapper about {name}"), ignore_errno(errno.ENXIO):
         return _call(command, name)
-    except OSError as failure:
-        if failure.errno == errno.ENXIO:
-            return None
-        raise HostError(f"cannot ask device-mapper about {name}: {failure.strerror}") from failure
+    return None
 
 
 def open_count(name: str) -> int:
@@ -104,23 +99,21 @@ def delete_thin(pool: str, number: int) -> bool:
 
     Raises Precondition while it is active, HostError.
     """
-    try:
-        _send(pool, f"delete {number}")
-    except OSError as failure:
-        if failure.errno == errno.ENODATA:
-            return False
-        if failure.errno == errno.EBUSY:
+    with host_errors(f"cannot remove device {number} of thin pool {pool}"), ignore_errno(errno.ENODATA):
+        try:
+            _send(pool, f"delete {number}")
+        except OSError as failure:
+            if failure.errno != errno.EBUSY:
+                raise
             raise Precondition(f"device {number} of thin pool {pool} is in use") from failure
-        raise HostError(f"cannot remove device {number} of thin pool {pool}: {failure.strerror}") from failure
-    return True
+        return True
+    return False
 
 
 def set_transaction(pool: str, before: int, after: int) -> None:
     """Set the transaction id of an active thin pool, if it is `before`. Raises HostError."""
-    try:
+    with host_errors(f"thin pool {pool} does not take transaction {after}"):
         _send(pool, f"set_transaction_id {before} {after}")
-    except OSError as failure:
-        raise HostError(f"thin pool {pool} does not take transaction {after}: {failure.strerror}") from failure
 
 
 def _send(name: str, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tonnage.host import mount
@@ -25,10 +26,9 @@ def missing(path: Path, fstab: Path | None = None) -> str:
 
 
 def _points(fstab: Path) -> Iterator[str]:
-    try:
+    text = ""
+    with suppress(OSError):  # none, as in most containers
         text = fstab.read_text(errors="surrogateescape")
-    except OSError:  # none, as in most containers
-        return
     for line in text.splitlines():
         fields = line.split()
         if len(fields) > 2 and not fields[0].startswith("#") and fields[1].startswith("/") and fields[1] != "/":

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.errors import HostError, Precondition, Unsupported
+from tonnage.host.descriptor import opened
 
 ROOT = Path("/sys/fs/cgroup")
 OWN = "tonnage"
@@ -62,11 +63,8 @@ class Cgroup:
 
     def _write(self, group: Path, file: str, device: Device, value: str) -> None:
         try:
-            fd = os.open(group / file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
+            with opened(group / file, os.O_WRONLY | os.O_NOFOLLOW) as fd:
                 os.write(fd, f"{device[0]}:{device[1]} {value}".encode())
-            finally:
-                os.close(fd)
         except OSError as failure:
             if not group.exists():
                 return

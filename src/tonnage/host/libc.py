@@ -30,29 +30,24 @@ def syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] |
 
 
 def mount(source: bytes | None, target: bytes, fstype: bytes | None, flags: int, data: bytes | None) -> None:
-    """mount(2). Raises OSError."""
+    """Mount a file system. Raises OSError."""
     _checked(_libc.mount(source, target, fstype, flags, data))
 
 
 def umount2(target: bytes, flags: int) -> None:
-    """umount2(2). Raises OSError."""
+    """Unmount with flags. Raises OSError."""
     _checked(_libc.umount2(target, flags))
 
 
 def statx(directory: int, path: bytes, flags: int, mask: int) -> bytes:
-    """statx(2): the 256 bytes of struct statx. Raises OSError."""
+    """Read the 256 bytes of struct statx. Raises OSError."""
     buffer = ctypes.create_string_buffer(256)
     _checked(_libc.statx(directory, path, flags, mask, buffer))
     return buffer.raw
 
 
-def unshare(flags: int) -> None:
-    """unshare(2): for the calling thread. Raises OSError."""
-    _checked(_libc.unshare(flags))
-
-
 def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
-    """fallocate(2), with modes that posix_fallocate lacks, as PUNCH_HOLE. Raises OSError."""
+    """Allocate, with modes that posix_fallocate lacks, as PUNCH_HOLE. Raises OSError."""
     _checked(_libc.fallocate64(fd, mode, offset, length))
 
 
@@ -64,5 +59,5 @@ def fstatfs_type(fd: int) -> int:
 
 
 def syncfs(fd: int) -> None:
-    """syncfs(2): sync the file system of an open file. Raises OSError."""
+    """Sync the file system of an open file. Raises OSError."""
     _checked(_libc.syncfs(fd))

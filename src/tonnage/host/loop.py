@@ -14,11 +14,13 @@ import stat
 import struct
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 
-from tonnage.errors import HostError
+from tonnage.errors import HostError, host_errors, ignore_errno
+from tonnage.host.descriptor import opened
+from tonnage.host.device import find
 
 log = logging.getLogger(__name__)
 
@@ -66,36 +68,32 @@ def attach(fd: int, name: str, *, readonly: bool = False, autoclear: bool = True
     Raises HostError.
     """
     flags = (_READ_ONLY if readonly else 0) | (_AUTOCLEAR if autoclear else 0)
-    try:
+    with host_errors(f"cannot attach {name} to a loop device"):
         try:
             return _attach(fd, name, flags | _DIRECT_IO)
         except OSError as failure:
             if failure.errno != errno.EINVAL:
                 raise
             return _attach(fd, name, flags)  # a file system without direct I/O, as tmpfs
-    except OSError as failure:
-        raise HostError(f"cannot attach {name} to a loop device: {failure}") from failure
 
 
 def _attach(fd: int, name: str, flags: int) -> LoopDevice:
     info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, os.fsencode(name)[-63:], b"", b"", 0, 0)
     config = _CONFIG.pack(fd, BLOCK_SIZE, info)
-    control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with opened(CONTROL, os.O_RDWR) as control:
         for _ in range(_TRIES):
             with _attaching:
                 index = fcntl.ioctl(control, _CTL_GET_FREE)
                 loop = LoopDevice(index, _open(index))
                 try:
                     fcntl.ioctl(loop.fd, _CONFIGURE, config)
-                    return loop
                 except OSError as failure:
                     loop.close()
                     if failure.errno != errno.EBUSY:  # busy: another process took it, ask for the next
                         raise
+                else:
+                    return loop
         raise OSError(errno.EBUSY, f"every free device was taken by others, {_TRIES} times")
-    finally:
-        os.close(control)
 
 
 def _open(index: int) -> int:
@@ -114,31 +112,18 @@ def detach(index: int) -> None:
 
     Raises HostError.
     """
-    try:
-        fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, OSError) as failure:
-        if failure.errno in (errno.ENOENT, errno.ENXIO):
-            return
-        raise HostError(f"cannot open {device(index)}: {failure}") from failure
-    try:
+    with (
+        host_errors(f"cannot free {device(index)}"),
+        ignore_errno(errno.ENOENT, errno.ENXIO),
+        opened(device(index)) as fd,
+    ):
         fcntl.ioctl(fd, _CLEAR, 0)
-    except OSError as failure:
-        if failure.errno != errno.ENXIO:
-            raise HostError(f"cannot free {device(index)}: {failure}") from failure
-    finally:
-        os.close(fd)
 
 
 def set_capacity(index: int) -> None:
     """Update the device to the new size of its file. Raises HostError."""
-    try:
-        fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.ioctl(fd, _SET_CAPACITY, 0)
-        finally:
-            os.close(fd)
-    except OSError as failure:
-        raise HostError(f"cannot set the capacity of {device(index)}: {failure}") from failure
+    with host_errors(f"cannot set the capacity of {device(index)}"), opened(device(index)) as fd:
+        fcntl.ioctl(fd, _SET_CAPACITY, 0)
 
 
 def backing(index: int) -> str | None:
@@ -149,14 +134,15 @@ def backing(index: int) -> str | None:
     return _backing(index).removesuffix(_DELETED) or None
 
 
+def _identifying(index: int) -> AbstractContextManager[None]:
+    return host_errors(f"cannot see what is behind {device(index)}")
+
+
 def _backing(index: int) -> str:
-    try:
-        with open(f"/sys/block/loop{index}/loop/backing_file", "rb") as file:
-            return os.fsdecode(file.read().removesuffix(b"\n"))
-    except OSError as failure:
-        if failure.errno in _FREE:
-            return ""
-        raise HostError(f"cannot see what is behind {device(index)}: {failure.strerror}") from failure
+    path = f"/sys/block/loop{index}/loop/backing_file"
+    with _identifying(index), ignore_errno(*_FREE), open(path, "rb") as file:
+        return os.fsdecode(file.read().removesuffix(b"\n"))
+    return ""
 
 
 def lies_in(index: int, folder: str | os.PathLike[str]) -> bool:
@@ -172,14 +158,10 @@ def lies_in(index: int, folder: str | os.PathLike[str]) -> bool:
         return False
     if not is_deleted:
         return backs(index, path)
-    try:
-        number = os.stat(folder).st_dev
-    except FileNotFoundError:
+    if (found := find(folder)) is None:
         return False
-    except OSError as failure:
-        raise HostError(f"cannot look at {folder}: {failure.strerror}") from failure
-    found = identity(index)
-    return found is not None and found[0] == number
+    file = identity(index)
+    return file is not None and file[0] == found.st_dev
 
 
 def identity(index: int) -> tuple[int, int] | None:
@@ -196,16 +178,9 @@ def identity(index: int) -> tuple[int, int] | None:
 
 def _status(index: int) -> tuple[int, ...] | None:
     """struct loop_info64 of a device, None when it is free. Raises HostError."""
-    try:
-        fd = os.open(device(index), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return _INFO.unpack(fcntl.ioctl(fd, _GET_STATUS, bytes(_INFO.size)))
-        finally:
-            os.close(fd)
-    except OSError as failure:
-        if failure.errno in _FREE:
-            return None
-        raise HostError(f"cannot see what is behind {device(index)}: {failure.strerror}") from failure
+    with _identifying(index), ignore_errno(*_FREE), opened(device(index)) as fd:
+        return _INFO.unpack(fcntl.ioctl(fd, _GET_STATUS, bytes(_INFO.size)))
+    return None
 
 
 def _has(index: int, flag: int) -> bool:
@@ -215,12 +190,8 @@ def _has(index: int, flag: int) -> bool:
 
 def of_file(path: str | os.PathLike[str]) -> list[int]:
     """The devices with the file at path behind them. Raises HostError when that cannot be read."""
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
+    if (found := find(path, follow=False)) is None:
         return []
-    except OSError as failure:
-        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
     return list(of_files({(found.st_dev, found.st_ino)}, os.path.dirname(path)))
 
 
@@ -242,13 +213,8 @@ def of_files(files: Collection[tuple[int, int]], folder: str | os.PathLike[str])
 
 def backs(index: int, path: str | os.PathLike[str]) -> bool:
     """Whether the file at path is behind a device. Raises HostError when that cannot be read."""
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    except OSError as failure:
-        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
-    return identity(index) == (found.st_dev, found.st_ino)
+    found = find(path, follow=False)
+    return found is not None and identity(index) == (found.st_dev, found.st_ino)
 
 
 def is_autoclear(index: int) -> bool:
@@ -264,11 +230,9 @@ def is_readonly(index: int) -> bool:
 @cache
 def _part_shift() -> int:
     """Bits of a minor number for partitions (the module's max_part), the distance of devices."""
-    try:
-        with open("/sys/module/loop/parameters/max_part") as file:
-            return int(file.read()).bit_length()
-    except (OSError, ValueError):
-        return 0
+    with suppress(OSError, ValueError), open("/sys/module/loop/parameters/max_part") as file:
+        return int(file.read()).bit_length()
+    return 0
 
 
 def index_of(number: int) -> int | None:

@@ -14,11 +14,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Precondition, Unavailable
+from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Precondition, Unavailable, host_errors
 from tonnage.host.run import CommandFailed, run
 
 AT_ONCE = 4
@@ -38,8 +37,6 @@ _ESCAPE = re.compile(r"\+([0-9A-F]{2})")
 _ABSENT = re.compile(r'volume group "?\S+ not found', re.I)
 _MAX_TAG = 1024
 _gate = threading.BoundedSemaphore(AT_ONCE)
-
-T = TypeVar("T")
 
 
 def check_group(name: str) -> str:
@@ -180,11 +177,18 @@ def parse(text: str) -> VolumeGroup:
 
     Raises HostError when it is malformed or incomplete: a missing volume would be taken for a deleted one.
     """
-    try:
+    with _understanding("fullreport"):
         [report] = [r for r in msgspec.json.decode(text)["report"] if r.get("vg")]
         return _group(report)
+
+
+@contextmanager
+def _understanding(command: str) -> Iterator[None]:
+    """Raise HostError where a report is not of the form that the body expects."""
+    try:
+        yield
     except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as failure:
-        raise HostError(f"lvm fullreport is not understood: {failure!r}") from failure
+        raise HostError(f"lvm {command} is not understood: {failure!r}") from failure
 
 
 def _group(report: Mapping[str, list[dict[str, str]]]) -> VolumeGroup:
@@ -285,11 +289,9 @@ def extents_of(group: str, name: str) -> list[str]:
     """The extents of a logical volume's content, as `DISK:FIRST-LAST`. Raises HostError."""
     fields = "lv_name,seg_pe_ranges"
     text = lvm("lvs", "--all", "--segments", "--reportformat", "json", "-o", fields, group, keep=_KEEP)
-    try:
+    with _understanding("lvs"):
         [report] = msgspec.json.decode(text)["report"]
         rows = [(row["lv_name"].strip("[]"), row["seg_pe_ranges"]) for row in report["seg"]]
-    except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as failure:
-        raise HostError(f"lvm lvs is not understood: {failure!r}") from failure
     parts = [ranges.split() for lv, ranges in rows if lv == name or lv.startswith(f"{name}_rimage_")]
     found = [word for words in parts for word in words if word.startswith("/")]  # others name parts
     if not found:
@@ -309,13 +311,11 @@ def thin_numbers(group: str, pool: str) -> ThinNumbers:
     """The numbers of a thin pool; call it inside alone(). Raises HostError."""
     fields = "lv_name,pool_lv,thin_id,transaction_id"
     text = lvm_alone("lvs", "--all", "--reportformat", "json", "-o", fields, group, keep=_KEEP)
-    try:
+    with _understanding("lvs"):
         [report] = msgspec.json.decode(text)["report"]
         rows = {row["lv_name"].strip("[]"): row for row in report["lv"]}
         devices = frozenset(int(row["thin_id"]) for row in rows.values() if row["pool_lv"].strip("[]") == pool)
         return ThinNumbers(int(rows[pool]["transaction_id"]), devices)
-    except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as failure:
-        raise HostError(f"lvm lvs is not understood: {failure!r}") from failure
 
 
 @contextmanager
@@ -326,15 +326,13 @@ def alone(group: str) -> Iterator[None]:
     again. Raises HostError.
     """
     path = f"{_LOCKS}/V_{group}"
-    try:
+    with host_errors(f"cannot take LVM's lock {path}"):
         fd = os.open(path, flags := os.O_CREAT | os.O_APPEND | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
         while not _is_there(path, fd):
             os.close(fd)
             fd = os.open(path, flags, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError as failure:
-        raise HostError(f"cannot take LVM's lock {path}: {failure.strerror}") from failure
     try:
         yield
     finally:
@@ -344,10 +342,9 @@ def alone(group: str) -> Iterator[None]:
 
 
 def _is_there(path: str, fd: int) -> bool:
-    try:
+    with suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(fd))
-    except FileNotFoundError:
-        return False
+    return False
 
 
 def mapper_name(group: str, name: str) -> str:
@@ -362,27 +359,23 @@ def device(group: str, name: str) -> str | None:
     """
     wanted = mapper_name(group, name)
     node = f"/dev/mapper/{wanted}"
-    try:
+    with suppress(OSError):
         number = os.stat(node).st_rdev
         if _kernel_name(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}") == wanted:
             return node
-    except OSError:
-        pass
-    try:
-        entries = [entry for entry in os.listdir("/sys/block") if entry.startswith("dm-")]
-    except OSError as failure:
-        raise HostError(f"cannot list block devices: {failure.strerror}") from failure
-    return next((f"/dev/{entry}" for entry in entries if _kernel_name(f"/sys/block/{entry}") == wanted), None)
+    return next((f"/dev/{entry}" for entry in _mapped() if _kernel_name(f"/sys/block/{entry}") == wanted), None)
+
+
+def _mapped() -> list[str]:
+    """The kernel's names of all devices of device mapper. Raises HostError."""
+    with host_errors("cannot list block devices"):
+        return [entry for entry in os.listdir("/sys/block") if entry.startswith("dm-")]
 
 
 def suspended(group: str) -> list[str]:
     """The device-mapper names of a group's suspended devices, hidden ones too. Raises HostError."""
     prefix, found = mapper_name(group, ""), []
-    try:
-        folders = [f"/sys/block/{entry}" for entry in os.listdir("/sys/block") if entry.startswith("dm-")]
-    except OSError as failure:
-        raise HostError(f"cannot list block devices: {failure.strerror}") from failure
-    for folder in folders:
+    for folder in (f"/sys/block/{entry}" for entry in _mapped()):
         name = _kernel_name(folder)
         with suppress(OSError):
             if name.startswith(prefix) and not name.startswith(f"{prefix}-"):  # that is another group's
@@ -392,8 +385,6 @@ def suspended(group: str) -> list[str]:
 
 
 def _kernel_name(folder: str) -> str:
-    try:
-        with open(f"{folder}/dm/name") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    with suppress(OSError), open(f"{folder}/dm/name") as file:
+        return file.read().strip()
+    return ""

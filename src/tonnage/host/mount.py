@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, Precondition
+from tonnage.errors import HostError, Precondition, host_errors, ignore_errno
 from tonnage.host import libc, nofollow
+from tonnage.host.descriptor import closing
 
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x1000, 0x100, 0x800
@@ -50,10 +51,8 @@ class Mount:
 
 def mounts() -> Iterator[Mount]:
     """All mounts of this process's mount namespace, in the kernel's order. Raises HostError."""
-    try:
+    with host_errors("cannot read the table of mounts"):
         text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
-    except OSError as failure:
-        raise HostError(f"cannot read the table of mounts: {failure}") from failure
     return parse(text)
 
 
@@ -80,12 +79,11 @@ def is_mount(path: str | os.PathLike[str]) -> bool:
 
     False where nothing is. A symlink at the end is not followed. Raises HostError.
     """
-    try:
+    answer = b""
+    with host_errors(f"cannot look at {path}"), ignore_errno(*_NOTHING):
         answer = libc.statx(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT, 0)
-    except OSError as failure:
-        if failure.errno in _NOTHING:
-            return False
-        raise HostError(f"cannot look at {path}: {failure.strerror}") from failure
+    if not answer:
+        return False
     attributes, known = struct.unpack_from("=Q", answer, 8)[0], struct.unpack_from("=Q", answer, 56)[0]
     if known & _STATX_ATTR_MOUNT_ROOT:
         return bool(attributes & _STATX_ATTR_MOUNT_ROOT)
@@ -96,14 +94,10 @@ def is_mount(path: str | os.PathLike[str]) -> bool:
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
     """Open a mount point. Raises Precondition for a symlink in its path, HostError."""
-    try:
+    with host_errors(f"cannot open {path}"):
         fd = nofollow.open_path(path)
-    except OSError as failure:
-        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
-    try:
+    with closing(fd):
         yield fd
-    finally:
-        os.close(fd)
 
 
 def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Sequence[str] = ()) -> None:
@@ -134,14 +128,10 @@ def unseen(source: str, fstype: str, options: Sequence[str] = ()) -> Iterator[in
 
     Other processes cannot see it. It ends with the last descriptor, also when this process is killed.
     """
-    try:
+    with host_errors(f"cannot mount {fstype} of {source}"):
         tree = _new_tree(source, fstype, options)
-    except OSError as failure:
-        raise HostError(f"cannot mount {fstype} of {source}: {failure.strerror}") from failure
-    try:
+    with closing(tree):
         yield tree
-    finally:
-        os.close(tree)
 
 
 def _new_tree(source: str, fstype: str, options: Sequence[str]) -> int:
@@ -184,10 +174,8 @@ def _old_mount(source: str, target: str | os.PathLike[str], at: int, fstype: str
     for option in options:
         flags |= _ATTRS.get(option, (0, 0))[1]
     data = ",".join(option for option in options if option not in _ATTRS and option not in _DEFAULTS)
-    try:
+    with host_errors(f"cannot mount {fstype} of {source} at {target}"):
         libc.mount(os.fsencode(source), _by_fd(at), fstype.encode(), flags, data.encode() or None)
-    except OSError as failure:
-        raise HostError(f"cannot mount {fstype} of {source} at {target}: {failure.strerror}") from failure
 
 
 def bind(
@@ -203,7 +191,7 @@ def bind(
     """
     attrs = [option for option in (*options, *(("ro",) if readonly else ())) if option in _ATTRS]
     with _opened(target) as at:
-        try:
+        with host_errors(f"cannot bind {source} to {target}"):
             try:
                 tree = libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), _TREE_CLONE | os.O_CLOEXEC)
             except OSError as failure:
@@ -215,8 +203,6 @@ def bind(
                 os.close(tree)
                 _old_bind(source, at, attrs)
                 return
-        except OSError as failure:
-            raise HostError(f"cannot bind {source} to {target}: {failure.strerror}") from failure
         _move(tree, at, target)
 
 
@@ -249,12 +235,8 @@ def _old_bind(source: str | os.PathLike[str], at: int, attrs: Sequence[str]) -> 
 
 
 def _move(tree: int, at: int, target: str | os.PathLike[str]) -> None:
-    try:
+    with closing(tree), host_errors(f"cannot mount at {target}"):
         libc.syscall(_MOVE_MOUNT, tree, b"", at, b"", _MOVE_F_EMPTY | _MOVE_T_EMPTY)
-    except OSError as failure:
-        raise HostError(f"cannot mount at {target}: {failure.strerror}") from failure
-    finally:
-        os.close(tree)
 
 
 def _by_fd(fd: int) -> bytes:
@@ -266,30 +248,20 @@ def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
 
     Raises Precondition while it is in use or when there is a symlink on the way to it, HostError.
     """
-    try:
-        with nofollow.parent(target) as (at, _):
-            return umount_in(at, target, lazy=lazy)
-    except OSError as failure:
-        if failure.errno in _NOTHING:
-            return False
-        raise HostError(f"cannot unmount {target}: {failure.strerror}") from failure
+    with host_errors(f"cannot unmount {target}"), ignore_errno(*_NOTHING), nofollow.parent(target) as (at, _):
+        return umount_in(at, target, lazy=lazy)
+    return False
 
 
 def umount_in(at: int, target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
     """The same with an open descriptor of target's directory."""
-    try:
-        name = os.fsencode(nofollow.by_fd(at, os.path.basename(target)))
-        libc.umount2(name, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
-    except OSError as failure:
-        if failure.errno == errno.EINVAL or failure.errno in _NOTHING:
-            return False
-        if failure.errno == errno.EBUSY:
+    name = os.fsencode(nofollow.by_fd(at, os.path.basename(target)))
+    with host_errors(f"cannot unmount {target}"), ignore_errno(errno.EINVAL, *_NOTHING):
+        try:
+            libc.umount2(name, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
+        except OSError as failure:
+            if failure.errno != errno.EBUSY:
+                raise
             raise Precondition(f"{target} is in use: a process has a file or directory of it open") from failure
-        raise HostError(f"cannot unmount {target}: {failure.strerror}") from failure
-    return True
-
-
-def private_namespace() -> None:
-    """Give the calling thread a private mount namespace. For tests and runtimes. Raises OSError."""
-    libc.unshare(0x20000)
-    libc.mount(None, b"/", None, 16384 | (1 << 18), None)
+        return True
+    return False

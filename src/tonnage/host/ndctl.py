@@ -18,7 +18,7 @@ from uuid import UUID
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, NotFound, Precondition
+from tonnage.errors import Exhausted, HostError, NotFound, Precondition, host_errors
 from tonnage.host.run import CommandFailed, run
 
 DEVICES = Path("/sys/bus/nd/devices")
@@ -80,12 +80,9 @@ class _Created(msgspec.Struct):
 
 def regions(base: Path = DEVICES) -> list[Region]:
     """All regions of persistent memory, by number. Raises HostError."""
-    try:
+    names: list[str] = []
+    with host_errors(f"cannot list persistent memory in {base}"), suppress(FileNotFoundError):
         names = [entry for entry in os.listdir(base) if _REGION.fullmatch(entry)]
-    except FileNotFoundError:
-        return []
-    except OSError as failure:
-        raise HostError(f"cannot list persistent memory in {base}: {failure.strerror}") from failure
     found = [_region(base, name) for name in sorted(names, key=lambda name: int(name.removeprefix("region")))]
     return [region for region in found if region is not None]
 
@@ -132,10 +129,8 @@ def find(region: str, uuid: UUID, base: Path = DEVICES) -> PmemNamespace | None:
 
 
 def _names(region: str, base: Path) -> list[str]:
-    try:
+    with host_errors(f"cannot list the namespaces of {region}"):
         return sorted(entry for entry in os.listdir(base / region) if _NAMESPACE.fullmatch(entry))
-    except OSError as failure:
-        raise HostError(f"cannot list the namespaces of {region}: {failure.strerror}") from failure
 
 
 def _namespace(base: Path, region: str, name: str) -> PmemNamespace:
@@ -166,17 +161,15 @@ def _device(owner: Path) -> str:
 
 def _text(path: Path) -> str:
     """A file of sysfs; "" where it is missing, or the device disappears meanwhile."""
-    try:
+    with suppress(OSError):
         return path.read_text().strip()
-    except OSError:
-        return ""
+    return ""
 
 
 def _number(path: Path) -> int:
-    try:
+    with suppress(ValueError):
         return int(_text(path) or "0", 0)
-    except ValueError:
-        return 0
+    return 0
 
 
 def _uuid(path: Path) -> UUID | None:
@@ -272,10 +265,8 @@ class Ndctl:
     def _switch(self, namespace: PmemNamespace, attribute: str, value: str) -> PmemNamespace:
         self._run("disable-namespace", namespace.name)
         path = DEVICES / namespace.region / namespace.name / attribute
-        try:
+        with host_errors(f"cannot write {path}"):
             path.write_text(value)
-        except OSError as failure:
-            raise HostError(f"cannot write {path}: {failure.strerror}") from failure
         return self.enable(namespace)
 
     def _run(self, *words: str) -> str:

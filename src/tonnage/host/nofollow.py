@@ -12,10 +12,11 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from tonnage.errors import Precondition
 from tonnage.host import libc
+from tonnage.host.descriptor import closing
 
 _OPENAT2, _NO_SYMLINKS, _AT_FDCWD = 437, 0x04, -100
 _ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox returns the latter; then the steps find the cause
@@ -63,14 +64,9 @@ def _symlink(path: str | os.PathLike[str], failure: OSError) -> Exception:
     return Precondition(f"{os.fspath(path)} is a symlink or lies behind one: nothing is mounted or removed through it")
 
 
-@contextmanager
-def opened(path: str | os.PathLike[str], flags: int = os.O_PATH) -> Iterator[int]:
+def opened(path: str | os.PathLike[str], flags: int = os.O_PATH) -> AbstractContextManager[int]:
     """open_path(), closed at the end."""
-    fd = open_path(path, flags)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    return closing(open_path(path, flags))
 
 
 @contextmanager

@@ -14,7 +14,9 @@ import stat
 import struct
 from contextlib import suppress
 
+from tonnage.errors import ignore_errno
 from tonnage.host import btrfs
+from tonnage.host.descriptor import opened
 
 _GETFLAGS, _SETFLAGS = 0x80086601, 0x40086602  # linux/fs.h
 _IMMUTABLE, _APPEND = 0x10, 0x20
@@ -30,13 +32,10 @@ def clear(fd: int) -> None:
     """
     if _is_btrfs(fd):
         _make_writable(fd)
-    try:
+    with ignore_errno(errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL):
         (flags,) = struct.unpack("=I", fcntl.ioctl(fd, _GETFLAGS, bytes(8))[:4])
         if flags & (_IMMUTABLE | _APPEND):
             fcntl.ioctl(fd, _SETFLAGS, struct.pack("=II", flags & ~(_IMMUTABLE | _APPEND), 0))
-    except OSError as failure:
-        if failure.errno not in (errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL):
-            raise
 
 
 def clear_entry(name: str, at: int) -> None:
@@ -48,11 +47,8 @@ def clear_entry(name: str, at: int) -> None:
         mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             return
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
-        try:
+        with opened(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at) as fd:
             clear(fd)
-        finally:
-            os.close(fd)
 
 
 def _is_btrfs(fd: int) -> bool:

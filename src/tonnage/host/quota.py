@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tonnage.host import libc
@@ -64,8 +65,7 @@ def get(fd: int, identity: int) -> Quota:
 
 def is_enforced(fd: int) -> bool:
     """Whether the file system counts and enforces project quotas."""
-    try:
+    with suppress(OSError):
         flags = int(struct.unpack_from("=H", _call(fd, _GETSTATE, 0, b"\x01"), 2)[0])
-    except OSError:
-        return False
-    return flags & (_COUNTED | _ENFORCED) == _COUNTED | _ENFORCED
+        return flags & (_COUNTED | _ENFORCED) == _COUNTED | _ENFORCED
+    return False

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import IO
 
 from tonnage.errors import HostError
+from tonnage.host.descriptor import closing
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT = 64 * 1024
@@ -78,15 +79,16 @@ def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: f
     deadline = time.monotonic() + timeout
     kept = _drain((process.stdout, process.stderr), deadline, keep)
     try:
-        if kept is None:
-            raise subprocess.TimeoutExpired(command, timeout)
-        _wait(process, deadline)
+        if kept is not None:
+            _wait(process, deadline)
     except subprocess.TimeoutExpired:
-        _kill(process)
-        raise CommandFailed(command, f"not done after {timeout:g} s, killed") from None
+        kept = None
     except BaseException:
         _kill(process)
         raise
+    if kept is None:
+        _kill(process)
+        raise CommandFailed(command, f"not done after {timeout:g} s, killed")
     return kept[0], kept[1]
 
 
@@ -94,14 +96,10 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> None:
     """Wait until the program has ended, without the polling of Popen.wait(). Raises TimeoutExpired."""
     if process.poll() is not None:
         return
-    with suppress(OSError):  # Linux before 5.3
-        fd = os.pidfd_open(process.pid)
-        try:
-            ended = select.poll()
-            ended.register(fd, select.POLLIN)
-            ended.poll(max(0.0, deadline - time.monotonic()) * 1000)
-        finally:
-            os.close(fd)
+    with suppress(OSError), closing(os.pidfd_open(process.pid)) as fd:  # OSError: Linux before 5.3
+        ended = select.poll()
+        ended.register(fd, select.POLLIN)
+        ended.poll(max(0.0, deadline - time.monotonic()) * 1000)
     process.wait(max(0.0, deadline - time.monotonic()))  # at once, unless a debugger hears of the end before us
 
 

@@ -9,6 +9,8 @@ import errno
 import fcntl
 import struct
 
+from tonnage.errors import ignore_errno
+
 _FREEZE, _THAW = 0xC0045877, 0xC0045878  # linux/fs.h: FIFREEZE, FITHAW
 _EXT4_RESIZE = 0x40086610  # fs/ext4/ext4.h: EXT4_IOC_RESIZE_FS
 _XFS_GEOMETRY, _XFS_GROW = 0x80705864, 0x4010586E  # xfs_fs.h: FSGEOMETRY_V1, FSGROWFSDATA
@@ -24,13 +26,10 @@ def freeze(fd: int) -> None:
 
 def thaw(fd: int) -> bool:
     """Thaw. False when it was not frozen."""
-    try:
+    with ignore_errno(errno.EINVAL):
         fcntl.ioctl(fd, _THAW, 0)
-    except OSError as failure:
-        if failure.errno != errno.EINVAL:
-            raise
-        return False
-    return True
+        return True
+    return False
 
 
 def grow(fd: int, fstype: str, length: int) -> None:

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tonnage.errors import ignore_errno
 from tonnage.host import btrfs, libc, obstacles
+from tonnage.host.descriptor import closing, opened
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_EMPTY_PATH, _STATX_ATTR_MOUNT_ROOT = 0x1000, 0x2000
@@ -103,14 +105,12 @@ def remove(path: str | os.PathLike[str], *, keep: str = "") -> None:
         top = os.open(path, _FOLDER)
     except FileNotFoundError:
         return
-    try:
+    with closing(top):
         _refuse_mount(top, Path(path))
         _empty_top(top, Path(path), keep)
         if keep:
             with suppress(FileNotFoundError):
                 os.unlink(keep, dir_fd=top)
-    finally:
-        os.close(top)
     with suppress(FileNotFoundError):
         os.rmdir(path)
 
@@ -120,11 +120,8 @@ def empty(path: str | os.PathLike[str]) -> None:
 
     Raises OSError, EBUSY for a mount below it, of which nothing is touched.
     """
-    top = os.open(path, _FOLDER)
-    try:
+    with opened(path, _FOLDER) as top:
         _empty_top(top, Path(path), "")
-    finally:
-        os.close(top)
 
 
 def _refuse_mount(fd: int, path: Path) -> None:
@@ -175,17 +172,15 @@ def _insist(remove: Callable[..., None], name: str, at: int, *, refusals: tuple[
 
 
 def _remove_folder(name: str, at: int, top: int, path: Path, depth: int) -> None:
-    fd = os.open(name, _FOLDER, dir_fd=at)
-    try:
-        _refuse_mount(fd, path)
-        _empty(fd, top, path, depth + 1, "")
-    except OSError as failure:
-        if failure.errno != errno.EROFS or not _is_subvolume(fd):
-            raise
-        remove_subvolume(at, name)  # a snapshot is deleted as a whole
-        return
-    finally:
-        os.close(fd)
+    with opened(name, _FOLDER, dir_fd=at) as fd:
+        try:
+            _refuse_mount(fd, path)
+            _empty(fd, top, path, depth + 1, "")
+        except OSError as failure:
+            if failure.errno != errno.EROFS or not _is_subvolume(fd):
+                raise
+            remove_subvolume(at, name)  # a snapshot is deleted as a whole
+            return
     _insist(os.rmdir, name, at)
 
 
@@ -198,21 +193,15 @@ def remove_subvolume(at: int, name: str) -> None:
 
     at: the open directory that holds it, which is unchanged. Raises OSError, FileNotFoundError when it is not there.
     """
-    try:
+    with ignore_errno(errno.ENOTEMPTY, *_REFUSALS):
         btrfs.delete(at, name)
         return
-    except OSError as failure:
-        if failure.errno not in (errno.ENOTEMPTY, *_REFUSALS):
-            raise
     obstacles.clear_entry(name, at)
-    fd = os.open(name, _FOLDER, dir_fd=at)
-    try:
+    with opened(name, _FOLDER, dir_fd=at) as fd:
         for inner, folder in below(f"/proc/self/fd/{fd}/."):
             found = os.stat(inner, dir_fd=folder, follow_symlinks=False)
             if found.st_ino == btrfs.FIRST_INODE and stat.S_ISDIR(found.st_mode):
                 _insist(_delete, inner, folder, refusals=_REFUSALS)
-    finally:
-        os.close(fd)
     btrfs.delete(at, name)
 
 
@@ -227,9 +216,6 @@ def _move(target: str, top: int, name: str, *, dir_fd: int) -> None:
 def _lift(name: str, at: int, top: int) -> None:
     """Move a directory up to the top, under a name that is free there."""
     for number in itertools.count():
-        try:
+        with ignore_errno(errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             _insist(partial(_move, f".deep-{number}", top), name, at)
             return
-        except OSError as failure:
-            if failure.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise

@@ -11,7 +11,8 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 
-from tonnage.host import mount, tree
+from tonnage.errors import ignore_errno
+from tonnage.host import descriptor, mount, tree
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK = 512  # the unit of st_blocks
@@ -29,7 +30,7 @@ def disk_usage(root: str, *, limit: int, cancelled: Callable[[], bool] = lambda:
         top = os.open(root, _FOLDER)
     except FileNotFoundError:
         return 0
-    try:
+    with descriptor.closing(top):
         found = os.fstat(top)
         used = _size(found)
         with closing(_below(top, found.st_dev, 0)) as sizes:
@@ -38,8 +39,6 @@ def disk_usage(root: str, *, limit: int, cancelled: Callable[[], bool] = lambda:
                 if used > limit or (count % _CHUNK == 0 and cancelled()):
                     break
         return used
-    finally:
-        os.close(top)
 
 
 def _size(found: os.stat_result) -> int:
@@ -64,19 +63,14 @@ def _below(at: int, device: int, depth: int) -> Generator[int, None, None]:
                 if failure.errno in _GONE:
                     continue
                 raise
-            yield _size(found)
-            try:
+            with descriptor.closing(inner):
+                yield _size(found)
                 yield from _below(inner, found.st_dev, depth + 1) if depth < _HELD else _deep(inner)
-            finally:
-                os.close(inner)
 
 
 def _deep(at: int) -> Generator[int, None, None]:
     """The sizes of entries too deep to hold each directory open; a tree moved meanwhile counts in part."""
-    try:
+    with ignore_errno(*_GONE):
         for name, folder in tree.below(f"/proc/self/fd/{at}/."):
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield _size(os.stat(name, dir_fd=folder, follow_symlinks=False))
-    except OSError as failure:
-        if failure.errno not in _GONE:
-            raise

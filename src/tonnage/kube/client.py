@@ -325,9 +325,9 @@ def _page(kind: Kind[T], data: bytes) -> tuple[ListMeta, list[msgspec.Raw]]:
     try:
         page = decode(data, _List)
         metadata = ListMeta() if bytes(page.metadata) == b"null" else decode(page.metadata, ListMeta)
-        return metadata, page.items or []
     except (ValueError, RecursionError) as failure:
         raise ApiUnreadable(f"{kind.plural}: the list cannot be read: {failure}") from None
+    return metadata, page.items or []
 
 
 def _read(kind: Kind[T], data: bytes) -> T:

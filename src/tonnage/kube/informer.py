@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import Kind
-from tonnage.api.meta import KubeObject, ObjectMeta
+from tonnage.api.meta import KubeObject, ObjectMeta, version_number
 from tonnage.errors import ApiError, ApiGone, ApiUnreadable, Unavailable
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, Keep, Unreadable, WatchEvent
@@ -132,7 +132,7 @@ class Informer(Generic[T]):
 
     def _went_back(self, now: str) -> bool:
         """Whether the server's version is older than a version seen before; logs that."""
-        if not (now.isdecimal() and self._latest.isdecimal() and int(now) < int(self._latest)):
+        if not (now.isdecimal() and version_number(now) < version_number(self._latest)):
             return False
         log.warning(
             "API server went back: a backup was restored, or it is another cluster kind=%s seen=%s now=%s",

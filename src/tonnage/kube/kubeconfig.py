@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tonnage.aio.clock import parse_rfc3339
-from tonnage.errors import Invalid, Unavailable
+from tonnage.errors import Invalid, Unavailable, host_errors
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_AGE = 60.0  # bound tokens are rotated by the kubelet: look again after so many seconds
@@ -138,9 +138,8 @@ def load(path: str | Path | None = None, *, context: str = "") -> Access:
     """
     file = _find(path)
     try:
-        config = msgspec.yaml.decode(file.read_bytes(), type=_Kubeconfig)
-    except OSError as failure:
-        raise Invalid(f"kubeconfig {file}: {failure.strerror}") from failure
+        with host_errors(f"kubeconfig {file}", error=Invalid):
+            config = msgspec.yaml.decode(file.read_bytes(), type=_Kubeconfig)
     except msgspec.MsgspecError as failure:
         raise Invalid(f"kubeconfig {file}: {failure}") from failure
     name = context or config.current_context
@@ -281,7 +280,7 @@ class ExecPlugin:
         extra = {e.name: e.value for e in spec.env or ()}
         environment = {**os.environ, **extra, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
         command = str(self._file.parent / spec.command) if "/" in spec.command else spec.command
-        try:
+        with host_errors(f"credential program {command!r} cannot be started", error=Unavailable):
             process = await asyncio.create_subprocess_exec(
                 command,
                 *(spec.args or ()),
@@ -290,8 +289,6 @@ class ExecPlugin:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
-        except OSError as failure:
-            raise Unavailable(f"credential program {command!r} cannot be started: {failure.strerror}") from failure
         try:
             out, errors = await asyncio.wait_for(process.communicate(), _EXEC_SECONDS)
         except TimeoutError as failure:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaderElection:
-    """Holds or awaits the Lease namespace/name as identity. Times in seconds."""
+    """Holds or awaits the Lease namespace/name as identity. Times in seconds; a failed renewal is repeated sooner."""
 
     def __init__(
         self,
@@ -31,12 +31,11 @@ class LeaderElection:
         *,
         duration: float = 15.0,
         renew_every: float = 5.0,
-        retry_every: float = 2.0,
         clock: Clock | None = None,
     ) -> None:
         self.identity = identity
         self._client, self._namespace, self._name = client, namespace, name
-        self._duration, self._renew_every, self._retry_every = duration, renew_every, retry_every
+        self._duration, self._renew_every, self._retry_every = duration, renew_every, renew_every * 0.4
         self._clock = clock or RealClock()
         self._seen: tuple[str, float] = ("", 0.0)  # resourceVersion, when we first saw it
         self._renewed = 0.0
@@ -82,8 +81,9 @@ class LeaderElection:
             sleep.cancel()
 
     async def _renew(self) -> bool:
-        """Renew the Lease; return whether we still hold it. A server that hangs must not delay the end of
-        leadership.
+        """Renew the Lease; return whether we still hold it.
+
+        A server that hangs must not delay the end of leadership.
         """
         try:
             async with asyncio.timeout(self._duration / 3):

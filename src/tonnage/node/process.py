@@ -15,6 +15,7 @@ from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api.kinds import NAMESPACES, NODES
+from tonnage.csi.client.registrar import Registrar
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import WARNING, EventRecorder
@@ -22,7 +23,6 @@ from tonnage.node.agent import NodeAgent
 from tonnage.node.config.node import NodeConfig
 from tonnage.node.config_watch import LiveConfig
 from tonnage.node.plain_driver import StandaloneDriver
-from tonnage.node.registrar import Registrar
 from tonnage.node.reload import Reconfigure
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import Invalid, host_errors
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -68,11 +68,8 @@ class Exporter:
     async def start(self) -> None:
         """Listen. Raises HostError when the address cannot be bound."""
         host, port = self._address.host, self._address.port
-        try:
+        with host_errors(f"cannot serve metrics at {self._address}", advice="choose another address"):
             self._server = await asyncio.start_server(self._serve, host, port, limit=_LONGEST_HEAD)
-        except OSError as failure:
-            why = failure.strerror or str(failure)
-            raise HostError(f"cannot serve metrics at {self._address}: {why}; choose another address") from failure
 
     async def stop(self) -> None:
         """Stop listening; requests under way are closed. Idempotent."""

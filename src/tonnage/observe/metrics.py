@@ -2,174 +2,137 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from functools import partial
 
-from tonnage.observe.sums import Sums
+import prometheus_client as prometheus
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tonnage.observe import sums
 
 REGISTRY = CollectorRegistry()
+Counter = partial(prometheus.Counter, registry=REGISTRY)
+Gauge = partial(prometheus.Gauge, registry=REGISTRY)
+Histogram = partial(prometheus.Histogram, registry=REGISTRY)
+Sums = partial(sums.Sums, registry=REGISTRY)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # client_golang's default
 _CALL_SECONDS = (0.002, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
 """csi-lib-utils' bounds, and finer ones below them: a call here takes milliseconds."""
 
 API_REQUESTS = Counter(
-    "tonnage_apiserver_requests",
-    "Requests answered, by verb, resource and code.",
-    ["verb", "resource", "code"],
-    registry=REGISTRY,
+    "tonnage_apiserver_requests", "Requests answered, by verb, resource and code.", ["verb", "resource", "code"]
 )
-API_WATCHERS = Gauge("tonnage_apiserver_watchers", "Open watches.", registry=REGISTRY)
-API_WATCH_EVENTS = Counter("tonnage_apiserver_watch_events", "Events sent to watchers.", registry=REGISTRY)
-API_WATCHERS_DROPPED = Counter(
-    "tonnage_apiserver_watchers_dropped", "Watchers dropped for not keeping up.", registry=REGISTRY
-)
-API_OBJECTS = Gauge("tonnage_apiserver_objects", "Objects stored, by resource.", ["resource"], registry=REGISTRY)
-RECONCILES = Counter(
-    "tonnage_reconciles",
-    "Reconciliations, by controller and result.",
-    ["controller", "result"],
-    registry=REGISTRY,
-)
+API_WATCHERS = Gauge("tonnage_apiserver_watchers", "Open watches.")
+API_WATCH_EVENTS = Counter("tonnage_apiserver_watch_events", "Events sent to watchers.")
+API_WATCHERS_DROPPED = Counter("tonnage_apiserver_watchers_dropped", "Watchers dropped for not keeping up.")
+API_OBJECTS = Gauge("tonnage_apiserver_objects", "Objects stored, by resource.", ["resource"])
+RECONCILES = Counter("tonnage_reconciles", "Reconciliations, by controller and result.", ["controller", "result"])
 REQUESTS = Counter(
     "rest_client_requests",
     "Requests to the API server, by method and HTTP status (<error>: no answer), named as in Kubernetes' clients.",
     ["code", "method"],
-    registry=REGISTRY,
 )
-REFUSED = Gauge(
-    "tonnage_credentials_refused", "1 while the API server does not accept our credentials, else 0.", registry=REGISTRY
-)
+REFUSED = Gauge("tonnage_credentials_refused", "1 while the API server does not accept our credentials, else 0.")
 QUEUES = Sums(
     "tonnage_queue_keys",
     "Keys of controllers: waiting for a worker, being worked on, delayed (most of them after a failure).",
     ("controller", "state"),
-    registry=REGISTRY,
 )
 PROMISES = Sums(
     "tonnage_claims_promised",
     "Claims with this node as selected-node, by stage: seen, booked, creating, made (until the next GetCapacity).",
     ("node", "stage"),
-    registry=REGISTRY,
 )
 WAITING = Sums(
     "tonnage_claims_waiting",
     "Claims that have waited on a node for more than a minute, by reason: siblings, capacity, rescheduling, source, "
     "infeasible, driver (CreateVolume), other.",
     ("node", "reason"),
-    registry=REGISTRY,
 )
 RECEIVED = Counter(
     "tonnage_objects_received",
     "Objects that an agent received by list and watch, by resource and whose they are: own, or other for claims and "
     "volumes of other nodes (none where claims carry the label of their node).",
     ["resource", "whose"],
-    registry=REGISTRY,
 )
 UNREADABLE = Gauge(
     "tonnage_unreadable_objects",
     "Objects of the API server that cannot be read, by resource: a field has the wrong type. The log names each.",
     ["resource"],
-    registry=REGISTRY,
 )
-LEADS = Gauge("tonnage_controller_leads", "1 for the controller that does the work, else 0.", registry=REGISTRY)
-SCHEDULER_LEADS = Gauge("tonnage_scheduler_leads", "1 for the scheduler that places pods, else 0.", registry=REGISTRY)
-GONE = Gauge(
-    "tonnage_volumes_of_gone_nodes", "Bound PersistentVolumes whose node is gone or out of service.", registry=REGISTRY
-)
+LEADS = Gauge("tonnage_controller_leads", "1 for the controller that does the work, else 0.")
+SCHEDULER_LEADS = Gauge("tonnage_scheduler_leads", "1 for the scheduler that places pods, else 0.")
+GONE = Gauge("tonnage_volumes_of_gone_nodes", "Bound PersistentVolumes whose node is gone or out of service.")
 CSI_OPERATIONS = Histogram(
     "csi_sidecar_operations_seconds",
     "CSI calls made, by driver, method and gRPC code.",
     ["driver_name", "method_name", "grpc_status_code"],
-    registry=REGISTRY,
     buckets=_CALL_SECONDS,
 )
 CSI_CALLS = Histogram(
     "csi_plugin_operations_seconds",
     "CSI calls answered, by driver, method and gRPC code.",
     ["driver_name", "method_name", "grpc_status_code"],
-    registry=REGISTRY,
     buckets=_CALL_SECONDS,
 )
-POOL_SIZE = Gauge("tonnage_pool_size_bytes", "What a pool may hold.", ["pool", "kind"], registry=REGISTRY)
-POOL_FREE = Gauge("tonnage_pool_free_bytes", "What is left for new volumes.", ["pool", "kind"], registry=REGISTRY)
-POOL_LARGEST = Gauge(
-    "tonnage_pool_largest_volume_bytes", "The largest volume that fits now.", ["pool", "kind"], registry=REGISTRY
-)
-POOL_VOLUMES = Gauge("tonnage_pool_volumes", "Volumes in a pool.", ["pool", "kind"], registry=REGISTRY)
-POOL_PROMISED = Gauge(
-    "tonnage_pool_promised_bytes", "What volumes and snapshots were promised.", ["pool", "kind"], registry=REGISTRY
-)
-POOL_SNAPSHOTS = Gauge("tonnage_pool_snapshots", "Snapshots in a pool.", ["pool", "kind"], registry=REGISTRY)
+POOL_SIZE = Gauge("tonnage_pool_size_bytes", "What a pool may hold.", ["pool", "kind"])
+POOL_FREE = Gauge("tonnage_pool_free_bytes", "What is left for new volumes.", ["pool", "kind"])
+POOL_LARGEST = Gauge("tonnage_pool_largest_volume_bytes", "The largest volume that fits now.", ["pool", "kind"])
+POOL_VOLUMES = Gauge("tonnage_pool_volumes", "Volumes in a pool.", ["pool", "kind"])
+POOL_PROMISED = Gauge("tonnage_pool_promised_bytes", "What volumes and snapshots were promised.", ["pool", "kind"])
+POOL_SNAPSHOTS = Gauge("tonnage_pool_snapshots", "Snapshots in a pool.", ["pool", "kind"])
 POOL_ABNORMAL = Gauge(
-    "tonnage_pool_abnormal_volumes", "Volumes with something wrong (VolumeCondition).", ["pool", "kind"],
-    registry=REGISTRY,
-)  # fmt: skip
+    "tonnage_pool_abnormal_volumes", "Volumes with something wrong (VolumeCondition).", ["pool", "kind"]
+)
 POOL_ERASING = Gauge(
-    "tonnage_pool_erasing_bytes", "Bytes of deleted volumes that are not erased yet.", ["pool", "kind"],
-    registry=REGISTRY,
-)  # fmt: skip
+    "tonnage_pool_erasing_bytes", "Bytes of deleted volumes that are not erased yet.", ["pool", "kind"]
+)
 POOL_ERASING_VOLUMES = Gauge(
-    "tonnage_pool_erasing_volumes", "Deleted volumes whose content is being erased.", ["pool", "kind"],
-    registry=REGISTRY,
-)  # fmt: skip
+    "tonnage_pool_erasing_volumes", "Deleted volumes whose content is being erased.", ["pool", "kind"]
+)
 POOL_ERASED = Counter(
-    "tonnage_pool_erased_bytes", "Bytes of deleted volumes erased, of shred each pass.", ["pool", "kind"],
-    registry=REGISTRY,
-)  # fmt: skip
-POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"], registry=REGISTRY)
+    "tonnage_pool_erased_bytes", "Bytes of deleted volumes erased, of shred each pass.", ["pool", "kind"]
+)
+POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"])
 # Names, labels and meaning of sig-storage-lib-external-provisioner (controller/metrics).
 PROVISIONED = Counter(
     "controller_persistentvolumeclaim_provision",
     "Volumes made, by storage class and source of the claim.",
     ["class", "source"],
-    registry=REGISTRY,
 )
 PROVISION_FAILED = Counter(
     "controller_persistentvolumeclaim_provision_failed",
     "Tries to make a volume that failed, by storage class and source of the claim.",
     ["class", "source"],
-    registry=REGISTRY,
 )
 PROVISION_SECONDS = Histogram(
     "controller_persistentvolumeclaim_provision_duration_seconds",
     "How long it took to make a volume; tries that failed are left out.",
     ["class", "source"],
-    registry=REGISTRY,
     buckets=_SECONDS,
 )
-DELETED = Counter(
-    "controller_persistentvolume_delete", "Volumes deleted, by storage class.", ["class"], registry=REGISTRY
-)
+DELETED = Counter("controller_persistentvolume_delete", "Volumes deleted, by storage class.", ["class"])
 DELETE_FAILED = Counter(
-    "controller_persistentvolume_delete_failed",
-    "Tries to delete a volume that failed, by storage class.",
-    ["class"],
-    registry=REGISTRY,
+    "controller_persistentvolume_delete_failed", "Tries to delete a volume that failed, by storage class.", ["class"]
 )
 DELETE_SECONDS = Histogram(
     "controller_persistentvolume_delete_duration_seconds",
     "How long it took to delete a volume; tries that failed are left out.",
     ["class"],
-    registry=REGISTRY,
     buckets=_SECONDS,
 )
-WITHDRAWN = Counter("tonnage_claims_withdrawn", "Rescheduled claims, by node.", ["node"], registry=REGISTRY)
+WITHDRAWN = Counter("tonnage_claims_withdrawn", "Rescheduled claims, by node.", ["node"])
 ORPHANS = Gauge(
     "tonnage_orphan_volumes",
     "Orphans: volumes without a PersistentVolume, until a person adopts or purges them.",
     ["node", "pool"],
-    registry=REGISTRY,
 )
 EPHEMERAL_CREATED = Counter(
-    "ephemeral_volume_controller_create",
-    "Claims made for ephemeral volumes, failures included.",
-    registry=REGISTRY,
+    "ephemeral_volume_controller_create", "Claims made for ephemeral volumes, failures included."
 )
 EPHEMERAL_FAILED = Counter(
-    "ephemeral_volume_controller_create_failures",
-    "Claims for ephemeral volumes that could not be made.",
-    registry=REGISTRY,
+    "ephemeral_volume_controller_create_failures", "Claims for ephemeral volumes that could not be made."
 )
-SCHEDULED = Counter("tonnage_scheduler_attempts", "Scheduling attempts by result.", ["result"], registry=REGISTRY)
+SCHEDULED = Counter("tonnage_scheduler_attempts", "Scheduling attempts by result.", ["result"])
 
 
 def render() -> bytes:

@@ -6,11 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tonnage.api import names
-from tonnage.box import plan
-from tonnage.box.bootstrap import COMPAT
-from tonnage.box.data_dir import DataFolder, default_folder, no_cluster
 from tonnage.errors import Busy, Invalid, NotFound, Unavailable
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -21,6 +19,9 @@ from tonnage.ops.inventory import Direct, Served, Source
 from tonnage.ops.report import ErasureReport, PoolReport, VolumeReport
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
+
+if TYPE_CHECKING:
+    from tonnage.box.data_dir import DataFolder
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,11 @@ async def opened(wanted: Wanted) -> AsyncIterator[ClusterSources]:
             raise Invalid("--data is a box; --endpoint, --config and --pool are a driver: choose one")
         yield await _of_driver(wanted)
         return
+    try:
+        from tonnage.box import plan
+        from tonnage.box.data_dir import DataFolder, default_folder, no_cluster
+    except ModuleNotFoundError:  # in the container image
+        raise NotFound("no box is installed here; name a driver with --endpoint, --config or --pool") from None
     data = DataFolder(wanted.data or default_folder())
     if data.settings() is None:
         hint = "name a box's folder with --data, or a driver with --endpoint, --config or --pool"
@@ -106,7 +112,7 @@ async def opened(wanted: Wanted) -> AsyncIterator[ClusterSources]:
     if running is not None:
         if running < 0:
             raise Busy(f"data folder {data.path} is being cleaned or opened by another process: repeat")
-        yield _of_running(data, wanted)
+        yield _of_running(data, plan.kept_nodes(data), wanted)
         return
     with data.held():
         nodes = plan.kept_nodes(data)
@@ -115,10 +121,9 @@ async def opened(wanted: Wanted) -> AsyncIterator[ClusterSources]:
         yield ClusterSources(sources, _flat(nodes), wanted.kubeconfig, why)
 
 
-def _of_running(data: DataFolder, wanted: Wanted) -> ClusterSources:
-    nodes = plan.kept_nodes(data)
+def _of_running(data: DataFolder, nodes: dict[str, list[PoolConfig]], wanted: Wanted) -> ClusterSources:
     settings = data.settings()
-    drivers = [names.DRIVER, *(COMPAT[word] for word in (settings.compat if settings else ()))]
+    drivers = [names.DRIVER, *(names.COMPAT_DRIVERS[word] for word in (settings.compat if settings else ()))]
     sources = [
         Served([data.sockets() / name / f"{driver}.sock" for driver in drivers], pools, node=name)
         for name, pools in nodes.items()

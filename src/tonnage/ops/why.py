@@ -31,7 +31,6 @@ from tonnage.api.origin import reference
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.storage import StorageClass
-from tonnage.box.bootstrap import COMPAT
 from tonnage.errors import ApiError, ApiNotFound
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
@@ -79,7 +78,7 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
         cluster.objects.classes.get,
         capacities,
         cluster.is_registered,
-        drivers=[names.DRIVER, *COMPAT.values()],
+        drivers=[names.DRIVER, *names.COMPAT_DRIVERS.values()],
         snapshots=await reader.snapshots(claims),
         events=await reader.events(claims, cluster.objects.classes.get),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,6 +108,10 @@ class FakeNode:
         volume = (await self.claim(claim)).spec.volume_name
         await self.remove_claim(claim)
         return await self.client.patch(kinds.VOLUMES, volume, {"status": {"phase": "Released"}}, subresource="status")
+
+
+MakeNode = Callable[..., Awaitable[FakeNode]]
+"""The type of a fixture that makes nodes; its arguments are those of fake_node() after the folder."""
 
 
 @asynccontextmanager

@@ -91,7 +91,7 @@ async def test_volumes_that_fill_the_disk_of_the_database_can_be_deleted(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Overcommitted: one volume is written until the disk is full."""
-    monkeypatch.setattr("tonnage.box.kubelet.pods.node._DISK_EVERY", 0.1)
+    monkeypatch.setattr("tonnage.box.kubelet.node_status._DISK_EVERY", 0.1)
     box = made(small_disk / "d", "image,name=scratch,size=10Gi,sparse=yes,overcommit=yes", 1)
     await box.start()
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from deploy.image.build import LIMIT, Image, build
+from deploy.image.contents import LEFT_OUT
 from deploy.image.debian import Missing
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="chroot takes root")
@@ -123,3 +124,9 @@ def test_byte_code_is_used(root: Path) -> None:
     assert not [
         line for line in ended.stderr.splitlines() if line.startswith("# code object") and line.endswith(".py'")
     ]
+
+
+def test_the_box_the_simulator_and_the_test_parts_are_not_in_it(image: Image) -> None:
+    ours = {path.split("/tonnage/")[1].split("/")[0] for path in digests(image) if "dist-packages/tonnage/" in path}
+    assert {"node", "controller", "scheduler", "ops", "cli"} <= ours
+    assert not ours & set(LEFT_OUT)

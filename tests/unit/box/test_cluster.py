@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, closing
@@ -12,12 +11,11 @@ import msgspec
 import pytest
 
 from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, NODES, PODS, STATEFUL_SETS, VOLUMES
-from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
 from tonnage.box import cluster
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.box.apiserver.storage.sqlite import _checksum
-from tonnage.box.cluster import Box
+from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
@@ -32,9 +30,9 @@ from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 
 
-def box(folder: Path, **options: object) -> Box:
+def box(folder: Path, options: BoxOptions | None = None, **more: object) -> Box:
     data = DataFolder(folder / "d")
-    return Box(data, plan(data, data.settings() or SETTINGS), **options)  # type: ignore[arg-type]
+    return Box(data, plan(data, data.settings() or SETTINGS), options, **more)  # type: ignore[arg-type]
 
 
 def running(pod: Pod) -> bool:
@@ -87,32 +85,8 @@ async def test_one_process_a_folder(tmp_path: Path) -> None:
         await first.stop()
 
 
-async def test_a_kubelet_that_fails_begins_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = box(tmp_path)
-    await made.start()
-    try:
-        kubelet = made.nodes["node-1"].kubelet
-
-        async def fail(driver: str) -> None:
-            raise RuntimeError("boom")
-
-        monkeypatch.setattr(kubelet.volumes.csi, "sweep", fail)
-        kubelet._sweeps.put_nowait(DRIVER)
-        async with asyncio.timeout(60):
-            while "kubelet failed, restarting it node=node-1" not in caplog.text:
-                await asyncio.sleep(0.01)
-        monkeypatch.undo()
-        for name in ("p", "q"):  # one for each node
-            await made.client.create(PODS, pod_with(name, {"data": "6Gi"}), "default")
-            await until(made.client, PODS, name, running, namespace="default")
-    finally:
-        await made.stop()
-
-
 async def test_listening_everywhere_is_reached_by_loopback(tmp_path: Path) -> None:
-    made = box(tmp_path, host="0.0.0.0")
+    made = box(tmp_path, BoxOptions(host="0.0.0.0"))
     await made.start()
     client = Client(HttpTransport(load(made.kubeconfig)))
     try:

@@ -1,10 +1,9 @@
-"""Waits, and what is known to be gone."""
+"""Waits."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tonnage.box.controllers.tombstones import Absent
 from tonnage.claims.timers import Waits
 
 
@@ -45,12 +44,3 @@ def test_news_may_come_only_so_often(manual_clock: Any) -> None:
     assert not waits.news("a", "y", pause=60)
     manual_clock.now += 60
     assert waits.news("a", "y", pause=60)
-
-
-def test_absent_forgets_the_oldest() -> None:
-    absent = Absent()
-    for number in range(10_001):
-        absent.add(number)
-    assert 0 not in absent
-    assert 1 in absent
-    assert 10_000 in absent

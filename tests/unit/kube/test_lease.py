@@ -11,9 +11,7 @@ from tonnage.kube.lease import LeaderElection
 
 
 def election(server: ApiServer, who: str) -> LeaderElection:
-    return LeaderElection(
-        Client(server.transport()), "default", "lock", who, duration=1.0, renew_every=0.05, retry_every=0.02
-    )
+    return LeaderElection(Client(server.transport()), "default", "lock", who, duration=1.0, renew_every=0.05)
 
 
 async def test_only_one_leads_and_giving_up_lets_the_next_in(server: ApiServer) -> None:

@@ -12,8 +12,10 @@ import pytest
 from tonnage.api import kinds, names
 from tonnage.kube.client import Client
 from tonnage.testing.clock import VirtualPolicy
-from tonnage.testing.node import FakeNode, fake_node
+from tonnage.testing.node import FakeNode, MakeNode, fake_node
 from tonnage.testing.objects import MakeClass, MakePod, Objects
+
+AllEvents = Callable[[], Awaitable[list[tuple[str, str, str]]]]
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ FakeNode.kube = property(  # type: ignore[attr-defined]
 @pytest.fixture
 async def make_node(
     kube: Client, make_class: MakeClass, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Callable[..., Awaitable[FakeNode]]]:
+) -> AsyncIterator[MakeNode]:
     """make_node(size="30716Mi", ...): see fake_node(); all end with the test."""
     await kube.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
     await make_class("late", default=True)
@@ -51,7 +53,7 @@ def scratch_pod(objects: Objects) -> MakePod:
 
 
 @pytest.fixture
-def all_events(kube: Client) -> Callable[[], Awaitable[list[tuple[str, str, str]]]]:
+def all_events(kube: Client) -> AllEvents:
     """Events as (object, reason, message)."""
 
     async def read() -> list[tuple[str, str, str]]:

@@ -14,6 +14,7 @@ from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Pod, Volume, claim_name
+from tonnage.box.controllers.podcontrol.pod_template import owner_reference
 from tonnage.claims.node_scope import check_owner
 from tonnage.errors import ApiAlreadyExists, Precondition, TonnageError
 from tonnage.kube.client import Client, refer
@@ -83,23 +84,10 @@ def claim_of(pod: Pod, volume: Volume) -> dict[str, Any]:
     """The claim that an ephemeral volume of the pod asks for, ready to be created."""
     assert volume.ephemeral is not None
     template = volume.ephemeral.volume_claim_template
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": pod.metadata.name,
-        "uid": pod.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    metadata: dict[str, Any] = {
-        "name": claim_name(pod.metadata.name, volume),
-        "namespace": pod.metadata.namespace,
-        "ownerReferences": [owner],
-    }
-    if template.metadata.labels:
-        metadata["labels"] = template.metadata.labels
-    if template.metadata.annotations:
-        metadata["annotations"] = template.metadata.annotations
+    meta = template.metadata
+    given = {key: value for key, value in (("labels", meta.labels), ("annotations", meta.annotations)) if value}
+    named = {"name": claim_name(pod.metadata.name, volume), "namespace": pod.metadata.namespace}
+    metadata = {**named, "ownerReferences": [owner_reference(PODS, pod)], **given}
     return {"metadata": metadata, "spec": to_builtins(template.spec)}
 
 

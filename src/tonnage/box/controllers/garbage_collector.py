@@ -19,13 +19,14 @@ from tonnage.api import names
 from tonnage.api.kinds import ALL, BY_KIND, EVENTS, Kind
 from tonnage.api.meta import KubeObject, OwnerReference, to_builtins
 from tonnage.box.controllers.owner_graph import OwnerLookup, Owners, blocks, refers_to
-from tonnage.box.controllers.tombstones import Absent
+from tonnage.box.controllers.tombstones import Tombstones
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.finalizers import release
 from tonnage.kube.informer import Informer, Informers
+from tonnage.kube.object_write import delete_object, patch_object
 
 log = logging.getLogger(__name__)
 NAME = "garbage-collector-controller"
@@ -40,7 +41,7 @@ class GarbageCollector:
     ) -> None:
         self._client, self._events = client, events
         self._owners = Owners()
-        self._absent = Absent()
+        self._absent = Tombstones()
         self._unknown: set[tuple[str, str]] = set()
         self._controller: Controller[str] = Controller(NAME, self.reconcile, workers=16)
         for kind in kinds:
@@ -91,19 +92,19 @@ class GarbageCollector:
         owner = self._owners.find(ref.uid)
         if owner is None or not refers_to(ref, owner, namespace):
             if owner is not None and namespace:
-                self._complain(ref, dependent)
-            owner = await self._look(ref, dependent)
+                self._emit_invalid_namespace(ref, dependent)
+            owner = await self._read_owner(ref, dependent)
         if owner is None:
             return ABSENT
         return WAITING if owner.waits_for_dependents else SOLID
 
-    async def _look(self, ref: OwnerReference, dependent: OwnerLookup) -> OwnerLookup | None:
+    async def _read_owner(self, ref: OwnerReference, dependent: OwnerLookup) -> OwnerLookup | None:
         """The owner, by a live read. An owner of an unknown kind counts as existing: nothing is deleted on a guess."""
         namespace = dependent.obj.metadata.namespace
         place = (ref.uid, ref.api_version, ref.kind, namespace, ref.name)
         kind = BY_KIND.get((ref.api_version, ref.kind))
         if kind is None or (kind.namespaced and not namespace):
-            self._cannot_look(ref, dependent)
+            self._report_unreadable_owner(ref, dependent)
             return dependent
         if ref.uid in self._absent or place in self._absent:
             return None
@@ -114,18 +115,15 @@ class GarbageCollector:
         self._absent.add(place)
         return None
 
-    def _cannot_look(self, ref: OwnerReference, dependent: OwnerLookup) -> None:
+    def _report_unreadable_owner(self, ref: OwnerReference, dependent: OwnerLookup) -> None:
         if (ref.api_version, ref.kind) in BY_KIND:
-            self._complain(ref, dependent)
+            self._emit_invalid_namespace(ref, dependent)
         elif (ref.api_version, ref.kind) not in self._unknown:
             self._unknown.add((ref.api_version, ref.kind))
-            log.info(
-                "owner of a kind that is not served apiVersion=%s kind=%s: not deleting its dependents",
-                ref.api_version,
-                ref.kind,
-            )
+            text = "owner of a kind that is not served apiVersion=%s kind=%s: not deleting its dependents"
+            log.info(text, ref.api_version, ref.kind)
 
-    def _complain(self, ref: OwnerReference, dependent: OwnerLookup) -> None:
+    def _emit_invalid_namespace(self, ref: OwnerReference, dependent: OwnerLookup) -> None:
         kind, obj = dependent
         namespace = obj.metadata.namespace
         owner = f"[{ref.api_version}/{ref.kind}, namespace: {namespace}, name: {ref.name}, uid: {ref.uid}]"
@@ -164,25 +162,16 @@ class GarbageCollector:
 
     async def _set_references(self, found: OwnerLookup, refs: list[dict[str, Any]]) -> KubeObject:
         kind, obj = found
-        meta = obj.metadata
-        body = {"metadata": {"ownerReferences": refs or None, "uid": meta.uid}}
-        version = meta.resource_version
-        changed: KubeObject = await self._client.patch(kind, meta.name, body, meta.namespace, resource_version=version)
+        changed: KubeObject = await patch_object(
+            self._client, kind, obj, {"metadata": {"ownerReferences": refs or None}}
+        )
         return changed
 
     async def _delete(self, found: OwnerLookup, policy: str) -> None:
         """Delete with preconditions in place of a live read: an object that changed since is reconciled again."""
-        kind, meta = found.kind, found.obj.metadata
-        log.debug("collecting kind=%s key=%s policy=%s", kind.plural, meta.key, policy)
-        with suppress(ApiNotFound):
-            await self._client.delete(
-                kind,
-                meta.name,
-                meta.namespace,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-                propagation=policy,
-            )
+        kind, obj = found
+        log.debug("collecting kind=%s key=%s policy=%s", kind.plural, obj.metadata.key, policy)
+        await delete_object(self._client, kind, obj, guarded=True, propagation=policy)
 
     def _watcher(self, informer: Informer[Any]) -> Callable[[KubeObject | None, KubeObject | None], Iterable[str]]:
         kind, cache = informer.kind, informer.cache

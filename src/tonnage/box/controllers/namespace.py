@@ -70,7 +70,7 @@ class NamespaceController:
             return None
         if wait := self._waits.left(namespace.metadata.uid, self._quiet):
             return wait
-        await self._tell(namespace, left)
+        await self._write_conditions(namespace, left)
         return None
 
     async def _empty(self, name: str) -> dict[str, list[KubeObject]]:
@@ -107,7 +107,7 @@ class NamespaceController:
         if answer.status >= 300:
             raise status_error(answer.body, answer.status)
 
-    async def _tell(self, namespace: Namespace, left: dict[str, list[KubeObject]]) -> None:
+    async def _write_conditions(self, namespace: Namespace, left: dict[str, list[KubeObject]]) -> None:
         counts = ", ".join(f"{plural}. has {len(found)} resource instances" for plural, found in left.items())
         holders = Counter(f for found in left.values() for o in found for f in o.metadata.finalizers)
         finalizers = ", ".join(f"{f} in {n} resource instances" for f, n in sorted(holders.items()))

@@ -17,7 +17,7 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.pods import Pod
-from tonnage.box.controllers.tombstones import Absent
+from tonnage.box.controllers.tombstones import Tombstones
 from tonnage.errors import ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
@@ -32,7 +32,7 @@ class ClaimProtection:
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._pod_lists = _PodLists(client)
-        self._gone = Absent()
+        self._gone = Tombstones()
         pods, claims = pods_by_claim(informers), informers.of(CLAIMS)
         self._pods, self._claims = pods.cache, claims.cache
         self._controller = Controller("pvc_protection", self.reconcile, workers=32)
@@ -113,8 +113,9 @@ class VolumeProtection:
 
 
 class _PodLists:
-    """LISTs of a namespace's pods. A caller that arrives during a LIST shares the next one, which begins after it
-    asked.
+    """LISTs of a namespace's pods.
+
+    A caller that arrives during a LIST shares the next one, which begins after it asked.
     """
 
     def __init__(self, client: Client) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 _REMEMBERED = 10_000
 
 
-class Absent:
+class Tombstones:
     """uids of deleted objects (uids are never reused), or uids that a certain node or namespace does not have.
 
     A watch without selector reports every deletion. Deletions that a watch does not report need a live read.

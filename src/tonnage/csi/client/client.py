@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from grpclib.client import UnaryUnaryMethod
 from prometheus_client import Histogram
@@ -33,7 +33,7 @@ from tonnage.csi.client.types import (
     VolumeUsage,
 )
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server import calltrace
+from tonnage.csi.server import request_text
 from tonnage.csi.server.connection import GrpcConnection
 from tonnage.observe import trace
 from tonnage.observe.metrics import CSI_OPERATIONS
@@ -42,6 +42,18 @@ Answer = TypeVar("Answer")
 
 CREATE_TIMEOUT = 10.0
 NODE_TIMEOUT = 120.0
+
+
+class CreateOptions(TypedDict, total=False):
+    """What a CreateVolume may have besides name, size and capabilities. limit: bytes. timeout: seconds."""
+
+    limit: int
+    parameters: Mapping[str, str] | None
+    secrets: Mapping[str, str] | None
+    topology: CsiTopologyRequirement | None
+    source: ContentSource | None
+    mutable_parameters: Mapping[str, str] | None
+    timeout: float | None
 
 
 class CsiClient:
@@ -112,14 +124,7 @@ class CsiClient:
         name: str,
         size: int,
         capabilities: Sequence[VolumeCapability],
-        *,
-        limit: int = 0,
-        parameters: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        topology: CsiTopologyRequirement | None = None,
-        source: ContentSource | None = None,
-        mutable_parameters: Mapping[str, str] | None = None,
-        timeout: float | None = None,
+        **more: Unpack[CreateOptions],
     ) -> CreatedVolume:
         """Create a volume of at least `size` bytes. The name is its identity: idempotent.
 
@@ -127,15 +132,15 @@ class CsiClient:
         """
         request = csi_pb2.CreateVolumeRequest(
             name=name,
-            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=more.get("limit", 0)),
             volume_capabilities=[volume_capability(item) for item in capabilities],
-            parameters=parameters or {},
-            secrets=secrets or {},
-            volume_content_source=convert.content_source(source),
-            accessibility_requirements=convert.topology_requirement(topology),
-            mutable_parameters=mutable_parameters or {},
+            parameters=more.get("parameters"),
+            secrets=more.get("secrets"),
+            volume_content_source=convert.content_source(more.get("source")),
+            accessibility_requirements=convert.topology_requirement(more.get("topology")),
+            mutable_parameters=more.get("mutable_parameters"),
         )
-        answer = await self._call(self._controller.CreateVolume, request, timeout)
+        answer = await self._call(self._controller.CreateVolume, request, more.get("timeout"))
         return convert.created_volume(answer.volume)
 
     async def delete_volume(self, volume_id: str, *, secrets: Mapping[str, str] | None = None) -> None:
@@ -160,15 +165,9 @@ class CsiClient:
 
     async def list_volumes(self, *, page: int = 500) -> list[CreatedVolume]:
         """All volumes, fetched `page` at a time (0: all at once)."""
-        volumes: list[CreatedVolume] = []
-        token = ""
-        while True:
-            request = csi_pb2.ListVolumesRequest(max_entries=page, starting_token=token)
-            answer = await self._call(self._controller.ListVolumes, request)
-            volumes.extend(convert.created_volume(entry.volume) for entry in answer.entries)
-            token = answer.next_token
-            if not token:
-                return volumes
+        request = csi_pb2.ListVolumesRequest(max_entries=page)
+        entries = await self._pages(self._controller.ListVolumes, request)
+        return [convert.created_volume(entry.volume) for entry in entries]
 
     async def validate(
         self, volume_id: str, capabilities: Sequence[VolumeCapability], *, context: Mapping[str, str] | None = None
@@ -207,17 +206,9 @@ class CsiClient:
         self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500
     ) -> list[ListedSnapshot]:
         """All snapshots, or those of a volume or with an id, fetched `page` at a time (0: all at once)."""
-        snapshots: list[ListedSnapshot] = []
-        token = ""
-        while True:
-            request = csi_pb2.ListSnapshotsRequest(
-                max_entries=page, starting_token=token, source_volume_id=volume_id, snapshot_id=snapshot_id
-            )
-            answer = await self._call(self._controller.ListSnapshots, request)
-            snapshots.extend(convert.snapshot(entry.snapshot) for entry in answer.entries)
-            token = answer.next_token
-            if not token:
-                return snapshots
+        request = csi_pb2.ListSnapshotsRequest(max_entries=page, source_volume_id=volume_id, snapshot_id=snapshot_id)
+        entries = await self._pages(self._controller.ListSnapshots, request)
+        return [convert.snapshot(entry.snapshot) for entry in entries]
 
     async def get_snapshot(self, snapshot_id: str) -> ListedSnapshot:
         """One snapshot, of a driver with GET_SNAPSHOT."""
@@ -279,13 +270,11 @@ class CsiClient:
         capability: VolumeCapability,
         *,
         context: Mapping[str, str] | None = None,
-        publish_context: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
         """Stage a volume at the staging path, which exists."""
         request = csi_pb2.NodeStageVolumeRequest(
             volume_id=volume_id,
-            publish_context=publish_context or {},
             staging_target_path=str(staging),
             volume_capability=volume_capability(capability),
             secrets=secrets or {},
@@ -307,13 +296,11 @@ class CsiClient:
         staging: Path | str = "",
         readonly: bool = False,
         context: Mapping[str, str] | None = None,
-        publish_context: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
         """Publish a volume at target, whose parent exists. staging: "" for drivers without staging."""
         request = csi_pb2.NodePublishVolumeRequest(
             volume_id=volume_id,
-            publish_context=publish_context or {},
             staging_target_path=str(staging),
             target_path=str(target),
             volume_capability=volume_capability(capability),
@@ -377,20 +364,31 @@ class CsiClient:
     ) -> Answer:
         if not trace.is_on():
             return await self._counted(method, request, timeout)
-        attributes = {**calltrace.about(request), "csi.driver": self.driver}
-        with trace.span(calltrace.name(method.name), attributes, kind="client"):
+        attributes = {**request_text.attributes(request), "csi.driver": self.driver}
+        with trace.span(request_text.span_name(method.name), attributes, kind="client"):
             return await self._counted(method, request, timeout)
+
+    async def _pages(self, method: UnaryUnaryMethod[Any, Any], request: Any) -> list[Any]:
+        """The entries of all pages of a list."""
+        entries: list[Any] = []
+        while True:
+            answer = await self._call(method, request)
+            entries.extend(answer.entries)
+            request.starting_token = answer.next_token
+            if not answer.next_token:
+                return entries
 
     async def _counted(self, method: UnaryUnaryMethod[Any, Answer], request: object, timeout: float | None) -> Answer:
         started = self._clock()
         code = Code.CANCELLED
         try:
             answer = await self._connection.call(method, request, timeout or self._timeout)
-            code = Code.OK
-            return answer
         except CsiError as failure:
             code = failure.code
             raise
+        else:
+            code = Code.OK
+            return answer
         finally:
             self._observe(method.name, code, self._clock() - started)
 

@@ -33,7 +33,6 @@ _IN_KUBERNETES = {
 """Access modes by their names in Kubernetes."""
 # The kubelet adds the pod's SELinux context when CSIDriver.spec.seLinuxMount is set.
 _CONTEXT = re.compile(r'context=(?:"[\w:.,-]+"|[\w:.-]+)')
-_MAX_FLAGS = 4096
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from google.protobuf.message import Message
 from tonnage import __version__
 from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api import names
+from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import volume_id
-from tonnage.csi.driver.compat import DIALECTS, CompatibilityMode
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.server.inflight import InFlight
 from tonnage.errors import Invalid, NotFound, TonnageError, Unavailable
-from tonnage.pools.base.contract import Pool, PoolVolume, check_name, is_inline
+from tonnage.pools.base.contract import Pool, PoolVolume, VolumeCondition, check_name, is_inline
 
 OWNER_DRIVER = "driver"
 OWNER_NAME = "name"
@@ -74,8 +74,7 @@ class Driver:
     def __post_init__(self) -> None:
         if not self.pools:
             raise Invalid(f"driver {self.name}: needs at least one pool")
-        if not names.is_dns_subdomain(self.name.lower()) or len(self.name) > 63:
-            raise Invalid(f"driver name {self.name!r}: want a DNS name of at most 63 characters")
+        names.check_driver_name(self.name)
         if self.default_pool and self.default_pool not in self.pools:
             raise Invalid(f"default pool {self.default_pool!r} is not among {', '.join(self.pools)}")
         if not self.node_id or len(self.node_id.encode()) > 256:
@@ -83,11 +82,6 @@ class Driver:
         for pool in self.pools:
             if len(check_name(pool)) > volume_id.MAX_POOL:
                 raise Invalid(f"pool name {pool!r}: want at most {volume_id.MAX_POOL} characters")
-
-    @property
-    def dialect(self) -> CompatibilityMode:
-        """The compatibility mode of this name."""
-        return DIALECTS.get(self.name, CompatibilityMode())
 
     @property
     def topology(self) -> dict[str, str]:
@@ -138,6 +132,12 @@ class Driver:
             )
         return self.pools[pool], name
 
+    def place(self, vid: str, kind: str = "volume") -> tuple[Pool, str]:
+        """Pool and name of an id. Raises NotFound when none of ours can have it, Unavailable as locate()."""
+        if (place := self.locate(vid)) is None:
+            raise NotFound(f"there is no {kind} {vid!r} on node {self.node_id}")
+        return place
+
     def check_open(self, pool: Pool) -> None:
         """Raises Unavailable with the reason when a pool could not be opened."""
         if self.openings is not None and (why := self.openings.why(pool.name)):
@@ -145,10 +145,7 @@ class Driver:
 
     async def find(self, vid: str) -> tuple[Pool, PoolVolume]:
         """The volume with that id. Raises NotFound, Unavailable when its pool is not open."""
-        place = self.locate(vid)
-        if place is None:
-            raise NotFound(f"there is no volume {vid!r} on node {self.node_id}")
-        pool, name = place
+        pool, name = self.place(vid)
         self.check_open(pool)
         return pool, await pool.get(name)
 
@@ -182,6 +179,16 @@ def context_of(volume: PoolVolume) -> dict[str, str]:
     if volume.place:
         context[names.DISK] = volume.place
     return context
+
+
+def condition_of(condition: VolumeCondition) -> csi_pb2.VolumeCondition:
+    """A volume's condition. CSI requires a message also for a healthy volume."""
+    return csi_pb2.VolumeCondition(abnormal=condition.abnormal, message=condition.message)
+
+
+def named(owner: Mapping[str, str], name: str, original: str) -> dict[str, str]:
+    """An owner record, with the name that the CO chose where the volume's name differs from it."""
+    return {**owner, OWNER_NAME: original} if name != original else dict(owner)
 
 
 def lock_key(method: str, request: Message) -> str | None:

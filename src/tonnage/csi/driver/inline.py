@@ -16,10 +16,18 @@ from tonnage.api import names, quantity
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import capabilities, volume_id
 from tonnage.csi.driver.capabilities import Use
-from tonnage.csi.driver.driver import OWNER_NAME, Driver
+from tonnage.csi.driver.driver import Driver, named
 from tonnage.csi.driver.parameters import Selection, select
 from tonnage.csi.driver.paths import check_parent
-from tonnage.errors import AlreadyExists, Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable
+from tonnage.errors import (
+    AlreadyExists,
+    Exhausted,
+    Invalid,
+    OutOfRange,
+    Precondition,
+    Unavailable,
+    host_errors,
+)
 from tonnage.pools.base.contract import INLINE, Pool, PoolVolume, VolumeRequest, is_inline
 
 log = logging.getLogger(__name__)
@@ -35,8 +43,9 @@ class Inline:
         self._driver = driver
 
     async def publish(self, request: csi_pb2.NodePublishVolumeRequest, target: Path, use: Use) -> None:
-        """Create the pod's volume, mount it, and publish it at target. Idempotent. Raises as Pool's methods,
-        Invalid.
+        """Create the pod's volume, mount it, and publish it at target. Idempotent.
+
+        Raises as Pool's methods, Invalid.
         """
         if use.block:
             raise Invalid("an inline volume is a file system: raw block needs a claim")
@@ -68,14 +77,12 @@ class Inline:
     async def _show(
         self, request: csi_pb2.NodePublishVolumeRequest, pool: Pool, volume: PoolVolume, target: Path, use: Use
     ) -> None:
-        name, staging = volume.name, self._staging(volume.name)
-        group = await self._driver.throttle.find(volume, target, request.volume_context)
+        staging = self._staging(volume.name)
         _make_private(staging)
-        await pool.stage(name, staging, options=tuple(flag for flag in use.flags if flag != "ro"))
+        await pool.stage(volume.name, staging, options=tuple(flag for flag in use.flags if flag != "ro"))
         readonly = request.readonly or use.readonly or "ro" in use.flags
-        await pool.publish(name, staging, target, readonly=readonly)
-        if group is not None:
-            await self._driver.throttle.hold(pool, volume, target, group)
+        pod = request.volume_context.get(names.CSI_POD_UID, "")
+        await self._driver.throttle.publish(pool, volume, staging, target, readonly=readonly, pod=pod)
 
     async def _take_back(self, pool: Pool, name: str, target: Path | None) -> None:
         """Roll back a failed publish: after a final error the kubelet does not call NodeUnpublishVolume."""
@@ -111,11 +118,9 @@ class Inline:
         selection = self._select(attributes)
         size = _size(attributes.get(SIZE, ""))
         fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=False)
-        owner = {**selection.owner, INLINE: "true"}
-        owner.update({key: attributes[key] for key in _POD_KEYS if key in attributes})
         name = volume_id.inline_name(handle)
-        if name != handle:
-            owner[OWNER_NAME] = handle
+        pod = {key: attributes[key] for key in _POD_KEYS if key in attributes}
+        owner = named({**selection.owner, INLINE: "true", **pod}, name, handle)
         return selection.pool, VolumeRequest(name, size, fstype=fstype, parameters=selection.parameters, owner=owner)
 
     def _select(self, attributes: Mapping[str, str]) -> Selection:
@@ -142,9 +147,7 @@ def _size(text: str) -> int:
 
 
 def _make_private(path: Path) -> None:
-    try:
+    with host_errors(f"cannot make {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
-    except OSError as failure:
-        raise HostError(f"cannot make {path}: {failure.strerror}") from failure

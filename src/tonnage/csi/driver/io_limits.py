@@ -13,13 +13,12 @@ import logging
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.aio.tasks import Background
-from tonnage.api import names
 from tonnage.errors import HostError, Precondition, TonnageError, Unavailable, Unsupported
 from tonnage.host import inotify, mount
 from tonnage.host.iolimits import Cgroup, Cgroups, Device, origin
@@ -58,16 +57,27 @@ class Throttle:
         self._background = Background("io limits")
         self._watched: inotify.Inotify | None = None
 
-    def check(self, parameters: Mapping[str, str]) -> None:
-        """Reject limits that this node cannot enforce. Raises Unsupported, Invalid."""
-        if io_limits_of(parameters):
-            self._cgroups.top()
+    def check(self) -> None:
+        """Raises Unsupported where this node cannot limit IO."""
+        self._cgroups.top()
 
-    async def find(self, volume: PoolVolume, target: Path, context: Mapping[str, str]) -> Cgroup | None:
-        """The cgroup to limit for a target; None for a volume without limits. Raises Precondition, Unsupported."""
+    async def publish(
+        self, pool: Pool, volume: PoolVolume, staging: Path, target: Path, *, readonly: bool, pod: str = ""
+    ) -> None:
+        """Publish a volume with its I/O limits; it is not published if they cannot be set. pod: uid, "" if unknown.
+
+        Raises as Pool.publish, and Precondition, Unsupported.
+        """
         if not io_limits_of(volume.effective):
-            return None
-        return await self._threads.run(self._find, volume.name, target, context.get(names.CSI_POD_UID, ""))
+            await pool.publish(volume.name, staging, target, readonly=readonly)
+            return
+        group = await self._threads.run(self._find, volume.name, target, pod)
+        await pool.publish(volume.name, staging, target, readonly=readonly)
+        try:
+            await self.hold(pool, volume, target, group)
+        except Exception:
+            await pool.unpublish(volume.name, target)
+            raise
 
     def _find(self, volume: str, target: Path, uid: str) -> Cgroup:
         uid = uid or pod_of(target)

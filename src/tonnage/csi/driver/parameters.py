@@ -1,4 +1,8 @@
-"""Class parameters and inline attributes: the pool that they choose, its parameters, and the owner record."""
+"""Class parameters and inline attributes: the pool that they choose, its parameters, and the owner record.
+
+Under the name of another driver, objects that were written for that driver work unchanged. Each of its keys is listed
+with its values; one without a meaning here is checked and then ignored.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,27 @@ from tonnage.api import names
 from tonnage.csi.driver.driver import KEPT, OWNER_DRIVER, Driver
 from tonnage.errors import Invalid
 from tonnage.pools.base.contract import Pool
-from tonnage.pools.base.parameters import check_modifiable, check_refused, check_shared, source_of
+from tonnage.pools.base.parameters import check_modifiable, check_refused, check_shared, io_limits_of, source_of
 
 POOL = "pool"
 KIND = "kind"
 RECORDED = KEPT | {names.PARAM_UNUSED, names.PARAM_INLINE}
 """Keys that are not passed to a pool."""
+_TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
+_BOOLS = _TRUE | {"false", "False", "FALSE", "f", "F", "0"}
+_FOREIGN: Mapping[str, Mapping[str, frozenset[str]]] = {
+    names.PMEM_CSI: {
+        "eraseafter": _BOOLS,
+        "kataContainers": _BOOLS,
+        "usage": frozenset({"AppDirect", "FileIO"}),
+        "nsmode": frozenset({"fsdax", "sector"}),
+        "persistencyModel": frozenset({"normal", "none", "cache", ""}),
+    }
+}
+"""The parameters of other drivers, by driver name. All of PMEM-CSI's but eraseafter choose between ways to access
+memory, of which there is one here."""
+_SWITCHES = {"eraseafter": "erase"}
+"""Foreign switches -> the parameter of a pool that means the same, with "zero" for true and "none" for false."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +53,42 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     ours = {k: v for k, v in parameters.items() if k not in for_the_record}
     ours.pop(POOL, None)
     ours.pop(KIND, None)
-    ours = driver.dialect.translate(ours, pool.parameters)
+    foreign = _FOREIGN.get(driver.name, {})
+    ours = _translate(ours, foreign, pool.parameters)
     check_refused(pool, ours)
     if unknown := sorted(set(ours) - pool.parameters):
-        accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.parameters, *driver.dialect.values})
+        accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.parameters, *foreign})
         raise Invalid(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
     check_shared(ours)
     _check_source(driver, ours)
-    driver.throttle.check(ours)
+    _check_limits(driver, ours)
     owner = {key: value for key, value in parameters.items() if key in KEPT}
     owner[OWNER_DRIVER] = driver.name
     return Selection(pool, _fstype(parameters), ours, owner)
+
+
+def _translate(
+    parameters: Mapping[str, str], foreign: Mapping[str, frozenset[str]], known: frozenset[str]
+) -> dict[str, str]:
+    """Parameters without the foreign keys, or with the equivalent ones where the pool knows them.
+
+    Keys that the pool knows stay unchanged. Raises Invalid for a value that is not listed.
+    """
+    result = {}
+    for key, value in parameters.items():
+        if key in known or key not in foreign:
+            result[key] = value
+            continue
+        if value not in foreign[key]:
+            raise Invalid(f"{key}={value[:40]!r}: want one of {', '.join(sorted(foreign[key]))}")
+        if (ours := _SWITCHES.get(key)) is not None and ours in known:
+            result.setdefault(ours, "zero" if value in _TRUE else "none")
+    return result
+
+
+def _check_limits(driver: Driver, parameters: Mapping[str, str]) -> None:
+    if io_limits_of(parameters):
+        driver.throttle.check()
 
 
 def _check_source(driver: Driver, parameters: Mapping[str, str]) -> None:
@@ -61,7 +105,7 @@ def changes(driver: Driver, pool: Pool, mutable: Mapping[str, str]) -> dict[str,
     """Mutable parameters (of a VolumeAttributesClass) without the orchestrator's own. Raises Invalid, Unsupported."""
     ours = {key: value for key, value in mutable.items() if not key.startswith(names.CSI_PREFIX)}
     check_modifiable(pool, ours)
-    driver.throttle.check(ours)
+    _check_limits(driver, ours)
     return ours
 
 

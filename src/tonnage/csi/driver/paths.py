@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tonnage.csi.server.limits import check_path
-from tonnage.errors import HostError, Invalid, NotFound, Precondition
+from tonnage.errors import Invalid, NotFound, Precondition, host_errors, ignore_errno
 from tonnage.host import nofollow
 
 _LONGEST_NAME = 255
@@ -79,10 +79,7 @@ def refuse_links(*paths: Path) -> None:
 
 def _is_there(path: Path, flags: int = os.O_PATH) -> bool:
     """Whether a path exists. Raises Precondition for a symlink in it, HostError."""
-    try:
+    with host_errors(f"cannot open {path}"), ignore_errno(*_ABSENT):
         os.close(nofollow.open_path(path, flags))
-    except OSError as failure:
-        if failure.errno in _ABSENT:
-            return False
-        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
-    return True
+        return True
+    return False

@@ -19,10 +19,10 @@ from prometheus_client import Histogram
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
 from tonnage.csi.errors import Code, CsiError, expected, to_csi
-from tonnage.csi.server import calltrace, frames
+from tonnage.csi.server import frames, request_text
 from tonnage.csi.server.http2 import LARGEST_BODY, Http2Request, Http2Response
 from tonnage.csi.server.inflight import InFlight
-from tonnage.csi.server.redact import describe
+from tonnage.csi.server.request_text import describe
 from tonnage.csi.server.service import PREFIX, Method, Service
 from tonnage.errors import InUse
 from tonnage.observe import trace
@@ -88,9 +88,7 @@ class Calls:
 
         A call that has begun to change a volume continues when its caller is cancelled.
         """
-        method = self._methods.get(path.encode())
-        if method is None:
-            raise CsiError(Code.UNIMPLEMENTED, "there is no such method here")
+        method = self._method(path.encode())
         answered: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         call = _Call(method, message, lambda outcome: _set(answered, outcome), self._clock.monotonic())
         self._start(call, seconds, parent).add_done_callback(lambda _: _set(answered, _STOPPED))
@@ -107,9 +105,7 @@ class Calls:
         """Begin a call; reply() is called with its response. Returns a function to call if the caller goes first."""
         try:
             _check_form(request)
-            method = self._methods.get(request.fields.get(b":path", b""))
-            if method is None:
-                raise CsiError(Code.UNIMPLEMENTED, "there is no such method here")
+            method = self._method(request.fields.get(b":path", b""))
             seconds = _timeout(request)
             message = method.read(request)
         except _Refusal as refusal:
@@ -123,6 +119,11 @@ class Calls:
         self._start(call, seconds, request.fields.get(trace.PARENT.encode(), b"").decode("latin-1"))
         return call.leave
 
+    def _method(self, path: bytes) -> Method:
+        if (method := self._methods.get(path)) is None:
+            raise CsiError(Code.UNIMPLEMENTED, "there is no such method here")
+        return method
+
     def _start(self, call: _Call, seconds: float | None, parent: str) -> asyncio.Task[Code]:
         work = self._traced(call, parent) if trace.is_on() else self._run(call)
         call.task = self._background.start(work, call.method.name)
@@ -131,7 +132,7 @@ class Calls:
         return call.task
 
     async def _traced(self, call: _Call, parent: str) -> Code:
-        name, about = calltrace.name(call.method.path), calltrace.about(call.message)
+        name, about = request_text.span_name(call.method.path), request_text.attributes(call.message)
         with trace.span(name, about, kind="server", parent=parent) as span:
             code = await self._run(call)
             span.note("rpc.grpc.status_code", int(code))
@@ -156,7 +157,7 @@ class Calls:
 
     async def _response(self, call: _Call) -> Message:
         service, name = call.method.service, call.method.name
-        service.check(call.message)
+        call.method.check(call.message)
         if service.before is not None:
             await service.before()
         key = service.key(name, call.message)

@@ -103,8 +103,9 @@ class Frames:
         self._is_greeted = False
 
     def read(self, data: bytes) -> Iterator[Frame]:
-        """The frames that this data completes. Raises Fault for data that is not HTTP/2, or a frame that is too
-        long.
+        """The frames that this data completes.
+
+        Raises Fault for data that is not HTTP/2, or a frame that is too long.
         """
         unread = self._unread
         unread += data

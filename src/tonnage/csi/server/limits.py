@@ -23,7 +23,8 @@ MAX_PATH = 4095
 # CSI bans these in names: control characters but the usual white space.
 _BANNED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
-Check = Callable[[Any], None]
+_IDS = frozenset({"volume_id", "name", "snapshot_id"})
+Check = Callable[[Any], object]
 
 
 def check_request(request: Message) -> None:
@@ -97,10 +98,18 @@ def _check_for(field: FieldDescriptor) -> Check | None:
         return lambda request: _check_plain_path(name, getattr(request, name))
     if name.endswith("_path"):
         return lambda request: _check_optional(check_path, name, getattr(request, name))
-    if name in {"volume_id", "name", "snapshot_id"}:
+    if name in _IDS:
+        if _is_required(field):
+            return lambda request: check_id(name, getattr(request, name))
         return lambda request: _check_optional(check_id, name, getattr(request, name))
     limit = MAX_NODE_ID if name == "node_id" else MAX_STRING
     return lambda request: _check_text(name, getattr(request, name), limit)
+
+
+def _is_required(field: FieldDescriptor) -> bool:
+    """Whether a request must have this id: all but the filter of ListSnapshots."""
+    message = field.containing_type
+    return message is not None and message.name.endswith("Request") and message.name != "ListSnapshotsRequest"
 
 
 def _check_optional(check: Callable[[str, str], str], field: str, text: str) -> None:

@@ -24,8 +24,8 @@ Unary = Callable[[Any], Awaitable[Message]]
 class Service:
     """A gRPC service and the object with one coroutine method per RPC, of the same name.
 
-    key: returns the InFlight key that a request must lock, None for none. check: validates every request. before:
-    awaited before each call.
+    key: returns the InFlight key that a request must lock, None for none. check: validates every request of an RPC that
+    is offered. before: awaited before each call.
     """
 
     descriptor: ServiceDescriptor
@@ -43,6 +43,7 @@ class Method:
         self.service = service
         self.path = f"/{service.descriptor.full_name}/{method.name}".encode()
         self.function: Unary = getattr(service.implementation, method.name, None) or _unimplemented(method.name)
+        self.check = service.check if hasattr(service.implementation, method.name) else _no_check
         self._request = GetMessageClass(method.input_type)
 
     def read(self, request: Http2Request) -> Message:
@@ -51,12 +52,20 @@ class Method:
             raise CsiError(Code.INVALID_ARGUMENT, f"{self.name} without a request")
         if request.body[0]:
             raise CsiError(Code.UNIMPLEMENTED, f"{self.name}: compressed requests are not taken: none was offered")
+        if int.from_bytes(request.body[1:PREFIX], "big") != len(request.body) - PREFIX:
+            raise self._unreadable("it is no single message")
         try:
-            if int.from_bytes(request.body[1:PREFIX], "big") != len(request.body) - PREFIX:
-                raise DecodeError("it is no single message")
             return self._request.FromString(request.body[PREFIX:])
-        except DecodeError as failure:  # INTERNAL is what gRPC says for it
-            raise CsiError(Code.INTERNAL, f"{self.name}: the request cannot be read: {failure}") from None
+        except DecodeError as failure:
+            raise self._unreadable(failure) from None
+
+    def _unreadable(self, why: object) -> CsiError:
+        """The error for it, with gRPC's code."""
+        return CsiError(Code.INTERNAL, f"{self.name}: the request cannot be read: {why}")
+
+
+def _no_check(_request: Message) -> None:
+    """An RPC that is not offered is refused as that, whatever its request."""
 
 
 def _unimplemented(method: str) -> Unary:

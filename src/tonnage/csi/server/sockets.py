@@ -9,10 +9,11 @@ import socket
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import HostError, Invalid, Precondition
+from tonnage.errors import Invalid, Precondition, host_errors
+from tonnage.host.descriptor import opened
 
 LONGEST_PATH = 107
 """Maximum bytes of a unix socket's path on Linux."""
@@ -26,13 +27,11 @@ def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
     (a live process answers there), HostError.
     """
     check_length(path)
-    try:
+    with host_errors(f"cannot make the socket {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path.parent):
             _refuse_taken(path)
             return _bind(path, backlog)
-    except OSError as failure:
-        raise HostError(f"cannot make the socket {path}: {failure.strerror or failure}") from failure
 
 
 def check_length(path: Path) -> None:
@@ -44,12 +43,9 @@ def check_length(path: Path) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Serialize processes that bind the same socket."""
-    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as at:
         fcntl.flock(at, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(at)
 
 
 def _refuse_taken(path: Path) -> None:
@@ -91,10 +87,9 @@ def _bind(path: Path, backlog: int) -> socket.socket:
 
 def inode_of(path: Path) -> int:
     """Inode at path, 0 for none."""
-    try:
+    with suppress(OSError):
         return os.lstat(path).st_ino
-    except OSError:
-        return 0
+    return 0
 
 
 def remove_if_same(path: Path, inode: int) -> None:

@@ -197,7 +197,7 @@ class NodeTiers:
         node, told = self._nodes.cache.get(self._node), self._told
         if node is None or told is None or told.metadata.uid != node.metadata.uid:
             return node
-        return told if int(told.metadata.resource_version) > int(node.metadata.resource_version) else node
+        return told if told.metadata.version > node.metadata.version else node
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """Check only our labels: somebody may have changed them."""

@@ -18,7 +18,7 @@ from tonnage.api.meta import OwnerReference, to_builtins
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.desired import Wish
 from tonnage.capacity.ledger import PoolCapacity
-from tonnage.capacity.object import counted, difference, inline, least, managed_by, numbers, reason, version
+from tonnage.capacity.object import counted, difference, inline, least, managed_by, numbers, reason
 from tonnage.claims.node_scope import NodeScope
 from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound
 from tonnage.kube.client import Client, refer
@@ -77,7 +77,7 @@ class OwnCapacity:
             self._wake()
             return  # is_changed() sees that it is missing
         have = self.there.get(new.metadata.name)
-        if have is None or version(new) > version(have):
+        if have is None or new.metadata.version > have.metadata.version:
             self.there[new.metadata.name] = new
             self._wake()
 
@@ -209,7 +209,7 @@ class OwnCapacity:
         ours: we have just written it; the watch may already have returned a later foreign change.
         """
         have = self.there.get(obj.metadata.name)
-        if have is None or version(obj) >= version(have):
+        if have is None or obj.metadata.version >= have.metadata.version:
             self.there[obj.metadata.name] = obj
         if ours:
             self._left[obj.metadata.name] = obj

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tonnage.box import plan
-from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.errors import HostError, TonnageError
 from tonnage.ops import sources
 from tonnage.ops.cluster_snapshot import View
@@ -18,6 +17,9 @@ from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.doctor.machine import knows
 from tonnage.ops.report import PoolReport
 from tonnage.pools import config as pool_config
+
+if TYPE_CHECKING:
+    from tonnage.box.data_dir import DataFolder, Settings
 
 _FORMATS = {"image": "ext4", "lvm": "ext4", "btrfs": "btrfs"}
 
@@ -45,6 +47,8 @@ def _nodes(view: View) -> Iterator[Finding]:
 
 
 def _machine(data: DataFolder, settings: Settings) -> Iterator[Finding]:
+    from tonnage.box import plan
+
     process = data.running() or 0
     if process > 0:
         yield ok("box", str(data.path), f"process {process} runs it")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tonnage.aio.clock import Clock
 from tonnage.api import names
-from tonnage.box.data_dir import DataFolder
 from tonnage.kube.client import Client
 from tonnage.node.config.node import NodeConfig
 from tonnage.ops import cluster_snapshot
@@ -22,6 +23,9 @@ from tonnage.ops.doctor import (
     volumes,
 )
 from tonnage.ops.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from tonnage.box.data_dir import DataFolder
 
 
 async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeConfig | None = None) -> list[Finding]:

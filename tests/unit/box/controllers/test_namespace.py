@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS
+from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS
 from tonnage.box.controllers.namespace import NamespaceController
-from tonnage.box.controllers.service_account import ServiceAccountController
 from tonnage.errors import ApiError, ApiNotFound
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
@@ -113,24 +112,3 @@ async def test_nothing_new_comes_into_one_that_goes(
     await controller.reconcile("ns")
     with pytest.raises(ApiError):
         await kube.create(CONFIG_MAPS, {"metadata": {"name": "late"}}, "ns")
-
-
-async def test_default_service_account_is_made_and_comes_back(
-    kube: Client, informers: Informers, running: Any, eventually: Any
-) -> None:
-    async def account() -> Any:
-        try:
-            return await kube.get(SERVICE_ACCOUNTS, "default", "ns")
-        except ApiNotFound:
-            return None
-
-    async with running(ServiceAccountController(kube, informers)):
-        await make_namespace(kube)
-        first = await eventually(account)
-        await kube.delete(SERVICE_ACCOUNTS, "default", "ns")
-
-        async def again() -> bool:
-            now = await account()
-            return now is not None and now.metadata.uid != first.metadata.uid
-
-        assert await eventually(again)

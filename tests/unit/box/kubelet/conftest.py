@@ -19,7 +19,7 @@ from tonnage.api.pods import Pod
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.box.kubelet.containers.runtime import Runtime
-from tonnage.box.kubelet.pods.pods import Kubelet
+from tonnage.box.kubelet.kubelet import Kubelet, KubeletConfig
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
@@ -60,8 +60,7 @@ class Machine:
             self.client,
             self._informers,
             events,
-            node_name=NODE,
-            root=self.root,
+            KubeletConfig(NODE, self.root),
             runtime=self.make_runtime(self.root) if self.make_runtime else None,
         )
         self._tasks.start(events.run())

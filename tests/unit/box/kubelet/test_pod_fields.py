@@ -32,7 +32,7 @@ from tonnage.box.kubelet.containers.runtime import ContainerSpec
 from tonnage.box.kubelet.containers.spawn import join
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes
-from tonnage.box.kubelet.volumes.sources import ObjectSources
+from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
 from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import TonnageError
 from tonnage.host.encoding import encode
@@ -159,6 +159,7 @@ class _Sources(ObjectSources):
 
     def __init__(self, text: str) -> None:
         self._data = text.encode(errors="surrogatepass")
+        self.node = NodeFields("n", "127.0.0.1", {"cpu": "1"})
 
     async def of(self, kind: str, namespace: str, name: str, *, optional: bool) -> dict[str, bytes]:
         return {"k": self._data, "LD_AUDIT": self._data, "bad key": self._data}
@@ -182,9 +183,8 @@ class _Bench:
 
     async def ask(self, pod: Pod, container: Container, sources: str) -> Asked:
         found = _Sources(sources)
-        more: dict[str, Any] = {"node_name": "n", "address": "127.0.0.1", "allocatable": {"cpu": "1"}}
-        environment = await Environment(found, **more).of(pod, container)
-        files = FileVolumes(self.runtime.paths, found, **more)
+        environment = await Environment(found).of(pod, container)
+        files = FileVolumes(self.runtime.paths, found)
         files._root = False  # nothing is mounted here
         for volume in pod.spec.volumes:
             if volume.ephemeral is None and volume.csi is None and volume.persistent_volume_claim is None:
@@ -286,7 +286,7 @@ def _straight(spec: dict[str, Any], annotations: dict[str, str]) -> Pod:
 
 def _say(failure: TonnageError, text: str) -> None:
     """The pod's status says it; lone surrogates in names come through no API server."""
-    if "\ud800" not in text:
+    if not any("\ud800" <= letter <= "\udfff" for letter in text):
         msgspec.json.encode(str(failure))
 
 

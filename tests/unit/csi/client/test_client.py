@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -19,10 +18,7 @@ from tonnage.csi.client.types import (
     VolumeCapability,
     VolumeUsage,
 )
-from tonnage.csi.driver.driver import Driver
-from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.csi.server.connection import wait_until_served
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
 from tonnage.observe.metrics import REGISTRY
@@ -30,32 +26,6 @@ from tonnage.observe.metrics import REGISTRY
 MOUNT = [VolumeCapability()]
 
 Refused = Callable[..., Awaitable[CsiError]]
-
-
-async def test_a_driver_that_is_not_there_and_then_is(driver: Driver, folder: Path, refused: Refused) -> None:
-    socket = folder / "csi.sock"
-    async with CsiClient(socket) as client:
-        away = await refused(client.probe(), Code.UNAVAILABLE, str(socket), "No such file")
-        assert not away.final
-        for _ in range(3):  # each time a new process, so to speak
-            async with DriverEndpoint(driver, socket):
-                assert await client.probe()
-            await refused(client.probe(), Code.UNAVAILABLE)
-
-
-async def test_waiting_for_a_driver(driver: Driver, folder: Path, refused: Refused) -> None:
-    socket = folder / "csi.sock"
-    await refused(wait_until_served(socket, timeout=0.01), Code.UNAVAILABLE, "no server answers")
-    waiting = asyncio.ensure_future(wait_until_served(socket, timeout=30))
-    await asyncio.sleep(0)
-    async with DriverEndpoint(driver, socket):
-        await waiting
-
-
-async def test_many_calls_share_one_connection(client: CsiClient) -> None:
-    made = await asyncio.gather(*(client.create_volume(f"v{n}", 1 << 20, MOUNT) for n in range(200)))
-    assert len({volume.id for volume in made}) == 200
-    assert len(await client.list_volumes(page=7)) == 200
 
 
 async def test_calls_are_counted_by_driver_method_and_code(client: CsiClient, refused: Refused) -> None:
@@ -139,11 +109,3 @@ async def test_a_driver_of_others(foreign: Foreign, folder: Path) -> None:
         assert await client.volume_stats("v", "/x") == VolumeUsage(
             100, 30, 70, 10, 3, 7, abnormal=True, message="on fire"
         )
-
-
-def test_the_access_modes_of_kubernetes() -> None:
-    plain = [AccessMode.of(mode, single_node_multi_writer=False) for mode in ("ReadWriteOnce", "ReadWriteOncePod")]
-    fine = [AccessMode.of(mode, single_node_multi_writer=True) for mode in ("ReadWriteOnce", "ReadWriteOncePod")]
-    assert plain == [AccessMode.SINGLE_NODE_WRITER] * 2
-    assert fine == [AccessMode.SINGLE_NODE_MULTI_WRITER, AccessMode.SINGLE_NODE_SINGLE_WRITER]
-    assert AccessMode.of("ReadWriteMany", single_node_multi_writer=True) is AccessMode.MULTI_NODE_MULTI_WRITER

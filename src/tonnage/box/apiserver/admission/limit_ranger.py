@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tonnage.api import kinds
 from tonnage.api.kinds import Kind
 from tonnage.api.quantity import NANO, Quantity
+from tonnage.box.apiserver.request.admission_context import AdmissionContext
+from tonnage.box.apiserver.request.errors import forbidden
 from tonnage.box.apiserver.request.negotiate import apart
-from tonnage.box.apiserver.request.resource import Context, Obj
-from tonnage.errors import ApiError
+from tonnage.box.apiserver.storage.store import Obj
 
 _ITEM = 512
 """Bytes that one limit of one container counts for."""
 Amount = Callable[[str, str], int | None]
 
 
-async def _items(context: Context) -> dict[str, list[Obj]]:
+async def _items(context: AdmissionContext) -> dict[str, list[Obj]]:
     """The limits of the namespace by what they limit."""
     found: dict[str, list[Obj]] = {}
     ranges = await context.list(kinds.LIMIT_RANGES, context.namespace)
@@ -27,7 +29,7 @@ async def _items(context: Context) -> dict[str, list[Obj]]:
     return found
 
 
-async def claim(context: Context, new: Obj, old: Obj | None = None) -> None:
+async def claim(context: AdmissionContext, new: Obj, old: Obj | None = None) -> None:
     """A claim's size must be within the namespace's limits. Raises ApiError 403."""
     requests = new["spec"].get("resources", {}).get("requests", {})
     if old is not None and old["spec"].get("resources", {}).get("requests", {}) == requests:
@@ -40,7 +42,7 @@ async def claim(context: Context, new: Obj, old: Obj | None = None) -> None:
         _check(context, kinds.CLAIMS, item, amount)
 
 
-async def pod(context: Context, new: Obj) -> None:
+async def pod(context: AdmissionContext, new: Obj) -> None:
     """Give containers the namespace's defaults, then hold them and the pod to its limits. Raises ApiError 403."""
     spec = new["spec"]
     every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
@@ -89,29 +91,23 @@ def _text(nanos: int, like: str) -> str:
     return str(Quantity(nanos, "BinarySI" if nanos % (1024 * NANO) == 0 else Quantity.parse(like).form))
 
 
-def _check(context: Context, kind: Kind[Any], item: Obj, amount: Amount) -> None:
-    """The wording is that of LimitRanger, whose users grep for it."""
-    where = item["type"]
-    for resource, text in sorted((item.get("min") or {}).items()):
-        bound, request, limit = Quantity.parse(text).nanos, amount("requests", resource), amount("limits", resource)
-        if request is None:
-            _refuse(context, kind, f"minimum {resource} usage per {where} is {text}.  No request is specified")
-        elif request < bound:
-            shown = _text(request, text)
-            _refuse(context, kind, f"minimum {resource} usage per {where} is {text}, but request is {shown}")
-        if limit is not None and limit < bound:
-            shown = _text(limit, text)
-            _refuse(context, kind, f"minimum {resource} usage per {where} is {text}, but limit is {shown}")
-    for resource, text in sorted((item.get("max") or {}).items()):
-        bound, request, limit = Quantity.parse(text).nanos, amount("requests", resource), amount("limits", resource)
-        if kind is kinds.PODS and limit is None:
-            _refuse(context, kind, f"maximum {resource} usage per {where} is {text}.  No limit is specified")
-        for word, found in (("request", request), ("limit", limit)):
-            if found is not None and found > bound:
-                shown = _text(found, text)
-                _refuse(context, kind, f"maximum {resource} usage per {where} is {text}, but {word} is {shown}")
+def _check(context: AdmissionContext, kind: Kind[Any], item: Obj, amount: Amount) -> None:
+    why = next(_faults(item, amount, must_say_limit=kind is kinds.PODS), None)
+    if why is not None:
+        raise forbidden(kind, context.name, why)
 
 
-def _refuse(context: Context, kind: Kind[Any], why: str) -> None:
-    message = f'{kind.plural} "{context.name}" is forbidden: {why}'
-    raise ApiError(message, code=403, reason="Forbidden", kind=kind.plural, name=context.name)
+def _faults(item: Obj, amount: Amount, *, must_say_limit: bool) -> Iterator[str]:
+    """Which bounds of an item are not met, in the words of LimitRanger, which users search for."""
+    for bounds, word, must, breaks in (
+        ("min", "minimum", "request", operator.lt),
+        ("max", "maximum", "limit" if must_say_limit else "", operator.gt),
+    ):
+        for resource, text in sorted((item.get(bounds) or {}).items()):
+            what, bound = f"{word} {resource} usage per {item['type']} is {text}", Quantity.parse(text).nanos
+            found = {"request": amount("requests", resource), "limit": amount("limits", resource)}
+            if must and found[must] is None:
+                yield f"{what}.  No {must} is specified"
+            for name, nanos in found.items():
+                if nanos is not None and breaks(nanos, bound):
+                    yield f"{what}, but {name} is {_text(nanos, text)}"

@@ -15,8 +15,10 @@ from tonnage.api.kinds import Kind
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.admission import limit_ranger, priority, quota
 from tonnage.box.apiserver.request import errors
+from tonnage.box.apiserver.request.admission_context import AdmissionContext
 from tonnage.box.apiserver.request.negotiate import apart
-from tonnage.box.apiserver.request.resource import Admit, Context, Obj, Operation
+from tonnage.box.apiserver.request.resource import Admit
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.errors import ApiNotFound, FieldCause
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
@@ -28,23 +30,23 @@ _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 def plain(kind: Kind[Any]) -> Admit:
     """Admission of a namespaced kind without peculiarities: its namespace must take it, its count must fit."""
 
-    async def admit(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+    async def admit(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
         check_namespace(context, kind)
         await _count(context, kind, new, old)
 
     return admit
 
 
-async def cluster_scoped(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def cluster_scoped(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Namespaces: some may never go."""
-    if operation == "DELETE" and context.name in IMMORTAL:
+    if context.operation == "DELETE" and context.name in IMMORTAL:
         raise errors.forbidden(kinds.NAMESPACES, context.name, "this namespace may not be deleted")
 
 
-async def pod(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def pod(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Pods: limits, account, priority, tolerations, quota."""
     check_namespace(context, kinds.PODS)
-    if operation == "CREATE":
+    if context.operation == "CREATE":
         await limit_ranger.pod(context, new)
         _account(context, new)
         await priority.of_pod(context, new)
@@ -52,32 +54,26 @@ async def pod(context: Context, new: Obj, old: Obj | None, operation: Operation)
     await _count(context, kinds.PODS, new, old)
 
 
-async def claim(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def claim(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Claims: limits, finalizer, default class, growth, quota."""
     check_namespace(context, kinds.CLAIMS)
-    if operation == "CREATE":
+    if context.operation == "CREATE":
         _protect(new, names.PVC_PROTECTION)
         await _default_class(context, new)
         await limit_ranger.claim(context, new)
-    elif operation == "UPDATE" and old is not None and not context.subresource:
+    elif context.operation == "UPDATE" and old is not None and not context.subresource:
         _growth(context, new, old)
         await limit_ranger.claim(context, new, old)
     await _count(context, kinds.CLAIMS, new, old)
 
 
-async def volume(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def volume(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Volumes: the finalizer that keeps one that is in use."""
-    if operation == "CREATE":
+    if context.operation == "CREATE":
         _protect(new, names.PV_PROTECTION)
 
 
-async def resource_quota(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
-    """Count quotas too (count/resourcequotas); the quota ledger writes their status."""
-    check_namespace(context, kinds.RESOURCE_QUOTAS)
-    await _count(context, kinds.RESOURCE_QUOTAS, new, old)
-
-
-def check_namespace(context: Context, kind: Kind[Any]) -> None:
+def check_namespace(context: AdmissionContext, kind: Kind[Any]) -> None:
     """Require that a new object's namespace exists (404) and is not being deleted (403)."""
     if context.operation != "CREATE" or context.subresource:
         return
@@ -109,7 +105,7 @@ def _is_default(annotations: Obj) -> bool:
     return any(annotations.get(key) == "true" for key in (names.DEFAULT_CLASS, names.BETA_DEFAULT_CLASS))
 
 
-async def _default_class(context: Context, claim: Obj) -> None:
+async def _default_class(context: AdmissionContext, claim: Obj) -> None:
     if "storageClassName" in claim["spec"] or _BETA_CLASS in (claim["metadata"].get("annotations") or {}):
         return
     found = default_class(await context.list(kinds.STORAGE_CLASSES))
@@ -121,7 +117,7 @@ def _size(claim: Obj) -> int:
     return Quantity.parse(claim["spec"].get("resources", {}).get("requests", {}).get("storage", "0")).nanos
 
 
-def _growth(context: Context, new: Obj, old: Obj) -> None:
+def _growth(context: AdmissionContext, new: Obj, old: Obj) -> None:
     """Only a bound claim of a class that allows it may grow (PersistentVolumeClaimResize)."""
     if _size(new) <= _size(old):
         return
@@ -137,7 +133,7 @@ def _growth(context: Context, new: Obj, old: Obj) -> None:
         raise errors.forbidden(kinds.CLAIMS, context.name, why)
 
 
-def _account(context: Context, pod: Obj) -> None:
+def _account(context: AdmissionContext, pod: Obj) -> None:
     """Name the service account. `default` need not exist: nothing here hands out tokens for it."""
     spec = pod["spec"]
     name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
@@ -160,7 +156,7 @@ def _covers(toleration: Obj, key: str) -> bool:
     return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
 
 
-async def _count(context: Context, kind: Kind[Any], new: Obj, old: Obj | None) -> None:
+async def _count(context: AdmissionContext, kind: Kind[Any], new: Obj, old: Obj | None) -> None:
     """Reject an object that would exceed a quota of its namespace."""
     if context.operation == "DELETE" or (context.subresource and context.subresource != "status"):
         return
@@ -169,10 +165,9 @@ async def _count(context: Context, kind: Kind[Any], new: Obj, old: Obj | None) -
     if not await context.list(kinds.RESOURCE_QUOTAS, context.namespace):
         return
     await context.hold(quota.lock(context.namespace))
-    key = f"{kind.group}/{kind.plural}" if kind.group else kind.plural
-    asked = await apart(_weight(new), quota.usage, key, new)
+    asked = await apart(_weight(new), quota.usage, kind.key, new)
     if context.operation == "UPDATE" and old is not None:
-        before = await apart(_weight(old), quota.usage, key, old)
+        before = await apart(_weight(old), quota.usage, kind.key, old)
         asked = {r: amount - before.get(r, 0) for r, amount in asked.items()}
     if not any(amount > 0 for amount in asked.values()):
         return

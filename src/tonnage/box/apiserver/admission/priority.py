@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from tonnage.api import kinds
-from tonnage.api.policy import LOWER
+from tonnage.api.policy import LOWER, SYSTEM_CLASSES
+from tonnage.box.apiserver.request.admission_context import AdmissionContext
 from tonnage.box.apiserver.request.errors import forbidden
-from tonnage.box.apiserver.request.resource import SYSTEM, Context, Obj, Operation
+from tonnage.box.apiserver.storage.store import Obj
 
 _TEXTS = {
     "system-cluster-critical": "Used for system critical pods that must run in the cluster, but can be moved to "
@@ -21,10 +22,10 @@ _TEXTS = {
 
 def system_class(name: str) -> Obj:
     """One of the classes that every cluster has."""
-    return {"metadata": {"name": name}, "value": SYSTEM[name], "description": _TEXTS[name]}
+    return {"metadata": {"name": name}, "value": SYSTEM_CLASSES[name], "description": _TEXTS[name]}
 
 
-async def of_pod(context: Context, pod: Obj) -> None:
+async def of_pod(context: AdmissionContext, pod: Obj) -> None:
     """Write class, number and policy into a new pod. Raises ApiError 403: no such class, or other values given."""
     spec = pod["spec"]
     found = await _class_of(context, pod)
@@ -35,7 +36,7 @@ async def of_pod(context: Context, pod: Obj) -> None:
     spec["priority"], spec["preemptionPolicy"] = value, policy
 
 
-async def _class_of(context: Context, pod: Obj) -> Obj:
+async def _class_of(context: AdmissionContext, pod: Obj) -> Obj:
     """The pod's PriorityClass: the one it names, or the default one, which it names then; {} for none."""
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
@@ -51,7 +52,7 @@ async def _class_of(context: Context, pod: Obj) -> Obj:
     return found
 
 
-async def _default(context: Context) -> Obj:
+async def _default(context: AdmissionContext) -> Obj:
     """The class of pods that name none; of several the lowest."""
     marked = [c for c in await context.list(kinds.PRIORITY_CLASSES) if c.get("globalDefault")]
     return min(marked, key=lambda c: int(c["value"]), default={})
@@ -66,9 +67,9 @@ def _compare(pod: Obj, what: str, given: Any, computed: Any) -> None:
         raise forbidden(kinds.PODS, pod["metadata"]["name"], why)
 
 
-async def of_class(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def of_class(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """PriorityClasses: one of them at most is the default one. Raises ApiError 403."""
-    if operation == "DELETE" or not new.get("globalDefault"):
+    if context.operation == "DELETE" or not new.get("globalDefault"):
         return
     await context.hold("priorityclasses")
     there = await _default(context)

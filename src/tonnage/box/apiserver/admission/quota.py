@@ -177,13 +177,13 @@ class QuotaLedger:
     """Usage of every namespace that has a ResourceQuota. No cost for namespaces without one.
 
     A change of small objects is counted at once. Large ones, and all objects of a namespace that gets a quota, are
-    counted
-    in slices, outside the event loop; settle() waits for that.
+    counted in slices, outside the event loop; settle() waits for that.
     """
 
     def __init__(self, store: Store, collections: Iterable[str], changed: Callable[[str], None] | None = None) -> None:
-        """collections are the namespaced ones; changed(namespace) is called when a tracked namespace's use or
-        quotas may have changed. Call listen() once the store has been loaded.
+        """Call listen() once the store has been loaded.
+
+        collections: the namespaced ones. changed: called with a tracked namespace whose use or quotas may have changed.
         """
         self._store = store
         self._collections = tuple(dict.fromkeys(collections))
@@ -288,6 +288,4 @@ def stale(store: Store, ledger: QuotaLedger, namespace: str) -> list[tuple[Objec
     return found
 
 
-COUNTED = tuple(
-    (f"{k.group}/{k.plural}" if k.group else k.plural) for k in kinds.ALL if k.namespaced and k is not kinds.EVENTS
-)
+COUNTED = tuple(kind.key for kind in kinds.ALL if kind.namespaced and kind is not kinds.EVENTS)

@@ -67,6 +67,12 @@ def api_resource_list(group_version: str, resources: Iterable[Resource]) -> Obj:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": shown}
 
 
+def _other_names(resource: Resource) -> Obj:
+    """Members that are left out where they are empty."""
+    named = {"shortNames": list(resource.kind.short), "categories": list(resource.categories)}
+    return {word: value for word, value in named.items() if value}
+
+
 def _api_resource(resource: Resource) -> Obj:
     kind = resource.kind
     answer: Obj = {
@@ -76,10 +82,7 @@ def _api_resource(resource: Resource) -> Obj:
         "kind": kind.kind,
         "verbs": sorted(resource.verbs),
     }
-    if kind.short:
-        answer["shortNames"] = list(kind.short)
-    if resource.categories:
-        answer["categories"] = list(resource.categories)
+    answer |= _other_names(resource)
     if "get" in resource.verbs:
         digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()[:8]
         answer["storageVersionHash"] = base64.b64encode(digest).decode()
@@ -114,12 +117,8 @@ def aggregated(resources: Iterable[Resource], *, core: bool) -> Obj:
             for v, found in versions.items()
         ]
         items.append({"metadata": {"name": group} if group else {"creationTimestamp": None}, "versions": shown})
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": items,
-    }
+    head = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2"}
+    return head | {"metadata": {}, "items": items}
 
 
 def _discovered(resource: Resource) -> Obj:
@@ -131,10 +130,7 @@ def _discovered(resource: Resource) -> Obj:
         "singularResource": kind.singular,
         "verbs": sorted(resource.verbs),
     }
-    if kind.short:
-        answer["shortNames"] = list(kind.short)
-    if resource.categories:
-        answer["categories"] = list(resource.categories)
+    answer |= _other_names(resource)
     if resource.subresources:
         answer["subresources"] = [_discovered_subresource(resource, name) for name in sorted(resource.subresources)]
     return answer

@@ -117,7 +117,7 @@ def definitions(resources: Iterable[Resource], dialect: OpenApiVersion) -> Obj:
     found: Obj = {}
     pending: list[str] = []
     for resource in resources:
-        name = str(resource.extra["schema_name"])
+        name = resource.schema_name
         pending.append(name)
         definition = schemas.struct(name).definition
         if "list" in resource.verbs:
@@ -193,7 +193,7 @@ def _path(resource: Resource, methods: Mapping[str, str], dialect: OpenApiVersio
 
 
 def _operation(resource: Resource, method: str, verb: str, dialect: OpenApiVersion) -> Obj:
-    definition = schemas.struct(str(resource.extra["schema_name"])).definition
+    definition = schemas.struct(resource.schema_name).definition
     body = dialect.ref(f"{definition}List" if verb == "list" else definition)
     operation: Obj = {
         "x-kubernetes-action": verb if verb in ("list", "deletecollection") else method,

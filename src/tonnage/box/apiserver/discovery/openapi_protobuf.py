@@ -13,17 +13,8 @@ import msgspec
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _SWAGGER, _INFO, _PATHS, _DEFINITIONS = 1, 2, 8, 9
-_REF, _FORMAT, _DESCRIPTION, _REQUIRED, _ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _VENDOR = (
-    1,
-    2,
-    4,
-    19,
-    21,
-    22,
-    23,
-    25,
-    31,
-)
+_TEXTS = {"$ref": 1, "format": 2, "description": 4}
+_REQUIRED, _ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _VENDOR = 19, 21, 22, 23, 25, 31
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
@@ -64,7 +55,7 @@ def _word(name: str, value: Any) -> bytes:
             return _field(_PROPERTIES, _named(value))
         case "type":
             return _field(_TYPE, _text(1, value))
-    return _text({"$ref": _REF, "format": _FORMAT, "description": _DESCRIPTION}[name], value)
+    return _text(_TEXTS[name], value)
 
 
 def _text(number: int, value: str) -> bytes:

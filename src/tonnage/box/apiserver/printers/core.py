@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from tonnage.api import names
 from tonnage.box.apiserver.printers.pod import pod_ready, pod_restarts, pod_status, readiness_gates
-from tonnage.box.apiserver.printers.table import NAME, Column, Obj, age
+from tonnage.box.apiserver.printers.table import AGE, NAME, Column, Obj, age, at, dig, of
 from tonnage.box.apiserver.request import event_versions
 
 _SHORT_MODES = {
@@ -20,37 +20,6 @@ _SHORT_MODES = {
 }
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-
-
-def dig(obj: Any, *path: str) -> Any:
-    """The value below a path of keys, None where something is missing."""
-    for key in path:
-        if not isinstance(obj, Mapping):
-            return None
-        obj = obj.get(key)
-    return obj
-
-
-def _at(name: str, *path: str, empty: Any = "", priority: int = 0, kind: str = "string", text: str = "") -> Column:
-    def cell(obj: Obj, now: datetime) -> Any:
-        value = dig(obj, *path)
-        return empty if value is None or value == "" else value
-
-    return Column(name, cell, priority, kind, text=text)
-
-
-def _of(name: str, read: Callable[[Obj], Any], priority: int = 0, kind: str = "string", text: str = "") -> Column:
-    def cell(obj: Obj, now: datetime) -> Any:
-        return read(obj)
-
-    return Column(name, cell, priority, kind, text=text)
-
-
-def _age(obj: Obj, now: datetime) -> str:
-    return age(obj["metadata"].get("creationTimestamp"), now)
-
-
-AGE = Column("Age", _age, text="Time since the object was made.")
 
 
 def _access_modes(modes: list[str] | None) -> str:
@@ -70,14 +39,14 @@ def _class(obj: Obj) -> str:
 
 POD = (
     NAME,
-    _of("Ready", pod_ready, text="Containers that are ready, of how many."),
-    _of("Status", pod_status, text="What the pod is doing, in one word."),
+    of("Ready", pod_ready, text="Containers that are ready, of how many."),
+    of("Status", pod_status, text="What the pod is doing, in one word."),
     Column("Restarts", pod_restarts, text="Restarts of its containers, and when the last was."),
     AGE,
-    _of("IP", lambda o: (dig(o, "status", "podIPs") or [{}])[0].get("ip") or "<none>", 1),
-    _at("Node", "spec", "nodeName", empty="<none>", priority=1),
-    _at("Nominated Node", "status", "nominatedNodeName", empty="<none>", priority=1),
-    _of("Readiness Gates", readiness_gates, 1),
+    of("IP", lambda o: (dig(o, "status", "podIPs") or [{}])[0].get("ip") or "<none>", 1),
+    at("Node", "spec", "nodeName", empty="<none>", priority=1),
+    at("Nominated Node", "status", "nominatedNodeName", empty="<none>", priority=1),
+    of("Readiness Gates", readiness_gates, 1),
 )
 
 
@@ -103,18 +72,18 @@ def _address(word: str) -> Callable[[Obj], str]:
 
 NODE = (
     NAME,
-    _of("Status", _node_status, text="Whether the node takes pods."),
-    _of("Roles", _roles, text="Its roles, from its labels."),
+    of("Status", _node_status, text="Whether the node takes pods."),
+    of("Roles", _roles, text="Its roles, from its labels."),
     AGE,
-    _at("Version", "status", "nodeInfo", "kubeletVersion", text="The kubelet's version."),
-    _of("Internal-IP", _address("InternalIP"), 1),
-    _of("External-IP", _address("ExternalIP"), 1),
-    _at("OS-Image", "status", "nodeInfo", "osImage", empty="<unknown>", priority=1),
-    _at("Kernel-Version", "status", "nodeInfo", "kernelVersion", empty="<unknown>", priority=1),
-    _at("Container-Runtime", "status", "nodeInfo", "containerRuntimeVersion", empty="<unknown>", priority=1),
+    at("Version", "status", "nodeInfo", "kubeletVersion", text="The kubelet's version."),
+    of("Internal-IP", _address("InternalIP"), 1),
+    of("External-IP", _address("ExternalIP"), 1),
+    at("OS-Image", "status", "nodeInfo", "osImage", empty="<unknown>", priority=1),
+    at("Kernel-Version", "status", "nodeInfo", "kernelVersion", empty="<unknown>", priority=1),
+    at("Container-Runtime", "status", "nodeInfo", "containerRuntimeVersion", empty="<unknown>", priority=1),
 )
-_VOLUME_MODE = _at("VolumeMode", "spec", "volumeMode", empty="<unset>", priority=1)
-_ATTRIBUTES = _at("VolumeAttributesClass", "spec", "volumeAttributesClassName", empty="<unset>")
+_VOLUME_MODE = at("VolumeMode", "spec", "volumeMode", empty="<unset>", priority=1)
+_ATTRIBUTES = at("VolumeAttributesClass", "spec", "volumeAttributesClassName", empty="<unset>")
 
 
 def _claim_capacity(obj: Obj) -> str:
@@ -129,11 +98,11 @@ def _claim_modes(obj: Obj) -> str:
 
 CLAIM = (
     NAME,
-    _of("Status", _phase, text="Pending, Bound, Lost or Terminating."),
-    _at("Volume", "spec", "volumeName", text="The PersistentVolume it is bound to."),
-    _of("Capacity", _claim_capacity, text="Size of that volume."),
-    _of("Access Modes", _claim_modes, text="How that volume may be mounted."),
-    _of("StorageClass", _class, text="The class it asks for."),
+    of("Status", _phase, text="Pending, Bound, Lost or Terminating."),
+    at("Volume", "spec", "volumeName", text="The PersistentVolume it is bound to."),
+    of("Capacity", _claim_capacity, text="Size of that volume."),
+    of("Access Modes", _claim_modes, text="How that volume may be mounted."),
+    of("StorageClass", _class, text="The class it asks for."),
     _ATTRIBUTES,
     AGE,
     _VOLUME_MODE,
@@ -147,14 +116,14 @@ def _claim_of(obj: Obj) -> str:
 
 VOLUME = (
     NAME,
-    _at("Capacity", "spec", "capacity", "storage", empty="0", text="Its size."),
-    _of("Access Modes", lambda o: _access_modes(dig(o, "spec", "accessModes")), text="How it may be mounted."),
-    _at("Reclaim Policy", "spec", "persistentVolumeReclaimPolicy", text="What happens when its claim goes."),
-    _of("Status", _phase, text="Available, Bound, Released, Failed or Terminating."),
-    _of("Claim", _claim_of, text="The claim it is bound to."),
-    _of("StorageClass", _class, text="The class it belongs to."),
+    at("Capacity", "spec", "capacity", "storage", empty="0", text="Its size."),
+    of("Access Modes", lambda o: _access_modes(dig(o, "spec", "accessModes")), text="How it may be mounted."),
+    at("Reclaim Policy", "spec", "persistentVolumeReclaimPolicy", text="What happens when its claim goes."),
+    of("Status", _phase, text="Available, Bound, Released, Failed or Terminating."),
+    of("Claim", _claim_of, text="The claim it is bound to."),
+    of("StorageClass", _class, text="The class it belongs to."),
     _ATTRIBUTES,
-    _at("Reason", "status", "reason", text="Why it failed."),
+    at("Reason", "status", "reason", text="Why it failed."),
     AGE,
     _VOLUME_MODE,
 )
@@ -168,10 +137,10 @@ def _class_name(obj: Obj) -> str:
 
 STORAGE_CLASS = (
     Column("Name", lambda o, _: _class_name(o), format="name", text="Name, and whether it is the default."),
-    _at("Provisioner", "provisioner", text="The driver that makes its volumes."),
-    _at("ReclaimPolicy", "reclaimPolicy", empty="Delete", text="What happens to a volume when its claim goes."),
-    _at("VolumeBindingMode", "volumeBindingMode", empty="Immediate", text="When volumes are bound."),
-    _at("AllowVolumeExpansion", "allowVolumeExpansion", empty=False, text="Whether claims may grow."),
+    at("Provisioner", "provisioner", text="The driver that makes its volumes."),
+    at("ReclaimPolicy", "reclaimPolicy", empty="Delete", text="What happens to a volume when its claim goes."),
+    at("VolumeBindingMode", "volumeBindingMode", empty="Immediate", text="When volumes are bound."),
+    at("AllowVolumeExpansion", "allowVolumeExpansion", empty=False, text="Whether claims may grow."),
     AGE,
 )
 
@@ -183,33 +152,29 @@ def _audiences(obj: Obj) -> str:
 
 CSI_DRIVER = (
     NAME,
-    _at("AttachRequired", "spec", "attachRequired", empty=True, kind="boolean"),
-    _at("PodInfoOnMount", "spec", "podInfoOnMount", empty=False, kind="boolean"),
-    _at("StorageCapacity", "spec", "storageCapacity", empty=False, kind="boolean"),
-    _of("TokenRequests", _audiences),
-    _at("RequiresRepublish", "spec", "requiresRepublish", empty=False, kind="boolean"),
-    _of("Modes", lambda o: ",".join(dig(o, "spec", "volumeLifecycleModes") or ()) or "<none>"),
+    at("AttachRequired", "spec", "attachRequired", empty=True, kind="boolean"),
+    at("PodInfoOnMount", "spec", "podInfoOnMount", empty=False, kind="boolean"),
+    at("StorageCapacity", "spec", "storageCapacity", empty=False, kind="boolean"),
+    of("TokenRequests", _audiences),
+    at("RequiresRepublish", "spec", "requiresRepublish", empty=False, kind="boolean"),
+    of("Modes", lambda o: ",".join(dig(o, "spec", "volumeLifecycleModes") or ()) or "<none>"),
     AGE,
 )
-CSI_NODE = (NAME, _of("Drivers", lambda o: len(dig(o, "spec", "drivers") or ()), kind="integer"), AGE)
-CAPACITY = (NAME, _at("StorageClassName", "storageClassName"), _at("Capacity", "capacity", empty="<unset>"))
+CSI_NODE = (NAME, of("Drivers", lambda o: len(dig(o, "spec", "drivers") or ()), kind="integer"), AGE)
+CAPACITY = (NAME, at("StorageClassName", "storageClassName"), at("Capacity", "capacity", empty="<unset>"))
 ATTACHMENT = (
     NAME,
-    _at("Attacher", "spec", "attacher"),
-    _at("PV", "spec", "source", "persistentVolumeName"),
-    _at("Node", "spec", "nodeName"),
-    _at("Attached", "status", "attached", empty=False, kind="boolean"),
+    at("Attacher", "spec", "attacher"),
+    at("PV", "spec", "source", "persistentVolumeName"),
+    at("Node", "spec", "nodeName"),
+    at("Attached", "status", "attached", empty=False, kind="boolean"),
     AGE,
 )
-NAMESPACE = (NAME, _at("Status", "status", "phase"), AGE)
-CONFIG_MAP = (
-    NAME,
-    _of("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ()), kind="string"),
-    AGE,
-)
-SECRET = (NAME, _at("Type", "type"), _of("Data", lambda o: len(o.get("data") or ())), AGE)
-SERVICE_ACCOUNT = (NAME, _of("Secrets", lambda o: len(o.get("secrets") or ())), AGE)
-LEASE = (NAME, _at("Holder", "spec", "holderIdentity"), AGE)
+NAMESPACE = (NAME, at("Status", "status", "phase"), AGE)
+CONFIG_MAP = (NAME, of("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())), AGE)
+SECRET = (NAME, at("Type", "type"), of("Data", lambda o: len(o.get("data") or ())), AGE)
+SERVICE_ACCOUNT = (NAME, of("Secrets", lambda o: len(o.get("secrets") or ())), AGE)
+LEASE = (NAME, at("Holder", "spec", "holderIdentity"), AGE)
 
 
 def _quota(word: str) -> Callable[[Obj], str]:
@@ -221,7 +186,7 @@ def _quota(word: str) -> Callable[[Obj], str]:
     return read
 
 
-RESOURCE_QUOTA = (NAME, _of("Request", _quota("request")), _of("Limit", _quota("limit")), AGE)
+RESOURCE_QUOTA = (NAME, of("Request", _quota("request")), of("Limit", _quota("limit")), AGE)
 
 
 def _first_seen(obj: Obj) -> str | None:
@@ -246,14 +211,14 @@ def _event_source(obj: Obj) -> str:
 
 EVENT = (
     Column("Last Seen", lambda o, now: age(_last_seen(o), now), text="When it happened last."),
-    _at("Type", "type"),
-    _at("Reason", "reason"),
-    _of("Object", _event_object),
-    _at("Subobject", "involvedObject", "fieldPath", priority=1),
-    _of("Source", _event_source, 1),
-    _of("Message", lambda o: str(o.get("message", "")).strip()),
+    at("Type", "type"),
+    at("Reason", "reason"),
+    of("Object", _event_object),
+    at("Subobject", "involvedObject", "fieldPath", priority=1),
+    of("Source", _event_source, 1),
+    of("Message", lambda o: str(o.get("message", "")).strip()),
     Column("First Seen", lambda o, now: age(_first_seen(o), now), priority=1),
-    _of("Count", lambda o: dig(o, "series", "count") or o.get("count") or 1, 1),
+    of("Count", lambda o: dig(o, "series", "count") or o.get("count") or 1, 1),
     Column("Name", NAME.cell, priority=1, format="name"),
 )
 
@@ -273,22 +238,25 @@ EVENT_NEW = tuple(_of_new(column) for column in EVENT)
 
 PRIORITY_CLASS = (
     NAME,
-    Column("Value", lambda o, _: o.get("value", 0), type="integer"),
-    Column("Global-Default", lambda o, _: bool(o.get("globalDefault")), type="boolean"),
+    at("Value", "value", empty=0, kind="integer"),
+    at("Global-Default", "globalDefault", empty=False, kind="boolean"),
     AGE,
-    Column("PreemptionPolicy", lambda o, _: o.get("preemptionPolicy", "")),
+    at("PreemptionPolicy", "preemptionPolicy"),
 )
 
 
-def _bound(obj: Obj, word: str) -> Any:
-    value = dig(obj, "spec", word)
-    return "N/A" if value is None else str(value)
+def _bound(word: str) -> Callable[[Obj], str]:
+    def read(obj: Obj) -> str:
+        value = dig(obj, "spec", word)
+        return "N/A" if value is None else str(value)
+
+    return read
 
 
 DISRUPTION_BUDGET = (
     NAME,
-    Column("Min Available", lambda o, _: _bound(o, "minAvailable")),
-    Column("Max Unavailable", lambda o, _: _bound(o, "maxUnavailable")),
-    Column("Allowed Disruptions", lambda o, _: dig(o, "status", "disruptionsAllowed") or 0, type="integer"),
+    of("Min Available", _bound("minAvailable")),
+    of("Max Unavailable", _bound("maxUnavailable")),
+    at("Allowed Disruptions", "status", "disruptionsAllowed", empty=0, kind="integer"),
     AGE,
 )

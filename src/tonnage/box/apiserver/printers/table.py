@@ -5,7 +5,7 @@ The columns of each kind are defined by the printers of that kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -90,6 +90,37 @@ def _created(obj: Obj, now: datetime) -> Any:
 NAME = Column("Name", _name, format="name", text="Unique within its kind and namespace.")
 CREATED_AT = Column("Created At", _created, type="date", text="When the object was made.")
 DEFAULT: Sequence[Column] = (NAME, CREATED_AT)
+
+
+def dig(obj: Any, *path: str) -> Any:
+    """The value below a path of keys, None where something is missing."""
+    for key in path:
+        if not isinstance(obj, Mapping):
+            return None
+        obj = obj.get(key)
+    return obj
+
+
+def at(name: str, *path: str, empty: Any = "", priority: int = 0, kind: str = "string", text: str = "") -> Column:
+    """A column that shows the value below a path; empty where there is none."""
+
+    def cell(obj: Obj, now: datetime) -> Any:
+        value = dig(obj, *path)
+        return empty if value is None or value == "" else value
+
+    return Column(name, cell, priority, kind, text=text)
+
+
+def of(name: str, read: Callable[[Obj], Any], priority: int = 0, kind: str = "string", text: str = "") -> Column:
+    """A column that shows what a function reads."""
+    return Column(name, lambda obj, now: read(obj), priority, kind, text=text)
+
+
+def _age(obj: Obj, now: datetime) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+AGE = Column("Age", _age, text="Time since the object was made.")
 
 
 def row(columns: Sequence[Column], obj: Obj, now: datetime, include: Include = "Metadata") -> Obj:

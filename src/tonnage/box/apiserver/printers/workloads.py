@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from tonnage.box.apiserver.printers.core import AGE, dig
-from tonnage.box.apiserver.printers.table import NAME, Column, Obj, age, duration, moment
+from tonnage.box.apiserver.printers.table import AGE, NAME, Column, Obj, age, at, dig, duration, moment, of
 
 
-def _count(name: str, *path: str, priority: int = 0) -> Column:
-    return Column(name, lambda o, _: dig(o, *path) or 0, priority, "integer")
-
-
-def _text(name: str, read: Callable[[Obj], str], priority: int = 1) -> Column:
-    return Column(name, lambda o, _: read(o), priority)
+def _count(name: str, *path: str) -> Column:
+    return at(name, *path, empty=0, kind="integer")
 
 
 def _each(word: str) -> Callable[[Obj], str]:
@@ -39,11 +34,12 @@ def _ready(obj: Obj) -> str:
     return f"{dig(obj, 'status', 'readyReplicas') or 0}/{dig(obj, 'spec', 'replicas') or 0}"
 
 
-_WHAT = (_text("Containers", _each("name")), _text("Images", _each("image")))
-_SELECTOR = _text("Selector", shown_selector)
+_WHAT = (of("Containers", _each("name"), 1), of("Images", _each("image"), 1))
+_SELECTOR = of("Selector", shown_selector, 1)
+_READY = of("Ready", _ready, text="Pods that are ready, of how many.")
 DEPLOYMENT = (
     NAME,
-    Column("Ready", lambda o, _: _ready(o), text="Pods that are ready, of how many."),
+    _READY,
     _count("Up-to-date", "status", "updatedReplicas"),
     _count("Available", "status", "availableReplicas"),
     AGE,
@@ -59,7 +55,7 @@ REPLICA_SET = (
     *_WHAT,
     _SELECTOR,
 )
-STATEFUL_SET = (NAME, Column("Ready", lambda o, _: _ready(o), text="Pods that are ready, of how many."), AGE, *_WHAT)
+STATEFUL_SET = (NAME, _READY, AGE, *_WHAT)
 
 
 def _nodes(obj: Obj) -> str:
@@ -74,7 +70,7 @@ DAEMON_SET = (
     _count("Ready", "status", "numberReady"),
     _count("Up-to-date", "status", "updatedNumberScheduled"),
     _count("Available", "status", "numberAvailable"),
-    _text("Node Selector", _nodes, 0),
+    of("Node Selector", _nodes),
     AGE,
     *_WHAT,
     _SELECTOR,
@@ -114,8 +110,8 @@ def _took(obj: Obj, now: datetime) -> str:
 
 JOB = (
     NAME,
-    _text("Status", _job_status, 0),
-    _text("Completions", _completions, 0),
+    of("Status", _job_status),
+    of("Completions", _completions),
     Column("Duration", _took, text="How long it took, or has been running."),
     AGE,
     *_WHAT,
@@ -129,15 +125,15 @@ def _in_job(read: Callable[[Obj], str]) -> Callable[[Obj], str]:
 
 CRON_JOB = (
     NAME,
-    _text("Schedule", lambda o: str(dig(o, "spec", "schedule") or ""), 0),
-    _text("Timezone", lambda o: str(dig(o, "spec", "timeZone") or "<none>"), 0),
-    _text("Suspend", lambda o: str(bool(dig(o, "spec", "suspend"))), 0),
-    Column("Active", lambda o, _: len(dig(o, "status", "active") or ()), type="integer"),
+    at("Schedule", "spec", "schedule"),
+    at("Timezone", "spec", "timeZone", empty="<none>"),
+    of("Suspend", lambda o: str(bool(dig(o, "spec", "suspend")))),
+    of("Active", lambda o: len(dig(o, "status", "active") or ()), kind="integer"),
     Column("Last Schedule", lambda o, now: _since(dig(o, "status", "lastScheduleTime"), now)),
     AGE,
-    _text("Containers", _in_job(_each("name"))),
-    _text("Images", _in_job(_each("image"))),
-    _text("Selector", _in_job(shown_selector)),
+    of("Containers", _in_job(_each("name")), 1),
+    of("Images", _in_job(_each("image")), 1),
+    of("Selector", _in_job(shown_selector), 1),
 )
 
 
@@ -154,4 +150,4 @@ def _controller(obj: Obj) -> str:
     return "<none>"
 
 
-CONTROLLER_REVISION = (NAME, _text("Controller", _controller, 0), _count("Revision", "revision"), AGE)
+CONTROLLER_REVISION = (NAME, of("Controller", _controller), _count("Revision", "revision"), AGE)

@@ -1,13 +1,30 @@
-"""Defaulting of core and storage kinds (pkg/apis/*/v1/defaults.go). Pure functions of normalized dicts."""
+"""Defaulting of every kind (pkg/apis/*/v1/defaults.go). Pure functions of normalized dicts."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-Obj = dict[str, Any]
+from tonnage.box.apiserver.storage.store import Obj
+
 _FILE_MODE = 0o644
+_POD: Mapping[str, str | int] = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "enableServiceLinks": True,
+}
+_JOB: Mapping[str, str | int] = {
+    "parallelism": 1,
+    "backoffLimit": 6,
+    "completionMode": "NonIndexed",
+    "suspend": False,
+    "podReplacementPolicy": "TerminatingOrFailed",
+}
+_HISTORY = 10
+_QUARTER = "25%"
 _CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -29,13 +46,7 @@ def pod(obj: Obj) -> None:
 
 def pod_spec(spec: Obj) -> None:
     """The spec of a pod or of a template of pods: all but requests from limits."""
-    for key, value in (
-        ("restartPolicy", "Always"),
-        ("terminationGracePeriodSeconds", 30),
-        ("dnsPolicy", "ClusterFirst"),
-        ("schedulerName", "default-scheduler"),
-        ("enableServiceLinks", True),
-    ):
+    for key, value in _POD.items():
         spec.setdefault(key, value)
     spec.setdefault("securityContext", {})
     for _, _, container in containers(spec):
@@ -52,7 +63,7 @@ def _container(container: Obj) -> None:
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
     if "imagePullPolicy" not in container:
-        container["imagePullPolicy"] = "Always" if _is_latest(container.get("image", "")) else "IfNotPresent"
+        container["imagePullPolicy"] = _pull_policy(container.get("image", ""))
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
     for variable in container.get("env") or ():
@@ -65,11 +76,9 @@ def _container(container: Obj) -> None:
             _http(handler.get("httpGet"))
 
 
-def _is_latest(image: str) -> bool:
-    if "@" in image:
-        return False
-    last = image.rpartition("/")[2]
-    return last.partition(":")[2] in ("", "latest")
+def _pull_policy(image: str) -> str:
+    tag = image.rpartition("/")[2].partition(":")[2]
+    return "Always" if "@" not in image and tag in ("", "latest") else "IfNotPresent"
 
 
 def _requests(resources: Obj) -> None:
@@ -102,9 +111,8 @@ def _volume(volume: Obj) -> None:
     for word in ("configMap", "secret", "downwardAPI", "projected"):
         if word in volume:
             volume[word].setdefault("defaultMode", _FILE_MODE)
-    for item in (volume.get("downwardAPI") or {}).get("items") or ():
-        _field_ref(item.get("fieldRef"))
-    for source in (volume.get("projected") or {}).get("sources") or ():
+    sources = (volume.get("projected") or {}).get("sources") or ()
+    for source in (volume, *sources):
         for item in (source.get("downwardAPI") or {}).get("items") or ():
             _field_ref(item.get("fieldRef"))
         if "serviceAccountToken" in source:
@@ -115,8 +123,7 @@ def _volume(volume: Obj) -> None:
     if template is not None:
         template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     if "image" in volume and "pullPolicy" not in volume["image"]:
-        latest = _is_latest(volume["image"].get("reference", ""))
-        volume["image"]["pullPolicy"] = "Always" if latest else "IfNotPresent"
+        volume["image"]["pullPolicy"] = _pull_policy(volume["image"].get("reference", ""))
 
 
 def claim(obj: Obj) -> None:
@@ -189,3 +196,72 @@ def attachment(obj: Obj) -> None:
 def priority_class(obj: Obj) -> None:
     """PriorityClass: others may be pushed out for its pods."""
     obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _template(obj: Obj) -> Obj:
+    spec: Obj = obj.setdefault("spec", {})
+    pod_spec(spec.setdefault("template", {}).setdefault("spec", {}))
+    return spec
+
+
+def replica_set(obj: Obj) -> None:
+    """ReplicaSet: one pod."""
+    _template(obj).setdefault("replicas", 1)
+
+
+def deployment(obj: Obj) -> None:
+    """Deployment: one replica, 25 % surge and unavailable, 10 minutes' progress deadline, 10 old ReplicaSets."""
+    spec = _template(obj)
+    spec.setdefault("replicas", 1)
+    spec.setdefault("revisionHistoryLimit", _HISTORY)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    _rolling(spec.setdefault("strategy", {}), maxUnavailable=_QUARTER, maxSurge=_QUARTER)
+
+
+def stateful_set(obj: Obj) -> None:
+    """StatefulSet: one replica, OrderedReady, RollingUpdate; claims are retained."""
+    spec = _template(obj)
+    spec.setdefault("replicas", 1)
+    spec.setdefault("revisionHistoryLimit", _HISTORY)
+    spec.setdefault("podManagementPolicy", "OrderedReady")
+    _rolling(spec.setdefault("updateStrategy", {}), partition=0)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    for word in ("whenDeleted", "whenScaled"):
+        retention.setdefault(word, "Retain")
+    for template in spec.get("volumeClaimTemplates") or ():
+        template |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        claim(template)
+
+
+def daemon_set(obj: Obj) -> None:
+    """DaemonSet: rolled out node by node."""
+    spec = _template(obj)
+    spec.setdefault("revisionHistoryLimit", _HISTORY)
+    _rolling(spec.setdefault("updateStrategy", {}), maxUnavailable=1, maxSurge=0)
+
+
+def _rolling(strategy: Obj, **bounds: Any) -> None:
+    strategy["type"] = strategy.get("type") or "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        for word, value in bounds.items():
+            rolling.setdefault(word, value)
+
+
+def cron_job(obj: Obj) -> None:
+    """CronJob: runs may overlap; history of three successful Jobs and one failed Job."""
+    spec = obj.setdefault("spec", {})
+    spec["concurrencyPolicy"] = spec.get("concurrencyPolicy") or "Allow"
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)
+    _template(spec.setdefault("jobTemplate", {}))
+
+
+def job(obj: Obj) -> None:
+    """Job: one pod that must end well, six failures borne."""
+    spec = _template(obj)
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    for word, value in _JOB.items():
+        spec.setdefault(word, value)

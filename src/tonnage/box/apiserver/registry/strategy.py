@@ -1,6 +1,6 @@
 """Create and update strategies: drop fields that clients may not set (pkg/registry/*/strategy.go).
 
-These are the hooks prepare_create and prepare_update of the resource table's rows.
+These are the hooks `prepare` of the resource table's rows.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 from tonnage.api import names
 from tonnage.api.origin import PROVISIONED
 from tonnage.api.quantity import Quantity
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.errors import Invalid
-
-Obj = dict[str, Any]
 
 
 def namespace(new: Obj, old: Obj | None) -> None:

@@ -1,81 +1,78 @@
-"""Context of admission hooks, backed by the store."""
+"""What an admission hook may read and do during one write."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal
 
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.kinds import Kind
 from tonnage.box.apiserver.request.negotiate import apart
-from tonnage.box.apiserver.request.resource import Obj, Operation
-from tonnage.box.apiserver.storage.store import ObjectKey, Store
+from tonnage.box.apiserver.storage.store import Obj, ObjectKey, Store
+
+Operation = Literal["CREATE", "UPDATE", "DELETE"]
+Used = Callable[[str], Awaitable[Mapping[str, int]]]
+"""What the objects of a namespace use, by the names that quota gives resources, in nanos."""
 
 
-def collection_of(kind: Kind[Any]) -> str:
-    """The store's name of a kind's collection."""
-    return f"{kind.group}/{kind.plural}" if kind.group else kind.plural
+@dataclass
+class AdmissionContext:
+    """One write; leaving it releases the locks. Reads see every write that has been answered.
 
+    key: of the object (generated names are already made). subresource: what is written of it (status, binding), or "".
+    user: the authenticated one. now: the time of the request, RFC 3339.
+    """
 
-class RequestContext:
-    """One write request; close() releases its locks."""
+    store: Store
+    locks: KeyedLocks
+    used: Used
+    operation: Operation
+    key: ObjectKey
+    subresource: str
+    user: str
+    now: str
+    _held: set[str] = field(default_factory=set)
+    _stack: AsyncExitStack | None = None
 
-    def __init__(
-        self,
-        store: Store,
-        locks: KeyedLocks,
-        operation: Operation,
-        key: ObjectKey,
-        subresource: str,
-        user: str,
-        now: str,
-        used: Callable[[str], Awaitable[Mapping[str, int]]],
-    ) -> None:
-        self._store = store
-        self._locks = locks
-        self._stack: AsyncExitStack | None = None
-        self._used = used
-        self._held: set[str] = set()
-        self.operation: Operation = operation
-        self.namespace = key.namespace
-        self.name = key.name
-        self.subresource = subresource
-        self.user = user
-        self.now = now
-        self.warnings: list[str] = []
+    @property
+    def namespace(self) -> str:
+        """Namespace of the object, "" where there is none."""
+        return self.key.namespace
+
+    @property
+    def name(self) -> str:
+        """Name of the object."""
+        return self.key.name
 
     def get(self, kind: Kind[Any], name: str, namespace: str = "") -> Obj | None:
-        """See resource.Context."""
-        record = self._store.get(ObjectKey(collection_of(kind), namespace, name))
+        """Read one object (a copy of your own), or None."""
+        record = self.store.get(ObjectKey(kind.key, namespace, name))
         return record.decode() if record is not None else None
 
     async def list(self, kind: Kind[Any], namespace: str | None = None) -> list[Obj]:
-        """See resource.Context."""
-        records = self._store.records(collection_of(kind), namespace)
+        """Read all objects of a kind, or those of one namespace (copies of your own)."""
+        records = self.store.records(kind.key, namespace)
         size = sum(len(record.data) for record in records)
         return await apart(size, lambda: [record.decode() for record in records])
 
-    async def used(self, namespace: str) -> Mapping[str, int]:
-        """See resource.Context."""
-        return await self._used(namespace)
-
     async def hold(self, key: str) -> None:
-        """See resource.Context."""
-        if key in self._held:
-            return
-        if self._stack is None:
-            self._stack = AsyncExitStack()
-        await self._stack.enter_async_context(self._locks.hold(key))
-        self._held.add(key)
+        """Take the lock of key and keep it until the write has been answered (quota: check and write as one).
 
-    def warn(self, message: str) -> None:
-        """See resource.Context."""
-        self.warnings.append(message)
+        Several holds of one request must come in sorted order of their keys. Idempotent.
+        """
+        if key not in self._held:
+            self._stack = self._stack or AsyncExitStack()
+            await self._stack.enter_async_context(self.locks.hold(key))
+            self._held.add(key)
 
-    async def close(self) -> None:
-        """Release the locks. Idempotent."""
+    async def __aenter__(self) -> AdmissionContext:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._stack is not None:
             await self._stack.aclose()
-            self._stack = None
-            self._held.clear()

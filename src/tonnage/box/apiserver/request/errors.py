@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from tonnage import errors
 from tonnage.api.kinds import Kind
 from tonnage.errors import ApiError, FieldCause
@@ -61,15 +59,15 @@ def status(error: ApiError) -> dict[str, Any]:
     return answer | {"code": error.code}
 
 
-def encode(error: ApiError) -> bytes:
-    """The Status object as JSON."""
-    return msgspec.json.encode(status(error))
-
-
-def success(name: str, group: str, plural: str, uid: str) -> dict[str, Any]:
+def success(name: str, kind: Kind[Any], uid: str) -> dict[str, Any]:
     """The Status of a deletion that is done."""
-    details = {"name": name, "kind": plural, "uid": uid} | ({"group": group} if group else {})
+    details = {"name": name, "kind": kind.plural, "uid": uid} | ({"group": kind.group} if kind.group else {})
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def created() -> dict[str, Any]:
+    """The Status that binding and eviction answer."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 def bad_request(message: str) -> ApiError:
@@ -77,26 +75,51 @@ def bad_request(message: str) -> ApiError:
     return ApiError(message, code=400, reason="BadRequest")
 
 
+def too_large(what: str) -> ApiError:
+    """413: more bytes or values than the server takes."""
+    return ApiError(f"Request entity too large: {what}", code=413, reason="RequestEntityTooLarge")
+
+
+def not_acceptable(accepted: str) -> ApiError:
+    """406: none of what the client accepts is served. accepted: what would be, and why."""
+    return ApiError(f"only the following media types are accepted: {accepted}", code=406, reason="NotAcceptable")
+
+
+def not_built(what: str) -> ApiError:
+    """501: Kubernetes has it, this server has not."""
+    return ApiError(what, code=501, reason="NotImplemented")
+
+
 def method_not_allowed(what: str) -> ApiError:
     """405: nothing here answers to that verb."""
     return ApiError(what, code=405, reason="MethodNotAllowed")
 
 
-def not_found(qualified: str, group: str, plural: str, name: str) -> ApiError:
+def not_found(kind: Kind[Any], name: str) -> ApiError:
     """404 in the words of Kubernetes."""
-    return errors.ApiNotFound(f'{qualified} "{name}" not found', group=group, kind=plural, name=name)
+    message = f'{kind.qualified} "{name}" not found'
+    return errors.ApiNotFound(message, group=kind.group, kind=kind.plural, name=name)
 
 
-def already_exists(qualified: str, group: str, plural: str, name: str) -> ApiError:
+def already_exists(kind: Kind[Any], name: str) -> ApiError:
     """409 for a name that is taken, in the words of Kubernetes."""
-    message = f'{qualified} "{name}" already exists'
-    return errors.ApiAlreadyExists(message, group=group, kind=plural, name=name)
+    message = f'{kind.qualified} "{name}" already exists'
+    return errors.ApiAlreadyExists(message, group=kind.group, kind=kind.plural, name=name)
 
 
-def conflict(qualified: str, group: str, plural: str, name: str, why: str) -> ApiError:
+def conflict(kind: Kind[Any], name: str, why: str, *, subresource: str = "") -> ApiError:
     """409 for a precondition that does not hold, in the words of Kubernetes."""
-    message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
-    return errors.ApiConflict(message, group=group, kind=plural, name=name)
+    what = f"{kind.qualified}/{subresource}" if subresource else kind.qualified
+    message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
+    return errors.ApiConflict(message, group=kind.group, kind=kind.plural, name=name)
+
+
+def wrong_precondition(
+    kind: Kind[Any], name: str, field: str, wanted: str, found: str, *, subresource: str = ""
+) -> ApiError:
+    """409 for another uid or resourceVersion than the client expects."""
+    why = f"Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}"
+    return conflict(kind, name, why, subresource=subresource)
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[FieldCause]) -> ApiError:
@@ -112,6 +135,5 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[FieldCause]) -> A
 
 def forbidden(kind: Kind[Any], name: str, why: str, causes: Sequence[FieldCause] = ()) -> ApiError:
     """403 in the words of Kubernetes."""
-    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
-    message = f'{qualified} "{name}" is forbidden: {why}'
+    message = f'{kind.qualified} "{name}" is forbidden: {why}'
     return ApiError(message, code=403, reason="Forbidden", causes=causes, group=kind.group, kind=kind.plural, name=name)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from tonnage.box.apiserver.request.errors import bad_request
+from tonnage.box.apiserver.request.errors import bad_request, not_acceptable, too_large
 from tonnage.errors import ApiError
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -43,6 +43,9 @@ class Accepted:
     version: str = "v1"
 
 
+OBJECT = Accepted()
+
+
 @lru_cache(maxsize=256)
 def accepted(accept: str) -> Accepted:
     """The first entry of an Accept header that can be served. Raises a 406 that says what could be."""
@@ -51,19 +54,14 @@ def accepted(accept: str) -> Accepted:
             continue
         wanted = params.get("as", "")
         if not wanted:
-            return Accepted()
+            return OBJECT
         if params.get("g") == "meta.k8s.io" and params.get("v", "v1") in ("v1", "v1beta1"):
             version = params.get("v", "v1")
             if wanted == "Table":
                 return Accepted("table", version)
             if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
                 return Accepted("metadata", version)
-    raise ApiError(
-        f"only the following media types are accepted: {JSON} (as Table and PartialObjectMetadata too); "
-        f"the request accepts {accept[:200]!r}",
-        code=406,
-        reason="NotAcceptable",
-    )
+    raise not_acceptable(f"{JSON} (as Table and PartialObjectMetadata too); the request accepts {accept[:200]!r}")
 
 
 def _entries(header: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -95,7 +93,7 @@ def media_type(content_type: str) -> str:
 def check_size(size: int) -> None:
     """Raises a 413 for bodies above MAX_BODY bytes."""
     if size > MAX_BODY:
-        raise ApiError(f"Request entity too large: limit is {MAX_BODY}", code=413, reason="RequestEntityTooLarge")
+        raise too_large(f"limit is {MAX_BODY}")
 
 
 class Bodies:

@@ -1,98 +1,44 @@
 """Resource: what the generic verbs need to know about one kind.
 
 The registry provides `RESOURCES: Mapping[str, Resource]`, by Resource.key. For each write the verbs run, in this
-order: prepare_* -> default -> strict fields (schema) -> validate -> admit -> store. All hooks work on plain dicts as
-decoded from JSON; they may change `new`, but not `old`.
+order: normalize -> prepare -> default -> validate -> admit -> store. All hooks work on plain dicts as decoded from
+JSON; they may change `new`, but not `old`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 
 from tonnage.api.kinds import Kind
+from tonnage.box.apiserver.request.admission_context import AdmissionContext
+from tonnage.box.apiserver.schema import decode
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.errors import FieldCause
-
-Operation = Literal["CREATE", "UPDATE", "DELETE"]
-Obj = dict[str, Any]
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-class Context(Protocol):
-    """What an admission hook may read. Reads see every write that has been answered."""
+Default = Callable[[Obj], None]
+"""Sets fields that the client left out, in place."""
+Prepare = Callable[[Obj, Obj | None], None]
+"""Runs before defaulting, with the new and the old object.
 
-    @property
-    def operation(self) -> Operation:
-        """CREATE, UPDATE or DELETE."""
+On create (old None) it drops fields that clients may not set, on update it restores fixed fields.
+"""
+Admit = Callable[[AdmissionContext, Obj, Obj | None], Awaitable[None]]
+"""Admission before the store: may change the new object (default class, quota ...) or raise an ApiError.
 
-    @property
-    def namespace(self) -> str:
-        """Namespace of the object, "" where there is none."""
-
-    @property
-    def name(self) -> str:
-        """Name of the object (generated names are already made)."""
-
-    @property
-    def subresource(self) -> str:
-        """The subresource that is written (status, binding, resize), or ""."""
-
-    @property
-    def user(self) -> str:
-        """The authenticated user."""
-
-    @property
-    def now(self) -> str:
-        """The time of the request, RFC 3339."""
-
-    def get(self, kind: Kind[Any], name: str, namespace: str = "") -> Obj | None:
-        """Read one object (a copy of your own), or None."""
-
-    async def list(self, kind: Kind[Any], namespace: str | None = None) -> list[Obj]:
-        """Read all objects of a kind, or those of one namespace (copies of your own)."""
-
-    async def used(self, namespace: str) -> Mapping[str, int]:
-        """What the objects of a namespace use, by the names quota gives resources, in nanos (quota.Ledger)."""
-
-    async def hold(self, key: str) -> None:
-        """Take the lock of key and keep it until the write has been answered (quota: check and write as one).
-
-        Several holds of one request must come in sorted order of their keys. Idempotent.
-        """
-
-    def warn(self, message: str) -> None:
-        """Add a Warning header to the answer, as kubectl prints it."""
-
-
-class Default(Protocol):
-    """Sets fields that the client left out, in place."""
-
-    def __call__(self, obj: Obj) -> None: ...
+On DELETE new is the object to delete (changing it has no effect) and old is the same.
+"""
 
 
 class Validate(Protocol):
     """Returns the field errors of new; old is None on create. subresource is "" or status, ..."""
 
     def __call__(self, new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]: ...
-
-
-class Admit(Protocol):
-    """Admission before the store: may change new (default class, quota ...) or raise an ApiError.
-
-    On DELETE new is the object to delete (changing it has no effect) and old is the same.
-    """
-
-    def __call__(self, context: Context, new: Obj, old: Obj | None, operation: Operation) -> Awaitable[None]: ...
-
-
-class Prepare(Protocol):
-    """Runs before defaulting: on create (old None) drops fields that clients may not set, on update restores fixed
-    fields.
-    """
-
-    def __call__(self, new: Obj, old: Obj | None) -> None: ...
 
 
 def _nothing(obj: Obj) -> None:
@@ -107,7 +53,7 @@ def _no_fields(obj: Obj) -> Mapping[str, str]:
     return {}
 
 
-async def _admitted(context: Context, new: Obj, old: Obj | None, operation: Operation) -> None:
+async def _admitted(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Lets everything pass."""
 
 
@@ -115,19 +61,21 @@ def _as_is(new: Obj, old: Obj | None) -> None:
     """Keeps what came."""
 
 
+def _same(obj: Obj) -> Obj:
+    return obj
+
+
 @dataclass(frozen=True)
 class Resource:
     """One row of the registry.
 
     subresources: names served below the object ("status", "binding", "eviction", "log", "finalize").
-    fields: values for field selectors besides metadata.name and metadata.namespace, which are always there; it must
-        return the same keys for every object of the kind, and field_names lists them.
+    fields: values for field selectors besides metadata.name and metadata.namespace, which are always there; the same
+        keys for every object of the kind.
     columns: the Table's columns of this kind.
-    schema: JSON schema (OpenAPI v3 dialect, with "$ref"s) for strict fields and `explain`; unknown
-        names the dotted paths of fields an object has and the schema has not.
     stored_as: the store's name of the collection when two kinds show the same objects; inward turns the served shape
         into the stored one, outward back (both may return their argument).
-    graceful: deletion waits for somebody who ends the thing (pods).
+    graceful: deletion waits for the kubelet that ends the thing (pods).
     """
 
     kind: Kind[Any]
@@ -137,34 +85,34 @@ class Resource:
     default: Default = _nothing
     validate: Validate = _valid
     admit: Admit = _admitted
-    prepare_create: Prepare = _as_is
-    prepare_update: Prepare = _as_is
+    prepare: Prepare = _as_is
     fields: Callable[[Obj], Mapping[str, str]] = _no_fields
-    field_names: frozenset[str] = frozenset()
     columns: Sequence[Any] = ()
-    schema: Mapping[str, Any] | None = None
-    unknown: Callable[[Obj], Iterable[str]] | None = None
     stored_as: str = ""
-    inward: Callable[[Obj], Obj] | None = None
-    outward: Callable[[Obj], Obj] | None = None
+    inward: Callable[[Obj], Obj] = _same
+    outward: Callable[[Obj], Obj] = _same
     graceful: bool = False
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """`<plural>` for the core group, `<group>/<plural>` otherwise."""
-        return f"{self.kind.group}/{self.kind.plural}" if self.kind.group else self.kind.plural
+        """Key in the registry."""
+        return self.kind.key
 
-    @property
+    @cached_property
     def collection(self) -> str:
         """Name of the collection in the store."""
         return self.stored_as or self.key
 
-    @property
-    def qualified(self) -> str:
-        """`pods`, `storageclasses.storage.k8s.io`: how messages name the resource."""
-        return f"{self.kind.plural}.{self.kind.group}" if self.kind.group else self.kind.plural
+    @cached_property
+    def schema_name(self) -> str:
+        """The kind's struct in the schemas."""
+        return f"{self.kind.group.split('.')[0] or 'core'}.{self.kind.version}.{self.kind.kind}"
 
+    @cached_property
+    def field_names(self) -> frozenset[str]:
+        """What field selectors may name, besides metadata.name and metadata.namespace."""
+        return frozenset(self.fields({}))
 
-SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""Classes that every cluster has, and their values."""
+    def normalize(self, obj: Obj) -> list[str]:
+        """Bring a client's object into normal form, in place; the complaints of strict decoding. Raises a 400."""
+        return decode.normalize(self.schema_name, obj)

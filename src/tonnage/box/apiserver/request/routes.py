@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from urllib.parse import unquote
 
 from tonnage.box.apiserver.request.errors import bad_request
 from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.storage.store import ObjectKey
 from tonnage.errors import ApiError, Unsupported
 
 MAX_ID = 253
 _MAX_PATH = 8 << 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RequestPath:
     """The parts of a path. namespace is None for "all namespaces" and for cluster-scoped kinds."""
 
@@ -24,15 +25,17 @@ class RequestPath:
     name: str = ""
     subresource: str = ""
 
+    @cached_property
+    def key(self) -> ObjectKey:
+        """The object's key in the store."""
+        return ObjectKey(self.resource.collection, self.namespace or "", self.name)
+
 
 class Routes:
     """Paths of the served resources."""
 
     def __init__(self, resources: Mapping[str, Resource]) -> None:
-        self._by_prefix: dict[tuple[str, str, str], Resource] = {
-            (r.kind.group, r.kind.version, r.kind.plural): r for r in resources.values()
-        }
-
+        self._by_prefix = {(r.kind.group, r.kind.version, r.kind.plural): r for r in resources.values()}
         self.find = lru_cache(maxsize=1024)(self._find)
 
     def _find(self, path: str) -> RequestPath:

@@ -27,6 +27,7 @@ _SECONDS = 10
 _WALL_SECONDS = 60.0
 _MEMORY = 1 << 30
 _TAG = "tag:yaml.org,2002:"
+_MISSING = object()
 _STARTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 
 
@@ -91,46 +92,47 @@ class _Builder:
         self._loader = loader
         self.events = 0
         self.repeated: list[str] = []
+        self._documents: list[Any] = []
+        self._open: list[list[Any] | dict[str, Any]] = []
+        self._keys: list[Any] = []
+        """Of each that is open the key whose value comes next."""
 
     def value(self) -> Any:
         """The one document, None if there is none. Raises ValueError and YAMLError."""
-        documents: list[Any] = []
-        open_: list[list[Any] | dict[str, Any]] = []
-        keys: list[Any] = []
-        missing = object()
         while (event := self._next()) is not None:
-            if isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-                open_.pop()
-                keys.pop()
-                continue
-            if isinstance(event, yaml.AliasEvent):  # a few lines of aliases unfold to gigabytes
-                raise ValueError("aliases are not read; write them out or send JSON")
-            if not isinstance(event, (*_STARTS, yaml.ScalarEvent)):
-                continue
-            value = self._begin(event)
-            if not open_:
-                documents.append(value)
-            elif isinstance(parent := open_[-1], list):
-                parent.append(value)
-            elif keys[-1] is missing:
-                if isinstance(event, _STARTS):
-                    raise ValueError("a key is a list or a map: want text")
-                keys[-1] = _key(value)
-                if keys[-1] in parent and len(self.repeated) < MAX_REPEATED:  # in the words of Go's parser
-                    shown = json.dumps(keys[-1], ensure_ascii=False)
-                    self.repeated.append(f"line {_line(event)}: key {shown} already set in map")
-                continue
-            else:
-                parent[keys[-1]] = value
-                keys[-1] = missing
-            if isinstance(event, _STARTS):
-                if len(open_) >= MAX_DEPTH:
-                    raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
-                open_.append(value)
-                keys.append(missing)
-        if len(documents) > 1:
+            match event:
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    self._open.pop()
+                    self._keys.pop()
+                case yaml.AliasEvent():  # a few lines of aliases unfold to gigabytes
+                    raise ValueError("aliases are not read; write them out or send JSON")
+                case yaml.ScalarEvent():
+                    self._add(event, self._begin(event))
+                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                    value = self._begin(event)
+                    self._add(event, value)
+                    if len(self._open) >= MAX_DEPTH:
+                        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+                    self._open.append(value)
+                    self._keys.append(_MISSING)
+        if len(self._documents) > 1:
             raise ValueError("it holds more than one document")
-        return documents[0] if documents else None
+        return self._documents[0] if self._documents else None
+
+    def _add(self, event: yaml.Event, value: Any) -> None:
+        """Put a value where it belongs, or take it as the key of the next one."""
+        if not self._open:
+            self._documents.append(value)
+        elif isinstance(parent := self._open[-1], list):
+            parent.append(value)
+        elif self._keys[-1] is not _MISSING:
+            parent[self._keys[-1]] = value
+            self._keys[-1] = _MISSING
+        else:
+            key = self._keys[-1] = _key(value)
+            if key in parent and len(self.repeated) < MAX_REPEATED:  # in the words of Go's parser
+                shown = json.dumps(key, ensure_ascii=False)
+                self.repeated.append(f"line {_line(event)}: key {shown} already set in map")
 
     def _next(self) -> Any:
         if not self._loader.check_event():
@@ -191,10 +193,13 @@ def _float(text: str) -> float:
 
 def _key(value: Any) -> str:
     """A key of JSON: numbers and booleans become text, as Kubernetes does."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        raise ValueError("a key is null: want text")
+    match value:
+        case str():
+            return value
+        case list() | dict():
+            raise ValueError("a key is a list or a map: want text")
+        case None:
+            raise ValueError("a key is null: want text")
     return json.dumps(value)
 
 

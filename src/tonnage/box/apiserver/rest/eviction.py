@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
-from tonnage.api.kinds import DISRUPTION_BUDGETS, PODS
+from tonnage.api.kinds import DISRUPTION_BUDGETS
 from tonnage.api.meta import LabelSelector
 from tonnage.api.selectors import from_label_selector
 from tonnage.box.apiserver.request import errors
-from tonnage.box.apiserver.request.admission_context import collection_of
 from tonnage.box.apiserver.request.options import DeleteOptions, WriteOptions
-from tonnage.box.apiserver.request.resource import Obj, Resource
+from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.box.apiserver.rest import object_meta
 from tonnage.box.apiserver.rest.object_meta import Stamps
-from tonnage.box.apiserver.rest.writes import Writes
-from tonnage.box.apiserver.storage.store import ObjectKey, Store
+from tonnage.box.apiserver.rest.writes import Writes, existing
+from tonnage.box.apiserver.storage.store import Obj, Store
 from tonnage.errors import ApiError, FieldCause
 
 _VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -25,52 +25,46 @@ _MOST_DISRUPTED = 2000
 
 
 class EvictionHandler:
-    """Evicts pods. resources: the resource table."""
+    """Evicts pods. budgets: the row of PodDisruptionBudgets."""
 
-    def __init__(self, writes: Writes, store: Store, resources: Mapping[str, Resource], stamps: Stamps) -> None:
-        self._writes, self._store, self._resources, self._stamps = writes, store, resources, stamps
+    def __init__(self, writes: Writes, store: Store, budgets: Resource, stamps: Stamps) -> None:
+        self._writes, self._store, self._budgets, self._stamps = writes, store, budgets, stamps
 
-    async def evict(self, namespace: str, name: str, eviction: Obj, options: WriteOptions) -> None:
+    async def evict(self, place: RequestPath, eviction: Obj, options: WriteOptions) -> None:
         """POST pods/eviction: decrement the budget, set the pod's condition, delete it with the given options."""
-        meta = object_meta.metadata(eviction)
-        if meta.setdefault("name", name) != name:
-            raise errors.bad_request("the name in the Eviction does not match the name on the URL")
+        object_meta.subresource_metadata(eviction, place, "Eviction")
         given = eviction.get("deleteOptions") or {}
         if not isinstance(given, dict):
             raise errors.bad_request("deleteOptions is not an object")
         query = {"dryRun": "All"} if options.dry_run else {}
         deletion = DeleteOptions.read(query, given, options.user)
-        record = self._store.get(ObjectKey(collection_of(PODS), namespace, name))
-        pod = record.decode() if record is not None else {}
-        if pod and not _counts_for_nothing(pod):
+        pod = existing(self._store, place).decode()
+        if not _counts_for_nothing(pod):
             await self._ask_budget(pod, deletion)
-            await self._tell(pod, deletion)
-        await self._writes.delete(self._row(PODS.plural), namespace, name, deletion)
-
-    def _row(self, key: str) -> Resource:
-        return self._resources[key]
+            await self._tell(place, deletion)
+        await self._writes.delete(replace(place, subresource=""), deletion)
 
     async def _ask_budget(self, pod: Obj, deletion: DeleteOptions) -> None:
         """Take one off the pod's budget, if it has one. Raises ApiError 429, 500."""
         namespace = pod["metadata"]["namespace"]
-        budgets = [r.decode() for r in self._store.records(collection_of(DISRUPTION_BUDGETS), namespace)]
+        budgets = [r.decode() for r in self._store.records(self._budgets.collection, namespace)]
         budgets = [budget for budget in budgets if _selects(budget, pod)]
         if len(budgets) > 1:
             message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             raise ApiError(message, code=500, reason="InternalError")
         if not budgets or _may_go_unready(budgets[0], pod):
             return
-        row, meta = self._row(collection_of(DISRUPTION_BUDGETS)), budgets[0]["metadata"]
+        place = RequestPath(self._budgets, namespace, budgets[0]["metadata"]["name"], "status")
 
         def take(budget: Obj) -> Obj:
             _take(budget, pod["metadata"]["name"], self._stamps.now())
             return budget
 
         options = WriteOptions(dry_run=deletion.dry_run, user=deletion.user)
-        await self._writes.modify(row, namespace, meta["name"], take, options, subresource="status")
+        await self._writes.modify(place, take, options)
 
-    async def _tell(self, pod: Obj, deletion: DeleteOptions) -> None:
-        meta, now = pod["metadata"], self._stamps.now()
+    async def _tell(self, place: RequestPath, deletion: DeleteOptions) -> None:
+        now = self._stamps.now()
 
         def tell(obj: Obj) -> Obj:
             status = obj.setdefault("status", {})
@@ -86,8 +80,7 @@ class EvictionHandler:
             return obj
 
         options = WriteOptions(dry_run=deletion.dry_run, user=deletion.user)
-        row = self._row(PODS.plural)
-        await self._writes.modify(row, meta["namespace"], meta["name"], tell, options, subresource="status")
+        await self._writes.modify(replace(place, subresource="status"), tell, options)
 
 
 def _counts_for_nothing(pod: Obj) -> bool:

@@ -5,34 +5,29 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-import msgspec
-
+from tonnage.api import kinds
 from tonnage.api.selectors import Requirement, Selector
 from tonnage.box.apiserver.request import errors, negotiate
-from tonnage.box.apiserver.request.negotiate import Accepted, apart
+from tonnage.box.apiserver.request.admission_context import Used
+from tonnage.box.apiserver.request.negotiate import apart
 from tonnage.box.apiserver.request.options import DeleteOptions, ListOptions, WriteOptions, flag
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath, Routes
 from tonnage.box.apiserver.rest import output, reviews, scale, subresources
 from tonnage.box.apiserver.rest.eviction import EvictionHandler
 from tonnage.box.apiserver.rest.object_meta import Stamps
+from tonnage.box.apiserver.rest.output import Representation, encode, is_pretty
 from tonnage.box.apiserver.rest.reads import Reads
-from tonnage.box.apiserver.rest.writes import Writes, Written
+from tonnage.box.apiserver.rest.writes import Writes, Written, existing
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
-from tonnage.errors import ApiError, TonnageError
-from tonnage.kube.transport import JSON, Request, Response
+from tonnage.errors import TonnageError
+from tonnage.kube.transport import Request, Response
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
-_encode = msgspec.json.Encoder().encode
-_WARNINGS, _WARNING_LENGTH = 16, 256
-"""What fits into the 4 KiB that Kubernetes allows the warnings of an answer."""
-_JSON_HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache, private"}
-
 PodLogs = Callable[[str, str, Mapping[str, str]], AsyncIterator[bytes]]
 """(namespace, name, query) -> the log in chunks; raises an ApiError at the first chunk when there is none to show."""
 Document = Callable[[Request], Awaitable[Response | None]]
@@ -50,30 +45,34 @@ class Stream:
 Answer = Response | Watcher | Stream
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Answers that come from other parts of the server.
+
+    documents: paths that name no resource. pod_logs: pods/log. token_user: the user of a token, for TokenReviews. used:
+    what a namespace uses of its quotas; without it that is counted at each question.
+    """
+
+    documents: Document
+    pod_logs: PodLogs | None = None
+    token_user: reviews.TokenCheck = lambda token: None
+    used: Used | None = None
+
+
 class Handler:
     """Answers every request as Kubernetes does; errors are answers too (Status objects)."""
 
     def __init__(
-        self,
-        store: Store,
-        hub: Hub,
-        resources: Mapping[str, Resource],
-        stamps: Stamps,
-        *,
-        documents: Document,
-        pod_logs: PodLogs | None = None,
-        token_user: reviews.TokenCheck = lambda token: None,
-        used: Callable[[str], Awaitable[Mapping[str, int]]] | None = None,
+        self, store: Store, hub: Hub, resources: Mapping[str, Resource], stamps: Stamps, sources: Sources
     ) -> None:
+        self._store = store
         self._stamps = stamps
+        self._sources = sources
         self._routes = Routes(resources)
         self._reads = Reads(store, hub, stamps.clock)
-        self._writes = Writes(store, stamps, used)
-        self._evictions = EvictionHandler(self._writes, store, resources, stamps)
+        self._writes = Writes(store, stamps, sources.used)
+        self._evictions = EvictionHandler(self._writes, store, resources[kinds.DISRUPTION_BUDGETS.key], stamps)
         self._bodies = negotiate.Bodies()
-        self._documents = documents
-        self._pod_logs = pod_logs
-        self._token_user = token_user
         self._counters: dict[tuple[str, str, int], Any] = {}
 
     async def handle(self, request: Request, user: str) -> Answer:
@@ -81,7 +80,7 @@ class Handler:
         plural = ""
         answer: Answer
         try:
-            documented = await self._documents(request)
+            documented = await self._sources.documents(request)
             if documented is not None:
                 return documented
             place = self._routes.find(request.path)
@@ -90,7 +89,7 @@ class Handler:
         except Exception as error:
             if not isinstance(error, (TonnageError, RecursionError)):
                 log.exception("request failed method=%s path=%s", request.method, request.path[:200])
-            answer = refusal(errors.as_api_error(error))
+            answer = output.refusal(errors.as_api_error(error))
         self._count(request.method, plural, answer.status if isinstance(answer, Response) else 200)
         return answer
 
@@ -108,104 +107,76 @@ class Handler:
                 return await self._get(place, request)
             case "POST" if not place.name:
                 return await self._create(place, request, user)
-            case "PUT" if place.name:
+            case "PUT" | "PATCH" if place.name:
                 return await self._update(place, request, user)
-            case "PATCH" if place.name:
-                return await self._patch(place, request, user)
             case "DELETE" if not place.subresource:
                 return await self._delete(place, request, user)
         raise errors.method_not_allowed(f"the server does not allow {request.method} on {request.path[:200]}")
 
     def _allow(self, place: RequestPath, verb: str) -> None:
         if verb not in place.resource.verbs:
-            raise errors.method_not_allowed(f"the server does not allow this method on {place.resource.qualified}")
+            raise errors.method_not_allowed(f"the server does not allow this method on {place.resource.kind.qualified}")
 
     async def _get(self, place: RequestPath, request: Request) -> Answer:
-        resource, query = place.resource, request.query
-        accepted = negotiate.accepted(request.accept)
-        included = output.include(query.get("includeObject", ""))
+        query = request.query
+        view = Representation.read(place.resource, request.accept, query, rows=True)
         if place.name and not flag(query, "watch"):
             self._allow(place, "get")
-            record = self._reads.record(resource, place.namespace or "", place.name)
-            body = await self._reads.shown(resource, record, accepted, included, pretty=_is_pretty(query))
-            return _answer(body, {})
-        options = ListOptions.read(query, resource.field_names)
+            return output.answer(await self._reads.shown(view, existing(self._store, place)))
+        options = ListOptions.read(query, place.resource.field_names)
         if place.name:
             one = Requirement("metadata.name", "In", (place.name,))
             options = replace(options, fields=Selector((one, *options.fields.requirements)))
         if options.watch:
             self._allow(place, "watch")
-            return self._reads.watch(resource, place.namespace, options, accepted, included)
+            return self._reads.watch(place, options, view)
         self._allow(place, "list")
-        pretty = _is_pretty(query)
-        body = await self._reads.page(resource, place.namespace, options, accepted, included, pretty=pretty)
-        return _answer(body, {})
+        return output.answer(await self._reads.page(place, options, view))
 
     async def _create(self, place: RequestPath, request: Request, user: str) -> Answer:
         resource = place.resource
         self._allow(place, "create")
         if resource.kind.namespaced and place.namespace is None:
-            raise errors.method_not_allowed(f"{resource.qualified} are created in a namespace: name one in the path")
+            why = f"{resource.kind.qualified} are created in a namespace: name one in the path"
+            raise errors.method_not_allowed(why)
         obj, repeated = await self._bodies.checked(request.body, request.content_type)
-        accepted = negotiate.accepted(request.accept)
+        view = Representation.read(resource, request.accept, request.query)
         if resource.verbs == ("create",):
-            return _answer(_encode(reviews.answer(resource, obj, user, self._token_user)), request.query, code=201)
+            review = reviews.answer(resource, obj, user, self._sources.token_user)
+            return output.answer(encode(review), pretty=view.pretty, code=201)
         options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
-        written = await self._writes.create(resource, place.namespace or "", obj, options, request.body)
-        return await self._written(resource, written, accepted, request)
+        return await self._written(view, await self._writes.create(place, obj, options, request.body))
 
     async def _update(self, place: RequestPath, request: Request, user: str) -> Answer:
+        if request.method == "PATCH":
+            self._allow(place, "patch")
+            patch = await self._bodies.patch(request.body, request.content_type)
+            view = Representation.read(place.resource, request.accept, request.query)
+            options = WriteOptions.read(request.query, user)
+            return await self._written(view, await self._writes.patch(place, patch, options, len(request.body)))
         self._allow(place, "update")
         obj, repeated = await self._bodies.checked(request.body, request.content_type)
-        accepted = negotiate.accepted(request.accept)
+        view = Representation.read(place.resource, request.accept, request.query)
         options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
-        written = await self._writes.update(
-            place.resource,
-            place.namespace or "",
-            place.name,
-            obj,
-            options,
-            subresource=place.subresource,
-            body=request.body,
-        )
-        return await self._written(place.resource, written, accepted, request)
-
-    async def _patch(self, place: RequestPath, request: Request, user: str) -> Answer:
-        self._allow(place, "patch")
-        patch = await self._bodies.patch(request.body, request.content_type)
-        accepted = negotiate.accepted(request.accept)
-        options = WriteOptions.read(request.query, user)
-        written = await self._writes.patch(
-            place.resource,
-            place.namespace or "",
-            place.name,
-            patch,
-            options,
-            subresource=place.subresource,
-            size=len(request.body),
-        )
-        return await self._written(place.resource, written, accepted, request)
+        return await self._written(view, await self._writes.update(place, obj, options, request.body))
 
     async def _delete(self, place: RequestPath, request: Request, user: str) -> Answer:
-        accepted = negotiate.accepted(request.accept)
+        resource = place.resource
+        view = Representation.read(resource, request.accept, request.query)
         body = await self._bodies.object(request.body, request.content_type) if request.body.strip() else {}
         options = DeleteOptions.read(request.query, body, user)
         if place.name:
             self._allow(place, "delete")
-            written = await self._writes.delete(place.resource, place.namespace or "", place.name, options)
-            return await self._written(place.resource, written, accepted, request)
+            return await self._written(view, await self._writes.delete(place, options))
         self._allow(place, "deletecollection")
-        chosen = ListOptions.read(request.query, place.resource.field_names)
-        if place.resource.kind.namespaced and place.namespace is None:
+        chosen = ListOptions.read(request.query, resource.field_names)
+        if resource.kind.namespaced and place.namespace is None:
             raise errors.method_not_allowed("a collection is deleted in one namespace: name it in the path")
-        records = await self._reads.selected(place.resource, place.namespace, chosen)
-        gone = await self._writes.delete_collection(place.resource, records, options)
-        pretty = _is_pretty(request.query)
-        return _answer(await self._reads.rendered(place.resource, Accepted(), "", gone, {}, pretty=pretty), {})
+        gone = await self._writes.delete_collection(resource, await self._reads.selected(place, chosen), options)
+        return output.answer(await self._reads.rendered(Representation(resource, pretty=view.pretty), gone, {}))
 
     async def _subresource(self, place: RequestPath, request: Request, user: str) -> Answer:
-        resource, namespace, name = place.resource, place.namespace or "", place.name
-        what = (request.method, resource.key, place.subresource)
+        what = (request.method, place.resource.key, place.subresource)
         if what == ("GET", "pods", "log"):
             return self._logs(place, request.query)
         if place.subresource == "scale":
@@ -216,75 +187,50 @@ class Handler:
         options = WriteOptions.read(request.query, user)
         match what:
             case ("POST", "pods", "binding"):
-                await subresources.bind(self._writes, self._stamps, resource, namespace, name, body, options)
-                return _answer(_encode(subresources.created()), request.query, code=201)
+                await subresources.bind(self._writes, self._stamps, place, body, options)
             case ("POST", "pods", "eviction"):
-                await self._evictions.evict(namespace, name, body, options)
-                return _answer(_encode(subresources.created()), request.query, code=201)
+                await self._evictions.evict(place, body, options)
             case ("PUT", "namespaces", "finalize"):
-                written = await subresources.finalize(self._writes, resource, name, body, options)
-                return await self._written(resource, written, Accepted(), request)
-        raise ApiError(
-            f"{request.method} {resource.qualified}/{place.subresource} is not built here",
-            code=501,
-            reason="NotImplemented",
-        )
+                written = await subresources.finalize(self._writes, place, body, options)
+                return await self._written(Representation(place.resource, pretty=is_pretty(request.query)), written)
+            case _:
+                qualified = place.resource.kind.qualified
+                raise errors.not_built(f"{request.method} {qualified}/{place.subresource} is not built here")
+        return output.answer(encode(errors.created()), pretty=is_pretty(request.query), code=201)
 
     async def _scale(self, place: RequestPath, request: Request, user: str) -> Answer:
-        resource, namespace, name = place.resource, place.namespace or "", place.name
-        options = WriteOptions.read(request.query, user)
+        options, pretty = WriteOptions.read(request.query, user), is_pretty(request.query)
         if request.method == "GET":
-            record = self._reads.record(resource, namespace, name)
-            obj = output.outward(resource, record, record.revision)
-            return _answer(_encode(scale.scale_of(obj)), request.query)
+            record = existing(self._store, place)
+            obj = output.outward(place.resource, record, record.revision)
+            return output.answer(encode(scale.scale_of(obj)), pretty=pretty)
         if request.method == "PUT":
             body = await self._bodies.object(request.body, request.content_type)
-            written = await scale.update(self._writes, resource, namespace, name, body, options)
+            written = await scale.update(self._writes, place, lambda _: body, options)
         elif request.method == "PATCH":
-            change = await self._bodies.patch(request.body, request.content_type)
-            written = await scale.patch(self._writes, resource, namespace, name, change, options)
+            patch = await self._bodies.patch(request.body, request.content_type)
+            written = await scale.update(self._writes, place, scale.patched(patch), options)
         else:
             raise errors.method_not_allowed(f"the server does not allow {request.method} on {place.subresource}")
         assert written.obj is not None
         if written.record is not None:
             written.obj["metadata"]["resourceVersion"] = str(written.record.revision)
-        return _answer(_encode(scale.scale_of(written.obj)), request.query, warnings=written.warnings)
+        return output.answer(encode(scale.scale_of(written.obj)), pretty=pretty, warnings=written.warnings)
 
     def _logs(self, place: RequestPath, query: Mapping[str, str]) -> Stream:
-        self._reads.record(place.resource, place.namespace or "", place.name)
-        if self._pod_logs is None:
-            raise ApiError("no kubelet here keeps logs", code=501, reason="NotImplemented")
-        return Stream(self._pod_logs(place.namespace or "", place.name, query))
+        existing(self._store, place)
+        if self._sources.pod_logs is None:
+            raise errors.not_built("no kubelet here keeps logs")
+        return Stream(self._sources.pod_logs(place.namespace or "", place.name, query))
 
-    async def _written(self, resource: Resource, written: Written, accepted: Accepted, request: Request) -> Response:
-        body, query = written.data, request.query
+    async def _written(self, view: Representation, written: Written) -> Response:
         if not written.status and written.record is not None:
-            included = output.include("")
-            body = await self._reads.shown(resource, written.record, accepted, included, pretty=_is_pretty(query))
-            query = {}
-        elif not written.status and resource.outward is not None and written.obj is not None:
-            body = _encode(resource.outward(written.obj))
-        size = len(body) if _is_pretty(query) else 0
-        return await apart(size, partial(_answer, body, query, code=written.code, warnings=written.warnings))
-
-
-def _is_pretty(query: Mapping[str, str]) -> bool:
-    return query.get("pretty", "") in ("true", "1")
-
-
-def _answer(body: bytes, query: Mapping[str, str], *, code: int = 200, warnings: list[str] | None = None) -> Response:
-    if _is_pretty(query):
-        body = output.prettied(body)
-    if not warnings:
-        return Response(code, body, _JSON_HEADERS)
-    shown = [w[:_WARNING_LENGTH] for w in warnings[:_WARNINGS]]
-    quoted = (w.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for w in shown)
-    return Response(code, body, _JSON_HEADERS | {"Warning": ", ".join(f'299 - "{w}"' for w in quoted)})
-
-
-def refusal(error: ApiError) -> Response:
-    """An error as an answer."""
-    headers = dict(_JSON_HEADERS)
-    if error.retry_after is not None:
-        headers["Retry-After"] = str(error.retry_after)
-    return Response(error.code, errors.encode(error), headers)
+            body = await self._reads.shown(view, written.record)
+            return output.answer(body, code=written.code, warnings=written.warnings)
+        body = written.data
+        if not written.status and view.resource.stored_as and written.obj is not None:
+            body = encode(view.resource.outward(written.obj))
+        size = len(body) if view.pretty else 0
+        return await apart(
+            size, lambda: output.answer(body, pretty=view.pretty, code=written.code, warnings=written.warnings)
+        )

@@ -10,14 +10,19 @@ from typing import Any, Literal
 
 from tonnage.aio.clock import Clock, rfc3339
 from tonnage.api import names
-from tonnage.box.apiserver.request.errors import bad_request, conflict, invalid
+from tonnage.box.apiserver.request.errors import bad_request, invalid, wrong_precondition
 from tonnage.box.apiserver.request.options import DeleteOptions
-from tonnage.box.apiserver.request.resource import Obj, Resource
+from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.request.routes import RequestPath
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.errors import FieldCause
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE = 58
-_KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_KEPT = (
+    "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
+    "generateName",
+)  # fmt: skip
 _MAPS = ("labels", "annotations")
 _DEFAULT_GRACE = 30
 
@@ -48,9 +53,7 @@ class Stamps:
         return "".join(self.random.choices(_SUFFIX, k=5))
 
 
-@functools.lru_cache(maxsize=8)
-def _printed(seconds: int) -> str:
-    return rfc3339(seconds)
+_printed = functools.lru_cache(maxsize=8)(rfc3339)
 
 
 def metadata(obj: Obj) -> dict[str, Any]:
@@ -90,9 +93,8 @@ def begin(obj: Obj, resource: Resource, namespace: str, stamps: Stamps) -> str:
     meta: dict[str, Any] = obj["metadata"]
     if meta.get("resourceVersion"):
         raise bad_request("resourceVersion should not be set on objects to be created")
+    _check_namespace(meta, resource, namespace)
     if resource.kind.namespaced:
-        if meta.get("namespace", namespace) not in ("", namespace):
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         meta["namespace"] = namespace
     else:
         meta.pop("namespace", None)
@@ -102,7 +104,7 @@ def begin(obj: Obj, resource: Resource, namespace: str, stamps: Stamps) -> str:
         meta.pop(name, None)
     meta["uid"] = stamps.uid()
     meta["creationTimestamp"] = stamps.now()
-    obj["apiVersion"], obj["kind"] = resource.kind.api_version, resource.kind.kind
+    obj |= resource.kind.head()
     _tidy(meta)
     return str(meta["name"])
 
@@ -128,14 +130,26 @@ def _tidy(meta: dict[str, Any]) -> None:
             del meta[name]
 
 
-def check_name(name: str, obj: Obj, resource: Resource, namespace: str) -> None:
+def check_name(obj: Obj, place: RequestPath) -> None:
     """An update's body must be of the object that the path names. Raises a 400."""
-    meta = metadata(obj)
-    check_kind(obj, resource)
+    meta, name = metadata(obj), place.name
+    check_kind(obj, place.resource)
     if meta.setdefault("name", name) != name:
         raise bad_request(
             f"the name of the object ({str(meta['name'])[:80]}) does not match the name on the URL ({name[:80]})"
         )
+    _check_namespace(meta, place.resource, place.namespace or "")
+
+
+def subresource_metadata(body: Obj, place: RequestPath, kind: str) -> dict[str, Any]:
+    """metadata of a Binding or Eviction, which must name the path's object. Raises a 400."""
+    meta = metadata(body)
+    if meta.setdefault("name", place.name) != place.name:
+        raise bad_request(f"the name in the {kind} does not match the name on the URL")
+    return meta
+
+
+def _check_namespace(meta: Mapping[str, Any], resource: Resource, namespace: str) -> None:
     if resource.kind.namespaced and meta.get("namespace", namespace) not in ("", namespace):
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
@@ -143,17 +157,13 @@ def check_name(name: str, obj: Obj, resource: Resource, namespace: str) -> None:
 def carry_over(new: Obj, old: Obj, resource: Resource, subresource: str) -> None:
     """Put back into new, in place, what an update may not change: identity, times, the other half of the object.
 
-    Raises a 409 for another uid and a 422 for new finalizers on an object that is being deleted.
+    Raises a 409 for another uid.
     """
     meta, was = metadata(new), old["metadata"]
     if meta.get("uid") and meta["uid"] != was["uid"]:
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {was['uid']}"
-        raise conflict(resource.qualified, resource.kind.group, resource.kind.plural, was["name"], why)
-    for name in (*_KEPT, "generation", "generateName"):
-        if name in was:
-            meta[name] = was[name]
-        else:
-            meta.pop(name, None)
+        raise wrong_precondition(resource.kind, was["name"], "UID", meta["uid"], was["uid"])
+    for name in _KEPT:
+        _put_back(meta, was, name)
     for name in ("managedFields", "selfLink"):
         meta.pop(name, None)
     new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
@@ -162,10 +172,9 @@ def carry_over(new: Obj, old: Obj, resource: Resource, subresource: str) -> None
     elif not subresource and "status" in resource.subresources:
         _put_back(new, old, "status")
     _tidy(meta)
-    _check_finalizers(meta, was, resource)
 
 
-def _put_back(new: Obj, old: Obj, member: str) -> None:
+def _put_back(new: Obj, old: Mapping[str, Any], member: str) -> None:
     if member in old:
         new[member] = old[member]
     else:
@@ -177,16 +186,6 @@ def _only_status(new: Obj, old: Obj) -> None:
         _put_back(new, old, member)
     for member in ("ownerReferences", "finalizers"):
         _put_back(new["metadata"], old["metadata"], member)
-
-
-def _check_finalizers(meta: Mapping[str, Any], was: Mapping[str, Any], resource: Resource) -> None:
-    if not was.get("deletionTimestamp"):
-        return
-    added = sorted(set(meta.get("finalizers", ())) - set(was.get("finalizers", ())))
-    if added:
-        text = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added}"
-        cause = FieldCause("metadata.finalizers", text, "FieldValueForbidden")
-        raise invalid(resource.kind.group, resource.kind.kind, str(was["name"]), [cause])
 
 
 def count_generation(new: Obj, old: Obj) -> None:

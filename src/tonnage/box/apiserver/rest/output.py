@@ -1,23 +1,26 @@
-"""Encoding of objects in answers: whole, metadata only, or Table rows; single objects and lists."""
+"""Encoding of answers: objects whole, as metadata only, or as Table rows, single and in lists; and errors."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from tonnage.box.apiserver.printers import table
-from tonnage.box.apiserver.request.errors import bad_request
-from tonnage.box.apiserver.request.negotiate import Accepted
+from tonnage.box.apiserver.request.errors import bad_request, status
+from tonnage.box.apiserver.request.negotiate import OBJECT, Accepted, accepted
 from tonnage.box.apiserver.request.resource import Resource
-from tonnage.box.apiserver.storage.store import StoredObject
+from tonnage.box.apiserver.storage.store import Obj, StoredObject
 from tonnage.box.apiserver.storage.watch import Render, Shape, render_json
+from tonnage.errors import ApiError
+from tonnage.kube.transport import JSON, Response
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 _INCLUDES = ("Metadata", "None", "Object")
+_AS_STORED = Shape()
 Now = Callable[[], datetime]
 
 
@@ -28,38 +31,62 @@ class _Metadata(msgspec.Struct):
 _metadata = msgspec.json.Decoder(_Metadata).decode
 
 
-def outward(resource: Resource, record: StoredObject, revision: int) -> dict[str, Any]:
+class Representation(NamedTuple):
+    """How a client wants to see objects. included: what rows of a Table hold. pretty: with line ends and indents."""
+
+    resource: Resource
+    accepted: Accepted = OBJECT
+    included: table.Include = "Metadata"
+    pretty: bool = False
+
+    @classmethod
+    def read(cls, resource: Resource, accept: str, query: Mapping[str, str], *, rows: bool = False) -> Representation:
+        """Of a request; rows: includeObject holds, too. Raises 400 and 406."""
+        wanted = accepted(accept)
+        if not query:
+            return cls(resource, wanted)
+        included = query.get("includeObject", "Metadata") if rows else "Metadata"
+        if included not in ("", *_INCLUDES):
+            raise bad_request(f"includeObject is None, Metadata or Object, not {included[:40]!r}")
+        return cls(resource, wanted, cast(table.Include, included or "Metadata"), is_pretty(query))
+
+    @property
+    def is_as_stored(self) -> bool:
+        """Whether answers have the stored bytes of objects."""
+        return self.accepted.shape == "object" and not self.resource.stored_as
+
+    @property
+    def version(self) -> str:
+        """Of Tables and PartialObjectMetadata."""
+        return f"meta.k8s.io/{self.accepted.version}"
+
+
+def is_pretty(query: Mapping[str, str]) -> bool:
+    """Whether JSON is wanted with line ends and indents."""
+    return query.get("pretty", "") in ("true", "1")
+
+
+def outward(resource: Resource, record: StoredObject, revision: int) -> Obj:
     """The object as this resource shows it, at a revision."""
     obj = record.decode()
     obj["metadata"]["resourceVersion"] = str(revision)
-    return resource.outward(obj) if resource.outward is not None else obj
+    return resource.outward(obj)
 
 
-def include(query_value: str) -> str:
-    """includeObject of a request for a Table. Raises a 400."""
-    if query_value not in ("", *_INCLUDES):
-        raise bad_request(f"includeObject is None, Metadata or Object, not {query_value[:40]!r}")
-    return query_value or "Metadata"
+def shape(view: Representation, now: Now) -> Shape:
+    """Encoding of an object for a client with this view."""
+    if view.is_as_stored:
+        return _AS_STORED
+    resource, version = view.resource, view.version
+    if view.accepted.shape == "table":
+        return Shape(("table", resource.key, view.included, version), _table(view, now))
+    if view.accepted.shape == "metadata":
+        return Shape(("metadata", resource.key, version), _partial(view))
+    return Shape(("object", resource.key), lambda record, revision: encode(outward(resource, record, revision)))
 
 
-def is_as_stored(resource: Resource, accepted: Accepted) -> bool:
-    """Whether answers have the stored bytes of objects."""
-    return accepted.shape == "object" and resource.outward is None
-
-
-def shape(resource: Resource, accepted: Accepted, included: str, now: Now) -> Shape:
-    """Encoding of an object of the resource for a client that accepts this."""
-    if accepted.shape == "table":
-        return Shape(("table", resource.key, included, accepted.version), _table(resource, accepted, included, now))
-    if accepted.shape == "metadata":
-        return Shape(("metadata", resource.key, accepted.version), _partial(resource, accepted))
-    if is_as_stored(resource, accepted):
-        return Shape()
-    return Shape(("object", resource.key), lambda record, revision: _encode(outward(resource, record, revision)))
-
-
-def _partial(resource: Resource, accepted: Accepted) -> Render:
-    head = f'{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{accepted.version}","metadata":'.encode()
+def _partial(view: Representation) -> Render:
+    head = f'{{"kind":"PartialObjectMetadata","apiVersion":"{view.version}","metadata":'.encode()
 
     def render(record: StoredObject, revision: int) -> bytes:
         return head + bytes(_metadata(render_json(record, revision)).metadata) + b"}"
@@ -67,53 +94,40 @@ def _partial(resource: Resource, accepted: Accepted) -> Render:
     return render
 
 
-def _table(resource: Resource, accepted: Accepted, included: str, now: Now) -> Render:
+def _table(view: Representation, now: Now) -> Render:
     def render(record: StoredObject, revision: int) -> bytes:
-        meta = {"resourceVersion": str(revision)}
-        return _encode(_tabulate(resource, accepted, included, [outward(resource, record, revision)], now(), meta))
+        obj, meta = outward(view.resource, record, revision), {"resourceVersion": str(revision)}
+        return encode(_tabulate(view, [obj], now(), meta))
 
     return render
 
 
 def _tabulate(
-    resource: Resource,
-    accepted: Accepted,
-    included: str,
-    objects: Sequence[dict[str, Any]],
-    now: datetime,
-    meta: dict[str, Any],
+    view: Representation, objects: Sequence[dict[str, Any]], now: datetime, meta: dict[str, Any]
 ) -> dict[str, Any]:
-    made = table.table(resource.columns, objects, now, include=cast(table.Include, included), metadata=meta)
-    return made | {"apiVersion": f"meta.k8s.io/{accepted.version}"}
+    made = table.table(view.resource.columns, objects, now, include=view.included, metadata=meta)
+    return made | {"apiVersion": view.version}
 
 
-def render_list(
-    resource: Resource,
-    accepted: Accepted,
-    included: str,
-    records: Sequence[StoredObject],
-    meta: dict[str, Any],
-    now: datetime,
-    pretty: bool = False,
-) -> bytes:
-    """The whole answer of a list. pretty: with line ends and indents."""
-    one, items = _one(resource, accepted, included, now), "items"
-    head: dict[str, Any] = {"kind": f"{resource.kind.kind}List", "apiVersion": resource.kind.api_version}
-    if accepted.shape == "table":
-        head, items = _tabulate(resource, accepted, included, [], now, meta), "rows"
-    elif accepted.shape == "metadata":
-        head = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{accepted.version}"}
-    envelope = _encode(head | {"metadata": meta, items: []})
-    if pretty:
+def render_list(view: Representation, records: Sequence[StoredObject], meta: dict[str, Any], now: datetime) -> bytes:
+    """The whole answer of a list."""
+    one, items, kind = _one(view, now), "items", view.resource.kind
+    head: dict[str, Any] = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version}
+    if view.accepted.shape == "table":
+        head, items = _tabulate(view, [], now, meta), "rows"
+    elif view.accepted.shape == "metadata":
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": view.version}
+    envelope = encode(head | {"metadata": meta, items: []})
+    if view.pretty:
         envelope = prettied(envelope)
     before, _, after = envelope.rpartition(b"[]")
-    joint, end = (b"\n    ", b"\n  ") if pretty else (b"", b"")
+    joint, end = (b"\n    ", b"\n  ") if view.pretty else (b"", b"")
     # One object after the other, and one copy that grows in place: no call holds all threads for the whole list.
     answer = io.BytesIO()
     answer.write(before + b"[")
     for n, record in enumerate(records):
         item = one(record)
-        if pretty:  # line ends inside texts are escaped
+        if view.pretty:  # line ends inside texts are escaped
             item = msgspec.json.format(item, indent=2).replace(b"\n", joint)
         answer.write(b"," + joint if n else joint)
         answer.write(item)
@@ -126,25 +140,51 @@ def prettied(body: bytes) -> bytes:
     return msgspec.json.format(body, indent=2) + b"\n"
 
 
-def _one(resource: Resource, accepted: Accepted, included: str, now: datetime) -> Callable[[StoredObject], bytes]:
+def _one(view: Representation, now: datetime) -> Callable[[StoredObject], bytes]:
     """Encoding of an object of a list."""
-    if accepted.shape != "table":
-        render = shape(resource, accepted, included, lambda: now).render
+    if view.accepted.shape != "table":
+        render = shape(view, lambda: now).render
         return lambda record: render(record, record.revision)
-    columns, include_ = resource.columns or table.DEFAULT, cast(table.Include, included)
-    return lambda record: _encode(table.row(columns, outward(resource, record, record.revision), now, include_))
+    resource, columns = view.resource, view.resource.columns or table.DEFAULT
+    return lambda record: encode(table.row(columns, outward(resource, record, record.revision), now, view.included))
 
 
-def bookmark(resource: Resource, accepted: Accepted, revision: int, *, initial: bool) -> bytes:
+def bookmark(view: Representation, revision: int, *, initial: bool) -> bytes:
     """The object of a BOOKMARK; initial marks the end of the initial events."""
     meta: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial:
         meta["annotations"] = {"k8s.io/initial-events-end": "true"}
-    if accepted.shape == "object":
-        return _encode({"kind": resource.kind.kind, "apiVersion": resource.kind.api_version, "metadata": meta})
-    partial = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{accepted.version}", "metadata": meta}
-    if accepted.shape == "metadata":
-        return _encode(partial)
-    head = {"kind": "Table", "apiVersion": f"meta.k8s.io/{accepted.version}"}
+    if view.accepted.shape == "object":
+        return encode(view.resource.kind.head() | {"metadata": meta})
+    partial = {"kind": "PartialObjectMetadata", "apiVersion": view.version, "metadata": meta}
+    if view.accepted.shape == "metadata":
+        return encode(partial)
     rows = [{"cells": [], "object": partial}]
-    return _encode(head | {"metadata": {"resourceVersion": str(revision)}, "columnDefinitions": [], "rows": rows})
+    meta = {"resourceVersion": str(revision)}
+    return encode(
+        {"kind": "Table", "apiVersion": view.version, "metadata": meta, "columnDefinitions": [], "rows": rows}
+    )
+
+
+_WARNINGS, _WARNING_LENGTH = 16, 256
+"""What fits into the 4 KiB that Kubernetes allows the warnings of an answer."""
+_HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache, private"}
+
+
+def answer(body: bytes, *, pretty: bool = False, code: int = 200, warnings: Sequence[str] = ()) -> Response:
+    """A body of JSON as an answer. pretty: still to be indented."""
+    if pretty:
+        body = prettied(body)
+    if not warnings:
+        return Response(code, body, _HEADERS)
+    shown = [w[:_WARNING_LENGTH] for w in warnings[:_WARNINGS]]
+    quoted = (w.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for w in shown)
+    return Response(code, body, _HEADERS | {"Warning": ", ".join(f'299 - "{w}"' for w in quoted)})
+
+
+def refusal(error: ApiError) -> Response:
+    """An error as an answer: a Status object."""
+    headers = dict(_HEADERS)
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    return Response(error.code, encode(status(error)), headers)

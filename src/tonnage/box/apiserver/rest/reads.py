@@ -7,7 +7,7 @@ import base64
 import binascii
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,11 +15,12 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.box.apiserver.request import errors
-from tonnage.box.apiserver.request.negotiate import MAX_INSIDE, Accepted, apart
+from tonnage.box.apiserver.request.negotiate import MAX_INSIDE, apart
 from tonnage.box.apiserver.request.options import ListOptions
-from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.box.apiserver.rest import output
-from tonnage.box.apiserver.storage.store import ObjectKey, Store, StoredObject
+from tonnage.box.apiserver.rest.output import Representation
+from tonnage.box.apiserver.storage.store import Store, StoredObject
 from tonnage.box.apiserver.storage.watch import Filter, Hub, Watcher, encode_change, line
 from tonnage.errors import ApiError, ApiGone, FieldCause
 
@@ -69,66 +70,38 @@ class Reads:
         """The time, for the ages in tables."""
         return datetime.fromtimestamp(self._clock.time(), UTC)
 
-    def record(self, resource: Resource, namespace: str, name: str) -> StoredObject:
-        """One object. Raises a 404."""
-        record = self._store.get(ObjectKey(resource.collection, namespace, name))
-        if record is None:
-            raise errors.not_found(resource.qualified, resource.kind.group, resource.kind.plural, name)
-        return record
-
-    async def shown(
-        self, resource: Resource, record: StoredObject, accepted: Accepted, included: str, *, pretty: bool = False
-    ) -> bytes:
+    async def shown(self, view: Representation, record: StoredObject) -> bytes:
         """One object, encoded."""
-        render = output.shape(resource, accepted, included, self.now).render
-        size = len(record.data) if pretty or not output.is_as_stored(resource, accepted) else 0
+        render = output.shape(view, self.now).render
+        size = len(record.data) if view.pretty or not view.is_as_stored else 0
 
         def body() -> bytes:
             plain = render(record, record.revision)
-            return output.prettied(plain) if pretty else plain
+            return output.prettied(plain) if view.pretty else plain
 
         return await apart(size, body)
 
     # list
 
-    async def selected(self, resource: Resource, namespace: str | None, options: ListOptions) -> list[StoredObject]:
+    async def selected(self, place: RequestPath, options: ListOptions) -> list[StoredObject]:
         """All objects that the options select."""
-        wanted = Filter(resource.collection, namespace, options.labels, options.fields)
-        return await _select(wanted, self._store.records(resource.collection, namespace))
+        wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
+        return await _select(wanted, self._store.records(wanted.collection, wanted.namespace))
 
-    async def rendered(
-        self,
-        resource: Resource,
-        accepted: Accepted,
-        included: str,
-        records: list[StoredObject],
-        meta: dict[str, object],
-        *,
-        pretty: bool = False,
-    ) -> bytes:
+    async def rendered(self, view: Representation, records: list[StoredObject], meta: dict[str, object]) -> bytes:
         """A list of these objects, encoded."""
-        arguments = (resource, accepted, included, records, meta, self.now(), pretty)
         weight = _AS_STORED * len(records)
-        if pretty or not output.is_as_stored(resource, accepted):
+        if view.pretty or not view.is_as_stored:
             weight = sum(_OBJECT + len(record.data) for record in records[: _OBJECTS + 1])
-        return await apart(weight, output.render_list, *arguments)
+        return await apart(weight, output.render_list, view, records, meta, self.now())
 
-    async def page(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        options: ListOptions,
-        accepted: Accepted,
-        included: str,
-        *,
-        pretty: bool = False,
-    ) -> bytes:
+    async def page(self, place: RequestPath, options: ListOptions, view: Representation) -> bytes:
         """A list, encoded. Raises 400, 410 and 504 (a resourceVersion that is not there yet)."""
+        wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
         if options.continue_token:
-            snapshot, after = self._continued(resource, namespace, options)
+            snapshot, after = self._continued(wanted, options)
         else:
-            snapshot, after = await self._fresh(resource, namespace, options), None
-        wanted = Filter(resource.collection, namespace, options.labels, options.fields)
+            snapshot, after = await self._fresh(wanted, options), None
         pool = snapshot.records
         if after is not None:
             pool = [r for r in pool if (r.key.namespace, r.key.name) > after]
@@ -137,23 +110,23 @@ class Reads:
         if options.limit and len(records) > options.limit:
             rest = len(records) - options.limit
             records = records[: options.limit]
-            meta["continue"] = self._token(resource, namespace, snapshot, records[-1], begins=after is None)
+            meta["continue"] = self._token(wanted, snapshot, records[-1], begins=after is None)
             if not options.labels and not options.fields:
                 meta["remainingItemCount"] = rest
         elif after is not None:
-            self._read_to_the_end((resource.collection, namespace, snapshot.revision), snapshot)
-        return await self.rendered(resource, accepted, included, records, meta, pretty=pretty)
+            self._read_to_the_end((wanted.collection, wanted.namespace, snapshot.revision), snapshot)
+        return await self.rendered(view, records, meta)
 
-    async def _fresh(self, resource: Resource, namespace: str | None, options: ListOptions) -> _Snapshot:
+    async def _fresh(self, wanted: Filter, options: ListOptions) -> _Snapshot:
         asked = int(options.resource_version or 0)
         await self._reach(asked)
-        if options.match == "Exact" and self._store.changed(resource.collection) > asked:
-            kept = self._snapshots.get((resource.collection, namespace, asked))
+        if options.match == "Exact" and self._store.changed(wanted.collection) > asked:
+            kept = self._snapshots.get((wanted.collection, wanted.namespace, asked))
             if kept is None:
                 raise ApiGone(f"The resourceVersion for the provided list is too old: {asked}")
             return kept
         revision = asked if options.match == "Exact" else self._store.revision
-        return _Snapshot(revision, self._store.records(resource.collection, namespace))
+        return _Snapshot(revision, self._store.records(wanted.collection, wanted.namespace))
 
     async def _reach(self, revision: int) -> None:
         """Wait a moment for a revision of the future, then raise a 504 as Kubernetes does."""
@@ -164,10 +137,8 @@ class Reads:
             await self._clock.sleep(0.1)
             waited += 0.1
 
-    def _token(
-        self, resource: Resource, namespace: str | None, snapshot: _Snapshot, last: StoredObject, *, begins: bool
-    ) -> str:
-        place = (resource.collection, namespace, snapshot.revision)
+    def _token(self, wanted: Filter, snapshot: _Snapshot, last: StoredObject, *, begins: bool) -> str:
+        place = (wanted.collection, wanted.namespace, snapshot.revision)
         kept = self._snapshots.setdefault(place, snapshot)  # readers of one revision share it
         if kept.timer is None:
             kept.timer = asyncio.get_running_loop().call_later(_SNAPSHOT_SECONDS, self._forget, place)
@@ -197,9 +168,7 @@ class Reads:
         if snapshot is not None and snapshot.timer is not None:
             snapshot.timer.cancel()
 
-    def _continued(
-        self, resource: Resource, namespace: str | None, options: ListOptions
-    ) -> tuple[_Snapshot, tuple[str, str]]:
+    def _continued(self, wanted: Filter, options: ListOptions) -> tuple[_Snapshot, tuple[str, str]]:
         text = options.continue_token
         try:
             token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
@@ -207,36 +176,31 @@ class Reads:
             raise errors.bad_request("continue key is not valid: it must come from the list before") from None
         if options.resource_version not in ("", "0"):
             raise errors.bad_request("specifying resource version is not allowed when using continue")
-        snapshot = self._snapshots.get((resource.collection, namespace, token.revision))
+        snapshot = self._snapshots.get((wanted.collection, wanted.namespace, token.revision))
         if snapshot is None:
-            if self._store.changed(resource.collection) > token.revision or token.revision > self._store.revision:
+            if self._store.changed(wanted.collection) > token.revision or token.revision > self._store.revision:
                 raise ApiGone(
                     "The provided continue parameter is too old to display a consistent list result. "
                     "You must start a new list without the continue parameter."
                 )
-            snapshot = _Snapshot(token.revision, self._store.records(resource.collection, namespace))
+            snapshot = _Snapshot(token.revision, self._store.records(wanted.collection, wanted.namespace))
         return snapshot, (token.namespace, token.name)
 
     # watch
 
-    def watch(
-        self, resource: Resource, namespace: str | None, options: ListOptions, accepted: Accepted, included: str
-    ) -> Watcher:
+    def watch(self, place: RequestPath, options: ListOptions, view: Representation) -> Watcher:
         """Open a watch; end it with Hub.close. Raises ApiGone for compacted revisions."""
-        wanted = Filter(resource.collection, namespace, options.labels, options.fields)
-        revision = self._store.revision
-        watcher = Watcher(wanted, output.shape(resource, accepted, included, self.now), revision, bookmark=None)
+        wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
+        watcher = Watcher(wanted, output.shape(view, self.now), self._store.revision, bookmark=None)
         if options.bookmarks:
-            watcher.bookmark = _bookmarks(resource, accepted)
-        watcher.begin(self._beginning(watcher, resource, options, accepted))
+            watcher.bookmark = lambda revision: line("BOOKMARK", output.bookmark(view, revision, initial=False))
+        watcher.begin(self._beginning(watcher, options, view))
         self._hub.open(watcher)
         if options.timeout:
             watcher.close_after(options.timeout)
         return watcher
 
-    def _beginning(
-        self, watcher: Watcher, resource: Resource, options: ListOptions, accepted: Accepted
-    ) -> Iterator[bytes]:
+    def _beginning(self, watcher: Watcher, options: ListOptions, view: Representation) -> Iterator[bytes]:
         """The lines that a watch starts with: synthetic ADDED, or what has happened since its revision.
 
         What they are is decided now, only their encoding waits for the reader.
@@ -253,7 +217,7 @@ class Reads:
             events = self._store.since(wanted.collection, asked)
             lines = (encode_change(watcher, e, {}) or b"" for e in events)
         if options.initial_events and options.bookmarks:
-            mark = line("BOOKMARK", output.bookmark(resource, accepted, revision, initial=True))
+            mark = line("BOOKMARK", output.bookmark(view, revision, initial=True))
             lines = itertools.chain(lines, (mark,))
         return lines
 
@@ -266,10 +230,6 @@ def _too_large(asked: int, current: int) -> ApiError:
         causes=[FieldCause("", "Too large resource version", "ResourceVersionTooLarge")],
         retry_after=1,
     )
-
-
-def _bookmarks(resource: Resource, accepted: Accepted) -> Callable[[int], bytes]:
-    return lambda revision: line("BOOKMARK", output.bookmark(resource, accepted, revision, initial=False))
 
 
 async def _select(wanted: Filter, records: list[StoredObject]) -> list[StoredObject]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tonnage.box.apiserver.request.errors import bad_request
-from tonnage.box.apiserver.request.resource import Obj, Resource
+from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.storage.store import Obj
 
 USER = "kubernetes-admin"
 GROUPS = ["system:masters", "system:authenticated"]

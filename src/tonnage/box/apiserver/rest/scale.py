@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from tonnage.api import patch as patches
 from tonnage.box.apiserver.printers.workloads import shown_selector
-from tonnage.box.apiserver.request import errors
-from tonnage.box.apiserver.request.errors import bad_request
+from tonnage.box.apiserver.request.errors import bad_request, invalid, wrong_precondition
 from tonnage.box.apiserver.request.options import WriteOptions
-from tonnage.box.apiserver.request.resource import Obj, Resource
-from tonnage.box.apiserver.rest.writes import Writes, Written
+from tonnage.box.apiserver.request.routes import RequestPath
+from tonnage.box.apiserver.rest.writes import Change, Patch, Writes, Written
 from tonnage.box.apiserver.schema import decode
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.errors import FieldCause
 from tonnage.kube.transport import JSON_PATCH
 
@@ -28,18 +28,34 @@ def scale_of(obj: Obj) -> Obj:
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}
 
 
-async def update(
-    writes: Writes, resource: Resource, namespace: str, name: str, scale: Obj, options: WriteOptions
-) -> Written:
-    """PUT scale. Raises 400, 404, 409 (resourceVersion), 422 (fewer than none)."""
-    return await _set(writes, resource, namespace, name, lambda _: scale, options)
+async def update(writes: Writes, place: RequestPath, change: Change, options: WriteOptions) -> Written:
+    """PUT and PATCH scale. Raises 400, 404, 409 (resourceVersion), 422 (fewer than none)."""
+
+    def apply(obj: Obj) -> Obj:
+        before = scale_of(obj)
+        after = change(before)
+        decode.normalize("autoscaling.v1.Scale", after)
+        meta, uid = after.get("metadata") or {}, before["metadata"]["uid"]
+        if meta.get("name", place.name) != place.name:
+            raise bad_request("the name in the Scale does not match the name on the URL")
+        if meta.get("uid", uid) != uid:
+            raise wrong_precondition(place.resource.kind, place.name, "UID", meta["uid"], uid, subresource="scale")
+        replicas = (after.get("spec") or {}).get("replicas", 0)
+        if replicas < 0:
+            message = f"Invalid value: {replicas}: must be greater than or equal to 0"
+            cause = FieldCause("spec.replicas", message, "FieldValueInvalid")
+            raise invalid("autoscaling", "Scale", place.name, [cause])
+        if meta.get("resourceVersion"):
+            obj["metadata"]["resourceVersion"] = meta["resourceVersion"]
+        obj["spec"]["replicas"] = replicas
+        return obj
+
+    return await writes.modify(replace(place, subresource=""), apply, options)
 
 
-async def patch(
-    writes: Writes, resource: Resource, namespace: str, name: str, change: tuple[str, Any], options: WriteOptions
-) -> Written:
-    """PATCH scale; a Scale has no lists, so that strategic and merge patches are the same. Raises as update."""
-    content_type, value = change
+def patched(patch: Patch) -> Change:
+    """The change of a patch; a Scale has no lists, so that strategic and merge patches are the same."""
+    content_type, value = patch
 
     def apply(scale: Obj) -> Obj:
         new = patches.apply_json_patch(scale, value) if content_type == JSON_PATCH else patches.merge(scale, value)
@@ -47,33 +63,4 @@ async def patch(
             raise bad_request("the patch does not leave an object")
         return new
 
-    return await _set(writes, resource, namespace, name, apply, options)
-
-
-async def _set(
-    writes: Writes, resource: Resource, namespace: str, name: str, change: Any, options: WriteOptions
-) -> Written:
-    def apply(obj: Obj) -> Obj:
-        before = scale_of(obj)
-        after = change(before)
-        decode.normalise("autoscaling.v1.Scale", after)
-        meta = after.get("metadata") or {}
-        if meta.get("name", name) != name:
-            raise bad_request("the name in the Scale does not match the name on the URL")
-        if meta.get("uid", before["metadata"]["uid"]) != before["metadata"]["uid"]:
-            why = (
-                f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {obj['metadata']['uid']}"
-            )
-            raise errors.conflict(f"{resource.qualified}/scale", resource.kind.group, resource.kind.plural, name, why)
-        replicas = (after.get("spec") or {}).get("replicas", 0)
-        if replicas < 0:
-            message = f"Invalid value: {replicas}: must be greater than or equal to 0"
-            raise errors.invalid(
-                "autoscaling", "Scale", name, [FieldCause("spec.replicas", message, "FieldValueInvalid")]
-            )
-        if meta.get("resourceVersion"):
-            obj["metadata"]["resourceVersion"] = meta["resourceVersion"]
-        obj["spec"]["replicas"] = replicas
-        return obj
-
-    return await writes.modify(resource, namespace, name, apply, options, subresource="")
+    return apply

@@ -5,39 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from tonnage.api.kinds import PODS
-from tonnage.box.apiserver.request import errors
+from tonnage.box.apiserver.request.errors import conflict, invalid, wrong_precondition
 from tonnage.box.apiserver.request.options import WriteOptions
-from tonnage.box.apiserver.request.resource import Obj, Resource
+from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.box.apiserver.rest import object_meta
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.rest.writes import Writes, Written, check_fields
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.errors import FieldCause
 
 
-def created(message: str = "") -> Obj:
-    """The Status that binding and eviction answer."""
-    status: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-    return status | ({"message": message} if message else {})
-
-
-async def bind(
-    writes: Writes, stamps: Stamps, pod: Resource, namespace: str, name: str, binding: Obj, options: WriteOptions
-) -> Written:
+async def bind(writes: Writes, stamps: Stamps, place: RequestPath, binding: Obj, options: WriteOptions) -> Written:
     """POST pods/binding: give the pod its node, once. Raises 404, 409 (already bound, deleting), 422."""
     target = binding.get("target")
     target = target if isinstance(target, dict) else {}
     node = target.get("name")
     if not isinstance(node, str) or not node:
-        raise errors.invalid("", "Binding", name, [FieldCause("target.name", "Required value", "FieldValueRequired")])
+        cause = FieldCause("target.name", "Required value", "FieldValueRequired")
+        raise invalid("", "Binding", place.name, [cause])
     if target.get("kind", "Node") not in ("", "Node"):
         message = f'Unsupported value: "{target["kind"]}": supported values: "Node"'
-        raise errors.invalid("", "Binding", name, [FieldCause("target.kind", message, "FieldValueNotSupported")])
-    meta = object_meta.metadata(binding)
-    if meta.setdefault("name", name) != name:
-        raise errors.bad_request("the name in the Binding does not match the name on the URL")
+        raise invalid("", "Binding", place.name, [FieldCause("target.kind", message, "FieldValueNotSupported")])
+    meta = object_meta.subresource_metadata(binding, place, "Binding")
 
     def change(obj: Obj) -> Obj:
-        _check_bindable(obj, meta, node)
+        _check_bindable(obj, meta)
         obj["spec"]["nodeName"] = node
         for word in ("annotations", "labels"):
             if meta.get(word):
@@ -50,30 +42,26 @@ async def bind(
         status.pop("nominatedNodeName", None)
         return obj
 
-    return await writes.modify(pod, namespace, name, change, options, subresource="binding")
+    return await writes.modify(place, change, options)
 
 
-def _check_bindable(obj: Obj, wanted: dict[str, Any], node: str) -> None:
-    meta, name = obj["metadata"], obj["metadata"]["name"]
+def _check_bindable(obj: Obj, wanted: dict[str, Any]) -> None:
+    meta, name, spec = obj["metadata"], obj["metadata"]["name"], obj["spec"]
     if wanted.get("uid") and wanted["uid"] != meta["uid"]:
-        why = f"Precondition failed: UID in precondition: {wanted['uid']}, UID in object meta: {meta['uid']}"
-        raise errors.conflict("pods/binding", "", PODS.plural, name, why)
-    if "deletionTimestamp" in meta:
-        why = f"pod {name} is being deleted, cannot be assigned to a host"
-        raise errors.conflict("pods/binding", "", PODS.plural, name, why)
-    current = obj["spec"].get("nodeName")
-    if current:
-        raise errors.conflict(
-            "pods/binding", "", PODS.plural, name, f'pod {name} is already assigned to node "{current}"'
-        )
-    if obj["spec"].get("schedulingGates"):
-        raise errors.conflict("pods/binding", "", PODS.plural, name, f"pod {name} has non-empty .spec.schedulingGates")
+        raise wrong_precondition(PODS, name, "UID", wanted["uid"], meta["uid"], subresource="binding")
+    for is_so, why in (
+        ("deletionTimestamp" in meta, f"pod {name} is being deleted, cannot be assigned to a host"),
+        (spec.get("nodeName"), f'pod {name} is already assigned to node "{spec.get("nodeName")}"'),
+        (spec.get("schedulingGates"), f"pod {name} has non-empty .spec.schedulingGates"),
+    ):
+        if is_so:
+            raise conflict(PODS, name, why, subresource="binding")
 
 
-async def finalize(writes: Writes, resource: Resource, name: str, body: Obj, options: WriteOptions) -> Written:
+async def finalize(writes: Writes, place: RequestPath, body: Obj, options: WriteOptions) -> Written:
     """PUT namespaces/finalize: changes only spec.finalizers; a deleted namespace without finalizers is removed."""
-    object_meta.check_name(name, body, resource, "")
-    check_fields(resource, body, options, b"")
+    object_meta.check_name(body, place)
+    check_fields(place.resource, body, options, b"")
     wanted = (body.get("spec") or {}).get("finalizers") or []
     version = body["metadata"].get("resourceVersion", "")
 
@@ -85,4 +73,4 @@ async def finalize(writes: Writes, resource: Resource, name: str, body: Obj, opt
             obj["metadata"]["resourceVersion"] = version
         return obj
 
-    return await writes.modify(resource, "", name, change, options, subresource="finalize")
+    return await writes.modify(place, change, options)

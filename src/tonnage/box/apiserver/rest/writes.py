@@ -17,7 +17,7 @@ from tonnage.api import patch as patches
 from tonnage.api import strategic
 from tonnage.box.apiserver.admission import quota
 from tonnage.box.apiserver.request import errors
-from tonnage.box.apiserver.request.admission_context import RequestContext
+from tonnage.box.apiserver.request.admission_context import AdmissionContext, Operation
 from tonnage.box.apiserver.request.negotiate import (
     MAX_BODY,
     MAX_INSIDE,
@@ -29,12 +29,13 @@ from tonnage.box.apiserver.request.negotiate import (
     has_null,
 )
 from tonnage.box.apiserver.request.options import DeleteOptions, WriteOptions
-from tonnage.box.apiserver.request.resource import Obj, Operation, Resource
+from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.box.apiserver.rest import object_meta
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.schema import decode
-from tonnage.box.apiserver.storage.store import ObjectKey, Stale, Store, StoredObject
-from tonnage.errors import ApiConflict, ApiError, ApiInvalid, ApiNotFound, Invalid
+from tonnage.box.apiserver.storage.store import Obj, ObjectKey, Stale, Store, StoredObject
+from tonnage.errors import ApiError, ApiInvalid, ApiNotFound, Invalid
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH
 
 _ATTEMPTS = 20
@@ -45,6 +46,8 @@ _MODIFIED = "the object has been modified; please apply your changes to the late
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 Change = Callable[[Obj], Obj]
+Patch = tuple[str, Any]
+"""Media type and value."""
 
 
 @dataclass
@@ -67,37 +70,33 @@ class Writes:
     ) -> None:
         """used answers what a namespace uses of its quotas; without it that is counted at each question."""
         self._store = store
-        self._used = used or partial(quota.count, store, quota.COUNTED)
         self._stamps = stamps
-        self._locks = KeyedLocks()
-
-    def _context(self, operation: Operation, key: ObjectKey, subresource: str, user: str) -> RequestContext:
-        return RequestContext(
-            self._store, self._locks, operation, key, subresource, user, self._stamps.now(), self._used
+        self._admission = partial(
+            AdmissionContext, store, KeyedLocks(), used or partial(quota.count, store, quota.COUNTED)
         )
+
+    def _context(self, operation: Operation, place: RequestPath, user: str) -> AdmissionContext:
+        return self._admission(operation, place.key, place.subresource, user, self._stamps.now())
 
     # create
 
-    async def create(
-        self, resource: Resource, namespace: str, obj: Obj, options: WriteOptions, body: bytes = b""
-    ) -> Written:
+    async def create(self, place: RequestPath, obj: Obj, options: WriteOptions, body: bytes = b"") -> Written:
         """Store a new object. Raises 400, 409 (taken), 422 and what admission raises."""
+        resource, namespace = place.resource, place.namespace or ""
         name, warnings = await apart(len(body), self._begin, resource, namespace, obj, options, body)
-        key = ObjectKey(resource.collection, namespace, name)
-        context = self._context("CREATE", key, "", options.user)
+        place = RequestPath(resource, namespace, name)
         try:
-            await resource.admit(context, obj, None, "CREATE")
-            stored = resource.inward(obj) if resource.inward is not None else obj
-            if options.dry_run:
-                if self._store.get(key) is not None:
-                    raise self._taken(resource, name)
-                return Written(_encode(stored), stored, code=201, warnings=warnings + context.warnings)
-            record = await self._store.put(key, stored, 0)
+            async with self._context("CREATE", place, options.user) as context:
+                await resource.admit(context, obj, None)
+                stored = resource.inward(obj)
+                if not options.dry_run:
+                    record = await self._store.put(place.key, stored, 0)
+                    return Written(record.data, stored, record, 201, warnings)
         except Stale:
-            raise self._taken(resource, name) from None
-        finally:
-            await context.close()
-        return Written(record.data, stored, record, 201, warnings + context.warnings)
+            raise errors.already_exists(resource.kind, name) from None
+        if self._store.get(place.key) is not None:
+            raise errors.already_exists(resource.kind, name)
+        return Written(_encode(stored), stored, code=201, warnings=warnings)
 
     def _begin(
         self, resource: Resource, namespace: str, obj: Obj, options: WriteOptions, body: bytes
@@ -112,7 +111,7 @@ class Writes:
             if self._store.get(ObjectKey(resource.collection, namespace, name)) is None:
                 break
             name = obj["metadata"]["name"] = obj["metadata"]["generateName"] + self._stamps.suffix()
-        resource.prepare_create(obj, None)
+        resource.prepare(obj, None)
         resource.default(obj)
         object_meta.first_generation(obj)
         if len(body) > MAX_INSIDE:
@@ -120,189 +119,127 @@ class Writes:
         _refuse(resource, name, obj, None, "")
         return name, warnings
 
-    def _taken(self, resource: Resource, name: str) -> Exception:
-        return errors.already_exists(resource.qualified, resource.kind.group, resource.kind.plural, name)
-
     # update and patch
 
-    async def update(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        obj: Obj,
-        options: WriteOptions,
-        *,
-        subresource: str = "",
-        body: bytes = b"",
-    ) -> Written:
+    async def update(self, place: RequestPath, obj: Obj, options: WriteOptions, body: bytes = b"") -> Written:
         """Replace an object (PUT). Without a resourceVersion it replaces any version. Raises 404, 409, 422."""
 
         def check() -> tuple[list[str], bytes]:
-            object_meta.check_name(name, obj, resource, namespace)
-            warnings = check_fields(resource, obj, options, body)
+            object_meta.check_name(obj, place)
+            warnings = check_fields(place.resource, obj, options, body)
             data = _encode(obj)
             obj.clear()  # freed here: large objects take long to free, too
             return warnings, data
 
         warnings, data = await apart(len(body), check)
+        return await self._change(place, lambda old: _decode(data), options, warnings, len(body))
 
-        def change(old: Obj) -> Obj:
-            return _decode(data)
-
-        return await self._change(resource, namespace, name, change, options, subresource, warnings, len(body))
-
-    async def patch(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        patch: tuple[str, Any],
-        options: WriteOptions,
-        *,
-        subresource: str = "",
-        size: int = 0,
-    ) -> Written:
-        """Patch an object: media type and value of the patch, bytes of its text. Raises 400, 404, 409 and 422."""
+    async def patch(self, place: RequestPath, patch: Patch, options: WriteOptions, size: int = 0) -> Written:
+        """Patch an object; size: bytes of the patch's text. Raises 400, 404, 409 and 422."""
         warnings: list[str] = []
         if patch[0] == JSON_PATCH and patches.copies(patch[1]):  # a few bytes may become 3 MiB
             size += patches.MAX_COPIED
 
         def apply(old: Obj) -> Obj:
-            new = apply_patch(resource, old, patch)
-            object_meta.check_name(name, new, resource, namespace)
-            warnings[:] = check_fields(resource, new, options, b"")
+            new = apply_patch(place.resource, old, patch)
+            object_meta.check_name(new, place)
+            warnings[:] = check_fields(place.resource, new, options, b"")
             return new
 
-        return await self._change(resource, namespace, name, apply, options, subresource, warnings, size)
+        return await self._change(place, apply, options, warnings, size)
 
-    async def modify(
-        self, resource: Resource, namespace: str, name: str, change: Change, options: WriteOptions, *, subresource: str
-    ) -> Written:
+    async def modify(self, place: RequestPath, change: Change, options: WriteOptions) -> Written:
         """Change an object by a function (binding); it is given a copy of its own and may raise."""
-        return await self._change(resource, namespace, name, change, options, subresource, [])
+        return await self._change(place, change, options, [])
 
     async def _change(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        change: Change,
-        options: WriteOptions,
-        subresource: str,
-        warnings: list[str],
-        size: int = 0,
+        self, place: RequestPath, change: Change, options: WriteOptions, warnings: list[str], size: int = 0
     ) -> Written:
         """Read, change, write; repeat if another request has written in between."""
-        key = ObjectKey(resource.collection, namespace, name)
+        resource = place.resource
         for _ in range(_ATTEMPTS):
-            record = self._existing(resource, key)
+            record = existing(self._store, place)
             worked_on = size + len(record.data)
-            old = await apart(worked_on, self._served, resource, record)
-            new = await apart(worked_on, lambda record=record: change(self._served(resource, record)))
-            self._check_version(resource, record, new)
-            context = self._context("UPDATE", key, subresource, options.user)
-            try:
-                written = await self._replace(resource, record, old, new, options, context, worked_on)
-            except Stale:
-                continue
-            finally:
-                await context.close()
-            written.warnings = warnings + context.warnings
+            old = await apart(worked_on, _served, resource, record)
+            new = await apart(worked_on, lambda record=record: change(_served(resource, record)))
+            version = new["metadata"].get("resourceVersion")
+            if version and version not in ("0", str(record.revision)):
+                break
+            async with self._context("UPDATE", place, options.user) as context:
+                try:
+                    written = await self._replace(place, record, old, new, context, worked_on, dry_run=options.dry_run)
+                except Stale:
+                    continue
+            written.warnings = warnings
             await apart(worked_on, old.clear)
             return written
-        raise errors.conflict(resource.qualified, resource.kind.group, resource.kind.plural, name, _MODIFIED)
-
-    def _existing(self, resource: Resource, key: ObjectKey) -> StoredObject:
-        record = self._store.get(key)
-        if record is None:
-            raise errors.not_found(resource.qualified, resource.kind.group, resource.kind.plural, key.name)
-        return record
-
-    def _served(self, resource: Resource, record: StoredObject) -> Obj:
-        obj = record.decode()
-        return resource.outward(obj) if resource.outward is not None else obj
-
-    def _check_version(self, resource: Resource, record: StoredObject, new: Obj) -> None:
-        version = new["metadata"].get("resourceVersion")
-        if version and version not in ("0", str(record.revision)):
-            kind = resource.kind
-            raise errors.conflict(resource.qualified, kind.group, kind.plural, record.key.name, _MODIFIED)
+        raise errors.conflict(resource.kind, place.name, _MODIFIED)
 
     async def _replace(
         self,
-        resource: Resource,
+        place: RequestPath,
         record: StoredObject,
         old: Obj,
         new: Obj,
-        options: WriteOptions,
-        context: RequestContext,
+        context: AdmissionContext,
         size: int,
+        *,
+        dry_run: bool,
     ) -> Written:
-        subresource, name = context.subresource, record.key.name
+        resource, subresource = place.resource, place.subresource
 
         def complete() -> None:
             object_meta.carry_over(new, old, resource, subresource)
             if not subresource:
-                resource.prepare_update(new, old)
+                resource.prepare(new, old)
             resource.default(new)
             if not subresource:
                 object_meta.count_generation(new, old)
             if size > MAX_INSIDE:
                 _check_size(new, count_values(old), len(record.data), subresource)
-            _refuse(resource, name, new, old, subresource)
+            _refuse(resource, place.name, new, old, subresource)
 
         await apart(size, complete)
-        await resource.admit(context, new, old, "UPDATE")
+        await resource.admit(context, new, old)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        stored = resource.inward(new) if resource.inward is not None else new
+        stored = resource.inward(new)
         if await apart(size, lambda: new == old):
             return Written(record.data, stored, record)
-        if options.dry_run:
+        if dry_run:
             return Written(_encode(stored), stored)
-        if object_meta.ended(stored):
-            written = await self._store.remove(record.key, stored, record.revision)
-        else:
-            written = await self._store.put(record.key, stored, record.revision)
+        write = self._store.remove if object_meta.ended(stored) else self._store.put
+        written = await write(record.key, stored, record.revision)
         return Written(written.data, stored, written)
 
     # delete
 
-    async def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Written:
+    async def delete(self, place: RequestPath, options: DeleteOptions) -> Written:
         """Delete an object, or take the next step of its deletion. Raises 404 and 409 (preconditions)."""
-        key = ObjectKey(resource.collection, namespace, name)
         for _ in range(_ATTEMPTS):
-            record = self._existing(resource, key)
-            context = self._context("DELETE", key, "", options.user)
-            try:
-                return await self._delete(resource, record, options, context)
-            except Stale:
-                continue
-            finally:
-                await context.close()
-        raise errors.conflict(resource.qualified, resource.kind.group, resource.kind.plural, name, _MODIFIED)
+            record = existing(self._store, place)
+            async with self._context("DELETE", place, options.user) as context:
+                with suppress(Stale):
+                    return await self._delete(place.resource, record, options, context)
+        raise errors.conflict(place.resource.kind, place.name, _MODIFIED)
 
     async def _delete(
-        self, resource: Resource, record: StoredObject, options: DeleteOptions, context: RequestContext
+        self, resource: Resource, record: StoredObject, options: DeleteOptions, context: AdmissionContext
     ) -> Written:
         obj, admitted = await apart(len(record.data), lambda: (record.decode(), record.decode()))
         _check_preconditions(resource, obj, options)
-        await resource.admit(context, admitted, admitted, "DELETE")
+        await resource.admit(context, admitted, admitted)
         await apart(len(record.data), admitted.clear)
         fate = object_meta.delete(obj, options, resource, self._stamps)
         if fate == "wait":
-            return Written(record.data, obj, record, warnings=context.warnings)
+            return Written(record.data, obj, record)
         if options.dry_run:
-            return Written(_encode(obj), obj, warnings=context.warnings)
-        if fate == "mark":
-            marked = await self._store.put(record.key, obj, record.revision)
-            return Written(marked.data, obj, marked, warnings=context.warnings)
-        gone = await self._store.remove(record.key, obj, record.revision)
-        if resource.graceful:
-            return Written(gone.data, obj, gone, warnings=context.warnings)
-        kind, meta = resource.kind, obj["metadata"]
-        answer = errors.success(record.key.name, kind.group, kind.plural, meta["uid"])
-        return Written(_encode(answer), answer, warnings=context.warnings, status=True)
+            return Written(_encode(obj), obj)
+        write = self._store.put if fate == "mark" else self._store.remove
+        written = await write(record.key, obj, record.revision)
+        if fate == "mark" or resource.graceful:
+            return Written(written.data, obj, written)
+        answer = errors.success(record.key.name, resource.kind, obj["metadata"]["uid"])
+        return Written(_encode(answer), answer, status=True)
 
     async def delete_collection(
         self, resource: Resource, records: Iterable[StoredObject], options: DeleteOptions
@@ -312,7 +249,7 @@ class Writes:
 
         async def one(record: StoredObject) -> None:
             with suppress(ApiNotFound):
-                await self.delete(resource, record.key.namespace, record.key.name, options)
+                await self.delete(RequestPath(resource, record.key.namespace, record.key.name), options)
                 done.append(record)
 
         waiting = iter(records)
@@ -324,25 +261,33 @@ class Writes:
         return done
 
 
+def existing(store: Store, place: RequestPath) -> StoredObject:
+    """The object that a path names. Raises a 404."""
+    record = store.get(place.key)
+    if record is None:
+        raise errors.not_found(place.resource.kind, place.name)
+    return record
+
+
+def _served(resource: Resource, record: StoredObject) -> Obj:
+    return resource.outward(record.decode())
+
+
 def check_fields(resource: Resource, obj: Obj, options: WriteOptions, body: bytes) -> list[str]:
     """Bring obj into normal form and answer the warnings about its fields. Raises a 400 under strict validation."""
-    complaints = list(resource.unknown(obj)) if resource.unknown is not None else []
+    complaints = resource.normalize(obj)
     if body and options.field_validation in ("Strict", "Warn"):
         complaints += decode.duplicates(body)
     if not (complaints or options.repeated) or options.field_validation == "Ignore":
         return []
     if options.field_validation == "Strict":
-        kind = resource.kind
         if options.repeated:  # as Go's parser prints its errors
             complaints.insert(0, "yaml: unmarshal errors:" + "".join(f"\n  {line}" for line in options.repeated))
-        raise errors.bad_request(
-            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-            f"strict decoding error: {', '.join(complaints)}"
-        )
+        raise decode.strict_error(resource.schema_name, complaints)
     return [*options.repeated, *complaints]
 
 
-def apply_patch(resource: Resource, old: Obj, patch: tuple[str, Any]) -> Obj:
+def apply_patch(resource: Resource, old: Obj, patch: Patch) -> Obj:
     """The patched object, without nulls. Raises 400 and 422."""
     content_type, value = patch
     try:
@@ -355,8 +300,8 @@ def apply_patch(resource: Resource, old: Obj, patch: tuple[str, Any]) -> Obj:
         else:
             new = strategic.apply(old, value, resource.kind.kind)
     except ApiInvalid as error:
-        kind, name = resource.kind, str(old["metadata"]["name"])
-        raise ApiInvalid(error.message, group=kind.group, kind=kind.kind, name=name) from None
+        name = str(old["metadata"]["name"])
+        raise ApiInvalid(error.message, group=resource.kind.group, kind=resource.kind.kind, name=name) from None
     if not isinstance(new, dict):
         raise errors.bad_request("the patch does not leave an object")
     check_depth(new)
@@ -381,8 +326,7 @@ def _check_size(new: Obj, values: int, size: int, subresource: str = "") -> None
 
 
 def _too_large(what: str) -> ApiError:
-    message = f"Request entity too large: the object would have {what}, with its defaults"
-    return ApiError(message, code=413, reason="RequestEntityTooLarge")
+    return errors.too_large(f"the object would have {what}, with its defaults")
 
 
 def _refuse(resource: Resource, name: str, new: Obj, old: Obj | None, subresource: str) -> None:
@@ -398,10 +342,4 @@ def _check_preconditions(resource: Resource, obj: Obj, options: DeleteOptions) -
         ("ResourceVersion", options.resource_version, meta["resourceVersion"]),
     ):
         if wanted is not None and wanted != found:
-            raise ApiConflict(
-                f'Operation cannot be fulfilled on {resource.qualified} "{meta["name"]}": Precondition failed: '
-                f"{word} in precondition: {wanted}, {word} in object meta: {found}",
-                group=resource.kind.group,
-                kind=resource.kind.plural,
-                name=meta["name"],
-            )
+            raise errors.wrong_precondition(resource.kind, meta["name"], word, wanted, found)

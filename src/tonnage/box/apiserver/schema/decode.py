@@ -27,7 +27,7 @@ class Wrong(Exception):
     """A value that does not fit its field; worded as Go's decoder words it."""
 
 
-def normalise(name: str, obj: dict[str, Any]) -> list[str]:
+def normalize(name: str, obj: dict[str, Any]) -> list[str]:
     """Bring obj into the normal form of the struct `name` (such as "core.v1.Pod"), in place.
 
     Returns the complaints of strict decoding (`unknown field "spec.foo"`); those fields are dropped.
@@ -213,15 +213,12 @@ def _bytes(value: str) -> str:
 
 def _time(value: Any, unit: str) -> str:
     try:
-        if type(value) is not str or "T" not in value:
-            raise ValueError
-        moment = datetime.fromisoformat(value)
-        if moment.tzinfo is None:
-            raise ValueError
-        moment = moment.astimezone(UTC)
+        moment = datetime.fromisoformat(value) if type(value) is str and "T" in value else None
+        if moment is not None and moment.tzinfo is not None:
+            return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=unit) + "Z"
     except (ValueError, OverflowError):  # Overflow: in UTC it is before the year 1 or after 9999
-        shown = json.dumps(value)
-        raise Wrong(
-            f'parsing time {shown} as "2006-01-02T15:04:05Z07:00": cannot parse {shown} as "2006-01-02T15:04:05Z07:00"'
-        ) from None
-    return moment.replace(tzinfo=None).isoformat(timespec=unit) + "Z"
+        pass
+    shown = json.dumps(value)
+    raise Wrong(
+        f'parsing time {shown} as "2006-01-02T15:04:05Z07:00": cannot parse {shown} as "2006-01-02T15:04:05Z07:00"'
+    )

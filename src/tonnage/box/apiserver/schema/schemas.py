@@ -1,6 +1,7 @@
 """Schemas of the served kinds: one text for OpenAPI, strict field validation and types.
 
-A text begins a group with `@core.v1`; a line at the margin names a struct, an indented line one of its fields:
+The texts are data files. A text begins a group with `@core.v1`, and a comment with `#`; a line at the margin names a
+struct, an indented line one of its fields:
 
     Container: One program of a pod.
       name! str: Unique in the pod.
@@ -14,14 +15,11 @@ any, a struct, `[T]` and `{T}` (a map by strings). `?` is a scalar whose empty v
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-_TEXTS = (
-    "meta", "containers", "volumes", "legacy_volumes", "pods", "persistent", "cluster", "storage", "workloads",
-    "policy", "reviews",
-)  # fmt: skip
+_TEXTS = Path(__file__).with_name("text")
 _FIELD = re.compile(r"  (\w+)(!?) (\S+?)(\?)?(?:(\+)(\w*))?(~)?(?:: (.+))?")
 _STRUCT = re.compile(r"(\w+)(?:: (.+))?")
 _SCALARS = frozenset(
@@ -90,8 +88,8 @@ def struct(name: str) -> Struct:
 def all_structs() -> dict[str, Struct]:
     """Every struct by its short name; read once, at the first question."""
     raw: dict[str, tuple[str, list[re.Match[str]]]] = {}
-    for text in _TEXTS:
-        _scan(importlib.import_module(f"tonnage.box.apiserver.schema.text.{text}").TEXT, raw)
+    for text in sorted(_TEXTS.glob("*.txt")):
+        _scan(text.read_text(encoding="utf-8"), raw)
     return {name: _build(name, text, lines, raw) for name, (text, lines) in raw.items()}
 
 
@@ -100,6 +98,8 @@ def _scan(text: str, raw: dict[str, tuple[str, list[re.Match[str]]]]) -> None:
     for line in text.splitlines():
         if line.startswith("@"):
             group = line[1:]
+        elif line.startswith("#"):
+            continue
         elif match := _FIELD.fullmatch(line):
             fields.append(match)
         elif match := _STRUCT.fullmatch(line):

@@ -17,7 +17,7 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from tonnage.box.apiserver.request.errors import as_api_error, encode
+from tonnage.box.apiserver.rest.output import refusal
 from tonnage.errors import ApiError
 from tonnage.kube.transport import JSON
 
@@ -60,7 +60,7 @@ class Unauthenticated:
             transport, _ = self._connections.pop(oldest)
             transport.abort()
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until another connection may be accepted: the oldest is closed when its turn is over."""
         while len(self._connections) >= MAX_UNAUTHENTICATED:
             _, since = next(iter(self._connections.values()))
@@ -154,10 +154,10 @@ class HttpConnection(web.RequestHandler):
         """A Status for what the client did wrong (no HTTP, lines too long); our own faults are aiohttp's to log."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
-        what = _told(exc)
+        what = _described(exc)
         log.debug("not a request: %s", what)
-        error = as_api_error(ApiError(what, code=status, reason=_REASONS.get(status, "BadRequest")))
-        response = web.Response(status=status, body=encode(error), headers={"Content-Type": JSON})
+        error = ApiError(what, code=status, reason=_REASONS.get(status, "BadRequest"))
+        response = web.Response(status=status, body=refusal(error).body, headers={"Content-Type": JSON})
         response.force_close()
         return response
 
@@ -186,7 +186,7 @@ class Server(web.Server):
         )
 
 
-def _told(error: HttpProcessingError) -> str:
+def _described(error: HttpProcessingError) -> str:
     """The error, without the received bytes: they may contain a token."""
     first = error.message.strip().partition("\n")[0].partition(": b")[0].partition(": bytearray")[0]
     return f"the request cannot be read as HTTP: {type(error).__name__}: {first.rstrip(':')[:120]}"

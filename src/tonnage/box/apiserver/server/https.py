@@ -17,7 +17,8 @@ from aiohttp import web
 from tonnage.aio.tasks import Background
 from tonnage.box.apiserver.request.errors import as_api_error
 from tonnage.box.apiserver.request.negotiate import MAX_BODY, check_size
-from tonnage.box.apiserver.rest.handler import Handler, Stream, refusal
+from tonnage.box.apiserver.rest.handler import Handler, Stream
+from tonnage.box.apiserver.rest.output import refusal
 from tonnage.box.apiserver.server.auth import Credentials
 from tonnage.box.apiserver.server.connection import HttpConnection, Server, Tls
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
@@ -131,7 +132,7 @@ class HttpShell:
         """Accept connections for ever, while there are not too many without valid credentials."""
         loop = asyncio.get_running_loop()
         while True:
-            await server.unauthenticated.room()
+            await server.unauthenticated.wait_for_space()
             try:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as error:  # the client has disconnected, or there are no descriptors left

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
-
 from tonnage.box.apiserver.rest.handler import Handler, Stream
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
-from tonnage.errors import ApiError, FieldCause, Unavailable, api_error
+from tonnage.errors import ApiError, Unavailable
+from tonnage.kube.client import status_error
 from tonnage.kube.transport import Request, Response
 
 
@@ -40,7 +39,7 @@ class InProcess:
         answer = await self._handler.handle(request, self._user)
         if isinstance(answer, Response):
             if answer.status != 200:
-                raise read_status(answer)
+                raise status_error(answer.body, answer.status)
             yield _once(answer.body)
         elif isinstance(answer, Stream):
             yield answer.chunks
@@ -66,22 +65,3 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
 async def _chunks(watcher: Watcher) -> AsyncIterator[bytes]:
     while chunk := await watcher.read():
         yield chunk
-
-
-def read_status(answer: Response) -> ApiError:
-    """The ApiError of a Status that was answered."""
-    status = msgspec.json.decode(answer.body)
-    details = status.get("details") or {}
-    causes = [
-        FieldCause(c.get("field", ""), c.get("message", ""), c.get("reason", "")) for c in details.get("causes", ())
-    ]
-    return api_error(
-        answer.status,
-        status.get("reason", ""),
-        status.get("message", ""),
-        causes=causes,
-        group=details.get("group", ""),
-        kind=details.get("kind", ""),
-        name=details.get("name", ""),
-        retry_after=details.get("retryAfterSeconds"),
-    )

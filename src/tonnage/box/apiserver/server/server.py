@@ -12,21 +12,23 @@ from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import kinds
+from tonnage.api.policy import SYSTEM_CLASSES
 from tonnage.box.apiserver.admission import priority
 from tonnage.box.apiserver.admission.quota_controller import QuotaKeeper
-from tonnage.box.apiserver.discovery.catalogue import Catalogue
-from tonnage.box.apiserver.registry import resources as registry_resources
+from tonnage.box.apiserver.discovery.catalog import Catalog
+from tonnage.box.apiserver.registry.resources import RESOURCES
 from tonnage.box.apiserver.request.options import WriteOptions
-from tonnage.box.apiserver.request.resource import SYSTEM, Obj, Resource
-from tonnage.box.apiserver.rest.handler import Handler, PodLogs
+from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.request.routes import RequestPath
+from tonnage.box.apiserver.rest.handler import Handler, PodLogs, Sources
 from tonnage.box.apiserver.rest.object_meta import Stamps
-from tonnage.box.apiserver.rest.reviews import USER
+from tonnage.box.apiserver.rest.reviews import USER, TokenCheck
 from tonnage.box.apiserver.rest.writes import Writes
 from tonnage.box.apiserver.server.auth import Credentials
 from tonnage.box.apiserver.server.health import basic
 from tonnage.box.apiserver.server.https import HttpShell
 from tonnage.box.apiserver.server.inprocess import InProcess
-from tonnage.box.apiserver.storage.store import Extract, ObjectKey, Store
+from tonnage.box.apiserver.storage.store import Extract, Obj, ObjectKey, Store
 from tonnage.box.apiserver.storage.watch import Hub
 from tonnage.errors import ApiAlreadyExists, Busy, HostError, Invalid, Unavailable
 from tonnage.kube.transport import Request, Response
@@ -36,10 +38,10 @@ log = logging.getLogger(__name__)
 DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
-def extractor(resources: Mapping[str, Resource] = registry_resources.RESOURCES) -> Extract:
+def extractor() -> Extract:
     """Function with which a store extracts fields for field selectors, of every row of the collection."""
     rows: dict[str, list[Resource]] = {}
-    for resource in resources.values():
+    for resource in RESOURCES.values():
         rows.setdefault(resource.collection, []).append(resource)
 
     def fields(collection: str, obj: Obj) -> Mapping[str, str]:
@@ -48,7 +50,7 @@ def extractor(resources: Mapping[str, Resource] = registry_resources.RESOURCES) 
             return shown[0].fields(obj)
         found: dict[str, str] = {}
         for row in shown:
-            found |= row.fields(row.outward(obj) if row.outward is not None else obj)
+            found |= row.fields(row.outward(obj))
         return found
 
     return fields
@@ -57,7 +59,7 @@ def extractor(resources: Mapping[str, Resource] = registry_resources.RESOURCES) 
 class ApiServer:
     """Call start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
 
-    The store must have been made with extractor(resources). pod_logs answers pods/log.
+    The store must have been made with extractor(). pod_logs answers pods/log.
     """
 
     def __init__(
@@ -65,7 +67,6 @@ class ApiServer:
         store: Store,
         *,
         clock: Clock | None = None,
-        resources: Mapping[str, Resource] = registry_resources.RESOURCES,
         pod_logs: PodLogs | None = None,
         credentials: Credentials | None = None,
         entropy: random.Random | None = None,
@@ -75,27 +76,19 @@ class ApiServer:
         self.credentials = credentials
         self.hub = Hub(store)
         self.url = ""
-        self._resources = resources
         self._quota = QuotaKeeper(store, self.clock)
-        catalogue = Catalogue(resources.values())
+        catalog = Catalog(RESOURCES.values())
 
         async def documented(request: Request) -> Response | None:
             if request.path == "/metrics":
                 for collection in store.collections():
                     metrics.API_OBJECTS.labels(collection).set(store.count(collection))
-            return await catalogue.answer(request) or await basic(request)
+            return await catalog.answer(request) or await basic(request)
 
         self._stamps = Stamps(self.clock, entropy or random.Random())
-        self._handler = Handler(
-            store,
-            self.hub,
-            resources,
-            self._stamps,
-            documents=documented,
-            pod_logs=pod_logs,
-            token_user=credentials.token_user if credentials is not None else lambda token: None,
-            used=self._quota.used,
-        )
+        token_user: TokenCheck = credentials.token_user if credentials is not None else lambda token: None
+        sources = Sources(documented, pod_logs, token_user, self._quota.used)
+        self._handler = Handler(store, self.hub, RESOURCES, self._stamps, sources)
         self._shell: HttpShell | None = None
 
     async def start(self) -> None:
@@ -104,14 +97,13 @@ class ApiServer:
         self._quota.start()
         writes = Writes(self.store, self._stamps)
         namespaces = [{"metadata": {"name": name}} for name in DEFAULT_NAMESPACES]
-        classes = [priority.system_class(name) for name in SYSTEM]
+        classes = [priority.system_class(name) for name in SYSTEM_CLASSES]
         for kind, objects in ((kinds.NAMESPACES, namespaces), (kinds.PRIORITY_CLASSES, classes)):
-            row = next((r for r in self._resources.values() if r.kind is kind), None)
-            for obj in objects if row is not None else ():
-                assert row is not None
+            row = RESOURCES[kind.key]
+            for obj in objects:
                 if self.store.get(ObjectKey(row.collection, "", obj["metadata"]["name"])) is None:
                     with suppress(ApiAlreadyExists):
-                        await writes.create(row, "", obj, WriteOptions())
+                        await writes.create(RequestPath(row), obj, WriteOptions())
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0, *, expose: bool = False) -> str:
         """Serve HTTPS and return the URL. Raises Invalid (not loopback, unless exposed on purpose), Busy (port)."""

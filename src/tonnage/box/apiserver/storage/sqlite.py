@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tonnage.box.apiserver.storage.store import HISTORY_BYTES, Extract, MemoryStore, Obj, ObjectKey, StoredObject
 from tonnage.errors import Busy, Exhausted, Precondition, TonnageError, Unavailable
@@ -256,10 +256,11 @@ class _File:
             self._prepare(self._connection)
             self._connection.execute(_PURGE)
             self._allocate()
-            return found
         except BaseException as error:
             self.close()
             raise _clear(error, self._path) from error
+        else:
+            return found
 
     def _take_lock(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -277,19 +278,22 @@ class _File:
 
     def _examined(self) -> _Loaded:
         """Rows and revision of a file that is whole. Raises _Damaged, Precondition."""
+        if self._path.is_symlink():
+            return [], 0  # opening refuses it
         try:
-            if self._path.is_symlink():
-                return [], 0  # opening refuses it
             if self._path.exists() and self._path.stat().st_size:
                 return self._read()
-            if self._used:
-                state = "empty" if self._path.exists() else "missing"
-                raise _Damaged(f"the database {self._path} is {state}, and its folder had a cluster: {_REMEDY}")
+            self._check_unused("empty" if self._path.exists() else "missing")
         except _Damaged as damage:
             if not self._recover:
                 raise
             self._set_aside(damage)
         return [], 0
+
+    def _check_unused(self, state: str) -> None:
+        """Raises _Damaged where there were objects before."""
+        if self._used:
+            raise _Damaged(f"the database {self._path} is {state}, and its folder had a cluster: {_REMEDY}")
 
     def _read(self) -> _Loaded:
         """Check the file before anything is written to it: a damaged one is not changed."""
@@ -313,6 +317,20 @@ class _File:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise self._damaged(str(found).splitlines()[-1])
+        tables, version = self._owned(connection)
+        if fault := _fault_of_log(self._beside("-wal"), self._beside("-shm")):
+            raise self._damaged(fault)
+        columns = "*, NULL" if version == 1 else "*"
+        rows = connection.execute(f"SELECT {columns} FROM objects").fetchall() if tables else []
+        for *row, checksum in rows:
+            if checksum != _checksum(*row) and (version > 1 or checksum is not None):
+                raise self._damaged(f"the row of {row[0]!r} {row[1]!r} {row[2]!r} is not what was written")
+        if not rows:
+            self._check_unused("empty")
+        return [row[:5] for row in rows if row[4] is not None], max((row[3] for row in rows), default=0)
+
+    def _owned(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """How many tables a file of ours has, and its format. Raises _Damaged, Precondition."""
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -327,20 +345,7 @@ class _File:
                 f"{self._path} has format {version}, this version of tonnage reads up to {FORMAT}: use the version "
                 "that made it, or restore it from a copy"
             )
-        if fault := _fault_of_log(self._beside("-wal"), self._beside("-shm")):
-            raise self._damaged(fault)
-        if not tables:
-            rows: list[Any] = []
-        elif version == 1:
-            rows = connection.execute("SELECT *, NULL FROM objects").fetchall()
-        else:
-            rows = connection.execute("SELECT * FROM objects").fetchall()
-        for *row, checksum in rows:
-            if checksum != _checksum(*row) and (version > 1 or checksum is not None):
-                raise self._damaged(f"the row of {row[0]!r} {row[1]!r} {row[2]!r} is not what was written")
-        if not rows and self._used:
-            raise _Damaged(f"the database {self._path} is empty, and its folder had a cluster: {_REMEDY}")
-        return [row[:5] for row in rows if row[4] is not None], max((row[3] for row in rows), default=0)
+        return tables, version
 
     def _damaged(self, why: object) -> _Damaged:
         return _Damaged(f"the database {self._path} is damaged ({why}): {_REMEDY}")

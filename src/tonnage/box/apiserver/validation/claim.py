@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 from tonnage.api.quantity import Quantity
-from tonnage.box.apiserver.validation.field_errors import Faults, difference, immutable
-from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, label_selector, metadata
+from tonnage.box.apiserver.storage.store import Obj
+from tonnage.box.apiserver.validation.field_errors import Faults, difference
+from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, kind_rules, label_selector
 from tonnage.box.apiserver.validation.persistent_volume import VOLUME_MODES, access_modes
-from tonnage.errors import FieldCause
 
-Obj = dict[str, Any]
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
-def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+def _status(faults: Faults, new: Obj, old: Obj | None) -> None:
+    for resource, text in ((new.get("status") or {}).get("capacity") or {}).items():
+        faults.amount(f"status.capacity[{resource}]", text)
+
+
+@kind_rules(whole=True, status=_status)
+def validate(faults: Faults, new: Obj, old: Obj | None) -> None:
     """PersistentVolumeClaim."""
-    faults = Faults()
-    metadata(faults, new, old=old)
-    if subresource == "status":
-        _status(faults, new, old)
-        return faults
-    if old is not None and new["spec"] == old["spec"]:
-        return faults
-    spec(faults, new["spec"], "spec")
-    if old is not None:
-        _update(faults, new, old)
-    return faults
+    if old is None or new["spec"] != old["spec"]:
+        spec(faults, new["spec"], "spec")
+        if old is not None:
+            _update(faults, new, old)
 
 
 def spec(faults: Faults, claim: Obj, path: str) -> None:
@@ -40,9 +37,8 @@ def spec(faults: Faults, claim: Obj, path: str) -> None:
     _size(faults, claim, f"{path}.resources[storage]")
     for word in ("storageClassName", "volumeAttributesClassName"):
         if claim.get(word):
-            faults.each(f"{path}.{word}", claim[word], dns_subdomain(claim[word]))
-    if "volumeMode" in claim and claim["volumeMode"] not in VOLUME_MODES:
-        faults.not_supported(f"{path}.volumeMode", claim["volumeMode"], VOLUME_MODES)
+            faults.check(f"{path}.{word}", claim[word], dns_subdomain)
+    faults.one_of(f"{path}.volumeMode", claim.get("volumeMode", "Filesystem"), VOLUME_MODES)
     _data_sources(faults, claim, path)
 
 
@@ -64,7 +60,7 @@ def _data_sources(faults: Faults, claim: Obj, path: str) -> None:
         if value is not None:
             _data_source(faults, value, f"{path}.{word}")
     if ref is not None and ref.get("namespace"):
-        faults.each(f"{path}.dataSourceRef.namespace", ref["namespace"], dns_label(ref["namespace"]))
+        faults.check(f"{path}.dataSourceRef.namespace", ref["namespace"], dns_label)
         if source is not None:
             detail = "may not be specified when dataSourceRef.namespace is specified"
             faults.invalid(path, f"{path}.dataSource", detail)
@@ -77,15 +73,13 @@ def _identity(source: Obj) -> tuple[str, str, str]:
 
 
 def _data_source(faults: Faults, source: Obj, path: str) -> None:
-    for word in ("name", "kind"):
-        if not source.get(word):
-            faults.required(f"{path}.{word}")
+    faults.given(path, source, "name", "kind")
     group = source.get("apiGroup") or ""
     if not group and source.get("kind") != "PersistentVolumeClaim":
         detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
         faults.invalid(path, source.get("kind", ""), detail)
     if group:
-        faults.each(f"{path}.apiGroup", group, dns_subdomain(group))
+        faults.check(f"{path}.apiGroup", group, dns_subdomain)
 
 
 def _update(faults: Faults, new: Obj, old: Obj) -> None:
@@ -112,7 +106,7 @@ def _update(faults: Faults, new: Obj, old: Obj) -> None:
         capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
         if _amount(new) <= Quantity.parse(capacity).nanos:
             faults.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
-    immutable(faults, new["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+    faults.fixed("", new["spec"], old["spec"], "volumeMode")
     current = (old.get("status") or {}).get("currentVolumeAttributesClassName")
     if current is not None and not new["spec"].get("volumeAttributesClassName"):
         what = "nil" if "volumeAttributesClassName" not in new["spec"] else "empty string"
@@ -132,10 +126,3 @@ def _same_size(wanted: Obj, before: Obj) -> None:
 def _amount(claim: Obj) -> int:
     text = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage", "0")
     return Quantity.parse(text).nanos
-
-
-def _status(faults: Faults, new: Obj, old: Obj | None) -> None:
-    status = new.get("status") or {}
-    for resource, text in (status.get("capacity") or {}).items():
-        if Quantity.parse(text).nanos < 0:
-            faults.invalid(f"status.capacity[{resource}]", text, "must be greater than or equal to 0")

@@ -4,100 +4,86 @@ from __future__ import annotations
 
 import base64
 import json
-import re
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from tonnage.box.apiserver.validation.field_errors import Faults, immutable
-from tonnage.box.apiserver.validation.meta import metadata, too_long
-from tonnage.errors import FieldCause
+from tonnage.box.apiserver.storage.store import Obj
+from tonnage.box.apiserver.validation.field_errors import Faults
+from tonnage.box.apiserver.validation.meta import kind_rules, name_rule
 
-Obj = dict[str, Any]
 _MAX_BYTES = 1 << 20
-_KEY_FORM = "[-._a-zA-Z0-9]+"
-_KEY = re.compile(_KEY_FORM)
+_TYPED: Mapping[str, tuple[str, ...]] = {
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+"""Keys that a Secret of the type must have."""
+_JSON = (".dockerconfigjson", ".dockercfg")
+_ACCOUNT = "kubernetes.io/service-account.name"
+_key_form = name_rule(
+    253,
+    "[-._a-zA-Z0-9]+",
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+    *("key.name", "KEY_NAME", "key-name"),
+)
 
 
-def config_key(key: str) -> list[str]:
+def config_key(key: str) -> Sequence[str]:
     """Fault of a key of a ConfigMap or Secret."""
-    faults = [too_long(253)] if len(key.encode()) > 253 else []
-    if not _KEY.fullmatch(key):
-        faults.append(
-            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
-            f"(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '{_KEY_FORM}')"
-        )
-    if key == ".":
-        faults.append("must not be '.'")
-    elif key == "..":
-        faults.append("must not be '..'")
-    elif key.startswith(".."):
-        faults.append("must not start with '..'")
-    return faults
+    if key in (".", ".."):
+        return (*_key_form(key), f"must not be '{key}'")
+    return (*_key_form(key), "must not start with '..'") if key.startswith("..") else _key_form(key)
 
 
-def config_map(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules()
+def config_map(faults: Faults, new: Obj, old: Obj | None) -> None:
     """ConfigMap: keys of files, 1 MiB together, unchangeable if it says so."""
-    faults = Faults()
-    metadata(faults, new, old=old)
     data, binary = new.get("data") or {}, new.get("binaryData") or {}
     for key in data:
-        faults.each(f"data[{key}]", key, config_key(key))
+        faults.check(f"data[{key}]", key, config_key)
         if key in binary:
             faults.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
     for key in binary:
-        faults.each(f"binaryData[{key}]", key, config_key(key))
+        faults.check(f"binaryData[{key}]", key, config_key)
     size = sum(len(v.encode()) for v in data.values()) + sum(len(base64.b64decode(v)) for v in binary.values())
     if size > _MAX_BYTES:
         faults.too_long("", _MAX_BYTES)
     _frozen(faults, new, old, ("data", "binaryData"))
-    return faults
 
 
-def secret(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules()
+def secret(faults: Faults, new: Obj, old: Obj | None) -> None:
     """Secret: as a ConfigMap, and what its type demands. No value is ever part of a message."""
-    faults = Faults()
-    metadata(faults, new, old=old)
     data = new.get("data") or {}
     for key in data:
-        faults.each(f"data[{key}]", key, config_key(key))
+        faults.check(f"data[{key}]", key, config_key)
     if sum(len(base64.b64decode(v)) for v in data.values()) > _MAX_BYTES:
         faults.too_long("data", _MAX_BYTES)
     _typed(faults, new, data)
     if old is not None:
-        immutable(faults, new.get("type"), old.get("type"), "type")
+        faults.fixed("", new, old, "type")
     _frozen(faults, new, old, ("data",))
-    return faults
 
 
 def _typed(faults: Faults, new: Obj, data: Obj) -> None:
-    match new.get("type"):
-        case "kubernetes.io/dockerconfigjson":
-            _docker(faults, data, ".dockerconfigjson")
-        case "kubernetes.io/dockercfg":
-            _docker(faults, data, ".dockercfg")
-        case "kubernetes.io/basic-auth":
-            if not data.keys() & {"username", "password"}:
-                faults.required("data[username]")
-                faults.required("data[password]")
-        case "kubernetes.io/ssh-auth":
-            if not data.get("ssh-privatekey"):
-                faults.required("data[ssh-privatekey]")
-        case "kubernetes.io/tls":
-            for key in ("tls.crt", "tls.key"):
-                if key not in data:
-                    faults.required(f"data[{key}]")
-        case "kubernetes.io/service-account-token":
-            if not (new["metadata"].get("annotations") or {}).get("kubernetes.io/service-account.name"):
-                faults.required("metadata.annotations[kubernetes.io/service-account.name]")
+    kind, annotations = new.get("type", ""), new["metadata"].get("annotations") or {}
+    for key in _TYPED.get(kind, ()):
+        if key not in data or (key == "ssh-privatekey" and not data[key]):
+            faults.required(f"data[{key}]")
+        elif key in _JSON:
+            _check_json(faults, data[key], f"data[{key}]")
+    if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
+        faults.required("data[username]")
+        faults.required("data[password]")
+    if kind == "kubernetes.io/service-account-token" and not annotations.get(_ACCOUNT):
+        faults.required(f"metadata.annotations[{_ACCOUNT}]")
 
 
-def _docker(faults: Faults, data: Obj, key: str) -> None:
-    if key not in data:
-        faults.required(f"data[{key}]")
-        return
+def _check_json(faults: Faults, value: str, path: str) -> None:
     try:
-        json.loads(base64.b64decode(data[key]))
+        json.loads(base64.b64decode(value))
     except ValueError:
-        faults.invalid(f"data[{key}]", "<secret contents redacted>", "invalid character in JSON")
+        faults.invalid(path, "<secret contents redacted>", "invalid character in JSON")
 
 
 def _frozen(faults: Faults, new: Obj, old: Obj | None, fields: tuple[str, ...]) -> None:
@@ -110,8 +96,6 @@ def _frozen(faults: Faults, new: Obj, old: Obj | None, fields: tuple[str, ...]) 
             faults.forbidden(field, "field is immutable when `immutable` is set")
 
 
-def service_account(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules()
+def service_account(faults: Faults, new: Obj, old: Obj | None) -> None:
     """ServiceAccount."""
-    faults = Faults()
-    metadata(faults, new, old=old)
-    return faults

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tonnage.api.quantity import Quantity
-from tonnage.box.apiserver.validation.field_errors import Faults
+from tonnage.box.apiserver.storage.store import Obj
+from tonnage.box.apiserver.validation.field_errors import Faults, items
 from tonnage.box.apiserver.validation.meta import dns_label, qualified_name
 from tonnage.box.apiserver.validation.volumes import mounts
 
-Obj = dict[str, Any]
-_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
+_POLICIES = {
+    "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
+    "terminationMessagePolicy": ("File", "FallbackToLogsOnError"),
+}
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _SCHEMES = ("HTTP", "HTTPS")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
@@ -28,7 +29,8 @@ _OTHER_STANDARD = frozenset(
 )  # fmt: skip
 _PORT_LETTERS = re.compile("[-a-z0-9]+")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
-_PORTS = "must be between 1 and 65535, inclusive"
+_PORTS = (1, 65535)
+_VALUE_SOURCES = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
 
 
 def containers(faults: Faults, spec: Obj, known: dict[str, Obj]) -> None:
@@ -37,29 +39,23 @@ def containers(faults: Faults, spec: Obj, known: dict[str, Obj]) -> None:
         faults.required("spec.containers")
     names: set[str] = set()
     for word in ("containers", "initContainers", "ephemeralContainers"):
-        for index, container in enumerate(spec.get(word) or ()):
-            path = f"spec.{word}[{index}]"
+        for path, container in items(spec, word, "spec."):
             _container(faults, container, known, path)
-            name = container.get("name", "")
-            if name in names:
-                faults.duplicate(f"{path}.name", name)
-            names.add(name)
+            faults.unique(f"{path}.name", container.get("name", ""), names)
 
 
 def _container(faults: Faults, container: Obj, known: dict[str, Obj], path: str) -> None:
-    name, image = container.get("name", ""), container.get("image", "")
-    if not name:
-        faults.required(f"{path}.name")
-    else:
-        faults.each(f"{path}.name", name, dns_label(name))
+    image = container.get("image", "")
+    faults.name(f"{path}.name", container.get("name", ""), dns_label)
     if not image:
         faults.required(f"{path}.image")
     elif image != image.strip():
         faults.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
-    _one_of(faults, container.get("imagePullPolicy"), _PULL_POLICIES, f"{path}.imagePullPolicy")
-    _one_of(faults, container.get("terminationMessagePolicy"), _MESSAGE_POLICIES, f"{path}.terminationMessagePolicy")
-    _ports(faults, container.get("ports") or [], f"{path}.ports")
-    _environment(faults, container.get("env") or [], f"{path}.env")
+    for word, words in _POLICIES.items():
+        if word in container:
+            faults.one_of(f"{path}.{word}", container[word] or words[0], words)
+    _ports(faults, container, f"{path}.")
+    _environment(faults, container, f"{path}.")
     mounts(faults, container, known, path)
     resources(faults, container.get("resources") or {}, f"{path}.resources")
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
@@ -67,28 +63,17 @@ def _container(faults: Faults, container: Obj, known: dict[str, Obj], path: str)
             _probe(faults, container[probe], f"{path}.{probe}", once=probe != "readinessProbe")
 
 
-def _one_of(faults: Faults, value: str | None, words: tuple[str, ...], path: str) -> None:
-    if value and value not in words:
-        faults.not_supported(path, value, words)
-
-
-def _ports(faults: Faults, ports: list[Obj], path: str) -> None:
+def _ports(faults: Faults, container: Obj, path: str) -> None:
     names: set[str] = set()
-    for index, port in enumerate(ports):
-        here, name, number = f"{path}[{index}]", port.get("name"), port.get("containerPort", 0)
-        if name:
-            messages = port_name(name)
-            faults.each(f"{here}.name", name, messages)
-            if not messages and name in names:
-                faults.duplicate(f"{here}.name", name)
-            names.add(name)
-        if not number:
-            faults.required(f"{here}.containerPort")
-        elif not 0 < number < 65536:
-            faults.invalid(f"{here}.containerPort", number, _PORTS)
-        if port.get("hostPort") and not 0 < port["hostPort"] < 65536:
-            faults.invalid(f"{here}.hostPort", port["hostPort"], _PORTS)
-        _one_of(faults, port.get("protocol"), _PROTOCOLS, f"{here}.protocol")
+    for here, port in items(container, "ports", path):
+        name = port.get("name")
+        if name and faults.check(f"{here}.name", name, port_name):
+            faults.unique(f"{here}.name", name, names)
+        faults.given(here, port, "containerPort")
+        for word in ("containerPort", "hostPort"):
+            if port.get(word):
+                faults.in_range(f"{here}.{word}", port[word], *_PORTS)
+        faults.one_of(f"{here}.protocol", port.get("protocol") or "TCP", _PROTOCOLS)
 
 
 def port_name(name: str) -> list[str]:
@@ -103,26 +88,23 @@ def port_name(name: str) -> list[str]:
     return [message for holds, message in rules if not holds]
 
 
-def _environment(faults: Faults, variables: list[Obj], path: str) -> None:
-    for index, variable in enumerate(variables):
-        here, name = f"{path}[{index}]", variable.get("name", "")
-        if not name:
-            faults.required(f"{here}.name")
-        elif not _ENV_NAME.fullmatch(name):
-            detail = "a valid environment variable name must consist only of printable ASCII characters other than '='"
-            faults.invalid(f"{here}.name", name, detail)
+def _environment(faults: Faults, container: Obj, path: str) -> None:
+    for here, variable in items(container, "env", path):
+        faults.name(f"{here}.name", variable.get("name", ""), _env_name)
         source = variable.get("valueFrom")
         if source is None:
             continue
         if not source:
-            detail = (
-                "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-            )
-            faults.invalid(f"{here}.valueFrom", "", detail)
+            faults.invalid(f"{here}.valueFrom", "", f"must specify one of: {_VALUE_SOURCES}")
         elif variable.get("value"):
             faults.invalid(f"{here}.valueFrom", "", "may not be specified when `value` is not empty")
         elif len(source) > 1:
             faults.invalid(f"{here}.valueFrom", "", "may not have more than one field specified at a time")
+
+
+def _env_name(name: str) -> list[str]:
+    detail = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+    return [] if _ENV_NAME.fullmatch(name) else [detail]
 
 
 def resources(faults: Faults, wanted: Obj, path: str) -> None:
@@ -132,8 +114,7 @@ def resources(faults: Faults, wanted: Obj, path: str) -> None:
         for resource, text in amounts.items():
             here = f"{path}.{word}[{resource}]"
             _resource_name(faults, resource, here)
-            if Quantity.parse(text).nanos < 0:
-                faults.invalid(here, text, "must be greater than or equal to 0")
+            faults.amount(here, text)
     for resource in sorted(requests.keys() & limits.keys()):
         request, limit = Quantity.parse(requests[resource]).nanos, Quantity.parse(limits[resource]).nanos
         extended = resource not in _STANDARD
@@ -147,9 +128,9 @@ def resources(faults: Faults, wanted: Obj, path: str) -> None:
 
 
 def _resource_name(faults: Faults, resource: str, path: str) -> None:
-    messages = qualified_name(resource)
-    faults.each(path, resource, messages)
-    if messages or "/" in resource or resource in _STANDARD or resource.startswith("hugepages-"):
+    if resource in _STANDARD or not faults.check(path, resource, qualified_name):
+        return
+    if "/" in resource or resource.startswith("hugepages-"):
         return
     if resource not in _OTHER_STANDARD:
         faults.invalid(path, resource, "must be a standard resource type or fully qualified")
@@ -162,21 +143,16 @@ def _probe(faults: Faults, probe: Obj, path: str, *, once: bool) -> None:
         faults.required(path, "must specify a handler type")
     for word in given[1:]:
         faults.forbidden(f"{path}.{word}", "may not specify more than 1 handler type")
-    for word in _PROBE_NUMBERS:
-        if probe.get(word, 0) < 0:
-            faults.invalid(f"{path}.{word}", probe[word], "must be greater than or equal to 0")
+    faults.not_negative(path, probe, *_PROBE_NUMBERS)
     if once and probe.get("successThreshold", 1) != 1:
         faults.invalid(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
-    if "exec" in probe and not probe["exec"].get("command"):
-        faults.required(f"{path}.exec.command")
+    if "exec" in probe:
+        faults.given(f"{path}.exec", probe["exec"], "command")
     for word in ("httpGet", "tcpSocket", "grpc"):
         if word in probe:
-            _port(faults, probe[word].get("port"), f"{path}.{word}.port")
-            _one_of(faults, probe[word].get("scheme"), _SCHEMES, f"{path}.{word}.scheme")
-
-
-def _port(faults: Faults, port: Any, path: str) -> None:
-    if isinstance(port, str):
-        faults.each(path, port, port_name(port))
-    elif not isinstance(port, int) or not 0 < port < 65536:
-        faults.invalid(path, port or 0, _PORTS)
+            port, here = probe[word].get("port"), f"{path}.{word}.port"
+            if isinstance(port, str):
+                faults.check(here, port, port_name)
+            else:
+                faults.in_range(here, port or 0, *_PORTS)
+            faults.one_of(f"{path}.{word}.scheme", probe[word].get("scheme") or "HTTP", _SCHEMES)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from tonnage.api.quantity import Quantity
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.errors import FieldCause
+
+NEGATIVE = "must be greater than or equal to 0"
 
 
 class Faults(list[FieldCause]):
@@ -45,10 +50,66 @@ class Faults(list[FieldCause]):
         """It has too many items."""
         self._add(path, "TooMany", f"Too many: {count}", f"must have at most {limit} items")
 
-    def each(self, path: str, value: Any, messages: Iterable[str]) -> None:
-        """One invalid() for each message."""
+    def check(self, path: str, value: Any, rule: Callable[[Any], Sequence[str]]) -> bool:
+        """Whether the value passes the rule; one invalid() for each message of the rule."""
+        messages = rule(value)
         for message in messages:
             self.invalid(path, value, message)
+        return not messages
+
+    def name(self, path: str, value: Any, rule: Callable[[Any], Sequence[str]]) -> None:
+        """It must be given, and pass the rule."""
+        if value:
+            self.check(path, value, rule)
+        else:
+            self.required(path)
+
+    def given(self, path: str, obj: Obj, *words: str) -> None:
+        """Fields of obj that must be given."""
+        for word in words:
+            if not obj.get(word):
+                self.required(f"{path}.{word}")
+
+    def one_of(self, path: str, value: Any, words: Iterable[str]) -> None:
+        """It must have one of these values; None counts as empty text."""
+        if value not in words:
+            self.not_supported(path, "" if value is None else value, words)
+
+    def unique(self, path: str, value: Any, seen: set[Any]) -> None:
+        """Its value must not be among those seen; then it is."""
+        if value in seen:
+            self.duplicate(path, value)
+        seen.add(value)
+
+    def not_negative(self, path: str, obj: Obj, *words: str) -> None:
+        """Numbers of obj that are 0 or more, where they are given."""
+        for word in words:
+            if obj.get(word, 0) < 0:
+                self.invalid(f"{path}.{word}", obj[word], NEGATIVE)
+
+    def amount(self, path: str, text: str) -> None:
+        """A quantity of 0 or more."""
+        if Quantity.parse(text).nanos < 0:
+            self.invalid(path, text, NEGATIVE)
+
+    def in_range(self, path: str, value: int | None, low: int, high: int) -> None:
+        """A number between two, where it is given."""
+        if value is not None and not low <= value <= high:
+            self.invalid(path, value, f"must be between {low} and {high}, inclusive")
+
+    def immutable(self, path: str, new: Any, old: Any) -> None:
+        """`field is immutable` if the value is another one."""
+        if new != old:
+            self.invalid(path, new, "field is immutable")
+
+    def fixed(self, path: str, new: Obj, old: Obj, *words: str) -> None:
+        """Fields of new that must be as in old. path: ends in a dot, or is empty."""
+        for word in words:
+            self.immutable(f"{path}{word}", new.get(word), old.get(word))
+
+    def moved(self, found: Iterable[FieldCause], old: str, new: str) -> None:
+        """Add faults whose paths begin with old, with new in its place."""
+        self.extend(replace(fault, field=new + fault.field.removeprefix(old)) for fault in found)
 
     def _add(self, path: str, reason: str, what: str, detail: str) -> None:
         self.append(FieldCause(path, f"{what}: {detail}" if detail else what, f"FieldValue{reason}"))
@@ -59,10 +120,10 @@ def shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def immutable(faults: Faults, new: Any, old: Any, path: str) -> None:
-    """`field is immutable` if the value is another one."""
-    if new != old:
-        faults.invalid(path, new, "field is immutable")
+def items(obj: Obj, word: str, path: str) -> Sequence[tuple[str, Any]]:
+    """The members of a list of obj, each with its path. path: of obj, with the dot at its end, or empty."""
+    members = obj.get(word)
+    return [(f"{path}{word}[{index}]", item) for index, item in enumerate(members)] if members else ()
 
 
 def difference(new: Any, old: Any) -> str:

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.field_errors import Faults
-from tonnage.box.apiserver.validation.meta import metadata
-from tonnage.box.apiserver.validation.workloads import fixed, not_negative, not_offered, selected_template
-from tonnage.errors import FieldCause, Invalid
+from tonnage.box.apiserver.validation.meta import kind_rules
+from tonnage.box.apiserver.validation.workloads import selected_template
+from tonnage.errors import Invalid
 
-Obj = dict[str, Any]
 _MAX_INDEXED = 100_000
 _LONGEST_CRON = 52
 """So that the names of its Jobs fit a label."""
+_NUMBERS = (
+    "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
+)  # fmt: skip
+_NOT_OFFERED = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy")
 _POLICIES = ("Allow", "Forbid", "Replace")
 
 
-def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules(whole=True)
+def validate(faults: Faults, new: Obj, old: Obj | None) -> None:
     """Job. What this server does not do (failure and success policies, limits by index) is refused by name."""
-    faults = Faults()
-    metadata(faults, new, old=old)
-    if subresource:
-        return faults
     _job_spec(faults, new.setdefault("spec", {}))
     if old is not None:
-        _update(faults, new, old)
-    return faults
+        _update(faults, new["spec"], old)
 
 
 def _job_spec(faults: Faults, spec: Obj) -> None:
-    not_negative(
-        faults, spec, "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"
-    )
-    not_offered(
-        faults, spec, "podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy"
-    )
+    faults.not_negative("spec", spec, *_NUMBERS)
+    for word in _NOT_OFFERED:
+        if word in spec:
+            faults.forbidden(f"spec.{word}", "is not offered by this server; leave it out")
     selected_template(faults, spec, "job")
     policy = ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy", "")
-    if policy not in ("OnFailure", "Never"):
-        faults.not_supported("spec.template.spec.restartPolicy", policy, ("OnFailure", "Never"))
+    faults.one_of("spec.template.spec.restartPolicy", policy, ("OnFailure", "Never"))
     _modes(faults, spec)
 
 
-def cron(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules(whole=True)
+def cron(faults: Faults, new: Obj, old: Obj | None) -> None:
     """CronJob: its schedule can be read, its Jobs could be made."""
-    faults = Faults()
-    metadata(faults, new, old=old)
-    if subresource:
-        return faults
     name, spec = new["metadata"].get("name", ""), new.setdefault("spec", {})
     if old is None and len(name) > _LONGEST_CRON:
         faults.invalid("metadata.name", name, f"must be no more than {_LONGEST_CRON} characters")
@@ -56,9 +47,8 @@ def cron(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
         faults.required("spec.schedule")
     else:
         _schedule(faults, spec)
-    if spec.get("concurrencyPolicy") not in _POLICIES:
-        faults.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy", ""), _POLICIES)
-    not_negative(faults, spec, "startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    faults.one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), _POLICIES)
+    faults.not_negative("spec", spec, "startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
     made = (spec.get("jobTemplate") or {}).get("spec") or {}
     for word in ("selector", "manualSelector"):
         if made.get(word):
@@ -70,8 +60,7 @@ def cron(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
     whole = made | {"selector": {"matchLabels": labels}, "template": template | {"metadata": meta}}
     found = Faults()
     _job_spec(found, {word: value for word, value in whole.items() if word != "manualSelector"})
-    faults += (replace(fault, field=fault.field.replace("spec.", "spec.jobTemplate.spec.", 1)) for fault in found)
-    return faults
+    faults.moved(found, "spec.", "spec.jobTemplate.spec.")
 
 
 def _schedule(faults: Faults, spec: Obj) -> None:
@@ -90,24 +79,22 @@ def _schedule(faults: Faults, spec: Obj) -> None:
 
 def _modes(faults: Faults, spec: Obj) -> None:
     mode = spec.get("completionMode", "NonIndexed")
-    if mode not in ("NonIndexed", "Indexed"):
-        faults.not_supported("spec.completionMode", mode, ("NonIndexed", "Indexed"))
-    elif mode == "Indexed":
+    faults.one_of("spec.completionMode", mode, ("NonIndexed", "Indexed"))
+    if mode == "Indexed":
         if "completions" not in spec:
             faults.required("spec.completions", "when completion mode is Indexed")
         elif spec["completions"] > _MAX_INDEXED:
             detail = f"must be less than or equal to {_MAX_INDEXED} when completion mode is Indexed"
             faults.invalid("spec.completions", spec["completions"], detail)
-    if spec.get("podReplacementPolicy", "Failed") not in ("TerminatingOrFailed", "Failed"):
-        words = ("Failed", "TerminatingOrFailed")
-        faults.not_supported("spec.podReplacementPolicy", spec.get("podReplacementPolicy"), words)
+    policy = spec.get("podReplacementPolicy", "Failed")
+    faults.one_of("spec.podReplacementPolicy", policy, ("Failed", "TerminatingOrFailed"))
 
 
-def _update(faults: Faults, new: Obj, old: Obj) -> None:
+def _update(faults: Faults, spec: Obj, old: Obj) -> None:
     """An indexed Job may be made larger or smaller with its parallelism; pods of a suspended one may be changed."""
-    spec, before = new["spec"], old["spec"]
+    before = old["spec"]
     elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
-    fixed(faults, new, old, "selector", "completionMode", *(() if elastic else ("completions",)))
+    faults.fixed("spec.", spec, before, "selector", "completionMode", *(() if elastic else ("completions",)))
     unstarted = before.get("suspend") and not (old.get("status") or {}).get("startTime")
     if not unstarted:
-        fixed(faults, new, old, "template")
+        faults.fixed("spec.", spec, before, "template")

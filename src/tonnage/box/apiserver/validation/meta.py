@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
-from tonnage.box.apiserver.validation.field_errors import Faults
+from tonnage.box.apiserver.request.resource import Validate
+from tonnage.box.apiserver.storage.store import Obj
+from tonnage.box.apiserver.validation.field_errors import Faults, items
+from tonnage.errors import FieldCause
 
-Obj = dict[str, Any]
-Namer = Callable[[str], list[str]]
+Namer = Callable[[str], Sequence[str]]
+Rules = Callable[[Faults, Obj, Obj | None], None]
+"""Add the faults of a new object; the old one is None on create."""
 
 _LABEL_FORM = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN_FORM = rf"{_LABEL_FORM}(\.{_LABEL_FORM})*"
 _QUALIFIED_FORM = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_VALUE_FORM = f"({_QUALIFIED_FORM})?"
-_LABEL, _SUBDOMAIN = re.compile(_LABEL_FORM), re.compile(_SUBDOMAIN_FORM)
-_QUALIFIED, _VALUE = re.compile(_QUALIFIED_FORM), re.compile(_VALUE_FORM)
 _TRIMMED = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
 _ANNOTATIONS_BYTES = 256 << 10
-_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_SHORT = 128
+_LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
+_OPERATOR = "not a valid selector operator"
 
 
 def too_long(limit: int) -> str:
@@ -30,43 +33,61 @@ def too_long(limit: int) -> str:
 
 
 def _form(message: str, form: str, *examples: str) -> str:
-    shown = " or ".join(f"'{e}', " for e in examples).rstrip(", ") if len(examples) > 1 else f"'{examples[0]}'"
+    shown = ",  or ".join(f"'{example}'" for example in examples)
     return f"{message} (e.g. {shown}, regex used for validation is '{form}')"
 
 
-def dns_subdomain(name: str) -> list[str]:
-    """Fault of an RFC 1123 subdomain."""
-    faults = [too_long(253)] if len(name.encode()) > 253 else []
-    if not _SUBDOMAIN.fullmatch(name):
-        message = (
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
-            "and must start and end with an alphanumeric character"
-        )
-        faults.append(_form(message, _SUBDOMAIN_FORM, "example.com"))
-    return faults
+def name_rule(limit: int, form: str, message: str, *examples: str) -> Namer:
+    """A rule about names: at most so many bytes, and of a form (a regular expression, which the message shows)."""
+    compiled, wrong = re.compile(form), _form(message, form, *examples)
+
+    def rule(name: str) -> Sequence[str]:
+        faults = (too_long(limit),) if len(name.encode()) > limit else ()
+        return faults if compiled.fullmatch(name) else (*faults, wrong)
+
+    return rule
 
 
-def dns_label(name: str) -> list[str]:
-    """Fault of an RFC 1123 label."""
-    faults = [too_long(63)] if len(name.encode()) > 63 else []
-    if not _LABEL.fullmatch(name):
-        message = (
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
-            "and must start and end with an alphanumeric character"
-        )
-        faults.append(_form(message, _LABEL_FORM, "my-name", "123-abc"))
-    return faults
+def remembered(rule: Namer) -> Namer:
+    """The rule, with what it found about short names: keys and values of labels return with each object."""
+    short = functools.lru_cache(maxsize=1024)(rule)
+    return lambda name: short(name) if len(name) <= _SHORT else rule(name)
 
 
-def qualified_name(name: str) -> list[str]:
+dns_subdomain = name_rule(
+    253,
+    rf"{_LABEL_FORM}(\.{_LABEL_FORM})*",
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character",
+    "example.com",
+)
+dns_label = remembered(
+    name_rule(
+        63,
+        _LABEL_FORM,
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+        "with an alphanumeric character",
+        *("my-name", "123-abc"),
+    )
+)
+label_value = remembered(
+    name_rule(
+        63,
+        f"({_QUALIFIED_FORM})?",
+        f"a valid label must be an empty string or {_TRIMMED.removeprefix('must ')}",
+        *("MyValue", "my_value", "12345"),
+    )
+)
+_qualified_tail = name_rule(63, _QUALIFIED_FORM, _TRIMMED, "MyName", "my.name", "123-abc")
+
+
+@remembered
+def qualified_name(name: str) -> Sequence[str]:
     """Fault of `[prefix/]name`, as label keys are."""
     prefix, slash, tail = name.rpartition("/")
     if "/" in prefix:
-        message = (
-            f"a qualified name {_TRIMMED} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-            f"'{_QUALIFIED_FORM}') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        )
-        return [message]
+        message = _form(f"a qualified name {_TRIMMED}", _QUALIFIED_FORM, "MyName", "my.name", "123-abc")
+        return (f"{message} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
     faults = []
     if slash and not prefix:
         faults.append("prefix part must be non-empty")
@@ -74,20 +95,7 @@ def qualified_name(name: str) -> list[str]:
         faults += [f"prefix part {m}" for m in dns_subdomain(prefix)]
     if not tail:
         faults.append("name part must be non-empty")
-    elif len(tail.encode()) > 63:
-        faults.append(f"name part {too_long(63)}")
-    if not _QUALIFIED.fullmatch(tail):
-        faults.append("name part " + _form(_TRIMMED, _QUALIFIED_FORM, "MyName", "my.name", "123-abc"))
-    return faults
-
-
-def label_value(value: str) -> list[str]:
-    """Fault of a label's value."""
-    faults = [too_long(63)] if len(value.encode()) > 63 else []
-    if not _VALUE.fullmatch(value):
-        message = f"a valid label must be an empty string or {_TRIMMED.removeprefix('must ')}"
-        faults.append(_form(message, _VALUE_FORM, "MyValue", "my_value", "12345"))
-    return faults
+    return (*faults, *(f"name part {m}" for m in _qualified_tail(tail)))
 
 
 def path_segment(name: str) -> list[str]:
@@ -97,22 +105,46 @@ def path_segment(name: str) -> list[str]:
     return [f"may not contain '{c}'" for c in "/%" if c in name]
 
 
+def kind_rules(
+    name: Namer = dns_subdomain, *, whole: bool = False, status: Rules | None = None
+) -> Callable[[Rules], Validate]:
+    """Make the rules of a kind of those of its own fields: ObjectMeta is checked first.
+
+    whole: they hold for writes of the object only, not for those of its subresources, which preserve the rest of it.
+    status: further rules of writes of the status.
+    """
+
+    def complete(rules: Rules) -> Validate:
+        @functools.wraps(rules)
+        def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+            faults = Faults()
+            metadata(faults, new, name, old=old)
+            if not (whole and subresource):
+                rules(faults, new, old)
+            if status is not None and subresource == "status":
+                status(faults, new, old)
+            return faults
+
+        return validate
+
+    return complete
+
+
 def metadata(faults: Faults, obj: Obj, name_rule: Namer = dns_subdomain, *, old: Obj | None = None) -> None:
     """ObjectMeta, and on update what of it may not change."""
     meta = obj["metadata"]
     if old is None:
         if meta.get("generateName"):
             # The tail that is still to come makes a trailing dash or dot good.
-            faults.each("metadata.generateName", meta["generateName"], name_rule(_stem(meta["generateName"])))
+            faults.check("metadata.generateName", meta["generateName"], lambda prefix: name_rule(_stem(prefix)))
         if meta.get("name"):
-            faults.each("metadata.name", meta["name"], name_rule(meta["name"]))
+            faults.check("metadata.name", meta["name"], name_rule)
         else:
             faults.required("metadata.name", "name or generateName is required")
     else:
         before = old["metadata"]
         for field in ("name", "namespace", "uid", "creationTimestamp"):
-            if meta.get(field, before.get(field)) != before.get(field):
-                faults.invalid(f"metadata.{field}", meta.get(field), "field is immutable")
+            faults.immutable(f"metadata.{field}", meta.get(field, before.get(field)), before.get(field))
         _no_new_finalizers(faults, meta, before)
     labels(faults, meta.get("labels") or {}, "metadata.labels")
     annotation_map(faults, meta.get("annotations") or {}, "metadata.annotations")
@@ -139,24 +171,22 @@ def _no_new_finalizers(faults: Faults, meta: Obj, before: Obj) -> None:
 
 
 def _finalizer(faults: Faults, name: str, path: str) -> None:
-    faults.each(path, name, qualified_name(name))
-    if "/" not in name and name not in ("orphan", "foregroundDeletion", "kubernetes"):
-        detail = "name is neither a standard finalizer name nor is it fully qualified"
-        if not qualified_name(name):
-            faults.invalid(path, name, detail)
+    is_standard = "/" in name or name in ("orphan", "foregroundDeletion", "kubernetes")
+    if faults.check(path, name, qualified_name) and not is_standard:
+        faults.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
 
 
 def labels(faults: Faults, pairs: Obj, path: str) -> None:
     """A map of labels."""
     for key, value in pairs.items():
-        faults.each(path, key, qualified_name(key))
-        faults.each(path, value, label_value(value))
+        faults.check(path, key, qualified_name)
+        faults.check(path, value, label_value)
 
 
 def annotation_map(faults: Faults, pairs: Obj, path: str) -> None:
     """A map of annotations: keys as labels have them, 256 KiB together."""
     for key in pairs:
-        faults.each(path, key, qualified_name(key.lower()))
+        faults.check(path, key, lambda key: qualified_name(key.lower()))
     if sum(len(k.encode()) + len(v.encode()) for k, v in pairs.items()) > _ANNOTATIONS_BYTES:
         faults.too_long(path, _ANNOTATIONS_BYTES)
 
@@ -181,24 +211,30 @@ def owners(faults: Faults, references: list[Obj]) -> None:
 def label_selector(faults: Faults, selector: Obj, path: str) -> None:
     """metav1.LabelSelector."""
     labels(faults, selector.get("matchLabels") or {}, f"{path}.matchLabels")
-    for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        here = f"{path}.matchExpressions[{index}]"
-        operator, values = expression.get("operator", ""), expression.get("values") or []
-        if operator in ("In", "NotIn"):
-            if not values:
-                faults.required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                faults.forbidden(f"{here}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-        else:
-            faults.invalid(f"{here}.operator", operator, "not a valid selector operator")
-        faults.each(f"{here}.key", expression.get("key", ""), qualified_name(expression.get("key", "")))
-        for number, value in enumerate(values):
-            faults.each(f"{here}.values[{number}]", value, label_value(value))
+    for here, expression in items(selector, "matchExpressions", f"{path}."):
+        _expression(faults, expression, here, _LABEL_OPERATORS)
+        for place, value in items(expression, "values", f"{here}."):
+            faults.check(place, value, label_value)
 
 
-def node_selector_terms(faults: Faults, terms: list[Obj], path: str) -> None:
-    """The terms of a NodeSelector (node affinity of pods and volumes)."""
+def _expression(faults: Faults, expression: Obj, path: str, operators: Collection[str]) -> None:
+    """A requirement of a label's value, of a node or of any object."""
+    operator, values = expression.get("operator", ""), expression.get("values") or []
+    if operator not in operators:
+        faults.invalid(f"{path}.operator", operator, _OPERATOR)
+    elif operator in ("In", "NotIn") and not values:
+        faults.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist") and values:
+        faults.forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    elif operator in ("Gt", "Lt") and len(values) != 1:
+        faults.required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+    faults.check(f"{path}.key", expression.get("key", ""), qualified_name)
+
+
+def node_selector_terms(faults: Faults, selector: Obj, path: str) -> None:
+    """A NodeSelector (node affinity of pods and volumes)."""
+    path = f"{path}.nodeSelectorTerms"
+    terms = selector.get("nodeSelectorTerms") or []
     if not terms:
         faults.required(path, "must have at least one node selector term")
     for index, term in enumerate(terms):
@@ -207,32 +243,14 @@ def node_selector_terms(faults: Faults, terms: list[Obj], path: str) -> None:
 
 def node_selector_term(faults: Faults, term: Obj, path: str) -> None:
     """One NodeSelectorTerm."""
-    for index, expression in enumerate(term.get("matchExpressions") or ()):
-        _node_requirement(faults, expression, f"{path}.matchExpressions[{index}]")
-    for index, expression in enumerate(term.get("matchFields") or ()):
-        here = f"{path}.matchFields[{index}]"
+    for here, expression in items(term, "matchExpressions", f"{path}."):
+        _expression(faults, expression, here, _NODE_OPERATORS)
+    for here, expression in items(term, "matchFields", f"{path}."):
         operator, values = expression.get("operator", ""), expression.get("values") or []
         if operator not in ("In", "NotIn"):
-            faults.invalid(f"{here}.operator", operator, "not a valid selector operator")
+            faults.invalid(f"{here}.operator", operator, _OPERATOR)
         elif len(values) != 1:
-            faults.required(
-                f"{here}.values", "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-            )
+            detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            faults.required(f"{here}.values", detail)
         if expression.get("key") != "metadata.name":
             faults.invalid(f"{here}.key", expression.get("key", ""), "not a valid field selector key")
-
-
-def _node_requirement(faults: Faults, expression: Obj, path: str) -> None:
-    operator, values = expression.get("operator", ""), expression.get("values") or []
-    if operator in ("In", "NotIn"):
-        if not values:
-            faults.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            faults.forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-    elif operator in ("Gt", "Lt"):
-        if len(values) != 1:
-            faults.required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
-    else:
-        faults.invalid(f"{path}.operator", operator, "not a valid selector operator")
-    faults.each(f"{path}.key", expression.get("key", ""), qualified_name(expression.get("key", "")))

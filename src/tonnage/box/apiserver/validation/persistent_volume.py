@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Any
 
 from tonnage.api import names
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.schema import schemas
-from tonnage.box.apiserver.validation.field_errors import Faults, difference, immutable
-from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, metadata, node_selector_terms
-from tonnage.errors import FieldCause
+from tonnage.box.apiserver.storage.store import Obj
+from tonnage.box.apiserver.validation.field_errors import Faults, difference
+from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, kind_rules, node_selector_terms
 
-Obj = dict[str, Any]
 _RECLAIM = ("Delete", "Recycle", "Retain")
 VOLUME_MODES = ("Block", "Filesystem")
 _HOST_PATH_TYPES = (
@@ -35,16 +33,13 @@ def sources(spec: Obj) -> list[str]:
     return [word for word in known if word in spec and word not in _COMMON]
 
 
-def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules(whole=True)
+def validate(faults: Faults, new: Obj, old: Obj | None) -> None:
     """PersistentVolume."""
-    faults = Faults()
-    metadata(faults, new, old=old)
-    if subresource or (old is not None and new["spec"] == old["spec"]):
-        return faults
-    volume_spec(faults, new["spec"], "spec", inline=False)
-    if old is not None:
-        _update(faults, new["spec"], old["spec"])
-    return faults
+    if old is None or new["spec"] != old["spec"]:
+        volume_spec(faults, new["spec"], "spec", inline=False)
+        if old is not None:
+            _update(faults, new["spec"], old["spec"])
 
 
 def _update(faults: Faults, new: Obj, old: Obj) -> None:
@@ -57,7 +52,7 @@ def _update(faults: Faults, new: Obj, old: Obj) -> None:
     if source != before:
         path = "spec.persistentvolumesource"
         faults.forbidden(path, f"{path} is immutable after creation\n{difference(source, before)}")
-    immutable(faults, new.get("volumeMode"), old.get("volumeMode"), "volumeMode")
+    faults.fixed("", new, old, "volumeMode")
     if "nodeAffinity" in old and new.get("nodeAffinity") != old["nodeAffinity"]:
         detail = "field is immutable, except for updating from beta label to GA"
         faults.invalid("nodeAffinity", new.get("nodeAffinity"), detail)
@@ -66,35 +61,35 @@ def _update(faults: Faults, new: Obj, old: Obj) -> None:
 def volume_spec(faults: Faults, spec: Obj, path: str, *, inline: bool) -> None:
     """PersistentVolumeSpec; inline is the one inside a VolumeAttachment, which has no claim and no capacity."""
     if inline:
-        for word in ("claimRef", "capacity", "nodeAffinity", "storageClassName"):
-            if spec.get(word):
-                faults.forbidden(f"{path}.{word}", "may not be specified in the context of inline volumes")
-        if "csi" not in spec:
-            faults.required(f"{path}.csi", "has to be specified in the context of inline volumes")
-    if not spec.get("accessModes"):
-        faults.required(f"{path}.accessModes")
+        _inline(faults, spec, path)
+    faults.given(path, spec, "accessModes")
     access_modes(faults, spec.get("accessModes") or [], f"{path}.accessModes")
     if not inline:
         _capacity(faults, spec.get("capacity") or {}, f"{path}.capacity")
-    policy = spec.get("persistentVolumeReclaimPolicy")
-    if policy and policy not in _RECLAIM:
-        faults.not_supported(f"{path}.persistentVolumeReclaimPolicy", policy, _RECLAIM)
+    policy = spec.get("persistentVolumeReclaimPolicy") or "Retain"
+    faults.one_of(f"{path}.persistentVolumeReclaimPolicy", policy, _RECLAIM)
     if "nodeAffinity" in spec and not inline:
         _node_affinity(faults, spec["nodeAffinity"], f"{path}.nodeAffinity")
     _source(faults, spec, path)
     if spec.get("storageClassName"):
-        faults.each(f"{path}.storageClassName", spec["storageClassName"], dns_subdomain(spec["storageClassName"]))
-    if "volumeMode" in spec and spec["volumeMode"] not in VOLUME_MODES:
-        faults.not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES)
+        faults.check(f"{path}.storageClassName", spec["storageClassName"], dns_subdomain)
+    faults.one_of(f"{path}.volumeMode", spec.get("volumeMode", "Filesystem"), VOLUME_MODES)
     if "volumeAttributesClassName" in spec:
         _attributes_class(faults, spec, path)
+
+
+def _inline(faults: Faults, spec: Obj, path: str) -> None:
+    for word in ("claimRef", "capacity", "nodeAffinity", "storageClassName"):
+        if spec.get(word):
+            faults.forbidden(f"{path}.{word}", "may not be specified in the context of inline volumes")
+    if "csi" not in spec:
+        faults.required(f"{path}.csi", "has to be specified in the context of inline volumes")
 
 
 def access_modes(faults: Faults, modes: list[str], path: str) -> None:
     """Known modes; ReadWriteOncePod only alone."""
     for mode in modes:
-        if mode not in names.ACCESS_MODES:
-            faults.not_supported(path, mode, sorted(names.ACCESS_MODES))
+        faults.one_of(path, mode, sorted(names.ACCESS_MODES))
     if names.READ_WRITE_ONCE_POD in modes and set(modes) & set(names.ACCESS_MODES) - {names.READ_WRITE_ONCE_POD}:
         faults.forbidden(path, "may not use ReadWriteOncePod with other access modes")
 
@@ -113,8 +108,7 @@ def _node_affinity(faults: Faults, affinity: Obj, path: str) -> None:
     if "required" not in affinity:
         faults.required(f"{path}.required", "must specify required node constraints")
         return
-    terms = affinity["required"].get("nodeSelectorTerms") or []
-    node_selector_terms(faults, terms, f"{path}.required.nodeSelectorTerms")
+    node_selector_terms(faults, affinity["required"], f"{path}.required")
 
 
 def _source(faults: Faults, spec: Obj, path: str) -> None:
@@ -157,16 +151,11 @@ def required_fields(faults: Faults, struct: str, source: Obj, path: str) -> None
 
 def _csi(faults: Faults, csi: Obj, path: str) -> None:
     driver_name(faults, csi.get("driver", ""), f"{path}.driver")
-    if not csi.get("volumeHandle"):
-        faults.required(f"{path}.volumeHandle")
+    faults.given(path, csi, "volumeHandle")
     for word in _SECRETS:
         if word in csi:
-            reference = csi[word]
             for field, rule in (("name", dns_subdomain), ("namespace", dns_label)):
-                if not reference.get(field):
-                    faults.required(f"{path}.{word}.{field}")
-                else:
-                    faults.each(f"{path}.{word}.{field}", reference[field], rule(reference[field]))
+                faults.name(f"{path}.{word}.{field}", csi[word].get(field), rule)
 
 
 def driver_name(faults: Faults, name: str, path: str) -> None:
@@ -175,27 +164,22 @@ def driver_name(faults: Faults, name: str, path: str) -> None:
         faults.required(path)
     if len(name.encode()) > 63:
         faults.too_long(path, 63)
-    faults.each(path, name, dns_subdomain(name.lower()))
+    faults.check(path, name, lambda name: dns_subdomain(name.lower()))
 
 
 def _path(faults: Faults, source: Obj, path: str) -> None:
-    if not source.get("path"):
-        faults.required(f"{path}.path")
-    else:
-        no_backsteps(faults, source["path"], f"{path}.path")
+    faults.name(f"{path}.path", source.get("path"), no_backsteps)
 
 
 def host_path(faults: Faults, source: Obj, path: str) -> None:
     """HostPathVolumeSource, of volumes and of pods."""
     _path(faults, source, path)
-    if source.get("type", "") not in _HOST_PATH_TYPES:
-        faults.not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES)
+    faults.one_of(f"{path}.type", source.get("type", ""), _HOST_PATH_TYPES)
 
 
-def no_backsteps(faults: Faults, target: str, path: str) -> None:
-    """A path without `..`."""
-    if ".." in target.split("/"):
-        faults.invalid(path, target, "must not contain '..'")
+def no_backsteps(target: str) -> list[str]:
+    """Fault of a path with `..`."""
+    return ["must not contain '..'"] if ".." in target.split("/") else []
 
 
 def _attributes_class(faults: Faults, spec: Obj, path: str) -> None:
@@ -204,6 +188,6 @@ def _attributes_class(faults: Faults, spec: Obj, path: str) -> None:
     if not name:
         faults.required(here, "an empty string is disallowed")
     else:
-        faults.each(here, name, dns_subdomain(name))
+        faults.check(here, name, dns_subdomain)
     if "csi" not in spec:
         faults.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")

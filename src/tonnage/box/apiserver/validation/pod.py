@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.containers import containers
 from tonnage.box.apiserver.validation.field_errors import Faults, difference
-from tonnage.box.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, labels, metadata
+from tonnage.box.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, kind_rules, labels
 from tonnage.box.apiserver.validation.scheduling import added_tolerations, removed_gates, scheduling
 from tonnage.box.apiserver.validation.volumes import volumes
-from tonnage.errors import FieldCause
 
-Obj = dict[str, Any]
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _INT32 = 2**31 - 1
@@ -26,51 +24,40 @@ _UPDATABLE = (
 )
 
 
-def validate(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
-    """Validate a pod. Writes of a subresource (status, binding ...) preserve the spec, so only metadata is checked."""
-    faults = Faults()
-    metadata(faults, new, old=old)
-    if subresource:
-        return faults
-    if old is not None and new["spec"] == old["spec"]:
-        return faults
-    _spec(faults, new)
-    if old is not None:
-        _update(faults, new["spec"], old["spec"])
-    return faults
+@kind_rules(whole=True)
+def validate(faults: Faults, new: Obj, old: Obj | None) -> None:
+    """Pod. Writes of a subresource (status, binding ...) preserve the spec, so only metadata is checked."""
+    if old is None or new["spec"] != old["spec"]:
+        _spec(faults, new)
+        if old is not None:
+            _update(faults, new["spec"], old["spec"])
 
 
-def template(template: Obj, path: str) -> Faults:
+def template(faults: Faults, template: Obj, path: str) -> None:
     """A template of pods: what is wrong with the pods that would be made from it."""
-    found, placed = Faults(), Faults()
+    found = Faults()
     meta = template.get("metadata") or {}
     labels(found, meta.get("labels") or {}, "metadata.labels")
     annotation_map(found, meta.get("annotations") or {}, "metadata.annotations")
     _spec(found, {"metadata": meta, "spec": template.get("spec") or {}})
-    placed += (replace(fault, field=f"{path}.{fault.field}") for fault in found)
-    return placed
+    faults.moved(found, "", f"{path}.")
 
 
 def _spec(faults: Faults, pod: Obj) -> None:
     spec = pod["spec"]
     if b"\\u0000" in msgspec.json.encode(spec):  # rare, and much faster than a check of each string
         _no_nul(faults, spec, "spec")
-    known = volumes(faults, pod["metadata"].get("name", ""), spec.get("volumes") or [], "spec.volumes")
+    known = volumes(faults, pod["metadata"].get("name", ""), spec, "spec.")
     containers(faults, spec, known)
     for word, words in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
-        if spec.get(word) not in words:
-            faults.not_supported(f"spec.{word}", spec.get(word, ""), words)
-    if spec.get("terminationGracePeriodSeconds", 0) < 0:
-        path, seconds = "spec.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"]
-        faults.invalid(path, seconds, "must be greater than or equal to 0")
+        faults.one_of(f"spec.{word}", spec.get(word), words)
+    faults.not_negative("spec", spec, "terminationGracePeriodSeconds")
     for word, rule in (("serviceAccountName", dns_subdomain), ("nodeName", dns_subdomain), ("hostname", dns_label)):
         if spec.get(word):
-            faults.each(f"spec.{word}", spec[word], rule(spec[word]))
+            faults.check(f"spec.{word}", spec[word], rule)
     if spec.get("nodeName") and spec.get("schedulingGates"):
         faults.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
-    deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline <= _INT32:
-        faults.invalid("spec.activeDeadlineSeconds", deadline, f"must be between 1 and {_INT32}, inclusive")
+    faults.in_range("spec.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1, _INT32)
     scheduling(faults, spec)
 
 
@@ -96,8 +83,8 @@ def _update(faults: Faults, new: Obj, old: Obj) -> None:
             return
     if not _deadline(faults, new, old):
         return
-    added_tolerations(faults, new.get("tolerations") or [], old.get("tolerations") or [], "spec.tolerations")
-    removed_gates(faults, new.get("schedulingGates") or [], old.get("schedulingGates") or [], "spec.schedulingGates")
+    added_tolerations(faults, new, old)
+    removed_gates(faults, new, old)
     wanted, before = copy.deepcopy(new), copy.deepcopy(old)
     _forget_changeable(wanted, before)
     if old.get("schedulingGates"):

@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tonnage.api.policy import LOWER, NEVER
-from tonnage.box.apiserver.request.resource import SYSTEM
-from tonnage.box.apiserver.validation.field_errors import Faults, immutable
-from tonnage.box.apiserver.validation.meta import label_selector, metadata
+from tonnage.api.policy import LOWER, NEVER, SYSTEM_CLASSES
+from tonnage.box.apiserver.storage.store import Obj
+from tonnage.box.apiserver.validation.field_errors import Faults
+from tonnage.box.apiserver.validation.meta import kind_rules, label_selector
 from tonnage.box.apiserver.validation.workloads import int_or_percent, share
-from tonnage.errors import FieldCause
 
-Obj = dict[str, Any]
 _HIGHEST = 1_000_000_000
 _SYSTEM_PREFIX = "system-"
 _UNHEALTHY = ("AlwaysAllow", "IfHealthyBudget")
 
 
-def priority_class(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules()
+def priority_class(faults: Faults, new: Obj, old: Obj | None) -> None:
     """PriorityClass: its number and policy stay as they are, for pods have copies of them."""
-    faults = Faults()
-    metadata(faults, new, old=old)
     if old is not None:
         if new.get("value") != old.get("value"):
             faults.forbidden("value", "may not be changed in an update.")
-        immutable(faults, new.get("preemptionPolicy"), old.get("preemptionPolicy"), "preemptionPolicy")
-        return faults
+        faults.fixed("", new, old, "preemptionPolicy")
+        return
     name, value = new["metadata"].get("name", ""), new.get("value", 0)
     if name.startswith(_SYSTEM_PREFIX):
-        if SYSTEM.get(name) != value:
+        if SYSTEM_CLASSES.get(name) != value:
             detail = f"priority class names with '{_SYSTEM_PREFIX}' prefix are reserved for system use only"
             faults.forbidden("metadata.name", detail)
     elif value > _HIGHEST:
         faults.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST}")
-    if new.get("preemptionPolicy") not in (LOWER, NEVER):
-        faults.not_supported("preemptionPolicy", new.get("preemptionPolicy"), (LOWER, NEVER))
-    return faults
+    faults.one_of("preemptionPolicy", new.get("preemptionPolicy"), (LOWER, NEVER))
 
 
-def budget(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules(whole=True)
+def budget(faults: Faults, new: Obj, old: Obj | None) -> None:
     """PodDisruptionBudget: one of the two bounds."""
-    faults = Faults()
-    metadata(faults, new, old=old)
-    if subresource:
-        return faults
     spec = new.setdefault("spec", {})
     if "minAvailable" in spec and "maxUnavailable" in spec:
         faults.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
@@ -53,7 +43,5 @@ def budget(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
             if isinstance(spec[word], str) and share(spec[word]) > 100:
                 faults.invalid(f"spec.{word}", spec[word], "must not be greater than 100%")
     label_selector(faults, spec.get("selector") or {}, "spec.selector")
-    policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None and policy not in _UNHEALTHY:
-        faults.not_supported("spec.unhealthyPodEvictionPolicy", policy, _UNHEALTHY)
-    return faults
+    policy = spec.get("unhealthyPodEvictionPolicy", "IfHealthyBudget")
+    faults.one_of("spec.unhealthyPodEvictionPolicy", policy, _UNHEALTHY)

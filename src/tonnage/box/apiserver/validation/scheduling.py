@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tonnage.box.apiserver.validation.field_errors import Faults
+from tonnage.box.apiserver.storage.store import Obj
+from tonnage.box.apiserver.validation.field_errors import Faults, items
 from tonnage.box.apiserver.validation.meta import (
     label_selector,
     label_value,
@@ -14,38 +13,41 @@ from tonnage.box.apiserver.validation.meta import (
     qualified_name,
 )
 
-Obj = dict[str, Any]
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+"""Of taints and tolerations."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def scheduling(faults: Faults, spec: Obj) -> None:
     """nodeSelector, tolerations, affinity, topologySpreadConstraints, schedulingGates."""
     labels(faults, spec.get("nodeSelector") or {}, "spec.nodeSelector")
-    tolerations(faults, spec.get("tolerations") or [], "spec.tolerations")
+    for here, toleration in items(spec, "tolerations", "spec."):
+        _toleration(faults, toleration, here)
     affinity = spec.get("affinity") or {}
     _node_affinity(faults, affinity.get("nodeAffinity") or {}, "spec.affinity.nodeAffinity")
     for word in ("podAffinity", "podAntiAffinity"):
-        _pod_affinity(faults, affinity.get(word) or {}, f"spec.affinity.{word}")
-    _spread(faults, spec.get("topologySpreadConstraints") or [], "spec.topologySpreadConstraints")
-    _gates(faults, spec, "spec.schedulingGates")
+        _pod_affinity(faults, affinity.get(word) or {}, f"spec.affinity.{word}.")
+    for here, constraint in items(spec, "topologySpreadConstraints", "spec."):
+        _spread(faults, constraint, here)
+    names: set[str] = set()
+    for here, gate in items(spec, "schedulingGates", "spec."):
+        faults.check(here, gate.get("name", ""), qualified_name)
+        faults.unique(here, gate.get("name", ""), names)
 
 
-def tolerations(faults: Faults, every: list[Obj], path: str) -> None:
-    """Tolerations."""
-    for index, toleration in enumerate(every):
-        here, key = f"{path}[{index}]", toleration.get("key", "")
-        operator, effect = toleration.get("operator", ""), toleration.get("effect", "")
-        if key:
-            faults.each(f"{here}.key", key, qualified_name(key))
-        elif operator != "Exists":
-            detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            faults.invalid(f"{here}.operator", operator, detail)
-        if "tolerationSeconds" in toleration and effect != "NoExecute":
-            faults.invalid(f"{here}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
-        _value(faults, toleration, operator, here)
-        if effect and effect not in _EFFECTS:
-            faults.not_supported(f"{here}.effect", effect, _EFFECTS)
+def _toleration(faults: Faults, toleration: Obj, path: str) -> None:
+    key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
+    if key:
+        faults.check(f"{path}.key", key, qualified_name)
+    elif operator != "Exists":
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        faults.invalid(f"{path}.operator", operator, detail)
+    if "tolerationSeconds" in toleration and effect != "NoExecute":
+        faults.invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    _value(faults, toleration, operator, path)
+    if effect:
+        faults.one_of(f"{path}.effect", effect, EFFECTS)
 
 
 def _value(faults: Faults, toleration: Obj, operator: str, path: str) -> None:
@@ -62,12 +64,9 @@ def _value(faults: Faults, toleration: Obj, operator: str, path: str) -> None:
 
 
 def _node_affinity(faults: Faults, affinity: Obj, path: str) -> None:
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required is not None:
-        terms = required.get("nodeSelectorTerms") or []
-        node_selector_terms(faults, terms, f"{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
-    for index, term in enumerate(affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()):
-        here = f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+    if _REQUIRED in affinity:
+        node_selector_terms(faults, affinity[_REQUIRED], f"{path}.{_REQUIRED}")
+    for here, term in items(affinity, _PREFERRED, f"{path}."):
         _weight(faults, term, here)
         node_selector_term(faults, term.get("preference") or {}, f"{here}.preference")
 
@@ -78,10 +77,9 @@ def _weight(faults: Faults, term: Obj, path: str) -> None:
 
 
 def _pod_affinity(faults: Faults, affinity: Obj, path: str) -> None:
-    for index, term in enumerate(affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()):
-        _pod_term(faults, term, f"{path}.requiredDuringSchedulingIgnoredDuringExecution[{index}]")
-    for index, term in enumerate(affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()):
-        here = f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+    for here, term in items(affinity, _REQUIRED, path):
+        _pod_term(faults, term, here)
+    for here, term in items(affinity, _PREFERRED, path):
         _weight(faults, term, here)
         _pod_term(faults, term.get("podAffinityTerm") or {}, f"{here}.podAffinityTerm")
 
@@ -90,55 +88,42 @@ def _pod_term(faults: Faults, term: Obj, path: str) -> None:
     for word in ("labelSelector", "namespaceSelector"):
         if word in term:
             label_selector(faults, term[word], f"{path}.{word}")
+    _topology_key(faults, term, path)
+
+
+def _topology_key(faults: Faults, term: Obj, path: str) -> None:
     key = term.get("topologyKey", "")
     if not key:
         faults.required(f"{path}.topologyKey", "can not be empty")
     else:
-        faults.each(f"{path}.topologyKey", key, qualified_name(key))
+        faults.check(f"{path}.topologyKey", key, qualified_name)
 
 
-def _spread(faults: Faults, constraints: list[Obj], path: str) -> None:
-    for index, constraint in enumerate(constraints):
-        here, key = f"{path}[{index}]", constraint.get("topologyKey", "")
-        if constraint.get("maxSkew", 0) <= 0:
-            faults.invalid(f"{here}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
-        if not key:
-            faults.required(f"{here}.topologyKey", "can not be empty")
-        else:
-            faults.each(f"{here}.topologyKey", key, qualified_name(key))
-        when = constraint.get("whenUnsatisfiable", "")
-        if when not in _UNSATISFIABLE:
-            faults.not_supported(f"{here}.whenUnsatisfiable", when, _UNSATISFIABLE)
-        if "labelSelector" in constraint:
-            label_selector(faults, constraint["labelSelector"], f"{here}.labelSelector")
+def _spread(faults: Faults, constraint: Obj, path: str) -> None:
+    if constraint.get("maxSkew", 0) <= 0:
+        faults.invalid(f"{path}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
+    _topology_key(faults, constraint, path)
+    when = constraint.get("whenUnsatisfiable")
+    faults.one_of(f"{path}.whenUnsatisfiable", when, ("DoNotSchedule", "ScheduleAnyway"))
+    if "labelSelector" in constraint:
+        label_selector(faults, constraint["labelSelector"], f"{path}.labelSelector")
 
 
-def _gates(faults: Faults, spec: Obj, path: str) -> None:
-    names: set[str] = set()
-    for index, gate in enumerate(spec.get("schedulingGates") or ()):
-        name = gate.get("name", "")
-        faults.each(f"{path}[{index}]", name, qualified_name(name))
-        if name in names:
-            faults.duplicate(f"{path}[{index}]", name)
-        names.add(name)
-
-
-def added_tolerations(faults: Faults, new: list[Obj], old: list[Obj], path: str) -> None:
+def added_tolerations(faults: Faults, new: Obj, old: Obj) -> None:
     """Tolerations may be added, and their seconds changed."""
-    for was in old:
-        if not any(_untimed(was) == _untimed(now) for now in new):
-            faults.forbidden(path, "existing toleration can not be modified except its tolerationSeconds")
-            return
+    there = [_untimed(toleration) for toleration in new.get("tolerations") or ()]
+    if any(_untimed(toleration) not in there for toleration in old.get("tolerations") or ()):
+        faults.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
 
 
 def _untimed(toleration: Obj) -> Obj:
     return {k: v for k, v in toleration.items() if k != "tolerationSeconds"}
 
 
-def removed_gates(faults: Faults, new: list[Obj], old: list[Obj], path: str) -> None:
+def removed_gates(faults: Faults, new: Obj, old: Obj) -> None:
     """Scheduling gates may only be taken away."""
-    known = {g.get("name") for g in old}
-    for index, gate in enumerate(new):
+    known = {g.get("name") for g in old.get("schedulingGates") or ()}
+    for here, gate in items(new, "schedulingGates", "spec."):
         if gate.get("name") not in known:
             detail = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
-            faults.forbidden(f"{path}[{index}].name", detail)
+            faults.forbidden(f"{here}.name", detail)

@@ -6,17 +6,17 @@ Every volume source of Kubernetes is accepted. The box's kubelet rejects sources
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.schema import schemas
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation import claim
 from tonnage.box.apiserver.validation.config import config_key
-from tonnage.box.apiserver.validation.field_errors import Faults
+from tonnage.box.apiserver.validation.field_errors import Faults, items
 from tonnage.box.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, labels
 from tonnage.box.apiserver.validation.persistent_volume import driver_name, host_path, no_backsteps, required_fields
 
-Obj = dict[str, Any]
 _ANOTHER = "may not specify more than 1 volume type"
 _FILE_MODES = "must be a number between 0 and 0777 (octal), both inclusive"
 # Of several sources the first in Kubernetes' order is accepted, the others are the faults.
@@ -24,18 +24,15 @@ _ORDER = {"emptyDir": 0, "hostPath": 1, "csi": 3, "ephemeral": 4, "image": 5}
 _BLOCK = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
 
 
-def volumes(faults: Faults, pod_name: str, every: list[Obj], path: str) -> dict[str, Obj]:
-    """spec.volumes; answers the good ones by name. pod_name is "" inside a template, where it is not known."""
+def volumes(faults: Faults, pod_name: str, spec: Obj, path: str) -> dict[str, Obj]:
+    """The volumes of a spec; answers the good ones by name. pod_name: "" inside a template, where it is not known."""
+    every = spec.get("volumes") or ()
     made = {f"{pod_name}-{v.get('name', '')}" for v in every if "ephemeral" in v} if pod_name else set()
     found: dict[str, Obj] = {}
-    for index, volume in enumerate(every):
-        here, name = f"{path}[{index}]", volume.get("name", "")
-        own = Faults()
+    for here, volume in items(spec, "volumes", path):
+        name, own = volume.get("name", ""), Faults()
         _source(own, volume, pod_name, here)
-        if not name:
-            own.required(f"{here}.name")
-        else:
-            own.each(f"{here}.name", name, dns_label(name))
+        own.name(f"{here}.name", name, dns_label)
         if name in found:
             own.duplicate(f"{here}.name", name)
         if not own:
@@ -61,8 +58,7 @@ def _source(faults: Faults, volume: Obj, pod_name: str, path: str) -> None:
     if check is not None:
         check(faults, source, here)
     else:
-        struct = schemas.struct("core.v1.Volume").fields[word].type.struct
-        required_fields(faults, struct, source, here)
+        required_fields(faults, schemas.struct("core.v1.Volume").fields[word].type.struct, source, here)
     name = volume.get("name", "")
     if word == "ephemeral" and pod_name and name:
         claim_name = f"{pod_name}-{name}"
@@ -89,51 +85,42 @@ def _empty_dir(faults: Faults, source: Obj, path: str) -> None:
 
 
 def _claim(faults: Faults, source: Obj, path: str) -> None:
-    if not source.get("claimName"):
-        faults.required(f"{path}.claimName")
+    faults.given(path, source, "claimName")
 
 
 def _csi(faults: Faults, source: Obj, path: str) -> None:
     driver_name(faults, source.get("driver", ""), f"{path}.driver")
     if "nodePublishSecretRef" in source:
-        name = source["nodePublishSecretRef"].get("name", "")
-        if not name:
-            faults.required(f"{path}.nodePublishSecretRef.name")
-        else:
-            faults.each(f"{path}.name", name, dns_subdomain(name))
+        faults.given(f"{path}.nodePublishSecretRef", source["nodePublishSecretRef"], "name")
+        name = source["nodePublishSecretRef"].get("name")
+        if name:
+            faults.check(f"{path}.name", name, dns_subdomain)
 
 
 def _config_map(faults: Faults, source: Obj, path: str) -> None:
-    if not source.get("name"):
-        faults.required(f"{path}.name")
+    faults.given(path, source, "name")
     _files(faults, source, path)
 
 
 def _secret(faults: Faults, source: Obj, path: str) -> None:
-    if not source.get("secretName"):
-        faults.required(f"{path}.secretName")
+    faults.given(path, source, "secretName")
     _files(faults, source, path)
 
 
 def _files(faults: Faults, source: Obj, path: str) -> None:
     _mode(faults, source.get("defaultMode"), f"{path}.defaultMode")
-    for index, item in enumerate(source.get("items") or ()):
-        here = f"{path}.items[{index}]"
-        if not item.get("key"):
-            faults.required(f"{here}.key")
-        else:
-            faults.each(f"{here}.key", item["key"], config_key(item["key"]))
+    for here, item in items(source, "items", f"{path}."):
+        faults.name(f"{here}.key", item.get("key"), config_key)
         _target(faults, item, here)
 
 
 def _target(faults: Faults, item: Obj, path: str) -> None:
-    if not item.get("path"):
-        faults.required(f"{path}.path")
-    else:
-        descending(faults, item["path"], f"{path}.path")
-        if item["path"].startswith(".."):
-            faults.invalid(f"{path}.path", item["path"], "must not start with '..'")
+    faults.name(f"{path}.path", item.get("path"), _file_path)
     _mode(faults, item.get("mode"), f"{path}.mode")
+
+
+def _file_path(target: str) -> list[str]:
+    return descending(target) + (["must not start with '..'"] if target.startswith("..") else [])
 
 
 def _mode(faults: Faults, mode: int | None, path: str) -> None:
@@ -143,8 +130,7 @@ def _mode(faults: Faults, mode: int | None, path: str) -> None:
 
 def _downward(faults: Faults, source: Obj, path: str) -> None:
     _mode(faults, source.get("defaultMode"), f"{path}.defaultMode")
-    for index, item in enumerate(source.get("items") or ()):
-        here = f"{path}.items[{index}]"
+    for here, item in items(source, "items", f"{path}."):
         _target(faults, item, here)
         if "fieldRef" not in item and "resourceFieldRef" not in item:
             faults.required(here, "one of fieldRef and resourceFieldRef is required")
@@ -155,16 +141,16 @@ def _downward(faults: Faults, source: Obj, path: str) -> None:
 def _projected(faults: Faults, source: Obj, path: str) -> None:
     _mode(faults, source.get("defaultMode"), f"{path}.defaultMode")
     checks = {"configMap": _config_map, "secret": _config_map, "downwardAPI": _downward}
-    for index, item in enumerate(source.get("sources") or ()):
-        here, given = f"{path}.sources[{index}]", sorted(item)
+    for here, item in items(source, "sources", f"{path}."):
+        given = sorted(item)
         for word in given[1:]:
             faults.forbidden(f"{here}.{word}", _ANOTHER)
         if not given:
             faults.required(here, "must specify a volume type")
         elif given[0] in checks:
             checks[given[0]](faults, item[given[0]], f"{here}.{given[0]}")
-        elif given[0] == "serviceAccountToken" and not item[given[0]].get("path"):
-            faults.required(f"{here}.path")
+        elif given[0] == "serviceAccountToken":
+            faults.given(here, item[given[0]], "path")
 
 
 _SOURCES = {
@@ -180,75 +166,80 @@ _SOURCES = {
 }
 
 
-def descending(faults: Faults, target: str, path: str) -> None:
-    """A path that stays below where it starts."""
-    if target.startswith("/"):
-        faults.invalid(path, target, "must be a relative path")
-    no_backsteps(faults, target, path)
+def descending(target: str) -> list[str]:
+    """Fault of a path that does not stay below where it starts."""
+    return (["must be a relative path"] if target.startswith("/") else []) + no_backsteps(target)
 
 
 def mounts(faults: Faults, container: Obj, known: dict[str, Obj], path: str) -> None:
     """volumeMounts and volumeDevices of one container."""
-    devices = container.get("volumeDevices") or []
-    seen: set[str] = set()
-    device_names, device_paths = {d.get("name") for d in devices}, {d.get("devicePath") for d in devices}
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        here = f"{path}.volumeMounts[{index}]"
+    targets: set[str] = set()
+    devices = _places(container, "volumeDevices") if "volumeDevices" in container else None
+    for here, mount in items(container, "volumeMounts", f"{path}."):
         name, target = mount.get("name", ""), mount.get("mountPath", "")
-        if not name:
-            faults.required(f"{here}.name")
+        faults.given(here, mount, "name")
         if name not in known:
             faults.not_found(f"{here}.name", name)
-        if not target:
-            faults.required(f"{here}.mountPath")
-        if target in seen:
-            faults.invalid(f"{here}.mountPath", target, "must be unique")
-        seen.add(target)
-        if name in device_names:
-            faults.invalid(f"{here}.name", name, "must not already exist in volumeDevices")
-        if target in device_paths:
-            faults.invalid(f"{here}.mountPath", target, "must not already exist as a path in volumeDevices")
+        faults.given(here, mount, "mountPath")
+        _unique(faults, f"{here}.mountPath", target, targets)
+        if devices is not None:
+            _apart(faults, mount, "mountPath", here, devices)
         _sub_paths(faults, mount, here, f"{path}.volumeMounts")
-    _devices(faults, container, known, f"{path}.volumeDevices")
+    if devices is None:
+        return
+    names: set[str] = set()
+    targets, mounted = set(), _places(container, "volumeMounts")
+    for here, device in items(container, "volumeDevices", f"{path}."):
+        name, target = device.get("name", ""), device.get("devicePath", "")
+        faults.given(here, device, "name")
+        _unique(faults, f"{here}.name", name, names)
+        if name not in known:
+            faults.not_found(f"{here}.name", name)
+        elif not known[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
+            faults.invalid(f"{here}.name", name, _BLOCK)
+        faults.given(here, device, "devicePath")
+        _unique(faults, f"{here}.devicePath", target, targets)
+        if ".." in target.split("/"):
+            faults.invalid(f"{here}.devicePath", target, "can not contain backsteps ('..')")
+        _apart(faults, device, "devicePath", here, mounted)
+
+
+def _unique(faults: Faults, path: str, value: str, seen: set[str]) -> None:
+    """In the words that Kubernetes has for mounts."""
+    if value in seen:
+        faults.invalid(path, value, "must be unique")
+    seen.add(value)
+
+
+class _Places(NamedTuple):
+    """Names and paths of a container's mounts or devices."""
+
+    word: str
+    names: set[str | None]
+    paths: set[str | None]
+
+
+def _places(container: Obj, word: str) -> _Places:
+    every, path = container.get(word) or (), "devicePath" if word == "volumeDevices" else "mountPath"
+    return _Places(word, {one.get("name") for one in every}, {one.get(path) for one in every})
+
+
+def _apart(faults: Faults, one: Obj, field: str, path: str, others: _Places) -> None:
+    """A mount and a device have neither volume nor path in common."""
+    name, target = one.get("name", ""), one.get(field, "")
+    if name in others.names:
+        faults.invalid(f"{path}.name", name, f"must not already exist in {others.word}")
+    if target in others.paths:
+        faults.invalid(f"{path}.{field}", target, f"must not already exist as a path in {others.word}")
 
 
 def _sub_paths(faults: Faults, mount: Obj, here: str, path: str) -> None:
     if mount.get("subPath"):
-        descending(faults, mount["subPath"], f"{path}.subPath")
+        faults.check(f"{path}.subPath", mount["subPath"], descending)
     if mount.get("subPathExpr"):
         if mount.get("subPath"):
             detail = "subPathExpr and subPath are mutually exclusive"
             faults.invalid(f"{here}.subPathExpr", mount["subPathExpr"], detail)
-        descending(faults, mount["subPathExpr"], f"{path}.subPathExpr")
-    propagation = mount.get("mountPropagation")
-    if propagation and propagation not in ("None", "HostToContainer", "Bidirectional"):
-        words = ("Bidirectional", "HostToContainer", "None")
-        faults.not_supported(f"{path}.mountPropagation", propagation, words)
-
-
-def _devices(faults: Faults, container: Obj, known: dict[str, Obj], path: str) -> None:
-    names: set[str] = set()
-    paths: set[str] = set()
-    mounted = container.get("volumeMounts") or []
-    for index, device in enumerate(container.get("volumeDevices") or ()):
-        here, name, target = f"{path}[{index}]", device.get("name", ""), device.get("devicePath", "")
-        if not name:
-            faults.required(f"{here}.name")
-        if name in names:
-            faults.invalid(f"{here}.name", name, "must be unique")
-        if name in known and not known[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
-            faults.invalid(f"{here}.name", name, _BLOCK)
-        if name not in known:
-            faults.not_found(f"{here}.name", name)
-        if not target:
-            faults.required(f"{here}.devicePath")
-        if target in paths:
-            faults.invalid(f"{here}.devicePath", target, "must be unique")
-        if ".." in target.split("/"):
-            faults.invalid(f"{here}.devicePath", target, "can not contain backsteps ('..')")
-        if name in {m.get("name") for m in mounted}:
-            faults.invalid(f"{here}.name", name, "must not already exist in volumeMounts")
-        if target in {m.get("mountPath") for m in mounted}:
-            faults.invalid(f"{here}.devicePath", target, "must not already exist as a path in volumeMounts")
-        names.add(name)
-        paths.add(target)
+        faults.check(f"{path}.subPathExpr", mount["subPathExpr"], descending)
+    propagation = mount.get("mountPropagation") or "None"
+    faults.one_of(f"{path}.mountPropagation", propagation, ("Bidirectional", "HostToContainer", "None"))

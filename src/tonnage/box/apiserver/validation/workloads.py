@@ -3,77 +3,67 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 
 from tonnage.api.meta import LabelSelector
 from tonnage.api.number import whole
 from tonnage.api.selectors import from_label_selector
+from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation import pod
-from tonnage.box.apiserver.validation.field_errors import Faults, immutable
-from tonnage.box.apiserver.validation.meta import dns_subdomain, label_selector, metadata
-from tonnage.errors import FieldCause
+from tonnage.box.apiserver.validation.field_errors import NEGATIVE, Faults
+from tonnage.box.apiserver.validation.meta import kind_rules, label_selector
 
-Obj = dict[str, Any]
 _PERCENT = re.compile(r"[0-9]+%")
-NEGATIVE = "must be greater than or equal to 0"
 _STATEFUL_UPDATABLE = frozenset(
     {
         "replicas", "ordinals", "template", "updateStrategy", "persistentVolumeClaimRetentionPolicy",
         "minReadySeconds", "revisionHistoryLimit",
     }
 )  # fmt: skip
-_NOT_OFFERED = "is not offered by this server; leave it out"
+_UPDATE_STRATEGIES = ("RollingUpdate", "OnDelete")
 
 
-def deployment(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules(whole=True)
+def deployment(faults: Faults, new: Obj, old: Obj | None) -> None:
     """Deployment."""
-    faults = _begin(new, old)
-    if subresource:
-        return faults
-    spec = new["spec"]
+    spec = new.setdefault("spec", {})
     _replicated(faults, spec, "deployment", "ReplicaSet")
-    not_negative(faults, spec, "revisionHistoryLimit", "progressDeadlineSeconds")
+    faults.not_negative("spec", spec, "revisionHistoryLimit", "progressDeadlineSeconds")
     deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds", 0)
     if deadline is not None and deadline <= ready:
         faults.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
     _deployment_strategy(faults, spec.get("strategy") or {})
-    fixed(faults, new, old, "selector")
-    return faults
+    _fixed_selector(faults, spec, old)
 
 
-def replica_set(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules(whole=True)
+def replica_set(faults: Faults, new: Obj, old: Obj | None) -> None:
     """ReplicaSet."""
-    faults = _begin(new, old)
-    if not subresource:
-        _replicated(faults, new["spec"], "deployment", "ReplicaSet")
-        fixed(faults, new, old, "selector")
-    return faults
+    spec = new.setdefault("spec", {})
+    _replicated(faults, spec, "deployment", "ReplicaSet")
+    _fixed_selector(faults, spec, old)
 
 
-def stateful_set(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules(whole=True)
+def stateful_set(faults: Faults, new: Obj, old: Obj | None) -> None:
     """StatefulSet. Its pods' volumes are those of the template and one for each claim."""
-    faults = _begin(new, old)
-    if subresource:
-        return faults
-    spec = new["spec"]
+    spec = new.setdefault("spec", {})
     template = spec.get("template") or {}
     claims = [(c.get("metadata") or {}).get("name", "") for c in spec.get("volumeClaimTemplates") or ()]
     volumes = [v for v in (template.get("spec") or {}).get("volumes") or () if v.get("name") not in claims]
     volumes += [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
     whole = template | {"spec": (template.get("spec") or {}) | {"volumes": volumes}}
     _replicated(faults, spec | {"template": whole}, "statefulset", "StatefulSet")
-    not_negative(faults, spec, "revisionHistoryLimit")
-    start = (spec.get("ordinals") or {}).get("start", 0)
-    if start < 0:
-        faults.invalid("spec.ordinals.start", start, NEGATIVE)
-    _one_of(faults, spec, "podManagementPolicy", "OrderedReady", "Parallel")
+    faults.not_negative("spec", spec, "revisionHistoryLimit")
+    faults.not_negative("spec.ordinals", spec.get("ordinals") or {}, "start")
+    management = spec.get("podManagementPolicy", "")
+    if management not in ("OrderedReady", "Parallel"):
+        faults.invalid("spec.podManagementPolicy", management, "must be 'OrderedReady' or 'Parallel'")
+    retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for word in ("whenDeleted", "whenScaled"):
-        policy = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get(word)
-        if policy not in ("Retain", "Delete"):
-            path = f"spec.persistentVolumeClaimRetentionPolicy.{word}"
-            faults.not_supported(path, policy, ("Delete", "Retain"))
+        path = f"spec.persistentVolumeClaimRetentionPolicy.{word}"
+        faults.one_of(path, retention.get(word), ("Delete", "Retain"))
     _stateful_strategy(faults, spec.get("updateStrategy") or {})
     if old is not None and any(
         spec.get(word) != old["spec"].get(word) for word in {*spec, *old["spec"]} - _STATEFUL_UPDATABLE
@@ -83,54 +73,44 @@ def stateful_set(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCa
             "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
         )
         faults.forbidden("spec", allowed)
-    return faults
 
 
 def _stateful_strategy(faults: Faults, strategy: Obj) -> None:
     path, rolling = "spec.updateStrategy", strategy.get("rollingUpdate")
-    if strategy.get("type") not in ("RollingUpdate", "OnDelete"):
+    if strategy.get("type") not in _UPDATE_STRATEGIES:
         faults.invalid(path, strategy, "must be 'RollingUpdate' or 'OnDelete'")
     elif strategy["type"] == "OnDelete" and rolling is not None:
         faults.invalid(f"{path}.rollingUpdate", rolling, "only allowed for updateStrategy 'RollingUpdate'")
     if rolling is not None:
-        if rolling.get("partition", 0) < 0:
-            faults.invalid(f"{path}.rollingUpdate.partition", rolling["partition"], NEGATIVE)
+        faults.not_negative(f"{path}.rollingUpdate", rolling, "partition")
         if "maxUnavailable" in rolling:
             int_or_percent(faults, rolling["maxUnavailable"], f"{path}.rollingUpdate.maxUnavailable")
             if share(rolling["maxUnavailable"]) == 0:
                 faults.invalid(f"{path}.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], "cannot be 0")
 
 
-def daemon_set(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules(whole=True)
+def daemon_set(faults: Faults, new: Obj, old: Obj | None) -> None:
     """DaemonSet."""
-    faults = _begin(new, old)
-    if subresource:
-        return faults
-    spec = new["spec"]
+    spec = new.setdefault("spec", {})
     selected_template(faults, spec, "daemonset")
-    not_negative(faults, spec, "minReadySeconds", "revisionHistoryLimit")
+    faults.not_negative("spec", spec, "minReadySeconds", "revisionHistoryLimit")
     _only_always(faults, spec, "DaemonSet")
-    strategy, path = spec.get("updateStrategy") or {}, "spec.updateStrategy"
-    if strategy.get("type") not in ("RollingUpdate", "OnDelete"):
-        faults.not_supported(f"{path}.type", strategy.get("type", ""), ("RollingUpdate", "OnDelete"))
+    strategy, path = spec.get("updateStrategy") or {}, "spec.updateStrategy.rollingUpdate"
+    faults.one_of("spec.updateStrategy.type", strategy.get("type"), _UPDATE_STRATEGIES)
     rolling = strategy.get("rollingUpdate")
     if strategy.get("type") == "RollingUpdate" and rolling is not None:
-        path += ".rollingUpdate"
-        for word in ("maxUnavailable", "maxSurge"):
-            int_or_percent(faults, rolling.get(word, 0), f"{path}.{word}")
-        missing, surge = share(rolling.get("maxUnavailable", 0)), share(rolling.get("maxSurge", 0))
+        missing, surge = _bounds(faults, rolling, path)
         if missing and surge:
             faults.invalid(f"{path}.maxSurge", rolling["maxSurge"], "may not be set when maxUnavailable is non-zero")
         elif not missing and not surge:
             faults.required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
-    fixed(faults, new, old, "selector")
-    return faults
+    _fixed_selector(faults, spec, old)
 
 
-def controller_revision(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
+@kind_rules()
+def controller_revision(faults: Faults, new: Obj, old: Obj | None) -> None:
     """ControllerRevision: its data is an object, and never changes."""
-    faults = Faults()
-    metadata(faults, new, old=old)
     if old is None and "data" not in new:
         faults.required("data", "data is mandatory")
     elif old is None and not isinstance(new["data"], dict):
@@ -138,27 +118,23 @@ def controller_revision(new: Obj, old: Obj | None, *, subresource: str) -> list[
     if new.get("revision", 0) < 0:
         faults.invalid("revision", new["revision"], NEGATIVE)
     if old is not None:
-        immutable(faults, new.get("data"), old.get("data"), "data")
-    return faults
+        faults.fixed("", new, old, "data")
 
 
-def _begin(new: Obj, old: Obj | None) -> Faults:
-    faults = Faults()
-    metadata(faults, new, dns_subdomain, old=old)
-    new.setdefault("spec", {})
-    return faults
+def _fixed_selector(faults: Faults, spec: Obj, old: Obj | None) -> None:
+    if old is not None:
+        faults.fixed("spec.", spec, old["spec"], "selector")
 
 
 def _replicated(faults: Faults, spec: Obj, word: str, kind: str) -> None:
-    not_negative(faults, spec, "replicas", "minReadySeconds")
+    faults.not_negative("spec", spec, "replicas", "minReadySeconds")
     selected_template(faults, spec, word)
     _only_always(faults, spec, kind)
 
 
 def _only_always(faults: Faults, spec: Obj, kind: str) -> None:
     pods = (spec.get("template") or {}).get("spec") or {}
-    if pods.get("restartPolicy") != "Always":
-        faults.not_supported("spec.template.spec.restartPolicy", pods.get("restartPolicy", ""), ("Always",))
+    faults.one_of("spec.template.spec.restartPolicy", pods.get("restartPolicy"), ("Always",))
     if "activeDeadlineSeconds" in pods:
         detail = f"activeDeadlineSeconds in {kind} is not Supported"
         faults.forbidden("spec.template.spec.activeDeadlineSeconds", detail)
@@ -175,51 +151,39 @@ def selected_template(faults: Faults, spec: Obj, word: str) -> None:
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         faults.invalid("spec.selector", selector, f"empty selector is invalid for {word}")
     labels = (template.get("metadata") or {}).get("labels") or {}
-    if len(faults) == before and not selects(selector, labels):
+    compiled = from_label_selector(msgspec.convert(selector, LabelSelector)) if len(faults) == before else None
+    if compiled is not None and not compiled.matches(labels):
         detail = "`selector` does not match template `labels`"
         faults.invalid("spec.template.metadata.labels", labels, detail)
-    faults += pod.template(template, "spec.template")
-
-
-def selects(selector: Obj, labels: Obj) -> bool:
-    """Whether a (valid) label selector takes something with these labels."""
-    return from_label_selector(msgspec.convert(selector, LabelSelector)).matches(labels)
-
-
-def not_negative(faults: Faults, spec: Obj, *words: str) -> None:
-    """Numbers of spec that are 0 or more, where they are given."""
-    for word in words:
-        if spec.get(word, 0) < 0:
-            faults.invalid(f"spec.{word}", spec[word], NEGATIVE)
-
-
-def _one_of(faults: Faults, spec: Obj, word: str, *words: str) -> None:
-    if spec.get(word) not in words:
-        detail = " or ".join(f"'{w}'" for w in words)
-        faults.invalid(f"spec.{word}", spec.get(word, ""), f"must be {detail}")
+    pod.template(faults, template, "spec.template")
 
 
 def _deployment_strategy(faults: Faults, strategy: Obj) -> None:
-    path, rolling = "spec.strategy", strategy.get("rollingUpdate")
-    if strategy.get("type") == "Recreate":
-        if rolling is not None:
-            detail = "may not be specified when strategy `type` is 'Recreate'"
-            faults.forbidden(f"{path}.rollingUpdate", detail)
-        return
+    path, rolling = "spec.strategy.rollingUpdate", strategy.get("rollingUpdate")
+    faults.one_of("spec.strategy.type", strategy.get("type"), ("Recreate", "RollingUpdate"))
+    if strategy.get("type") == "Recreate" and rolling is not None:
+        faults.forbidden(path, "may not be specified when strategy `type` is 'Recreate'")
     if strategy.get("type") != "RollingUpdate":
-        faults.not_supported(f"{path}.type", strategy.get("type", ""), ("Recreate", "RollingUpdate"))
         return
     rolling = rolling or {}
-    for word in ("maxUnavailable", "maxSurge"):
-        int_or_percent(faults, rolling.get(word, 0), f"{path}.rollingUpdate.{word}")
-    missing, surge = share(rolling.get("maxUnavailable", 0)), share(rolling.get("maxSurge", 0))
+    missing, surge = _bounds(faults, rolling, path)
     if missing == 0 and surge == 0:
         detail = "may not be 0 when `maxSurge` is 0"
-        faults.invalid(f"{path}.rollingUpdate.maxUnavailable", rolling.get("maxUnavailable", 0), detail)
-    if isinstance(rolling.get("maxUnavailable"), str) and missing > 100:
-        faults.invalid(
-            f"{path}.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], "must not be greater than 100%"
-        )
+        faults.invalid(f"{path}.maxUnavailable", rolling.get("maxUnavailable", 0), detail)
+    if isinstance(rolling.get("maxUnavailable"), str):
+        _at_most_all(faults, rolling["maxUnavailable"], f"{path}.maxUnavailable")
+
+
+def _bounds(faults: Faults, rolling: Obj, path: str) -> tuple[int, int]:
+    """maxUnavailable and maxSurge of a rolling update, checked."""
+    for word in ("maxUnavailable", "maxSurge"):
+        int_or_percent(faults, rolling.get(word, 0), f"{path}.{word}")
+    return share(rolling.get("maxUnavailable", 0)), share(rolling.get("maxSurge", 0))
+
+
+def _at_most_all(faults: Faults, value: str, path: str) -> None:
+    if share(value) > 100:
+        faults.invalid(path, value, "must not be greater than 100%")
 
 
 def int_or_percent(faults: Faults, value: int | str, path: str) -> None:
@@ -238,17 +202,3 @@ def share(value: int | str) -> int:
         return value
     found = whole(value[:-1], digits=9) if _PERCENT.fullmatch(value) else None
     return -1 if found is None else found
-
-
-def fixed(faults: Faults, new: Obj, old: Obj | None, *words: str) -> None:
-    """Fields of spec that may not change."""
-    for word in words if old is not None else ():
-        assert old is not None
-        immutable(faults, new["spec"].get(word), old["spec"].get(word), f"spec.{word}")
-
-
-def not_offered(faults: Faults, spec: Obj, *words: str) -> None:
-    """Fields of spec that Kubernetes has and this server has not."""
-    for word in words:
-        if word in spec:
-            faults.forbidden(f"spec.{word}", _NOT_OFFERED)

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from tonnage.aio.clock import rfc3339
-from tonnage.api.meta import KubeObject, OwnerReference
+from tonnage.api.meta import KubeObject, OwnerReference, version_number
 from tonnage.kube.informer import Informer
 
 BY_CONTROLLER = "controllers: by controller"
@@ -90,8 +90,4 @@ class Dependents(Generic[T]):
                 del self._deleted[uid]
 
     def _is_news(self, obj: T) -> bool:
-        return _number(obj.metadata.resource_version) > _number(self._informer.version)
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else 0
+        return obj.metadata.version > version_number(self._informer.version)

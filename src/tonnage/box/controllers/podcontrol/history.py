@@ -7,17 +7,17 @@ needs nothing else. The same template again is the same revision with a higher n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from tonnage.api import names
 from tonnage.api.kinds import CONTROLLER_REVISIONS, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.api.workloads import ControllerRevision, Template
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.pod_template import digest, hashed_name, owner_reference
-from tonnage.errors import ApiAlreadyExists, ApiNotFound, Invalid
-from tonnage.kube.client import Client
+from tonnage.errors import ApiAlreadyExists, Invalid
+from tonnage.kube.object_write import delete_object, patch_object
 
 
 def data_of(template: Template) -> dict[str, Any]:
@@ -52,8 +52,9 @@ def beyond(revisions: Sequence[ControllerRevision], used: Iterable[str], limit: 
 class RevisionHistory:
     """Writes the revisions of owners of one kind."""
 
-    def __init__(self, client: Client, kind: Kind[Any], objects: Dependents[ControllerRevision]) -> None:
-        self._client, self._kind, self._objects = client, kind, objects
+    def __init__(self, context: ControllerContext, kind: Kind[Any]) -> None:
+        self._client, self._kind = context.client, kind
+        self._objects = Dependents(context.informers.of(CONTROLLER_REVISIONS))
 
     def of(self, owner: KubeObject) -> list[ControllerRevision]:
         """The owner's revisions by rising number."""
@@ -77,11 +78,10 @@ class RevisionHistory:
         return await self._create(owner, data, labels, next_number(known), collisions)
 
     async def _renumber(self, revision: ControllerRevision, number: int) -> ControllerRevision:
-        meta = revision.metadata
-        changed = await self._client.patch(
-            CONTROLLER_REVISIONS, meta.name, {"revision": number}, meta.namespace, uid=meta.uid
+        body = {"revision": number}
+        return self._objects.wrote(
+            await patch_object(self._client, CONTROLLER_REVISIONS, revision, body, guarded=False)
         )
-        return self._objects.wrote(changed)
 
     async def _create(
         self, owner: KubeObject, data: dict[str, Any], labels: dict[str, str], number: int, collisions: int | None
@@ -106,7 +106,5 @@ class RevisionHistory:
     async def forget(self, revisions: Iterable[ControllerRevision]) -> None:
         """Delete revisions. Idempotent."""
         for revision in revisions:
-            meta = revision.metadata
-            with suppress(ApiNotFound):
-                await self._client.delete(CONTROLLER_REVISIONS, meta.name, meta.namespace, uid=meta.uid)
+            await delete_object(self._client, CONTROLLER_REVISIONS, revision)
             self._objects.deleted(revision)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from typing import Any
 
 from tonnage.api.kinds import PODS, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents
+from tonnage.box.controllers.podcontrol.ref_manager import Adopter
 from tonnage.errors import ApiError, ApiNotFound, TonnageError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
+from tonnage.kube.client import refer
 
 BURST = 500
 """Pods made or deleted in one go; the rest follows with the next look."""
@@ -21,16 +21,29 @@ _FORBIDDEN = 403
 
 
 class PodControl:
-    """Creates and deletes pods of workloads of one kind."""
+    """The pods of workloads of one kind: adopts, creates and deletes them.
 
-    def __init__(self, client: Client, pods: Dependents[Pod], events: EventRecorder, kind: Kind[Any]) -> None:
-        self._client, self._pods, self._events, self._kind = client, pods, events, kind
+    finalizer: added to an adopted pod as well. fits: whether a matching orphan may be adopted at all.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        kind: Kind[Any],
+        *,
+        finalizer: str = "",
+        fits: Callable[[KubeObject, Pod], bool] = lambda owner, orphan: True,
+    ) -> None:
+        self._client, self._events, self._kind = context.client, context.events, kind
+        self.pods = Dependents(context.informers.of(PODS))
+        adopter = Adopter(context.client, PODS, kind, self.pods, finalizer=finalizer, fits=fits)
+        self.claim, self.owned = adopter.claim, self.pods.owned
 
     async def create(self, owner: KubeObject, body: dict[str, Any]) -> Pod:
         """Create one pod and emit an Event. Raises ApiError; an AlreadyExists emits no Event."""
         about = refer(self._kind, owner)
         try:
-            pod = self._pods.wrote(await self._client.create(PODS, body, owner.metadata.namespace))
+            pod = self.pods.wrote(await self._client.create(PODS, body, owner.metadata.namespace))
         except ApiError as failure:
             if failure.reason != "AlreadyExists" and not in_dying_namespace(failure):
                 self._events.warning(about, "FailedCreate", f"Error creating: {failure}")
@@ -50,12 +63,12 @@ class PodControl:
         try:
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except ApiNotFound:
-            self._pods.deleted(pod)
+            self.pods.deleted(pod)
             return
         except ApiError as failure:
             self._events.warning(about, "FailedDelete", f"Error deleting: {failure}")
             raise
-        self._pods.deleted(pod)
+        self.pods.deleted(pod)
         self._events.normal(about, "SuccessfulDelete", f"Deleted pod: {meta.name}")
 
     async def delete_many(self, owner: KubeObject, pods: Iterable[Pod]) -> None:
@@ -91,22 +104,3 @@ def in_dying_namespace(failure: TonnageError) -> bool:
     if not isinstance(failure, ApiError) or failure.code != _FORBIDDEN:
         return False
     return any(cause.reason == "NamespaceTerminating" for cause in failure.causes)
-
-
-async def patch_status(
-    client: Client, kind: Kind[Any], obj: KubeObject, status: dict[str, Any], *, guarded: bool = True
-) -> Any:
-    """Write the given status fields if the object has not changed. A deleted object is ignored."""
-    meta = obj.metadata
-    version = meta.resource_version if guarded else ""
-    with suppress(ApiNotFound):
-        return await client.patch(
-            kind,
-            meta.name,
-            {"status": status},
-            meta.namespace,
-            subresource="status",
-            uid=meta.uid,
-            resource_version=version,
-        )
-    return None

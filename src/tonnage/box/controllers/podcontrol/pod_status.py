@@ -52,8 +52,10 @@ def next_available(pods: Iterable[Pod], min_ready_seconds: int, now: float) -> f
 
 
 def deletion_order(pods: Iterable[Pod], on_node: Counter[str] | None = None) -> list[Pod]:
-    """Pods, those first that are missed least (ActivePodsWithRanks): unplaced, pending, not ready, cheap, crowded,
-    ready for the shortest time, restarted most, youngest. on_node counts related pods by node.
+    """Sort pods in the order of their deletion (ActivePodsWithRanks).
+
+    First come those without a node, then pending, not ready, cheap, crowded, ready for the shortest time, restarted
+    most, youngest. on_node counts related pods by node.
     """
     every = list(pods)
     crowd = on_node if on_node is not None else Counter(pod.spec.node_name for pod in every)

@@ -1,28 +1,31 @@
-"""Controller references: adopt matching orphans, release own objects that no longer match.
+"""Controller references: the owner that a change concerns; adopt matching orphans, release what no longer matches.
 
 Source: pkg/controller/controller_ref_manager.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tonnage.api.kinds import Kind
-from tonnage.api.meta import KubeObject, to_builtins
-from tonnage.api.selectors import Selector
-from tonnage.box.controllers.podcontrol.expectations import Dependents
+from tonnage.api.meta import KubeObject, LabelSelector, to_builtins
+from tonnage.api.selectors import Selector, from_label_selector
+from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
-from tonnage.errors import ApiNotFound, Precondition
+from tonnage.errors import ApiNotFound, Invalid, Precondition
+from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
+from tonnage.kube.object_write import patch_object
 
 T = TypeVar("T", bound=KubeObject)
+Keys = Callable[[KubeObject | None, KubeObject | None], Iterable[str]]
 
 
 @dataclass(frozen=True)
-class Belonging(Generic[T]):
+class OwnedObjects(Generic[T]):
     """mine: objects that stay with the owner. adopt, release: owner references to write."""
 
     mine: Sequence[T]
@@ -30,17 +33,17 @@ class Belonging(Generic[T]):
     release: Sequence[T]
 
 
-def sort_out(owner: KubeObject, selector: Selector, owned: Sequence[T], orphans: Sequence[T]) -> Belonging[T]:
+def classify(owner: KubeObject, selector: Selector, owned: Sequence[T], orphans: Sequence[T]) -> OwnedObjects[T]:
     """Decide which objects an owner keeps, adopts and releases.
 
     An owner that is being deleted changes nothing, and objects that are being deleted are ignored.
     """
     keeps = [obj for obj in owned if selector.matches(obj.metadata.labels)]
     if owner.metadata.deleting:
-        return Belonging(keeps, (), ())
+        return OwnedObjects(keeps, (), ())
     lost = [obj for obj in owned if not selector.matches(obj.metadata.labels) and not obj.metadata.deleting]
     found = [obj for obj in orphans if selector.matches(obj.metadata.labels) and not obj.metadata.deleting]
-    return Belonging(keeps, found, lost)
+    return OwnedObjects(keeps, found, lost)
 
 
 class Adopter(Generic[T]):
@@ -62,17 +65,17 @@ class Adopter(Generic[T]):
         self._client, self._kind, self._owner_kind = client, kind, owner_kind
         self._objects, self._finalizer, self._fits = objects, finalizer, fits
 
-    async def claim(self, owner: KubeObject, selector: Selector) -> list[T]:
-        """The objects that belong to owner, after what was to be written is written. Raises ApiError."""
+    async def claim(self, owner: KubeObject, selector: LabelSelector) -> list[T]:
+        """The objects that belong to owner, after what was to be written is written. Raises ApiError, Invalid."""
         orphans = [one for one in self._objects.orphans(owner.metadata.namespace) if self._fits(owner, one)]
-        belonging = sort_out(owner, selector, self._objects.owned(owner.metadata.uid), orphans)
-        mine = list(belonging.mine)
-        if belonging.adopt:
+        found_objects = classify(owner, compiled(selector), self._objects.owned(owner.metadata.uid), orphans)
+        mine = list(found_objects.mine)
+        if found_objects.adopt:
             await self._check_alive(owner)
-        for obj in belonging.adopt:
+        for obj in found_objects.adopt:
             with suppress(ApiNotFound):
                 mine.append(await self._adopt(owner, obj))
-        for obj in belonging.release:
+        for obj in found_objects.release:
             with suppress(ApiNotFound):
                 await self._release(owner, obj)
         return mine
@@ -98,14 +101,40 @@ class Adopter(Generic[T]):
         await self._patch(obj, meta)
 
     async def _patch(self, obj: T, meta: dict[str, Any]) -> T:
-        found = obj.metadata
-        return self._objects.wrote(
-            await self._client.patch(
-                self._kind,
-                found.name,
-                {"metadata": meta},
-                found.namespace,
-                uid=found.uid,
-                resource_version=found.resource_version,
-            )
-        )
+        return self._objects.wrote(await patch_object(self._client, self._kind, obj, {"metadata": meta}))
+
+
+def owner_keys(kind: Kind[T], owners: Cache[T], selector: Callable[[T], LabelSelector] | None) -> Keys:
+    """Keys of the owners of that kind which the change of an object concerns: its controller, before and after.
+
+    Of an object without any these are all owners of its namespace that would take it (selector None: they take none).
+    """
+
+    def keys(old: KubeObject | None, new: KubeObject | None) -> Iterable[str]:
+        found: dict[str, None] = {}
+        for obj in (old, new):
+            if obj is None:
+                continue
+            ref = controller_of(obj)
+            if ref is not None:
+                if (ref.api_version, ref.kind) == (kind.api_version, kind.kind):
+                    found[f"{obj.metadata.namespace}/{ref.name}"] = None
+            elif obj is new:
+                found |= dict.fromkeys(_takers(obj))
+        return list(found)
+
+    def _takers(obj: KubeObject) -> Iterable[str]:
+        for owner in owners if selector is not None else ():
+            assert selector is not None
+            same = owner.metadata.namespace == obj.metadata.namespace and not owner.metadata.deleting
+            if same and compiled(selector(owner)).matches(obj.metadata.labels):
+                yield owner.key
+
+    return keys
+
+
+def compiled(selector: LabelSelector) -> Selector:
+    """The selector; an empty one would take everything, so it takes nothing. Raises Invalid."""
+    if not selector.match_labels and not selector.match_expressions:
+        raise Invalid("an empty selector selects nothing here: name labels")
+    return from_label_selector(selector)

@@ -18,9 +18,7 @@ from tonnage.api.kinds import CSI_DRIVERS, STORAGE_CLASSES
 from tonnage.api.matching import is_default
 from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
-from tonnage.box.controllers.pv_binder.claims import ClaimSync
-from tonnage.box.controllers.pv_binder.state import BinderView
-from tonnage.box.controllers.pv_binder.volumes import VolumeSync
+from tonnage.box.controllers.pv_binder.sync import BinderView, ClaimSync, VolumeSync
 from tonnage.claims.bind import is_complete
 from tonnage.claims.timers import Waits
 from tonnage.kube.client import Client

@@ -6,27 +6,24 @@ Watched: CronJobs and their Jobs. Between two times of a schedule only one timer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock, parse_rfc3339, rfc3339
+from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import cron, names
 from tonnage.api.kinds import CRON_JOBS, JOBS
 from tonnage.api.meta import to_builtins
 from tonnage.api.workloads import CronJob, Job
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents
-from tonnage.box.controllers.podcontrol.keys import own_key, owner_keys
-from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace, patch_status
+from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
+from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads.job_plan import COMPLETE, FAILED, finished
-from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.errors import ApiAlreadyExists, ApiError
+from tonnage.kube.client import refer
+from tonnage.kube.object_write import delete_object, write_status
 
 NAME = "cronjob"
 _LONGEST_WAIT = 600.0
@@ -64,7 +61,7 @@ def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> CronJobPlan:
     return CronJobPlan(due, running, wait)
 
 
-def superfluous(cron_job: CronJob, jobs: Sequence[Job]) -> list[Job]:
+def beyond_history(cron_job: CronJob, jobs: Sequence[Job]) -> list[Job]:
     """Finished Jobs beyond the history limits, the oldest first."""
     spec = cron_job.spec
     limits = {COMPLETE: spec.successful_jobs_history_limit, FAILED: spec.failed_jobs_history_limit}
@@ -99,24 +96,14 @@ def status(cron_job: CronJob, jobs: Sequence[Job], due: datetime | None) -> dict
     return {"active": active, "lastScheduleTime": at, "lastSuccessfulTime": last or None}
 
 
-def _present(cron_job: CronJob) -> dict[str, Any]:
-    found = cron_job.status
-    active = [to_builtins(ref) for ref in found.active]
-    times = {"lastScheduleTime": found.last_schedule_time, "lastSuccessfulTime": found.last_successful_time}
-    return {"active": active, **times}
-
-
 class CronJobController:
     """Creates the Jobs of CronJobs. Keys are `namespace/name`."""
 
-    def __init__(
-        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
-    ) -> None:
-        self._client, self._events, self._clock = client, events, clock or RealClock()
-        crons, jobs = informers.of(CRON_JOBS), informers.of(JOBS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        crons, jobs = context.informers.of(CRON_JOBS), context.informers.of(JOBS)
         self._crons, self._jobs = Dependents(crons), Dependents(jobs)
-        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.1, maximum=120.0))
-        self._controller.watch(crons, own_key)
+        self._controller = context.controller(NAME, CRON_JOBS, self.reconcile, initial=0.1)
         self._controller.watch(jobs, owner_keys(CRON_JOBS, crons.cache, None))
 
     async def run(self) -> None:
@@ -134,16 +121,14 @@ class CronJobController:
         if todo.skipped:
             words = "Not starting job because prior execution is running and concurrency policy is Forbid"
             self._events.normal(about, "JobAlreadyActive", words)
-        for job in (*todo.replace, *superfluous(cron_job, jobs)):
+        for job in (*todo.replace, *beyond_history(cron_job, jobs)):
             await self._delete(job)
             self._events.normal(about, "SuccessfulDelete", f"Deleted job {job.metadata.name}")
         if todo.due is not None:
             await self._create(cron_job, todo.due)
         wanted = status(cron_job, self._jobs.owned(cron_job.metadata.uid), todo.due)
-        if wanted != _present(cron_job):
-            written = await patch_status(self._client, CRON_JOBS, cron_job, wanted)
-            if written is not None:
-                self._crons.wrote(written)
+        if (written := await write_status(self._client, CRON_JOBS, cron_job, wanted)) is not None:
+            self._crons.wrote(written)
         return todo.wait
 
     async def _create(self, cron_job: CronJob, due: datetime) -> None:
@@ -159,7 +144,5 @@ class CronJobController:
         self._events.normal(about, "SuccessfulCreate", f"Created job {body['metadata']['name']}")
 
     async def _delete(self, job: Job) -> None:
-        meta = job.metadata
-        with suppress(ApiNotFound):
-            await self._client.delete(JOBS, meta.name, meta.namespace, uid=meta.uid, propagation="Background")
+        await delete_object(self._client, JOBS, job, propagation="Background")
         self._jobs.deleted(job)

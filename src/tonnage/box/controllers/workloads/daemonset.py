@@ -10,24 +10,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ControllerRevision, DaemonSet
-from tonnage.box.controllers.podcontrol.expectations import Dependents
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond
-from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
-from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace, patch_status
+from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import next_available
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
-from tonnage.box.controllers.podcontrol.ref_manager import Adopter
+from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads import daemonset_plan as plans
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kube.client import refer
+from tonnage.kube.object_write import write_status
 
 NAME = "daemonset"
 
@@ -35,24 +31,20 @@ NAME = "daemonset"
 class DaemonSetController:
     """Maintains a pod on each matching node. Keys are `namespace/name`."""
 
-    def __init__(
-        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
-    ) -> None:
-        self._client, self._events, self._clock = client, events, clock or RealClock()
-        sets, pods, nodes = informers.of(DAEMON_SETS), informers.of(PODS), informers.of(NODES)
-        revisions = informers.of(CONTROLLER_REVISIONS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        informers = context.informers
+        sets, nodes = informers.of(DAEMON_SETS), informers.of(NODES)
         self._sets, self._nodes = sets.cache, nodes.cache
-        self._pods = Dependents(pods)
-        self._adopter = Adopter(client, PODS, DAEMON_SETS, self._pods)
-        self._control = PodControl(client, self._pods, events, DAEMON_SETS)
-        self._revisions = RevisionHistory(client, DAEMON_SETS, Dependents(revisions))
+        self._control = PodControl(context, DAEMON_SETS)
+        self._revisions = RevisionHistory(context, DAEMON_SETS)
         self._failures = Backoff(initial=1.0, maximum=900.0)
         self._due: dict[tuple[str, str], float] = {}
         """When a failed pod of a DaemonSet's (uid) on a node may be replaced."""
-        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=120.0))
-        self._controller.watch(sets, own_key)
-        self._controller.watch(revisions, lambda old, new: ())
-        self._controller.watch(pods, owner_keys(DAEMON_SETS, self._sets, lambda s: s.spec.selector))
+        self._controller = context.controller(NAME, DAEMON_SETS, self.reconcile)
+        self._controller.watch(informers.of(CONTROLLER_REVISIONS), lambda old, new: ())
+        concerned = owner_keys(DAEMON_SETS, self._sets, lambda s: s.spec.selector)
+        self._controller.watch(informers.of(PODS), concerned)
         self._controller.watch(nodes, self._node_changed)
 
     async def run(self) -> None:
@@ -64,25 +56,24 @@ class DaemonSetController:
         daemon = self._sets.get(key)
         if daemon is None:
             return None
-        pods = await self._adopter.claim(daemon, compiled(daemon.spec.selector))
+        pods = await self._control.claim(daemon, daemon.spec.selector)
         if daemon.metadata.deleting:
             return None
         revision, collisions = await self._revisions.ensure(
             daemon, daemon.spec.template, daemon.spec.selector.match_labels, daemon.status.collision_count
         )
         hashed = revision.metadata.labels[names.REVISION_HASH]
-        wait, failure = await self._follow(daemon, self._look(daemon, pods, hashed).plan(), hashed)
-        pods = self._pods.owned(daemon.metadata.uid)
-        wanted = self._look(daemon, pods, hashed).status(collisions)
-        if wanted != plans.present(daemon):
-            await patch_status(self._client, DAEMON_SETS, daemon, wanted)
+        wait, failure = await self._follow(daemon, self._view(daemon, pods, hashed).plan(), hashed)
+        pods = self._control.owned(daemon.metadata.uid)
+        wanted = self._view(daemon, pods, hashed).status(collisions)
+        await write_status(self._client, DAEMON_SETS, daemon, wanted)
         if failure is not None and not in_dying_namespace(failure):
             raise failure
         await self._forget(daemon, pods, revision)
         ready = next_available(pods, daemon.spec.min_ready_seconds, self._clock.time())
         return min((seconds for seconds in (wait, ready) if seconds is not None), default=None)
 
-    def _look(self, daemon: DaemonSet, pods: Sequence[Pod], hashed: str) -> plans.DaemonNodeView:
+    def _view(self, daemon: DaemonSet, pods: Sequence[Pod], hashed: str) -> plans.DaemonNodeView:
         return plans.DaemonNodeView(daemon, pods, self._nodes, hashed, self._clock.time())
 
     async def _follow(self, daemon: DaemonSet, todo: plans.DaemonSetPlan, hashed: str) -> tuple[float | None, Any]:

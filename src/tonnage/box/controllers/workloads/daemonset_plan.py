@@ -138,25 +138,25 @@ class DaemonNodeView:
 
     def _replacing(self) -> list[Pod]:
         """Old pods to delete so that new ones replace them."""
-        room = self._unavailable
+        budget = self._unavailable
         sick, well = list[Pod](), list[Pod]()
         for place in self._places:
             if not place.stays or not (place.wanted or place.pods):
                 continue
             pods = _staying([pod for pod in place.pods if not pod.terminated])
             available = any(self._is_well(pod) for pod in pods)
-            room -= not available
+            budget -= not available
             olds = [pod for pod in pods if not self._is_new(pod)]
             if olds and len(olds) == len(pods):
                 (well if available else sick).append(olds[0])
-        return sick + well[: max(0, room)]
+        return sick + well[: max(0, budget)]
 
     def _surging(self) -> list[str]:
         """Nodes that may have a new pod in addition to their old one, within maxSurge.
 
         The replacement of an unavailable old pod is not limited.
         """
-        room, free, candidates = self._surge, [], []
+        budget, free, candidates = self._surge, [], []
         for place in self._places:
             alive = [pod for pod in place.pods if not pod.terminated]
             news = [pod for pod in alive if self._is_new(pod)]
@@ -164,12 +164,12 @@ class DaemonNodeView:
             if not place.wanted or not olds:
                 continue
             if news:
-                room -= 1
+                budget -= 1
             elif any(self._is_well(pod) for pod in olds):
                 candidates.append(place.node)
             else:
                 free.append(place.node)
-        return free + candidates[: max(0, room)]
+        return free + candidates[: max(0, budget)]
 
     def status(self, collisions: int | None) -> dict[str, Any]:
         """The status to write."""
@@ -191,19 +191,3 @@ class DaemonNodeView:
 
 def _staying(pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if not pod.metadata.deleting]
-
-
-def present(daemon: DaemonSet) -> dict[str, Any]:
-    """The current status, in the form of status()."""
-    found = daemon.status
-    shown = {
-        "observedGeneration": found.observed_generation,
-        "desiredNumberScheduled": found.desired_number_scheduled,
-        "currentNumberScheduled": found.current_number_scheduled,
-        "numberMisscheduled": found.number_misscheduled,
-        "numberReady": found.number_ready,
-        "numberAvailable": found.number_available,
-        "numberUnavailable": found.number_unavailable,
-        "updatedNumberScheduled": found.updated_number_scheduled,
-    }
-    return shown | ({} if found.collision_count is None else {"collisionCount": found.collision_count})

@@ -8,46 +8,52 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.kinds import DEPLOYMENTS, PODS, REPLICA_SETS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Deployment, DeploymentCondition, ReplicaSet
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
-from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
-from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace, patch_status
-from tonnage.box.controllers.podcontrol.ref_manager import Adopter
-from tonnage.box.controllers.workloads import deployment_plan
-from tonnage.box.controllers.workloads import deployment_plan as sets_of
-from tonnage.box.controllers.workloads import deployment_status as statuses
-from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace
+from tonnage.box.controllers.podcontrol.ref_manager import Adopter, owner_keys
+from tonnage.box.controllers.workloads import deployment_plan as plans
+from tonnage.errors import ApiAlreadyExists, ApiError
+from tonnage.kube.client import refer
+from tonnage.kube.object_write import delete_object, patch_object, write_status
 
 log = logging.getLogger(__name__)
 NAME = "deployment"
 
 
+@dataclass
+class _Rollout:
+    """One reconcile of a Deployment. new: the ReplicaSet of its template, if there is one; notes: conditions to add."""
+
+    deployment: Deployment
+    sets: Sequence[ReplicaSet]
+    new: ReplicaSet | None
+    notes: list[DeploymentCondition] = field(default_factory=list)
+
+    @property
+    def olds(self) -> list[ReplicaSet]:
+        """The ReplicaSets of other templates."""
+        return _without(self.sets, self.new)
+
+
 class DeploymentController:
     """Rolls out the template of each Deployment. Keys are `namespace/name`."""
 
-    def __init__(
-        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
-    ) -> None:
-        self._client, self._events, self._clock = client, events, clock or RealClock()
-        deployments, sets, pods = informers.of(DEPLOYMENTS), informers.of(REPLICA_SETS), informers.of(PODS)
-        self._deployments = deployments.cache
+    def __init__(self, context: ControllerContext) -> None:
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        informers = context.informers
+        sets, pods = informers.of(REPLICA_SETS), informers.of(PODS)
+        self._deployments, self._set_cache = informers.of(DEPLOYMENTS).cache, sets.cache
         self._sets, self._pods = Dependents(sets), Dependents(pods)
-        self._set_cache = sets.cache
-        self._adopter = Adopter(client, REPLICA_SETS, DEPLOYMENTS, self._sets)
-        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=120.0))
-        self._controller.watch(deployments, own_key)
+        self._adopter = Adopter(context.client, REPLICA_SETS, DEPLOYMENTS, self._sets)
+        self._controller = context.controller(NAME, DEPLOYMENTS, self.reconcile)
         self._controller.watch(sets, owner_keys(DEPLOYMENTS, self._deployments, lambda d: d.spec.selector))
         self._controller.watch(pods, self._pod_gone)
 
@@ -60,85 +66,70 @@ class DeploymentController:
         deployment = self._deployments.get(key)
         if deployment is None:
             return None
-        sets = await self._adopter.claim(deployment, compiled(deployment.spec.selector))
-        new = sets_of.find_new(deployment, sets)
-        notes: list[DeploymentCondition] = []
+        sets = await self._adopter.claim(deployment, deployment.spec.selector)
+        rollout = _Rollout(deployment, sets, plans.find_new(deployment, sets))
         if not deployment.metadata.deleting:
-            new = await self._step(deployment, new, sets, notes)
-            sets = self._sets.owned(deployment.metadata.uid)
-        return await self._tell(deployment, new, sets, notes)
+            await self._step(rollout)
+            rollout.sets = self._sets.owned(deployment.metadata.uid)
+        return await self._sync_status(rollout)
 
-    async def _step(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: list[Any]
-    ) -> ReplicaSet | None:
-        """Towards the wanted state; the new ReplicaSet, once there is one."""
-        self._note_pause(deployment, notes)
-        if deployment.spec.paused or self._resized(deployment, sets):
-            await self._resize(deployment, new, sets)
-        elif deployment.spec.strategy.type == sets_of.RECREATE:
-            new = await self._recreate(deployment, new, sets, notes)
+    async def _step(self, rollout: _Rollout) -> None:
+        """Towards the wanted state."""
+        deployment = rollout.deployment
+        self._note_pause(rollout)
+        if deployment.spec.paused or self._resized(deployment, rollout.sets):
+            await self._resize(rollout)
+        elif deployment.spec.strategy.type == plans.RECREATE:
+            await self._recreate(rollout)
         else:
-            new = await self._roll(deployment, new, sets, notes)
-        return new
+            await self._roll(rollout)
 
     # rolling update and recreate
 
-    async def _roll(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: list[Any]
-    ) -> ReplicaSet:
-        bounds = sets_of.bounds_of(deployment)
-        olds = _without(sets, new)
-        room = deployment_plan.new_size(bounds, deployment_plan.Size("", 0, 0), [sets_of.size_of(one) for one in olds])
-        new = await self._ensure_new(deployment, new, sets, room, notes)
-        sizes = [sets_of.size_of(one) for one in olds]
-        wanted = deployment_plan.new_size(bounds, sets_of.size_of(new), sizes)
+    async def _roll(self, rollout: _Rollout) -> None:
+        deployment, bounds = rollout.deployment, plans.bounds_of(rollout.deployment)
+        sizes = [plans.size_of(one) for one in rollout.olds]
+        by_name = {one.metadata.name: one for one in rollout.olds}
+        new = await self._ensure_new(rollout, plans.new_size(bounds, plans.Size("", 0, 0), sizes))
+        wanted = plans.new_size(bounds, plans.size_of(new), sizes)
         if wanted != new.spec.replicas:
-            return await self._scale(deployment, new, wanted)
-        by_name = {one.metadata.name: one for one in olds}
-        for name, size in deployment_plan.old_sizes(bounds, sets_of.size_of(new), sizes).items():
+            rollout.new = await self._scale(deployment, new, wanted)
+            return
+        for name, size in plans.old_sizes(bounds, plans.size_of(new), sizes).items():
             await self._scale(deployment, by_name[name], size)
-        return new
 
-    async def _recreate(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: list[Any]
-    ) -> ReplicaSet | None:
+    async def _recreate(self, rollout: _Rollout) -> None:
         """Delete all old pods; create new ones only when the last is gone."""
-        olds = _without(sets, new)
+        deployment, olds = rollout.deployment, rollout.olds
         shrinking = [one for one in olds if one.spec.replicas]
         for one in shrinking:
             await self._scale(deployment, one, 0)
         old_pods = [pod for one in olds for pod in self._pods.owned(one.metadata.uid) if not pod.terminated]
-        if shrinking or old_pods:
-            return new
-        new = await self._ensure_new(deployment, new, sets, deployment.spec.replicas, notes)
-        return await self._scale(deployment, new, deployment.spec.replicas)
+        if not shrinking and not old_pods:
+            new = await self._ensure_new(rollout, deployment.spec.replicas)
+            rollout.new = await self._scale(deployment, new, deployment.spec.replicas)
 
-    async def _ensure_new(
-        self,
-        deployment: Deployment,
-        new: ReplicaSet | None,
-        sets: Sequence[ReplicaSet],
-        replicas: int,
-        notes: list[Any],
-    ) -> ReplicaSet:
+    async def _ensure_new(self, rollout: _Rollout, replicas: int) -> ReplicaSet:
         """The new ReplicaSet is there and carries the next revision, and so does the Deployment."""
-        revision = sets_of.last_revision(_without(sets, new)) + 1
+        deployment, new = rollout.deployment, rollout.new
+        revision = plans.last_revision(rollout.olds) + 1
         if new is None:
-            new = await self._create(deployment, revision, replicas, notes)
+            new = await self._create(rollout, revision, replicas)
         else:
             new = await self._refresh(deployment, new, revision)
-            if not any(c.type == "Progressing" for c in deployment.status.conditions) and statuses.watched(deployment):
+            if plans.progressing(deployment) is None and plans.watched(deployment):
                 found = f'Found new replica set "{new.metadata.name}"'
-                notes.append(statuses.note("Progressing", "FoundNewReplicaSet", found, self._clock.time()))
+                rollout.notes.append(plans.note("Progressing", "FoundNewReplicaSet", found, self._clock.time()))
+        rollout.new = new
         shown = new.metadata.annotations.get(names.REVISION, "")
         if shown and deployment.metadata.annotations.get(names.REVISION) != shown:
-            meta = deployment.metadata
             patch = {"metadata": {"annotations": {names.REVISION: shown}}}
-            await self._client.patch(DEPLOYMENTS, meta.name, patch, meta.namespace, uid=meta.uid)
+            await patch_object(self._client, DEPLOYMENTS, deployment, patch, guarded=False)
         return new
 
-    async def _create(self, deployment: Deployment, revision: int, replicas: int, notes: list[Any]) -> ReplicaSet:
-        body = sets_of.new_set(deployment, revision, replicas)
+    async def _create(self, rollout: _Rollout, revision: int, replicas: int) -> ReplicaSet:
+        deployment = rollout.deployment
+        body = plans.new_set(deployment, revision, replicas)
         name = body["metadata"]["name"]
         try:
             made = await self._client.create(REPLICA_SETS, body, deployment.metadata.namespace)
@@ -149,31 +140,31 @@ class DeploymentController:
                 await self._refused(deployment, name, failure)
             raise
         if replicas:
-            self._say(deployment, name, 0, replicas)
+            self._emit_scaled(deployment, name, 0, replicas)
         words = f'Created new replica set "{name}"'
-        notes.append(statuses.note("Progressing", "NewReplicaSetCreated", words, self._clock.time()))
+        rollout.notes.append(plans.note("Progressing", "NewReplicaSetCreated", words, self._clock.time()))
         return self._sets.wrote(made)
 
     async def _collided(self, deployment: Deployment, name: str) -> ReplicaSet:
         """The name is taken: by our own set that the cache has yet to show, or by another: then count, and try anew."""
         found = await self._client.get(REPLICA_SETS, name, deployment.metadata.namespace)
-        if sets_of.find_new(deployment, [found]) and found.metadata.controller_uid() == deployment.metadata.uid:
+        if plans.find_new(deployment, [found]) and found.metadata.controller_uid() == deployment.metadata.uid:
             return self._sets.wrote(found)
         count = (deployment.status.collision_count or 0) + 1
         log.info("replica set's name is taken deployment=%s name=%s collisions=%d", deployment.key, name, count)
-        await patch_status(self._client, DEPLOYMENTS, deployment, {"collisionCount": count})
+        await write_status(self._client, DEPLOYMENTS, deployment, {"collisionCount": count})
         raise ApiAlreadyExists(f"replica set {name} of Deployment {deployment.key} is another one: a new name is next")
 
     async def _refused(self, deployment: Deployment, name: str, failure: ApiError) -> None:
         words = f'Failed to create new replica set "{name}": {failure}'
         self._events.warning(refer(DEPLOYMENTS, deployment), "ReplicaSetCreateError", words)
-        if statuses.watched(deployment):
-            note = statuses.note("Progressing", "ReplicaSetCreateError", words, self._clock.time(), holds=False)
-            await self._write(deployment, None, self._sets.owned(deployment.metadata.uid), [note])
+        if plans.watched(deployment):
+            note = plans.note("Progressing", "ReplicaSetCreateError", words, self._clock.time(), holds=False)
+            await self._write(_Rollout(deployment, self._sets.owned(deployment.metadata.uid), None, [note]))
 
     async def _refresh(self, deployment: Deployment, new: ReplicaSet, revision: int) -> ReplicaSet:
         """A ReplicaSet that is there already gets the Deployment's annotations, its revision, and minReadySeconds."""
-        annotations = dict(sets_of.set_annotations(deployment, new, revision, existing=True))
+        annotations = dict(plans.set_annotations(deployment, new, revision, existing=True))
         seconds = deployment.spec.min_ready_seconds
         if annotations == new.metadata.annotations and seconds == new.spec.min_ready_seconds:
             return new
@@ -187,7 +178,8 @@ class DeploymentController:
         noted = [one.metadata.annotations.get(names.DESIRED_REPLICAS) for one in sets if one.spec.replicas]
         return any(text is not None and text != str(deployment.spec.replicas) for text in noted)
 
-    async def _resize(self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet]) -> None:
+    async def _resize(self, rollout: _Rollout) -> None:
+        deployment, new, sets = rollout.deployment, rollout.new, rollout.sets
         active = [one for one in sets if one.spec.replicas]
         latest = active or ([new] if new is not None else list(sets[-1:]))
         if len(latest) <= 1:
@@ -198,80 +190,67 @@ class DeploymentController:
             for one in _without(active, new):
                 await self._scale(deployment, one, 0)
             return
-        if deployment.spec.strategy.type == sets_of.RECREATE:
+        if deployment.spec.strategy.type == plans.RECREATE:
             return
-        bounds = sets_of.bounds_of(deployment)
-        sizes = deployment_plan.proportional(
-            bounds, [sets_of.size_of(one) for one in active], deployment.status.replicas
-        )
+        bounds = plans.bounds_of(deployment)
+        sizes = plans.proportional(bounds, [plans.size_of(one) for one in active], deployment.status.replicas)
         for one in active:
             await self._scale(deployment, one, sizes[one.metadata.name])
 
     async def _scale(self, deployment: Deployment, one: ReplicaSet, replicas: int) -> ReplicaSet:
-        annotations = sets_of.size_annotations(deployment)
+        annotations = plans.size_annotations(deployment)
         if replicas == one.spec.replicas and annotations.items() <= one.metadata.annotations.items():
             return one
         scaled = await self._patch(one, {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}})
         if replicas != one.spec.replicas:
-            self._say(deployment, one.metadata.name, one.spec.replicas, replicas)
+            self._emit_scaled(deployment, one.metadata.name, one.spec.replicas, replicas)
         return scaled
 
     async def _patch(self, one: ReplicaSet, patch: dict[str, Any]) -> ReplicaSet:
-        meta = one.metadata
-        changed = await self._client.patch(
-            REPLICA_SETS, meta.name, patch, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-        )
-        return self._sets.wrote(changed)
+        return self._sets.wrote(await patch_object(self._client, REPLICA_SETS, one, patch))
 
-    def _say(self, deployment: Deployment, name: str, before: int, after: int) -> None:
+    def _emit_scaled(self, deployment: Deployment, name: str, before: int, after: int) -> None:
         way = "up" if after > before else "down"
         words = f"Scaled {way} replica set {name} from {before} to {after}"
         self._events.normal(refer(DEPLOYMENTS, deployment), "ScalingReplicaSet", words)
 
     # status
 
-    def _note_pause(self, deployment: Deployment, notes: list[Any]) -> None:
-        if not statuses.watched(deployment):
+    def _note_pause(self, rollout: _Rollout) -> None:
+        deployment, notes = rollout.deployment, rollout.notes
+        if not plans.watched(deployment):
             return
-        current = next((c for c in deployment.status.conditions if c.type == "Progressing"), None)
-        if current is not None and current.reason == statuses.TIMED_OUT:
+        current = plans.progressing(deployment)
+        if current is not None and current.reason == plans.TIMED_OUT:
             return
-        paused = current is not None and current.reason == statuses.PAUSED
+        paused = current is not None and current.reason == plans.PAUSED
         now = self._clock.time()
         if deployment.spec.paused and not paused:
-            notes.append(statuses.note("Progressing", statuses.PAUSED, "Deployment is paused", now, holds=None))
+            notes.append(plans.note("Progressing", plans.PAUSED, "Deployment is paused", now, holds=None))
         elif paused and not deployment.spec.paused:
-            notes.append(statuses.note("Progressing", statuses.RESUMED, "Deployment is resumed", now, holds=None))
+            notes.append(plans.note("Progressing", plans.RESUMED, "Deployment is resumed", now, holds=None))
 
-    async def _tell(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: Sequence[Any]
-    ) -> float | None:
-        written = await self._write(deployment, new, sets, notes)
+    async def _sync_status(self, rollout: _Rollout) -> float | None:
+        deployment = rollout.deployment
+        written = await self._write(rollout)
         if deployment.metadata.deleting:
             return None
-        if statuses.is_complete(deployment, written) or deployment.spec.paused:
-            await self._forget_history(deployment, _without(sets, new))
+        if plans.is_complete(deployment, written) or deployment.spec.paused:
+            await self._forget_history(deployment, rollout.olds)
             return None
-        now, found = self._clock.time(), deployment.status.conditions
-        current = next((c for c in found if c.type == "Progressing"), None)
-        seconds = statuses.left(deployment, current, now) if current is not None else None
+        current = plans.progressing(deployment)
+        seconds = plans.left(deployment, current, self._clock.time()) if current is not None else None
         return seconds + 1 if seconds else None
 
-    async def _write(
-        self, deployment: Deployment, new: ReplicaSet | None, sets: Sequence[ReplicaSet], notes: Sequence[Any]
-    ) -> dict[str, Any]:
-        wanted = statuses.status(deployment, new, sets, self._clock.time(), notes=notes)
-        if wanted != statuses.present(deployment):
-            await patch_status(self._client, DEPLOYMENTS, deployment, wanted, guarded=False)
+    async def _write(self, rollout: _Rollout) -> dict[str, Any]:
+        now = self._clock.time()
+        wanted = plans.status(rollout.deployment, rollout.new, rollout.sets, now, notes=rollout.notes)
+        await write_status(self._client, DEPLOYMENTS, rollout.deployment, wanted, guarded=False)
         return wanted
 
     async def _forget_history(self, deployment: Deployment, olds: Sequence[ReplicaSet]) -> None:
-        for one in sets_of.superfluous(deployment, olds):
-            meta = one.metadata
-            with suppress(ApiNotFound):
-                await self._client.delete(
-                    REPLICA_SETS, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-                )
+        for one in plans.beyond_history(deployment, olds):
+            await delete_object(self._client, REPLICA_SETS, one, guarded=True)
             self._sets.deleted(one)
 
     def _pod_gone(self, old: Pod | None, new: Pod | None) -> list[str]:
@@ -284,7 +263,7 @@ class DeploymentController:
         if owner is None or above is None:
             return []
         deployment = self._deployments.get(f"{owner.metadata.namespace}/{above.name}")
-        recreates = deployment is not None and deployment.spec.strategy.type == sets_of.RECREATE
+        recreates = deployment is not None and deployment.spec.strategy.type == plans.RECREATE
         return [deployment.key] if recreates and deployment is not None else []
 
 
@@ -295,4 +274,4 @@ def _without(sets: Sequence[ReplicaSet], new: ReplicaSet | None) -> list[Replica
 def _is_saturated(deployment: Deployment, new: ReplicaSet) -> bool:
     """Whether the new ReplicaSet has all pods already, so that the old ones have nothing to do."""
     desired = deployment.spec.replicas
-    return new.spec.replicas == new.status.available_replicas == desired == sets_of.number(new, names.DESIRED_REPLICAS)
+    return new.spec.replicas == new.status.available_replicas == desired == plans.number(new, names.DESIRED_REPLICAS)

@@ -11,24 +11,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock, parse_rfc3339, rfc3339
+from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
-from tonnage.api.meta import KubeObject, to_builtins
+from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.selectors import from_label_selector
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import controller_of
-from tonnage.box.controllers.podcontrol.keys import own_key
-from tonnage.box.controllers.podcontrol.pod_control import patch_status
 from tonnage.box.controllers.podcontrol.pod_status import is_ready
 from tonnage.box.controllers.podcontrol.pod_template import scaled
 from tonnage.errors import Invalid, TonnageError
 from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kube.client import refer
+from tonnage.kube.object_write import write_status
 
 NAME = "disruption"
 ALLOWED, SUFFICIENT, INSUFFICIENT, FAILED = "DisruptionAllowed", "SufficientPods", "InsufficientPods", "SyncFailed"
@@ -116,18 +112,15 @@ def _condition(budget: PodDisruptionBudget, value: str, reason: str, message: st
 class DisruptionController:
     """Maintains the status of each budget. Keys are `namespace/name`."""
 
-    def __init__(
-        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
-    ) -> None:
-        self._client, self._events, self._clock = client, events, clock or RealClock()
-        budgets, pods = informers.of(DISRUPTION_BUDGETS), informers.of(PODS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        budgets, pods = context.informers.of(DISRUPTION_BUDGETS), context.informers.of(PODS)
         self._budgets, self._pods = budgets.cache, pods.cache
         self._owners: dict[tuple[str, str], Cache[Any]] = {}
-        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=120.0))
-        self._controller.watch(budgets, own_key)
+        self._controller = context.controller(NAME, DISRUPTION_BUDGETS, self.reconcile)
         self._controller.watch(pods, self._concerned)
         for kind in _SCALED:
-            owners = informers.of(kind)
+            owners = context.informers.of(kind)
             self._owners[kind.api_version, kind.kind] = owners.cache
             self._controller.watch(owners, self._in_namespace)
 
@@ -161,10 +154,9 @@ class DisruptionController:
             message = f"Failed to calculate the number of expected pods: {fault}"
             self._events.warning(refer(DISRUPTION_BUDGETS, budget), "CalculateExpectedPodCountFailed", message)
         wanted = status(budget, found, now, failure)
-        if wanted != _present(budget):
-            gone = dict.fromkeys(budget.status.disrupted_pods.keys() - found.disrupted.keys())
-            wanted["disruptedPods"] = {**found.disrupted, **gone}
-            await patch_status(self._client, DISRUPTION_BUDGETS, budget, wanted)
+        gone = dict.fromkeys(budget.status.disrupted_pods.keys() - found.disrupted.keys())
+        wanted["disruptedPods"] = {**found.disrupted, **gone}
+        await write_status(self._client, DISRUPTION_BUDGETS, budget, wanted)
         ends = [_since(since) + FORGOTTEN for since in found.disrupted.values()]
         return max(0.0, min(ends) - now) if ends else None
 
@@ -197,19 +189,3 @@ def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
     if selector is None or pod.metadata.namespace != budget.metadata.namespace:
         return False
     return from_label_selector(selector).matches(pod.metadata.labels)
-
-
-def _present(budget: PodDisruptionBudget) -> dict[str, Any]:
-    found = budget.status
-    conditions = [to_builtins(condition) for condition in found.conditions]
-    return {
-        "observedGeneration": found.observed_generation,
-        "disruptionsAllowed": found.disruptions_allowed,
-        "currentHealthy": found.current_healthy,
-        "desiredHealthy": found.desired_healthy,
-        "expectedPods": found.expected_pods,
-        "disruptedPods": found.disrupted_pods,
-        "conditions": [
-            {"message": "", "observedGeneration": found.observed_generation, **condition} for condition in conditions
-        ],
-    }

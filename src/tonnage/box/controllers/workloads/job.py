@@ -9,24 +9,21 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock, parse_rfc3339
+from tonnage.aio.clock import parse_rfc3339
 from tonnage.api import names
 from tonnage.api.kinds import JOBS, PODS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Job
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
-from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
-from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace, patch_status
+from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
-from tonnage.box.controllers.podcontrol.ref_manager import Adopter
+from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads import job_plan as plans
-from tonnage.box.controllers.workloads.job_tracking import INDEXED, count, countable, is_tracked
+from tonnage.box.controllers.workloads.job_plan import INDEXED, count, countable, is_tracked
 from tonnage.errors import ApiNotFound
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kube.client import refer
+from tonnage.kube.object_write import delete_object, patch_object, write_status
 
 NAME = "job"
 _LONGEST_BASE = 58
@@ -35,17 +32,12 @@ _LONGEST_BASE = 58
 class JobController:
     """Runs Jobs to their end and deletes those whose TTL has passed. Keys are `namespace/name`."""
 
-    def __init__(
-        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
-    ) -> None:
-        self._client, self._events, self._clock = client, events, clock or RealClock()
-        jobs, pods = informers.of(JOBS), informers.of(PODS)
-        self._pod_cache = pods.cache
-        self._jobs, self._pods = Dependents(jobs), Dependents(pods)
-        self._adopter = Adopter(client, PODS, JOBS, self._pods, finalizer=names.JOB_TRACKING)
-        self._control = PodControl(client, self._pods, events, JOBS)
-        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=120.0))
-        self._controller.watch(jobs, own_key)
+    def __init__(self, context: ControllerContext) -> None:
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        jobs, pods = context.informers.of(JOBS), context.informers.of(PODS)
+        self._pod_cache, self._jobs = pods.cache, Dependents(jobs)
+        self._control = PodControl(context, JOBS, finalizer=names.JOB_TRACKING)
+        self._controller = context.controller(NAME, JOBS, self.reconcile)
         takers = owner_keys(JOBS, jobs.cache, lambda job: job.spec.selector)
         self._controller.watch(pods, lambda old, new: {*takers(old, new), *_left_behind(new)})
 
@@ -57,30 +49,25 @@ class JobController:
         """Count, plan, write the status, then create and delete pods. Idempotent. Raises TonnageError."""
         job = self._jobs.get(key)
         if job is None or job.metadata.deleting:
-            await self._let_go(key)
+            await self._release_all(key)
             return None
         if plans.finished(job) is not None:
             return await self._expire(job)
-        pods = await self._adopter.claim(job, compiled(job.spec.selector))
+        pods = await self._control.claim(job, job.spec.selector)
         now = self._clock.time()
         found = count(job, pods)
         todo = plans.plan(job, pods, found, now)
-        written = await self._write(job, plans.status(job, todo, pods, found, now))
+        written = await write_status(self._client, JOBS, job, plans.status(job, todo, pods, found, now))
         for pod in countable(job, found, pods):
             await self._release(pod)
         if written is None:
             return None
+        self._jobs.wrote(written)
         if plans.finished(written) is not None:
-            self._tell(written)
+            self._emit_end(written)
             return await self._expire(written)
         await self._follow(job, todo)
         return todo.wait
-
-    async def _write(self, job: Job, wanted: dict[str, Any]) -> Job | None:
-        if wanted == plans.present(job):
-            return job
-        written = await patch_status(self._client, JOBS, job, wanted)
-        return None if written is None else self._jobs.wrote(written)
 
     async def _follow(self, job: Job, todo: plans.JobPlan) -> None:
         for pod in todo.drop:
@@ -93,24 +80,20 @@ class JobController:
 
     async def _release(self, pod: Pod) -> None:
         """Take the finalizer off a pod that is counted, or is not to be."""
-        meta = pod.metadata
         if not is_tracked(pod):
             return
-        rest = [finalizer for finalizer in meta.finalizers if finalizer != names.JOB_TRACKING]
+        rest = [finalizer for finalizer in pod.metadata.finalizers if finalizer != names.JOB_TRACKING]
         with suppress(ApiNotFound):
             patch = {"metadata": {"finalizers": rest or None}}
-            version = meta.resource_version
-            self._pods.wrote(
-                await self._client.patch(PODS, meta.name, patch, meta.namespace, uid=meta.uid, resource_version=version)
-            )
+            self._control.pods.wrote(await patch_object(self._client, PODS, pod, patch))
 
-    async def _let_go(self, key: str) -> None:
+    async def _release_all(self, key: str) -> None:
         """Remove the finalizers of pods of a deleted Job, which are not counted any more."""
         for pod in list(self._pod_cache):
             if is_tracked(pod) and key in (*_owners(pod), *_left_behind(pod)):
                 await self._release(pod)
 
-    def _tell(self, job: Job) -> None:
+    def _emit_end(self, job: Job) -> None:
         done = plans.finished(job)
         if done is not None and done.type == plans.COMPLETE:
             self._events.normal(refer(JOBS, job), "Completed", "Job completed")
@@ -125,16 +108,7 @@ class JobController:
         left = parse_rfc3339(done.last_transition_time) + ttl - self._clock.time()
         if left > 0:
             return left
-        meta = job.metadata
-        with suppress(ApiNotFound):
-            await self._client.delete(
-                JOBS,
-                meta.name,
-                meta.namespace,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-                propagation="Foreground",
-            )
+        await delete_object(self._client, JOBS, job, guarded=True, propagation="Foreground")
         return None
 
 
@@ -164,11 +138,11 @@ def pod_body(job: Job, index: int | None) -> dict[str, Any]:
         meta.setdefault("labels", {})[names.COMPLETION_INDEX] = str(index)
         spec.setdefault("hostname", f"{name}-{index}")
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
-            _tell_index(container)
+            _add_index_variable(container)
     return body
 
 
-def _tell_index(container: dict[str, Any]) -> None:
+def _add_index_variable(container: dict[str, Any]) -> None:
     known: Sequence[dict[str, Any]] = container.get("env") or ()
     if not any(variable["name"] == "JOB_COMPLETION_INDEX" for variable in known):
         source = {"fieldRef": {"fieldPath": f"metadata.annotations['{names.COMPLETION_INDEX}']"}}

@@ -25,6 +25,7 @@ from tonnage.api.kinds import (
     Kind,
 )
 from tonnage.api.meta import KubeObject
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -83,6 +84,6 @@ class Workloads:
                 module, name = await self._due.get()
                 made = getattr(importlib.import_module(f"tonnage.box.controllers.workloads.{module}"), name)
                 events = self._recorders(f"{module}-controller")
-                controller = made(self._client, self._informers, events, clock=self._clock)
+                controller = made(ControllerContext(self._client, self._informers, events, self._clock))
                 self._made.append((module, controller))
                 running.create_task(supervise(module, controller.run))

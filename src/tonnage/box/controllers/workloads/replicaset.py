@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock, rfc3339
+from tonnage.aio.clock import rfc3339
 from tonnage.api.kinds import PODS, REPLICA_SETS
 from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ReplicaSet, template_meta
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
-from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
-from tonnage.box.controllers.podcontrol.pod_control import BURST, PodControl, in_dying_namespace, patch_status
+from tonnage.box.controllers.podcontrol.pod_control import BURST, PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import (
     deletion_order,
     is_active,
@@ -28,12 +27,9 @@ from tonnage.box.controllers.podcontrol.pod_status import (
     next_available,
 )
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
-from tonnage.box.controllers.podcontrol.ref_manager import Adopter
+from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.errors import ApiError, TonnageError
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kube.object_write import write_status
 
 NAME = "replicaset"
 
@@ -94,18 +90,12 @@ def _conditions(replica_set: ReplicaSet, active: int, now: float, failure: Tonna
 class ReplicaSetController:
     """Maintains the number of pods of each ReplicaSet. Keys are `namespace/name`."""
 
-    def __init__(
-        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
-    ) -> None:
-        self._client, self._clock = client, clock or RealClock()
-        sets, pods = informers.of(REPLICA_SETS), informers.of(PODS)
-        self._sets = sets.cache
-        self._pods = Dependents(pods)
-        self._family = Dependents(sets)
-        self._adopter = Adopter(client, PODS, REPLICA_SETS, self._pods)
-        self._control = PodControl(client, self._pods, events, REPLICA_SETS)
-        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=120.0))
-        self._controller.watch(sets, own_key)
+    def __init__(self, context: ControllerContext) -> None:
+        self._client, self._clock = context.client, context.clock
+        sets, pods = context.informers.of(REPLICA_SETS), context.informers.of(PODS)
+        self._sets, self._family = sets.cache, Dependents(sets)
+        self._control = PodControl(context, REPLICA_SETS)
+        self._controller = context.controller(NAME, REPLICA_SETS, self.reconcile)
         self._controller.watch(pods, owner_keys(REPLICA_SETS, self._sets, lambda s: s.spec.selector))
 
     async def run(self) -> None:
@@ -117,12 +107,13 @@ class ReplicaSetController:
         replica_set = self._sets.get(key)
         if replica_set is None:
             return None
-        pods = await self._adopter.claim(replica_set, compiled(replica_set.spec.selector))
+        pods = await self._control.claim(replica_set, replica_set.spec.selector)
         failure = None
         if not replica_set.metadata.deleting:
             failure = await self._manage(replica_set, pods)
-            pods = self._pods.owned(replica_set.metadata.uid)
-        await self._write(replica_set, pods, failure)
+            pods = self._control.owned(replica_set.metadata.uid)
+        wanted = status(replica_set, pods, self._clock.time(), failure)
+        await write_status(self._client, REPLICA_SETS, replica_set, wanted)
         if failure is not None and not in_dying_namespace(failure):
             raise failure
         return next_available(filter(is_active, pods), replica_set.spec.min_ready_seconds, self._clock.time())
@@ -146,22 +137,5 @@ class ReplicaSetController:
         """Pods by node, of this ReplicaSet and of those with the same controller."""
         owner = controller_of(replica_set)
         family = [replica_set] if owner is None else self._family.owned(owner.uid)
-        pods = (pod for member in family for pod in self._pods.owned(member.metadata.uid) if is_active(pod))
+        pods = (pod for member in family for pod in self._control.owned(member.metadata.uid) if is_active(pod))
         return Counter(pod.spec.node_name for pod in pods)
-
-    async def _write(self, replica_set: ReplicaSet, pods: Sequence[Pod], failure: TonnageError | None) -> None:
-        wanted = status(replica_set, pods, self._clock.time(), failure)
-        if wanted != _present(replica_set):
-            await patch_status(self._client, REPLICA_SETS, replica_set, wanted)
-
-
-def _present(replica_set: ReplicaSet) -> dict[str, Any]:
-    found = replica_set.status
-    return {
-        "replicas": found.replicas,
-        "fullyLabeledReplicas": found.fully_labeled_replicas,
-        "readyReplicas": found.ready_replicas,
-        "availableReplicas": found.available_replicas,
-        "observedGeneration": found.observed_generation,
-        "conditions": [to_builtins(c) for c in found.conditions],
-    }

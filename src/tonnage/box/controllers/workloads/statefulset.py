@@ -10,28 +10,22 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, PODS, STATEFUL_SETS
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ControllerRevision, StatefulSet
-from tonnage.box.controllers.podcontrol.expectations import Dependents
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond, template_of
-from tonnage.box.controllers.podcontrol.keys import compiled, own_key, owner_keys
-from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace, patch_status
+from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import next_available
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
-from tonnage.box.controllers.podcontrol.ref_manager import Adopter
+from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads import statefulset_plan as plans
 from tonnage.box.controllers.workloads.statefulset_claims import Claims, claim_names
 from tonnage.errors import ApiError, Precondition
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kube.object_write import write_status
 
 NAME = "statefulset"
 
@@ -39,23 +33,19 @@ NAME = "statefulset"
 class StatefulSetController:
     """Creates, updates and deletes the pods of each StatefulSet. Keys are `namespace/name`."""
 
-    def __init__(
-        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
-    ) -> None:
-        self._client, self._clock = client, clock or RealClock()
-        sets, pods, claims = informers.of(STATEFUL_SETS), informers.of(PODS), informers.of(CLAIMS)
-        revisions = informers.of(CONTROLLER_REVISIONS)
-        self._sets = sets.cache
-        self._pods = Dependents(pods)
-        self._adopter = Adopter(client, PODS, STATEFUL_SETS, self._pods, fits=_is_member)
-        self._control = PodControl(client, self._pods, events, STATEFUL_SETS)
-        self._claims = Claims(client, Dependents(claims), events)
-        self._revisions = RevisionHistory(client, STATEFUL_SETS, Dependents(revisions))
-        self._controller = Controller(NAME, self.reconcile, backoff=Backoff(initial=0.005, maximum=60.0))
-        self._controller.watch(sets, own_key)
-        self._controller.watch(revisions, lambda old, new: ())  # none is made before all that are there are known
-        self._controller.watch(pods, owner_keys(STATEFUL_SETS, self._sets, lambda s: s.spec.selector))
-        self._controller.watch(claims, self._claim_gone)
+    def __init__(self, context: ControllerContext) -> None:
+        self._client, self._clock = context.client, context.clock
+        informers = context.informers
+        self._sets = informers.of(STATEFUL_SETS).cache
+        self._control = PodControl(context, STATEFUL_SETS, fits=_is_member)
+        self._claims = Claims(context)
+        self._revisions = RevisionHistory(context, STATEFUL_SETS)
+        self._controller = context.controller(NAME, STATEFUL_SETS, self.reconcile, maximum=60.0)
+        # No revision is made before all that are there are known.
+        self._controller.watch(informers.of(CONTROLLER_REVISIONS), lambda old, new: ())
+        concerned = owner_keys(STATEFUL_SETS, self._sets, lambda s: s.spec.selector)
+        self._controller.watch(informers.of(PODS), concerned)
+        self._controller.watch(informers.of(CLAIMS), self._claim_gone)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -66,7 +56,7 @@ class StatefulSetController:
         stateful = self._sets.get(key)
         if stateful is None:
             return None
-        pods = await self._adopter.claim(stateful, compiled(stateful.spec.selector))
+        pods = await self._control.claim(stateful, stateful.spec.selector)
         if stateful.metadata.deleting:
             return None
         labels = stateful.spec.selector.match_labels
@@ -81,8 +71,9 @@ class StatefulSetController:
             await self._do(stateful, pods, {pair.current: current, pair.update: update}, pair)
         except (ApiError, Precondition) as failure:
             waits = failure
-        pods = self._pods.owned(stateful.metadata.uid)
-        await self._write(stateful, pods, pair, collisions)
+        pods = self._control.owned(stateful.metadata.uid)
+        wanted = plans.status(stateful, pods, pair, self._clock.time(), collisions)
+        await write_status(self._client, STATEFUL_SETS, stateful, wanted)
         if isinstance(waits, ApiError) and not in_dying_namespace(waits):
             raise waits
         await self._forget(stateful, known, pods, pair)
@@ -113,13 +104,6 @@ class StatefulSetController:
         body = pod_body(stateful, number, revision)
         await self._claims.ensure(stateful, body["metadata"]["name"])
         await self._control.create(stateful, body)
-
-    async def _write(
-        self, stateful: StatefulSet, pods: Sequence[Pod], pair: plans.SetRevisions, collisions: int | None
-    ) -> None:
-        wanted = plans.status(stateful, pods, pair, self._clock.time(), collisions)
-        if wanted != plans.present(stateful):
-            await patch_status(self._client, STATEFUL_SETS, stateful, wanted)
 
     async def _forget(
         self, stateful: StatefulSet, known: Sequence[ControllerRevision], pods: Sequence[Pod], pair: plans.SetRevisions

@@ -16,11 +16,12 @@ from tonnage.api.kinds import CLAIMS, PODS, STATEFUL_SETS, Kind
 from tonnage.api.meta import KubeObject, OwnerReference, to_builtins
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import StatefulSet
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
 from tonnage.errors import ApiAlreadyExists, Precondition
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
+from tonnage.kube.client import refer
+from tonnage.kube.object_write import patch_object
 
 DELETE = "Delete"
 
@@ -82,8 +83,9 @@ def _is_pod(ref: OwnerReference, name: str) -> bool:
 class Claims:
     """Writes the claims of StatefulSets."""
 
-    def __init__(self, client: Client, claims: Dependents[PersistentVolumeClaim], events: EventRecorder) -> None:
-        self._client, self._claims, self._events = client, claims, events
+    def __init__(self, context: ControllerContext) -> None:
+        self._client, self._events = context.client, context.events
+        self._claims = Dependents(context.informers.of(CLAIMS))
 
     async def ensure(self, stateful: StatefulSet, pod_name: str) -> None:
         """Make the claims that a pod lacks, before it is made.
@@ -115,12 +117,6 @@ class Claims:
             if claim is None or claim.metadata.deleting:
                 continue
             refs = owners(stateful, pod, claim.metadata.owner_references, wanted=wanted)
-            if refs is None:
-                continue
-            meta = claim.metadata
-            patch = {"metadata": {"ownerReferences": refs or None}}
-            version = meta.resource_version
-            changed = await self._client.patch(
-                CLAIMS, name, patch, meta.namespace, uid=meta.uid, resource_version=version
-            )
-            self._claims.wrote(changed)
+            if refs is not None:
+                patch = {"metadata": {"ownerReferences": refs or None}}
+                self._claims.wrote(await patch_object(self._client, CLAIMS, claim, patch))

@@ -71,11 +71,11 @@ def plan(stateful: StatefulSet, pods: Sequence[Pod], revisions: SetRevisions, no
     if stateful.metadata.deleting:
         return StatefulSetPlan()
     there = numbered(stateful, pods)
-    return _Look(stateful, there, condemned(stateful, pods), revisions, now).plan()
+    return _SetView(stateful, there, condemned(stateful, pods), revisions, now).plan()
 
 
 @dataclass(frozen=True)
-class _Look:
+class _SetView:
     stateful: StatefulSet
     there: Mapping[int, Pod]
     condemned: Sequence[Pod]
@@ -134,7 +134,7 @@ class _Look:
         """Pods of an old template that may go now: from the highest number down, few at a time."""
         wanted = ordinals(self.stateful)
         most = self.most_missing()
-        room = most - sum(not self.well(self.there.get(number)) for number in wanted)
+        budget = most - sum(not self.well(self.there.get(number)) for number in wanted)
         chosen: list[Pod] = []
         sick = 0
         for number in reversed(range(max(wanted.start, self.first_updated()), wanted.stop)):
@@ -144,9 +144,9 @@ class _Look:
                 continue
             if not well and sick <= most:  # missing anyway, and its turn
                 chosen.append(pod)
-            elif well and room > 0:
+            elif well and budget > 0:
                 chosen.append(pod)
-                room -= 1
+                budget -= 1
             else:
                 break
         return chosen
@@ -181,19 +181,3 @@ def status(
         "updateRevision": revisions.update,
     }
     return found | ({} if collisions is None else {"collisionCount": collisions})
-
-
-def present(stateful: StatefulSet) -> dict[str, Any]:
-    """The current status, in the form of status()."""
-    found = stateful.status
-    shown = {
-        "observedGeneration": found.observed_generation,
-        "replicas": found.replicas,
-        "readyReplicas": found.ready_replicas,
-        "availableReplicas": found.available_replicas,
-        "currentReplicas": found.current_replicas,
-        "updatedReplicas": found.updated_replicas,
-        "currentRevision": found.current_revision,
-        "updateRevision": found.update_revision,
-    }
-    return shown | ({} if found.collision_count is None else {"collisionCount": found.collision_count})

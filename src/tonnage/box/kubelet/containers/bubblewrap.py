@@ -37,9 +37,8 @@ from tonnage.box.kubelet.containers.process import (
 from tonnage.box.kubelet.containers.rootfs import Bind
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, OnExit
 from tonnage.box.kubelet.containers.spawn import spawn
+from tonnage.box.kubelet.folder import make_folder, names, remove_tree
 from tonnage.box.kubelet.volumes import subpaths
-from tonnage.box.kubelet.volumes.builtin_volumes import remove_tree
-from tonnage.box.kubelet.volumes.csi_volumes import make_folder
 from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import HostError, Invalid, TonnageError, Unsupported
 from tonnage.host.encoding import encode
@@ -106,8 +105,8 @@ class BubblewrapRuntime:
         """See Runtime."""
         found = []
         base = self.paths.containers(uid)
-        for name in sorted(_names(base)):
-            attempts = sorted(int(a) for a in _names(f"{base}/{name}") if a.isdigit())
+        for name in sorted(names(base)):
+            attempts = sorted(int(a) for a in names(f"{base}/{name}") if a.isdigit())
             for attempt in attempts:
                 process = self._adopt(f"{base}/{name}/{attempt}", on_exit)
                 if process is not None:
@@ -159,24 +158,25 @@ class BubblewrapRuntime:
         if os.path.isdir(folder):
             subpaths.remove(folder)
         base = self.paths.containers(uid)
-        for attempt in (f"{base}/{name}/{number}" for name in _names(base) for number in _names(f"{base}/{name}")):
+        for attempt in (f"{base}/{name}/{number}" for name in names(base) for number in names(f"{base}/{name}")):
             _settle(attempt)
         for pause in (*_PAUSES, None):
             try:
                 self.cgroups.remove_pod(uid)
-                return
             except OSError as failure:  # the kernel still counts processes that have just been killed
                 if pause is None:
                     log.warning("cgroup of a pod not removed pod=%s error=%s", uid, failure)
                 else:
                     time.sleep(pause)
+            else:
+                return
 
-    async def forget(self, pod: Pod | None, uid: str) -> None:
+    async def forget(self, uid: str) -> None:
         """See Runtime: containers' folders and logs."""
         prefix = f"{self.paths.containers(uid)}/"
         for key in [k for k, p in self._processes.items() if p.folder.startswith(prefix)]:
             del self._processes[key]
-        logs = [f"{self.paths.logs}/{n}" for n in _names(self.paths.logs) if n.endswith(f"_{component(uid)}")]
+        logs = [f"{self.paths.logs}/{n}" for n in names(self.paths.logs) if n.endswith(f"_{component(uid)}")]
         for folder in (self.paths.containers(uid), *logs):
             if os.path.isdir(folder):
                 await asyncio.to_thread(remove_tree, folder)
@@ -266,7 +266,7 @@ class _Plan:
         attempt = self._spec.attempt
         if os.path.isdir(self._folder):
             _discard(self._folder)
-        for name in _names(self._base):
+        for name in names(self._base):
             if name.isdigit() and int(name) <= attempt - _KEPT:
                 _discard(f"{self._base}/{name}")
                 for file in (f"{name}.log", f"{name}.log.1"):
@@ -408,9 +408,3 @@ def _running_with(root: bytes) -> Iterator[int]:
             with suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
                 if root in file.read().split(b"\0"):
                     yield int(name)
-
-
-def _names(folder: str) -> list[str]:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return os.listdir(folder)
-    return []

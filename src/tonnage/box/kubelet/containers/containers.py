@@ -26,7 +26,7 @@ UNKNOWN = "ContainerStatusUnknown"
 _FIRST, _MOST, _FORGET = 10.0, 300.0, 600.0
 
 Environment = Callable[[Pod, Container], Awaitable[dict[str, str]]]
-Tell = Callable[[str, str, str], None]
+Emit = Callable[[str, str, str], None]
 
 
 @dataclass
@@ -75,13 +75,13 @@ class Run:
 
 @dataclass
 class Containers:
-    """All containers of one pod. tell(type, reason, message) emits an Event; woken is called when a container ends."""
+    """All containers of one pod. emit(type, reason, message) emits an Event; woken is called when a container ends."""
 
     pod: Pod
     runtime: Runtime
     clock: Clock
     environment: Environment
-    tell: Tell
+    emit: Emit
     woken: Callable[[], None]
     inits: list[Run] = field(default_factory=list)
     mains: list[Run] = field(default_factory=list)
@@ -204,7 +204,7 @@ class Containers:
         if run.running:
             return
         now = self.clock.monotonic()
-        if (ended := run.ended) is not None and self._first_look(run):
+        if (ended := run.ended) is not None and self._is_new_end(run):
             wait = run.fail(now)
             if wait > 0:
                 self._crash_loop(run, wait, ended)
@@ -212,7 +212,7 @@ class Containers:
             return
         await self._start(run, volumes)
 
-    def _first_look(self, run: Run) -> bool:
+    def _is_new_end(self, run: Run) -> bool:
         """Whether this end has not been counted yet."""
         mark = run.process.id if run.process is not None else f"{run.container.name}/{run.attempt}"
         if mark in self._counted:
@@ -224,7 +224,7 @@ class Containers:
         name = run.container.name
         what = f"restarting failed container={name} pod={self.pod.metadata.name}"
         run.waiting = CRASH_LOOP, f"back-off {_duration(wait)} {what} (exit code {ended.code})"
-        self.tell("Warning", "BackOff", f"Back-off {what}")
+        self.emit("Warning", "BackOff", f"Back-off {what}")
 
     async def _start(self, run: Run, volumes: Mapping[str, Mounted]) -> None:
         name = run.container.name
@@ -244,17 +244,17 @@ class Containers:
             run.previous = run.process
         run.process, run.attempt, run.lost = process, attempt, None
         if self.runtime.note and not self._noted:
-            self.tell("Normal", "ImageNotPulled", self.runtime.note)
+            self.emit("Normal", "ImageNotPulled", self.runtime.note)
         self._noted = True
         if self.runtime.name != "none":
-            self.tell("Normal", "Started", f"Started container {name}")
+            self.emit("Normal", "Started", f"Started container {name}")
 
     def _refuse(self, run: Run, reason: str, failure: TonnageError) -> None:
         run.waiting = reason, str(failure)
         now = self.clock.monotonic()
         if run.fail(now) == 0:
             run.fail(now)  # what cannot be started is not tried again at once
-        self.tell("Warning", "Failed", f"Error: {failure}")
+        self.emit("Warning", "Failed", f"Error: {failure}")
 
     def stop(self, grace: float) -> bool:
         """Stop all, sidecars last; returns at once whether all have ended. Idempotent."""
@@ -275,7 +275,7 @@ class Containers:
         if mark not in self._counted:
             self._counted.add(mark)
             if self.runtime.name != "none":
-                self.tell("Normal", "Killing", f"Stopping container {run.container.name}")
+                self.emit("Normal", "Killing", f"Stopping container {run.container.name}")
         run.process.stop(grace)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tonnage.api.pods import Container, EnvVar, Pod
-from tonnage.box.kubelet.volumes.sources import ObjectSources, field, resource
+from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.errors import Invalid, NotFound, Unsupported
 
 _PART = re.compile(r"\$\$|\$\(([^)]*)\)")
@@ -31,22 +31,14 @@ def arguments(container: Container, values: Mapping[str, str]) -> list[str]:
             f"container {container.name} has no command: images are not pulled here, so nothing is known of image "
             f"{container.image!r}; give the container a command that the machine has in /usr"
         )
-    return expand_all([*container.command, *container.args], values)
-
-
-def expand_all(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """expand() for each."""
-    return [expand(text, values) for text in texts]
+    return [expand(text, values) for text in (*container.command, *container.args)]
 
 
 class Environment:
     """Computes environments of one node's containers."""
 
-    def __init__(self, sources: ObjectSources, *, node_name: str, address: str, allocatable: dict[str, str]) -> None:
+    def __init__(self, sources: ObjectSources) -> None:
         self._sources = sources
-        self._node = node_name
-        self._address = address
-        self._allocatable = allocatable
 
     async def of(self, pod: Pod, container: Container) -> dict[str, str]:
         """All variables: envFrom first, then env; later ones win. Raises NotFound, Invalid, Unsupported, ApiError."""
@@ -73,9 +65,9 @@ class Environment:
     async def _value(self, pod: Pod, container: Container, variable: EnvVar) -> str | None:
         source = variable.value_from or {}
         if (ref := source.get("fieldRef")) is not None:
-            return field(pod, ref.get("fieldPath", ""), node=self._node, address=self._address)
+            return self._sources.field(pod, ref.get("fieldPath", ""))
         if (ref := source.get("resourceFieldRef")) is not None:
-            return resource(pod, ref, container, self._allocatable)
+            return self._sources.resource(pod, ref, container)
         for member, kind in (("configMapKeyRef", "configmap"), ("secretKeyRef", "secret")):
             if (ref := source.get(member)) is not None:
                 return await self._key(pod, kind, ref)

@@ -12,8 +12,8 @@ from tonnage.api.kinds import PODS
 from tonnage.api.number import signed
 from tonnage.api.pods import Container, ContainerStatus, Pod
 from tonnage.box.kubelet.containers.log_writer import stamp
-from tonnage.box.kubelet.containers.paths import Paths
-from tonnage.box.kubelet.pods.worker import PodWorkers
+from tonnage.box.kubelet.folder import names
+from tonnage.box.kubelet.pods.worker import KubeletParts, PodWorkers
 from tonnage.errors import ApiError
 from tonnage.host.inotify import CLOSE_WRITE, CREATE, DELETE_SELF, MODIFY, MOVED_TO, Inotify
 from tonnage.kube.client import Client
@@ -132,12 +132,9 @@ def _invalid(message: str) -> ApiError:
 class PodLogs:
     """Logs of the pods of one node."""
 
-    def __init__(self, client: Client, paths: Paths, workers: PodWorkers, clock: Clock, *, runtime: str) -> None:
-        self._client = client
-        self._paths = paths
-        self._workers = workers
-        self._clock = clock
-        self._runtime = runtime
+    def __init__(self, parts: KubeletParts, workers: PodWorkers) -> None:
+        self._client, self._clock, self._paths = parts.client, parts.clock, parts.paths
+        self._runtime, self._workers = parts.runtime.name, workers
 
     async def read(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         """The log in chunks, followed until the container ends. Raises ApiError at the first chunk."""
@@ -164,7 +161,7 @@ class PodLogs:
     def _file(self, pod: Pod, container: Container, options: Options) -> str:
         meta = pod.metadata
         folder = f"{self._paths.pod_logs(meta.namespace, meta.name, meta.uid)}/{container.name}"
-        attempts = sorted(int(n[:-4]) for n in _names(folder) if n.endswith(".log") and n[:-4].isdigit())
+        attempts = sorted(int(n[:-4]) for n in names(folder) if n.endswith(".log") and n[:-4].isdigit())
         statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
         status = next((s for s in statuses if s.name == container.name), ContainerStatus())
         if options.previous:
@@ -293,13 +290,6 @@ def show(line: bytes, options: Options) -> bytes:
         return b""
     end = b"\n" if parts[2] == b"F" else b""
     return parts[0] + b" " + parts[3] + end if options.timestamps else parts[3] + end
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 class LogRouter:

@@ -154,18 +154,15 @@ class ContainerProcess:
 
     def read_end(self, code: int | None) -> Ended:
         """How it ended: from bwrap, else from its own exit code."""
-        _, told = read_status(self.folder)
+        _, written = read_status(self.folder)
         at = self._clock.time()
         with suppress(OSError):
-            at = max(self.started, os.stat(f"{self.folder}/{STATUS}").st_mtime) if told is not None else at
-        if told is not None:
-            return Ended(told, at, message=self._message())
+            at = max(self.started, os.stat(f"{self.folder}/{STATUS}").st_mtime) if written is not None else at
+        if written is not None:
+            return Ended(written, at, message=termination.read(self.folder))
         if code is not None and code >= 0:
             return Ended(code, at, "StartError", "the container's root could not be made: see its log")
-        return Ended(137, at, message=self._message())
-
-    def _message(self) -> str:
-        return termination.read(self.folder)
+        return Ended(137, at, message=termination.read(self.folder))
 
     def stop(self, grace: float) -> None:
         """See runtime.Process."""

@@ -179,16 +179,7 @@ def arguments(
     They hold the environment, so they are not for a command line, which everybody on the machine can read.
     """
     args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", name, "--unshare-cgroup-try"]
-    args += ["--ro-bind", "/usr", "/usr"]
-    for folder in _MERGED:
-        path = f"/{folder}"
-        if os.path.islink(path):
-            args += ["--symlink", os.readlink(path).lstrip("/"), path]
-        elif os.path.isdir(path):
-            args += ["--ro-bind", path, path]
-    for path in _OF_ETC:
-        args += ["--ro-bind-try", path, path]
-    args += ["--proc", "/proc", *_guard_proc(), "--dev", "/dev"]
+    args += [*_machine_files(), "--proc", "/proc", *_guard_proc(), "--dev", "/dev"]
     for bind in sorted(binds, key=lambda b: b.target.count("/")):
         args += [_option(bind), bind.source, bind.target]
     if working_dir and not working_dir.startswith(("/usr", "/proc", "/dev")) and not holder(binds, working_dir):
@@ -202,6 +193,19 @@ def arguments(
     for key, value in environment.items():
         if not _acts_early(key):
             args += ["--setenv", key, value]
+    return args
+
+
+def _machine_files() -> list[str]:
+    """/usr, what other systems have outside of it, and a few files of /etc; read-only."""
+    args = ["--ro-bind", "/usr", "/usr"]
+    for path in (f"/{folder}" for folder in _MERGED):
+        if os.path.islink(path):
+            args += ["--symlink", os.readlink(path).lstrip("/"), path]
+        elif os.path.isdir(path):
+            args += ["--ro-bind", path, path]
+    for path in _OF_ETC:
+        args += ["--ro-bind-try", path, path]
     return args
 
 

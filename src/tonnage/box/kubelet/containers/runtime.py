@@ -83,8 +83,9 @@ class Runtime(Protocol):
         """What a user should know of images under this runtime; "" for nothing. Emitted once a pod, as an Event."""
 
     async def prepare(self, uid: str) -> None:
-        """Make what a pod's volumes may need before its containers: its cgroup, in which their IO is limited. May be
-        repeated; forget() undoes it. A machine that has no such thing is no failure: a volume that needs it says so.
+        """Make what a pod's volumes may need before its containers: its cgroup, which limits their IO. Idempotent.
+
+        clean() undoes it. A machine that has no such thing is no failure: a volume that needs it says so.
         """
 
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Process:
@@ -96,7 +97,7 @@ class Runtime(Protocol):
     async def clean(self, uid: str) -> None:
         """Remove what keeps volumes of a pod busy after its containers have ended. Idempotent."""
 
-    async def forget(self, pod: Pod | None, uid: str) -> None:
+    async def forget(self, uid: str) -> None:
         """Remove all files of a pod, logs too. Idempotent."""
 
     async def close(self) -> None:
@@ -162,7 +163,7 @@ class NoneRuntime:
     async def clean(self, uid: str) -> None:
         """Nothing was made."""
 
-    async def forget(self, pod: Pod | None, uid: str) -> None:
+    async def forget(self, uid: str) -> None:
         """Nothing was made."""
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Pods on one node: a worker for each, its status, its record on disk, and eviction.
+"""Pods on one node: a worker for each, its status, and eviction.
 
-Called by the box's node. It runs containers and volumes, and writes pod status through the API.
+Called by the kubelet. It runs containers and volumes, and writes pod status through the API.
 """

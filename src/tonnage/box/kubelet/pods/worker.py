@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, rfc3339
 from tonnage.api.kinds import PODS
-from tonnage.api.meta import ObjectReference
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.containers import Containers
 from tonnage.box.kubelet.containers.env import Environment
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
+from tonnage.box.kubelet.folder import names
 from tonnage.box.kubelet.pods import status as statuses
 from tonnage.box.kubelet.pods.eviction import EvictionManager
-from tonnage.box.kubelet.pods.pod_record import PodRecord, grace_of, not_done
+from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.volumes import Mounted, VolumeManager, VolumesFailed
 from tonnage.errors import ApiConflict, ApiNotFound, NotFound, TonnageError
 from tonnage.kube.client import Client, refer
@@ -39,36 +40,49 @@ PATIENCE = 10.0
 QUIET = 1.0
 """Seconds between looks meanwhile; usually a wake comes earlier."""
 ANY_DRIVER = "driver"
+DEFAULT_GRACE = 30
 _WORKERS = 1024
 _AT_ONCE = 16
 _STOP_TRIES, _STOP_PAUSE = 5, 0.2
 _EVICTION_GRACE = 1.0  # seconds: what the kubelet gives a pod that is above a limit
 
 
-class PodWorkers:
-    """Works on all pods of one node. address: the node's IP."""
+@dataclass(frozen=True)
+class KubeletParts:
+    """Parts of one kubelet that its pods share."""
 
-    def __init__(
-        self,
-        client: Client,
-        pods: Informer[Pod],
-        volumes: VolumeManager,
-        runtime: Runtime,
-        events: EventRecorder,
-        environment: Environment,
-        paths: Paths,
-        clock: Clock,
-        *,
-        address: str,
-    ) -> None:
-        self._client = client
-        self._volumes = volumes
-        self._runtime = runtime
-        self._events = events
-        self._environment = environment
-        self._paths = paths
-        self._clock = clock
-        self._address = address
+    client: Client
+    events: EventRecorder
+    clock: Clock
+    paths: Paths
+    runtime: Runtime
+    volumes: VolumeManager
+    sources: ObjectSources
+
+
+@dataclass
+class PodRecord:
+    """State of one pod. pod None: its object is deleted."""
+
+    uid: str
+    pod: Pod | None
+    since: float
+    containers: Containers | None = None
+    volumes: dict[str, Mounted] | None = None
+    written: statuses.Status = field(default_factory=dict)
+    started: str = ""
+    evicted: str = ""
+    """Why the pod is evicted; set once."""
+
+
+class PodWorkers:
+    """Works on all pods of one node."""
+
+    def __init__(self, parts: KubeletParts, pods: Informer[Pod]) -> None:
+        self._client, self._events, self._clock = parts.client, parts.events, parts.clock
+        self._paths, self._runtime, self._volumes = parts.paths, parts.runtime, parts.volumes
+        self._address = parts.sources.node.address
+        self._environment = Environment(parts.sources)
         self._records: dict[str, PodRecord] = {}
         self._waiting: dict[str, set[str]] = {}
         """uids of pods by what they wait for: `claim <ns>/<name>`, `driver <name>`."""
@@ -78,7 +92,7 @@ class PodWorkers:
         self._mounts = 0
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._stopping = False
-        self.evictions = EvictionManager(paths, clock, self._above_limit)
+        self.evictions = EvictionManager(parts.paths, parts.clock, self._above_limit)
         self.controller: Controller[str] = Controller(
             "pods", self.reconcile, workers=_WORKERS, backoff=Backoff(initial=0.5, maximum=122.0)
         )
@@ -104,34 +118,32 @@ class PodWorkers:
 
     def recover(self) -> None:
         """Learn of pods from disk, also of deleted ones. Call it before run(), with the informer synced or not."""
-        found = _listdir(self._paths.pods)
+        found = names(self._paths.pods)
         self._volumes.csi.recover(found)
         for uid in found:
             if uid not in self._records:
                 self._records[uid] = PodRecord(uid, None, self._clock.monotonic())
             self.controller.enqueue(uid)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.controller.run()
-
     async def reconcile(self, uid: str) -> float | None:
         """Do the next step for one pod."""
         record = self._records.get(uid)
         if record is None:
             return None
-        if record.containers is None:
-            await self._begin(record)
+        containers = record.containers or await self._begin(record)
         pod = record.pod
         if pod is None:
-            return await self._vanish(record)
-        if pod.metadata.deleting:
-            return await self._end(record, pod)
-        if pod.terminated:
-            return await self._rest(record, pod)
-        return await self._go(record, pod)
+            await self._vanish(record, containers)
+        elif pod.metadata.deleting:
+            await self._end(record, pod, containers)
+        elif pod.terminated:
+            await self._rest(record, pod, containers)
+        elif not self._stopping:
+            return await self._go(record, pod, containers)
+        return None
 
-    async def _begin(self, record: PodRecord) -> None:
+    async def _begin(self, record: PodRecord) -> Containers:
+        """Find what an earlier kubelet started for the pod."""
         pod = record.pod or Pod()
         uid = record.uid
         containers = Containers(
@@ -139,7 +151,7 @@ class PodWorkers:
             self._runtime,
             self._clock,
             self._environment.of,
-            lambda kind, reason, message: self._tell(record, kind, reason, message),
+            lambda kind, reason, message: self._emit(record, kind, reason, message),
             lambda: self.controller.enqueue(uid),
         )
         found = await self._runtime.adopt(uid, record.pod, containers.exited)
@@ -148,39 +160,39 @@ class PodWorkers:
         else:
             containers.orphans(found)
         record.containers = containers
+        return containers
 
-    async def _go(self, record: PodRecord, pod: Pod) -> float | None:
+    async def _go(self, record: PodRecord, pod: Pod, containers: Containers) -> float | None:
         """Towards Running: volumes, then containers, then one status."""
-        assert record.containers is not None
-        if self._stopping:
-            return None
         if record.evicted:
-            return await self._evict(record)
-        if record.containers.finishing:  # over, but the watch has not shown our own status yet
+            await self._evict(record, containers)
+            return None
+        if containers.finishing:  # over, but the watch has not shown our own status yet
             await self._write(record)
-            return await self._rest(record, pod)
+            await self._rest(record, pod, containers)
+            return None
         if not record.started and (left_out := not_done(pod)):
-            self._tell(record, "Warning", "NotSupported", f"not done by this kubelet: {'; '.join(left_out)}")
+            self._emit(record, "Warning", "NotSupported", f"not done by this kubelet: {'; '.join(left_out)}")
         record.started = record.started or pod.status.start_time or rfc3339(self._clock.time())
         if record.volumes is None:
             before = self._wakes
             try:
                 record.volumes = await self._mount(record, pod)
             except VolumesFailed as failure:
-                self._wait_for(record, failure, before)
+                self._wait_for(record, failure.waits, before)
                 reported = self._report(record, failure)
                 await self._creating(record)
                 if not reported:
                     return QUIET
                 raise
             self._forget_waits(record)
-        after = await record.containers.sync(record.volumes)
+        after = await containers.sync(record.volumes)
         if self._runtime.name != "none":
             self.evictions.hold(pod)
-        over = record.containers.over  # an end during the write causes another reconcile and another status
+        over = containers.over  # an end during the write causes another reconcile and another status
         await self._write(record)
-        if over and record.containers.stop(grace_of(pod)):
-            await self._down(record)
+        if over:
+            await self._rest(record, pod, containers)
         return after
 
     def _above_limit(self, uid: str, message: str) -> None:
@@ -189,17 +201,14 @@ class PodWorkers:
         if record is None or record.evicted:
             return
         record.evicted = message
-        self._tell(record, "Warning", "Evicted", message)
+        self._emit(record, "Warning", "Evicted", message)
         self.controller.enqueue(uid)
 
-    async def _evict(self, record: PodRecord) -> float | None:
+    async def _evict(self, record: PodRecord, containers: Containers) -> None:
         """End the containers, then mark the pod Failed; its object stays. Resumed after a restart of the kubelet."""
-        assert record.containers is not None
-        if not record.containers.stop(_EVICTION_GRACE):
-            return None
-        await self._write(record)
-        await self._down(record)
-        return None
+        if containers.stop(_EVICTION_GRACE):
+            await self._write(record)
+            await self._down(record)
 
     async def _mount(self, record: PodRecord, pod: Pod) -> dict[str, Mounted]:
         """Mount all; when that takes long, say meanwhile that the pod is being created.
@@ -246,14 +255,14 @@ class PodWorkers:
                     f"Unable to attach or mount volumes: unmounted volumes=[{name}], unattached volumes=[], "
                     f"failed to process volumes=[{name}]: {text}"
                 )
-            self._tell(record, "Warning", "FailedMount", text)
+            self._emit(record, "Warning", "FailedMount", text)
         return True
 
-    def _wait_for(self, record: PodRecord, failure: VolumesFailed, before: int) -> None:
-        """Be woken early by what the pod waits for; at once when that came after the look (wake number before)."""
-        for topic in failure.waits:
+    def _wait_for(self, record: PodRecord, topics: Collection[str], before: int) -> None:
+        """Be woken early by what the pod waits for; at once when that came after wake number before."""
+        for topic in topics:
             self._waiting.setdefault(topic, set()).add(record.uid)
-        if any(self._heard.get(topic, 0) > before for topic in failure.waits):
+        if any(self._heard.get(topic, 0) > before for topic in topics):
             self.controller.enqueue(record.uid)
 
     def _forget_waits(self, record: PodRecord) -> None:
@@ -290,14 +299,9 @@ class PodWorkers:
         if status == record.written or statuses.same(pod, status):
             return
         try:
-            await self._client.patch(
-                PODS,
-                pod.metadata.name,
-                {"status": status},
-                pod.metadata.namespace,
-                subresource="status",
-                uid=record.uid,
-            )
+            name, namespace = pod.metadata.name, pod.metadata.namespace
+            body = {"status": status}
+            await self._client.patch(PODS, name, body, namespace, subresource="status", uid=record.uid)
         except (ApiNotFound, ApiConflict) as failure:  # the pod was deleted or replaced: the watch will show it
             log.debug("status not written pod=%s error=%s", pod.key, failure)
             return
@@ -308,44 +312,32 @@ class PodWorkers:
         if record.containers is not None and not any(run.running for run in record.containers.all):
             await self._write(record, volumes=False)
 
-    async def _end(self, record: PodRecord, pod: Pod) -> float | None:
+    async def _end(self, record: PodRecord, pod: Pod, containers: Containers) -> None:
         """Deletion was asked for: containers, volumes, then the object."""
-        assert record.containers is not None
-        if not record.containers.stop(grace_of(pod)):
-            return None
+        if not containers.stop(grace_of(pod)):
+            return
         await self._down(record)
         if pod.metadata.finalizers and not pod.terminated:
             await self._write(record)  # the object outlives its deletion: it must not say Running
-        await self._delete(pod)
-        return None
+        meta = pod.metadata
+        with suppress(ApiNotFound, ApiConflict):
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_seconds=0)
 
-    async def _delete(self, pod: Pod) -> None:
-        try:
-            await self._client.delete(
-                PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_seconds=0
-            )
-        except (ApiNotFound, ApiConflict):
-            return
-
-    async def _vanish(self, record: PodRecord) -> float | None:
+    async def _vanish(self, record: PodRecord, containers: Containers) -> None:
         """The object is deleted: end everything at once and forget the pod."""
-        assert record.containers is not None
-        if not record.containers.stop(0.0):
-            return None
+        if not containers.stop(0.0):
+            return
         await self._down(record)
-        await self._runtime.forget(record.containers.pod, record.uid)
+        await self._runtime.forget(record.uid)
         self._volumes.remove(record.uid)
         self._forget_waits(record)
         if record.pod is None:
             del self._records[record.uid]
-        return None
 
-    async def _rest(self, record: PodRecord, pod: Pod) -> float | None:
+    async def _rest(self, record: PodRecord, pod: Pod, containers: Containers) -> None:
         """Succeeded or Failed: nothing runs, volumes are unmounted, logs stay until the object is deleted."""
-        assert record.containers is not None
-        if record.containers.stop(grace_of(pod)):
+        if containers.stop(grace_of(pod)):
             await self._down(record)
-        return None
 
     async def _down(self, record: PodRecord) -> None:
         """Unmount all. Events tell when that fails; the exception makes it be tried again, soon if a driver comes."""
@@ -357,12 +349,10 @@ class PodWorkers:
             await self._runtime.clean(record.uid)
             await self._volumes.unmount(record.uid)
         except NotFound:  # the driver is not (yet) registered, as after a start
-            self._waiting.setdefault(ANY_DRIVER, set()).add(record.uid)
-            if self._heard.get(ANY_DRIVER, 0) > before:
-                self.controller.enqueue(record.uid)
+            self._wait_for(record, (ANY_DRIVER,), before)
             raise
         except TonnageError as failure:
-            self._tell(record, "Warning", "FailedUnMount", f"UnmountVolume.TearDown failed: {failure}")
+            self._emit(record, "Warning", "FailedUnMount", f"UnmountVolume.TearDown failed: {failure}")
             raise
         finally:
             self._mounts -= 1
@@ -375,40 +365,59 @@ class PodWorkers:
         self._stopping = True
         await self.evictions.close()
         records = list(self._records.values())
+        ends = []
         for record in records:
-            if record.containers is None:
-                await self._begin(record)
-            assert record.containers is not None
-            record.containers.stop(grace)
-        await asyncio.gather(*(self._stop(record) for record in records))
+            containers = record.containers or await self._begin(record)
+            containers.stop(grace)
+            ends.append(self._stop(record, containers))
+        await asyncio.gather(*ends)
 
-    async def _stop(self, record: PodRecord) -> None:
-        assert record.containers is not None
-        await record.containers.wait()
+    async def _stop(self, record: PodRecord, containers: Containers) -> None:
+        await containers.wait()
         for left in range(_STOP_TRIES, 0, -1):
             try:
                 await self._runtime.clean(record.uid)
                 await self._volumes.unmount(record.uid, keep_files=True)
-                return
             except TonnageError as failure:  # a call that we cancelled may still be under way at the driver
-                log.log(
-                    logging.DEBUG if left > 1 else logging.WARNING,
-                    "volumes not unmounted pod=%s error=%s",
-                    record.uid,
-                    failure,
-                )
+                level = logging.DEBUG if left > 1 else logging.WARNING
+                log.log(level, "volumes not unmounted pod=%s error=%s", record.uid, failure)
                 await self._clock.sleep(_STOP_PAUSE)
+            else:
+                return
 
-    def _tell(self, record: PodRecord, kind: str, reason: str, message: str) -> None:
-        pod = record.pod
-        if pod is not None:
-            about: ObjectReference = refer(PODS, pod)
-            self._events.record(about, kind, reason, message)
+    def _emit(self, record: PodRecord, kind: str, reason: str, message: str) -> None:
+        if record.pod is not None:
+            self._events.record(refer(PODS, record.pod), kind, reason, message)
 
     def find(self, namespace: str, name: str) -> PodRecord | None:
         """The record of a pod by its name, for logs."""
         key = f"{namespace}/{name}"
         return next((r for r in self._records.values() if r.pod is not None and r.pod.key == key), None)
+
+
+def not_done(pod: Pod) -> list[str]:
+    """Fields of a pod that this kubelet ignores, though the pod runs."""
+    found = []
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        parts = {
+            "livenessProbe": container.liveness_probe,
+            "readinessProbe": container.readiness_probe,
+            "startupProbe": container.startup_probe,
+            "lifecycle": container.lifecycle,
+        }
+        if asked := [name for name, part in parts.items() if part]:
+            found.append(f"{', '.join(asked)} of container {container.name}")
+    if pod.spec.active_deadline_seconds is not None:
+        found.append("activeDeadlineSeconds")
+    return found
+
+
+def grace_of(pod: Pod) -> float:
+    """Seconds between SIGTERM and SIGKILL."""
+    grace = pod.metadata.deletion_grace_period_seconds
+    if grace is None:
+        grace = pod.spec.termination_grace_period_seconds
+    return float(DEFAULT_GRACE if grace is None else grace)
 
 
 def _concerns(before: Pod, after: Pod, record: PodRecord) -> bool:
@@ -424,10 +433,3 @@ def _concerns(before: Pod, after: Pod, record: PodRecord) -> bool:
 async def _cancel(task: asyncio.Task[dict[str, Mounted]]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-def _listdir(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except FileNotFoundError:
-        return []

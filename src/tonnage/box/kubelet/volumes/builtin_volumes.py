@@ -7,7 +7,6 @@ disk.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import stat
 from collections.abc import Callable
@@ -16,10 +15,11 @@ from typing import Any
 from tonnage.api.pods import KeyToPath, Pod, Volume
 from tonnage.api.quantity import to_bytes
 from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, PROJECTED, SECRET, Paths
+from tonnage.box.kubelet.folder import names, remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
-from tonnage.box.kubelet.volumes.sources import ObjectSources, field, resource
-from tonnage.errors import HostError, Invalid, NotFound, Precondition, Unsupported
-from tonnage.host import atomic_writer, tree
+from tonnage.box.kubelet.volumes.sources import ObjectSources
+from tonnage.errors import HostError, Invalid, NotFound, Unsupported
+from tonnage.host import atomic_writer
 from tonnage.host import mount as mounts
 from tonnage.host.atomic_writer import Content
 from tonnage.host.encoding import encode
@@ -41,16 +41,11 @@ _HOST_PATH: dict[str, tuple[Callable[[int], bool], str]] = {
 
 
 class FileVolumes:
-    """Creates and removes such volumes of one node. address: the node's IP; allocatable: quantities as text."""
+    """Creates and removes such volumes of one node."""
 
-    def __init__(
-        self, paths: Paths, sources: ObjectSources, *, node_name: str, address: str, allocatable: dict[str, str]
-    ) -> None:
+    def __init__(self, paths: Paths, sources: ObjectSources) -> None:
         self._paths = paths
         self._sources = sources
-        self._node = node_name
-        self._address = address
-        self._allocatable = allocatable
         self._root = os.geteuid() == 0
 
     async def mount(self, pod: Pod, volume: Volume) -> str:
@@ -60,18 +55,14 @@ class FileVolumes:
         if volume.empty_dir is not None:
             return await self._empty_dir(pod, volume)
         namespace = pod.metadata.namespace
-        if volume.config_map is not None:
-            cm = volume.config_map
+        if (cm := volume.config_map) is not None:
             keys = await self._sources.of("configmap", namespace, cm.name, optional=cm.optional)
-            return await self._write(
-                pod, volume, CONFIG_MAP, pick(keys, cm.items, cm.default_mode, optional=cm.optional)
-            )
-        if volume.secret is not None:
-            secret = volume.secret
+            files = pick(keys, cm.items, cm.default_mode, optional=cm.optional)
+            return await self._write(pod, volume, CONFIG_MAP, files)
+        if (secret := volume.secret) is not None:
             keys = await self._sources.of("secret", namespace, secret.secret_name, optional=secret.optional)
-            return await self._write(
-                pod, volume, SECRET, pick(keys, secret.items, secret.default_mode, optional=secret.optional)
-            )
+            files = pick(keys, secret.items, secret.default_mode, optional=secret.optional)
+            return await self._write(pod, volume, SECRET, files)
         if volume.downward_api is not None:
             mode = volume.downward_api.get("defaultMode", _MODE)
             return await self._write(pod, volume, DOWNWARD, self._downward(pod, volume.downward_api, mode))
@@ -89,7 +80,7 @@ class FileVolumes:
         if medium == "Memory":
             size = [f"size={to_bytes(limit)}"] if limit else []
             await self._tmpfs(path, [*size, "mode=777"])
-        await self._give(pod, path)
+        await fsgroup.give(path, pod.spec.security_context)
         return path
 
     async def _write(self, pod: Pod, volume: Volume, plugin: str, files: Files) -> str:
@@ -98,7 +89,7 @@ class FileVolumes:
         if plugin in _ON_TMPFS:
             await self._tmpfs(path, ["mode=755", _SMALL])
         await asyncio.to_thread(atomic_writer.write, path, files)
-        await self._give(pod, path, read_only=True)
+        await fsgroup.give(path, pod.spec.security_context, read_only=True)
         return path
 
     async def _tmpfs(self, path: str, options: list[str]) -> None:
@@ -106,20 +97,13 @@ class FileVolumes:
             return
         await asyncio.to_thread(mounts.mount, "tmpfs", path, "tmpfs", [*options, "nosuid", "nodev"])
 
-    async def _give(self, pod: Pod, path: str, *, read_only: bool = False) -> None:
-        group = pod.spec.security_context.fs_group
-        if group is not None:
-            policy = pod.spec.security_context.fs_group_change_policy
-            await asyncio.to_thread(fsgroup.apply, path, group, policy=policy, read_only=read_only)
-
     def _downward(self, pod: Pod, source: dict[str, Any], mode: int) -> Files:
         files: Files = {}
         for item in source.get("items") or ():
             if item.get("fieldRef"):
-                path = item["fieldRef"].get("fieldPath", "")
-                text = field(pod, path, node=self._node, address=self._address)
+                text = self._sources.field(pod, item["fieldRef"].get("fieldPath", ""))
             else:
-                text = resource(pod, item.get("resourceFieldRef") or {}, None, self._allocatable)
+                text = self._sources.resource(pod, item.get("resourceFieldRef") or {}, None)
             files[item.get("path", "")] = Content(text.encode(), item.get("mode") or mode)
         return files
 
@@ -149,7 +133,7 @@ class FileVolumes:
         """Unmount the tmpfs of a pod's volumes; files on disk stay. Blocking. Raises HostError, Precondition."""
         for plugin in PLUGINS:
             folder = self._paths.volumes(uid, plugin)
-            for name in _names(folder):
+            for name in names(folder):
                 if mounts.is_mount(f"{folder}/{name}"):
                     mounts.umount(f"{folder}/{name}")
 
@@ -160,19 +144,6 @@ class FileVolumes:
             folder = self._paths.volumes(uid, plugin)
             if os.path.isdir(folder):
                 remove_tree(folder)
-
-
-def remove_tree(folder: str) -> None:
-    """Remove a folder with all in it, following no symlink; one that is not there is fine.
-
-    Raises HostError, and Precondition when something is mounted below it: what belongs to others is never removed.
-    """
-    try:
-        tree.remove(folder)
-    except OSError as failure:
-        if failure.errno == errno.EBUSY:
-            raise Precondition(f"{folder} is not removed: {failure.strerror}, unmount it first") from failure
-        raise HostError(f"cannot remove {folder}: {failure.strerror}") from failure
 
 
 def pick(keys: dict[str, bytes], items: list[KeyToPath], default: int | None, *, optional: bool) -> Files:
@@ -210,10 +181,3 @@ def host_path(path: str, kind: str) -> str:
     if not fits(mode):
         raise Invalid(f"hostPath type check failed: {path} is not {what}")
     return path
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -47,20 +47,17 @@ class NodeInfoWriter:
     async def add(self, driver: str, info: NodeInfo) -> None:
         """Enter a driver. Raises Precondition when one of its topology labels is there with another value."""
         async with self._lock:
-            node = await self._write_node(driver, info)
-            await self._write_csinode(driver, _entry(driver, info), node)
+            node = await _repeat(lambda: self._patch_node(driver, info))
+            await _repeat(lambda: self._patch_csinode(driver, _entry(driver, info), node))
 
     async def remove(self, driver: str) -> None:
         """Take a driver out again; its topology labels stay, as in Kubernetes."""
         async with self._lock:
             try:
-                await self._write_csinode(driver, None, None)
+                await _repeat(lambda: self._patch_csinode(driver, None, None))
                 await _repeat(lambda: self._patch_node(driver, None))
             except ApiNotFound:
                 return  # the node is deleted, and its entries with it
-
-    async def _write_node(self, driver: str, info: NodeInfo) -> Node:
-        return await _repeat(lambda: self._patch_node(driver, info))
 
     async def _patch_node(self, driver: str, info: NodeInfo | None) -> Node:
         node = await self._client.get(NODES, self._node)
@@ -77,9 +74,6 @@ class NodeInfoWriter:
             metadata["labels"] = labels
         version = node.metadata.resource_version
         return await self._client.patch(NODES, self._node, {"metadata": metadata}, resource_version=version)
-
-    async def _write_csinode(self, driver: str, entry: CSINodeDriver | None, node: Node | None) -> None:
-        await _repeat(lambda: self._patch_csinode(driver, entry, node))
 
     async def _patch_csinode(self, driver: str, entry: CSINodeDriver | None, node: Node | None) -> None:
         try:

@@ -20,8 +20,9 @@ from typing import Any
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.paths import CSI, Paths
+from tonnage.box.kubelet.folder import make_folder, names, remove_empty
 from tonnage.box.kubelet.volumes import fsgroup, vol_data
-from tonnage.box.kubelet.volumes.drivers import RegisteredDriver, RegisteredDrivers
+from tonnage.box.kubelet.volumes.plugins import RegisteredDriver, RegisteredDrivers
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT, VolumeData
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
@@ -29,6 +30,7 @@ from tonnage.errors import HostError, Invalid, TonnageError
 from tonnage.host import mount as mounts
 
 log = logging.getLogger(__name__)
+_UNPUBLISHED = " after it was unpublished"
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class CsiMounts:
             for name, data in list(self._of_pod(uid))
             if not (keep_inline and data.volume_lifecycle_mode == EPHEMERAL)
         ]
-        work += [self._unmap(uid, name) for name in _names(self._paths.block_links(uid))]
+        work += [self._unmap(uid, name) for name in names(self._paths.block_links(uid))]
         await _all(work)
         # Volumes that were staged for the pod, but whose publish failed for good.
         await _all([self._leave(uid, key) for key in sorted(self._keys.get(uid, ()))])
@@ -222,11 +224,11 @@ class CsiMounts:
     def _of_pod(self, uid: str) -> Iterator[tuple[str, VolumeData]]:
         """The pod's mounted volumes; a folder without vol_data.json never reached the driver and is removed."""
         folder = self._paths.volumes(uid, CSI)
-        for name in _names(folder):
+        for name in names(folder):
             data = _read(f"{folder}/{name}", f"{folder}/{name}/mount")
             if data is None:
-                _remove_folder(f"{folder}/{name}/mount")
-                _remove_folder(f"{folder}/{name}")
+                remove_empty(f"{folder}/{name}/mount")
+                remove_empty(f"{folder}/{name}")
             else:
                 yield name, data
 
@@ -236,7 +238,7 @@ class CsiMounts:
         async with self._locks.hold(key):
             await self._drivers.get(data.driver_name).client.unpublish(data.volume_handle, f"{folder}/mount")
             _forget(folder, f"{folder}/mount")
-            _remove_folder(folder)
+            remove_empty(folder)
             await self._release(uid, data, key)
 
     async def _unmap(self, uid: str, name: str) -> None:
@@ -247,11 +249,11 @@ class CsiMounts:
             async with self._locks.hold(key):
                 target = self._paths.block_publish(name, uid)
                 await self._drivers.get(data.driver_name).client.unpublish(data.volume_handle, target)
-                _remove_any(target)
+                remove_empty(target, after=_UNPUBLISHED)
                 with suppress(OSError):  # another pod may have its device there
                     os.rmdir(os.path.dirname(target))
                 await self._release(uid, data, key, block=name)
-        _remove_any(f"{self._paths.block_links(uid)}/{name}")
+        remove_empty(f"{self._paths.block_links(uid)}/{name}", after=_UNPUBLISHED)
 
     async def _release(self, uid: str, data: VolumeData, key: tuple[str, str], *, block: str = "") -> None:
         """After the pod's part is gone: unstage when it was the last."""
@@ -268,9 +270,9 @@ class CsiMounts:
             await driver.client.unstage(data.volume_handle, staging)
         if data.volume_lifecycle_mode != EPHEMERAL:
             _forget(folder, staging)
-            _remove_folder(folder)
+            remove_empty(folder)
             if block:
-                _remove_folder(os.path.dirname(folder))
+                remove_empty(os.path.dirname(folder))
 
     def recover(self, uids: list[str]) -> None:
         """After a start: learn from disk which pods use which volume. Nothing counts as staged yet."""
@@ -283,7 +285,7 @@ class CsiMounts:
     def _recover(self, uid: str) -> None:
         for _, data in self._of_pod(uid):
             self._take(uid, (data.driver_name, data.volume_handle))
-        for name in _names(self._paths.block_links(uid)):
+        for name in names(self._paths.block_links(uid)):
             block = _read(self._paths.block_data(name), self._paths.block_publish(name, uid))
             if block is not None:
                 self._take(uid, (block.driver_name, block.volume_handle))
@@ -295,11 +297,11 @@ class CsiMounts:
         """
         work = []
         folder = f"{self._paths.plugins}/{driver}"
-        for name in _names(folder):
+        for name in names(folder):
             data = _read(f"{folder}/{name}", f"{folder}/{name}/globalmount")
             if data is not None:
                 work.append(self._sweep(data, block=""))
-        for name in _names(f"{self._paths.plugins}/volumeDevices"):
+        for name in names(f"{self._paths.plugins}/volumeDevices"):
             if name in ("staging", "publish"):
                 continue
             data = _read(self._paths.block_data(name), self._paths.block_staging(name))
@@ -330,8 +332,10 @@ def is_final(failure: Exception) -> bool:
 
 
 def _read(folder: str, target: str = "", *, anyway: bool = False) -> VolumeData | None:
-    """What vol_data.json says. A damaged one counts as none, and is removed, when nothing is mounted at target: a power
-    cut, which alone can damage it, has ended all mounts. anyway: it will be written again. Raises Invalid.
+    """Read vol_data.json. Raises Invalid.
+
+    A damaged one counts as none, and is removed, when nothing is mounted at target: a power cut, which alone can damage
+    it, has ended all mounts. anyway: it will be written again.
     """
     try:
         return vol_data.load(folder)
@@ -348,56 +352,7 @@ def _read(folder: str, target: str = "", *, anyway: bool = False) -> VolumeData 
         return None
 
 
-def make_folder(path: str) -> bool:
-    """Make a folder with mode 0750, and those above it; False when it is there. Mostly one system call."""
-    try:
-        os.mkdir(path, 0o750)
-    except FileExistsError:
-        return False
-    except FileNotFoundError:
-        make_folder(os.path.dirname(path))
-        return make_folder(path)
-    return True
-
-
 def _forget(folder: str, target: str) -> None:
     """Remove an unmounted target, then vol_data.json: in this order, so that a kill in between is repeated."""
-    _remove_any(target)
+    remove_empty(target, after=_UNPUBLISHED)
     vol_data.remove(folder)
-
-
-def _remove_any(path: str) -> None:
-    """Remove an empty folder, a file or a symlink; never what is below. Raises HostError when still mounted."""
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        _unlink(path)
-    except OSError as failure:
-        raise HostError(f"cannot remove {path} after it was unpublished: {failure.strerror}") from failure
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
-    except OSError as failure:
-        raise HostError(f"cannot remove {path} after it was unpublished: {failure.strerror}") from failure
-
-
-def _remove_folder(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return
-    except OSError as failure:
-        raise HostError(f"cannot remove {path}: {failure.strerror}") from failure
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

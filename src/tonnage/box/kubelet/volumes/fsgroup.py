@@ -1,14 +1,17 @@
-"""fsGroup: gives a volume to a pod's group, as the kubelet does (KEP-695, KEP-1682). Blocking.
+"""fsGroup: gives a volume to a pod's group, as the kubelet does (KEP-695, KEP-1682).
 
 The volume belongs to pods, so nothing here follows a symlink: every step goes through the descriptor of its folder.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
+from collections.abc import Sequence
 
 from tonnage.api import names
+from tonnage.api.pods import SecurityContext
 from tonnage.errors import HostError
 from tonnage.host import tree
 
@@ -16,7 +19,7 @@ ON_ROOT_MISMATCH = "OnRootMismatch"
 _READ_WRITE, _READ_ONLY, _FOLDER = 0o660, 0o440, 0o2110
 
 
-def wanted(policy: str, *, fstype: str, access_modes: list[str], read_only: bool) -> bool:
+def wanted(policy: str, *, fstype: str, access_modes: Sequence[str], read_only: bool) -> bool:
     """Whether the kubelet sets the group, by the driver's fsGroupPolicy."""
     if read_only or policy == "None":
         return False
@@ -26,8 +29,15 @@ def wanted(policy: str, *, fstype: str, access_modes: list[str], read_only: bool
     return bool(fstype) and bool(access_modes) and set(access_modes) <= once
 
 
+async def give(path: str, security: SecurityContext, *, read_only: bool = False) -> None:
+    """Give a volume to the pod's group, if it has one. Raises HostError."""
+    if security.fs_group is not None:
+        policy = security.fs_group_change_policy
+        await asyncio.to_thread(apply, path, security.fs_group, policy=policy, read_only=read_only)
+
+
 def apply(root: str, group: int, *, policy: str | None, read_only: bool = False) -> None:
-    """Give all files below root to group, with its permissions. Idempotent. Raises HostError."""
+    """Give all files below root to group, with its permissions. Idempotent. Blocking. Raises HostError."""
     try:
         if policy == ON_ROOT_MISMATCH and _matches(root, group, read_only=read_only):
             return

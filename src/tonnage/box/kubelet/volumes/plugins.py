@@ -11,17 +11,18 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.aio.backoff import Backoff
 from tonnage.api import names
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
-from tonnage.box.kubelet.volumes.drivers import RegisteredDriver, RegisteredDrivers
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import NodeInfo
 from tonnage.csi.driver.registration import CSI_PLUGIN, Registered, RegistrationClient
-from tonnage.errors import Invalid, TonnageError
+from tonnage.errors import Invalid, NotFound, TonnageError
 from tonnage.host.inotify import CREATE, DELETE, DELETE_SELF, MOVED_FROM, MOVED_TO, ONLYDIR, Inotify
 from tonnage.kube.controller import Controller
 
@@ -59,10 +60,10 @@ class Plugins:
         os.makedirs(self._registry, mode=0o750, exist_ok=True)
         with Inotify() as inotify:
             while True:
-                self._look(inotify)
+                self._scan(inotify)
                 await inotify.wait()
 
-    def _look(self, inotify: Inotify) -> None:
+    def _scan(self, inotify: Inotify) -> None:
         """Compare the existing sockets with the known ones."""
         found: dict[str, Identity] = dict(_sockets(self._registry, inotify))
         for path in found.keys() | self._sockets.keys():
@@ -110,9 +111,7 @@ class Plugins:
     async def _admit(self, path: str, info: Registered, version: tuple[int, ...]) -> None:
         client = CsiClient(Path(info.endpoint or path))
         try:
-            node = await client.node_info()
-            if not node.node_id:
-                raise Invalid(f"driver {info.name} gave an empty node_id")
+            node = await _node_info(client, info.name)
             capabilities = await client.node_capabilities()
             await self._writer.add(info.name, node)
         except BaseException:
@@ -151,12 +150,18 @@ class Plugins:
             self._drivers.get(name).client.close()
 
 
+async def _node_info(client: CsiClient, name: str) -> NodeInfo:
+    node = await client.node_info()
+    if not node.node_id:
+        raise Invalid(f"driver {name} gave an empty node_id")
+    return node
+
+
 def check(info: Registered) -> tuple[int, ...]:
     """Validate what a plugin says of itself, and return the highest CSI version 1.x that it speaks. Raises Invalid."""
     if info.type != CSI_PLUGIN:
         raise Invalid(f"plugin type {info.type!r} is not supported: only {CSI_PLUGIN} is")
-    if not names.is_dns_subdomain(info.name.lower()) or len(info.name) > 63:
-        raise Invalid(f"driver name {info.name[:80]!r} is not valid: want a DNS name of at most 63 characters")
+    names.check_driver_name(info.name)
     spoken = [version for text in info.versions if (version := _version(text)) is not None and version[0] == 1]
     if not spoken:
         raise Invalid(f"driver {info.name} supports CSI {', '.join(info.versions) or 'nothing'}: want a version 1.x")
@@ -188,3 +193,57 @@ def _sockets(folder: str, inotify: Inotify) -> Iterator[tuple[str, Identity]]:
             yield from _sockets(entry.path, inotify)
         elif stat.S_ISSOCK(status.st_mode):
             yield entry.path, (status.st_ino, status.st_mtime_ns)
+
+
+@dataclass(frozen=True)
+class RegisteredDriver:
+    """A registered driver. staging, multi_writer, mount_group: its node capabilities; version: of CSI."""
+
+    name: str
+    client: CsiClient
+    info: NodeInfo
+    version: tuple[int, ...] = (1, 0, 0)
+    staging: bool = False
+    multi_writer: bool = False
+    mount_group: bool = False
+
+
+class RegisteredDrivers:
+    """Registered drivers by name."""
+
+    def __init__(self) -> None:
+        self._drivers: dict[str, RegisteredDriver] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    def get(self, name: str) -> RegisteredDriver:
+        """The driver of that name. Raises NotFound in the words of Kubernetes."""
+        driver = self._drivers.get(name)
+        if driver is None:
+            raise NotFound(f"driver name {name} not found in the list of registered CSI drivers")
+        return driver
+
+    def find(self, name: str) -> RegisteredDriver | None:
+        """The driver of that name, if it is registered."""
+        return self._drivers.get(name)
+
+    def names(self) -> list[str]:
+        """All registered names."""
+        return list(self._drivers)
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Call the function with a driver's name after each registration and deregistration."""
+        self._listeners.append(listener)
+
+    def put(self, driver: RegisteredDriver) -> None:
+        """Register; the driver that had the name is replaced."""
+        self._drivers[driver.name] = driver
+        self._notify(driver.name)
+
+    def remove(self, name: str) -> None:
+        """Deregister; an unknown name is ignored."""
+        if self._drivers.pop(name, None) is not None:
+            self._notify(name)
+
+    def _notify(self, name: str) -> None:
+        for listener in self._listeners:
+            listener(name)

@@ -6,6 +6,8 @@ Used for volumes and for env and envFrom.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tonnage.api.kinds import CONFIG_MAPS, SECRETS
@@ -15,11 +17,20 @@ from tonnage.errors import ApiNotFound, Invalid, NotFound, Unsupported
 from tonnage.kube.client import Client
 
 
-class ObjectSources:
-    """Reads ConfigMaps and Secrets of a namespace."""
+@dataclass(frozen=True)
+class NodeFields:
+    """A node as the fields of its pods show it. address: its IP; allocatable: quantities as text."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    name: str
+    address: str
+    allocatable: Mapping[str, str]
+
+
+class ObjectSources:
+    """Reads ConfigMaps and Secrets of a namespace, and fields of pods on a node."""
+
+    def __init__(self, client: Client, node: NodeFields) -> None:
+        self._client, self.node = client, node
 
     async def config_map(self, namespace: str, name: str) -> dict[str, bytes] | None:
         """All keys of a ConfigMap, None when it does not exist. Raises ApiError."""
@@ -45,20 +56,24 @@ class ObjectSources:
             raise NotFound(f'{kind} "{name}" not found')
         return found or {}
 
+    def field(self, pod: Pod, path: str) -> str:
+        """The value of a fieldRef. Raises Unsupported for a path that is not offered."""
+        return _field(pod, path, self.node)
 
-def field(pod: Pod, path: str, *, node: str, address: str) -> str:
-    """The value of a fieldRef. Raises Unsupported for a path that is not offered."""
+    def resource(self, pod: Pod, ref: Mapping[str, Any], default: Container | None) -> str:
+        """The value of a resourceFieldRef: limits fall back to the node's allocatable. Raises Invalid, Unsupported."""
+        return _resource(pod, ref, default, self.node.allocatable)
+
+
+def _field(pod: Pod, path: str, node: NodeFields) -> str:
     meta = pod.metadata
     simple = {
         "metadata.name": meta.name,
         "metadata.namespace": meta.namespace,
         "metadata.uid": meta.uid,
-        "spec.nodeName": node,
+        "spec.nodeName": node.name,
         "spec.serviceAccountName": pod.spec.service_account_name,
-        "status.hostIP": address,
-        "status.hostIPs": address,
-        "status.podIP": address,
-        "status.podIPs": address,
+        **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), node.address),
     }
     if path in simple:
         return simple[path]
@@ -77,8 +92,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def resource(pod: Pod, ref: dict[str, Any], default: Container | None, allocatable: dict[str, str]) -> str:
-    """The value of a resourceFieldRef: limits fall back to the node's allocatable. Raises Invalid, Unsupported."""
+def _resource(pod: Pod, ref: Mapping[str, Any], default: Container | None, allocatable: Mapping[str, str]) -> str:
     name = ref.get("containerName", "")
     everyone = (*pod.spec.containers, *pod.spec.init_containers)
     container = next((c for c in everyone if c.name == name), None) if name else default

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from tonnage.box.kubelet.folder import names, remove_empty
 from tonnage.errors import HostError, Invalid
 from tonnage.host import libc
 from tonnage.host import mount as mounts
@@ -76,7 +77,7 @@ def _refusal(failure: OSError, volume: str, path: str) -> HostError | Invalid:
 
 
 def openat2(root: int, path: str) -> int:
-    """openat2(2) that stays beneath root: a descriptor with O_PATH. Raises OSError."""
+    """Open a path that stays beneath root (openat2(2)); a descriptor with O_PATH. Raises OSError."""
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGICLINKS)
     return libc.syscall(_OPENAT2, root, os.fsencode(path or "."), how, len(how))
 
@@ -128,24 +129,6 @@ def remove(folder: str) -> None:
 def _remove(path: str, levels: int) -> None:
     while mounts.umount(path):
         continue
-    for name in _names(path) if levels else ():
+    for name in names(path) if levels else ():
         _remove(f"{path}/{name}", levels - 1)
-    _discard(path)
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _discard(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except NotADirectoryError:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
-    except OSError as failure:
-        raise HostError(f"cannot remove {path}: {failure.strerror}") from failure
+    remove_empty(path)

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.api import names
-from tonnage.api.core import SecretReference
+from tonnage.api.core import CSIPersistentVolumeSource, SecretReference
 from tonnage.api.kinds import PODS
-from tonnage.api.pods import LocalObjectReference, Pod, Volume, claim_name
+from tonnage.api.pods import CSIVolumeSource, LocalObjectReference, Pod, Volume, claim_name
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIDriver, CSIDriverSpec
 from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.folder import remove_empty, remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
-from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path, remove_tree
+from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.claims import Bound, ClaimError, ClaimReader, check_mode
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountFailed
-from tonnage.box.kubelet.volumes.drivers import RegisteredDrivers
+from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT
 from tonnage.csi.client.types import AccessMode, VolumeCapability
@@ -76,9 +77,8 @@ class VolumeManager:
         client: Client,
         paths: Paths,
         drivers: RegisteredDrivers,
-        files: FileVolumes,
+        sources: ObjectSources,
         *,
-        node_name: str,
         csi_driver: Callable[[str], CSIDriver | None],
         labels: Callable[[], Mapping[str, str]],
         prepare: Callable[[str], Awaitable[None]],
@@ -86,14 +86,14 @@ class VolumeManager:
         self._client = client
         self._paths = paths
         self._drivers = drivers
-        self._node = node_name
+        self._sources = sources
+        self._node = sources.node.name
         self._csi_driver = csi_driver
         self._labels = labels
         self._prepare = prepare
         self._claims = ClaimReader(client)
-        self._sources = ObjectSources(client)
-        self._files = files
-        self.csi = CsiMounts(paths, drivers, node_name)
+        self._files = FileVolumes(paths, sources)
+        self.csi = CsiMounts(paths, drivers, self._node)
         self._mounted: dict[str, dict[str, Mounted]] = {}
         self._warned: set[str] = set()
 
@@ -159,16 +159,11 @@ class VolumeManager:
                 path = host_path(pv.spec.host_path.path, pv.spec.host_path.type)
             else:
                 raise Unsupported("only csi, local and hostPath volumes are supported by this kubelet")
-            await self._give(pod, path, bound)
+            if pv.spec.local is not None and not (bound.block or bound.read_only):
+                await fsgroup.give(path, pod.spec.security_context)
         except TonnageError as failure:
             raise MountFailed(f'MountVolume.SetUp failed for volume "{name}" : {failure}') from failure
         return Mounted(path, bound.block, bound.read_only, claim)
-
-    async def _give(self, pod: Pod, path: str, bound: Bound) -> None:
-        group = pod.spec.security_context.fs_group
-        if group is not None and bound.volume.spec.local is not None and not (bound.block or bound.read_only):
-            policy = pod.spec.security_context.fs_group_change_policy
-            await asyncio.to_thread(fsgroup.apply, path, group, policy=policy)
 
     def _check_affinity(self, bound: Bound) -> None:
         affinity = bound.volume.spec.node_affinity
@@ -186,25 +181,15 @@ class VolumeManager:
         pv, source = bound.volume, bound.volume.spec.csi
         assert source is not None
         spec = self._spec(source.driver, pv.metadata.name, PERSISTENT)
-        driver = self._drivers.find(source.driver)
-        multi_writer = driver is not None and driver.multi_writer
-        mode = AccessMode.of(pv.spec.access_modes[0], single_node_multi_writer=multi_writer)
-        group = pod.spec.security_context.fs_group
-        delegated = driver is not None and driver.mount_group
         read_only = bound.read_only or source.read_only
-        fstype = "" if bound.block else source.fs_type or ""
-        if group is not None and not delegated and not bound.block:
-            give = fsgroup.wanted(
-                spec.fs_group_policy, fstype=fstype, access_modes=pv.spec.access_modes, read_only=read_only
-            )
-        else:
-            give = False
-        capability = VolumeCapability(
-            mode,
+        capability, group = self._capability(
+            pod,
+            source,
+            spec.fs_group_policy,
+            pv.spec.access_modes,
             block=bound.block,
-            fstype=fstype,
-            mount_flags=() if bound.block else tuple(pv.spec.mount_options),
-            mount_group=str(group) if group is not None and delegated and not bound.block else "",
+            read_only=read_only,
+            mount_flags=tuple(pv.spec.mount_options),
         )
         return CsiVolume(
             pv.metadata.name,
@@ -216,7 +201,7 @@ class VolumeManager:
             read_only=read_only,
             stage_secrets=await self._secrets(source.node_stage_secret_ref),
             publish_secrets=await self._secrets(source.node_publish_secret_ref),
-            pod_group=group if give else None,
+            pod_group=group,
             group_policy=pod.spec.security_context.fs_group_change_policy,
         )
 
@@ -225,25 +210,8 @@ class VolumeManager:
         assert source is not None
         check_mode(pod, volume, block=False)
         spec = self._spec(source.driver, volume.name, EPHEMERAL)
-        driver = self._drivers.find(source.driver)
-        fstype = source.fs_type or ""
-        group = pod.spec.security_context.fs_group
-        delegated = driver is not None and driver.mount_group
-        multi_writer = driver is not None and driver.multi_writer
-        give = (
-            group is not None
-            and not delegated
-            and fsgroup.wanted(
-                spec.fs_group_policy,
-                fstype=fstype,
-                access_modes=[names.READ_WRITE_ONCE],
-                read_only=source.read_only,
-            )
-        )
-        capability = VolumeCapability(
-            AccessMode.of(names.READ_WRITE_ONCE, single_node_multi_writer=multi_writer),
-            fstype=fstype,
-            mount_group=str(group) if group is not None and delegated else "",
+        capability, group = self._capability(
+            pod, source, spec.fs_group_policy, [names.READ_WRITE_ONCE], read_only=source.read_only
         )
         ready = CsiVolume(
             volume.name,
@@ -255,10 +223,39 @@ class VolumeManager:
             read_only=source.read_only,
             inline=True,
             publish_secrets=await self._secrets(source.node_publish_secret_ref, pod.metadata.namespace),
-            pod_group=group if give else None,
+            pod_group=group,
             group_policy=pod.spec.security_context.fs_group_change_policy,
         )
         return Mounted(await self.csi.mount(pod, ready), read_only=source.read_only)
+
+    def _capability(
+        self,
+        pod: Pod,
+        source: CSIPersistentVolumeSource | CSIVolumeSource,
+        policy: str,
+        access_modes: Sequence[str],
+        *,
+        block: bool = False,
+        read_only: bool,
+        mount_flags: tuple[str, ...] = (),
+    ) -> tuple[VolumeCapability, int | None]:
+        """How a volume is staged and published, and the fsGroup that the kubelet sets itself.
+
+        policy: fsGroupPolicy of the driver. A driver that can mount with a group gets it in the capability.
+        """
+        driver = self._drivers.find(source.driver)
+        group = None if block else pod.spec.security_context.fs_group
+        delegated = driver is not None and driver.mount_group
+        fstype = "" if block else source.fs_type or ""
+        gives = not delegated and fsgroup.wanted(policy, fstype=fstype, access_modes=access_modes, read_only=read_only)
+        capability = VolumeCapability(
+            AccessMode.of(access_modes[0], single_node_multi_writer=driver is not None and driver.multi_writer),
+            block=block,
+            fstype=fstype,
+            mount_flags=() if block else mount_flags,
+            mount_group=str(group) if group is not None and delegated else "",
+        )
+        return capability, group if gives else None
 
     def _spec(self, driver: str, volume: str, mode: str) -> CSIDriverSpec:
         """The driver's CSIDriver spec; refuses what it does not support and what we do not. Raises MountFailed."""
@@ -311,17 +308,10 @@ class VolumeManager:
         """Remove the pod's folder after unmount(). Raises HostError when something is still mounted in it."""
         pod = self._paths.pod(uid)
         for name in ("volumes/kubernetes.io~csi", "volumes", "volumeDevices/kubernetes.io~csi", "volumeDevices"):
-            _rmdir(f"{pod}/{name}")
+            remove_empty(f"{pod}/{name}")
         if os.path.isdir(f"{pod}/containers"):
             remove_tree(f"{pod}/containers")
-        _rmdir(pod)
-
-
-def _rmdir(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return
+        remove_empty(pod)
 
 
 def _has_source(volume: Volume) -> bool:

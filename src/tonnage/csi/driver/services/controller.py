@@ -11,11 +11,10 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import capabilities, volume_id
-from tonnage.csi.driver.condition import to_proto
-from tonnage.csi.driver.driver import OWNER_DRIVER, OWNER_NAME, context_of
+from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, condition_of, context_of, named
 from tonnage.csi.driver.parameters import KIND, POOL, Selection, changes, select
+from tonnage.csi.driver.services.paging import check_token, cut
 from tonnage.csi.driver.services.snapshots import SnapshotCalls
-from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unavailable
 from tonnage.pools.base.contract import Capacity, Pool, PoolVolume, VolumeOrigin, VolumeRequest, VolumeState, is_inline
 from tonnage.pools.base.parameters import LIMITS
@@ -43,8 +42,14 @@ _OF_POOLS = (
 """Capabilities that one of the pools supports; the others then reject the call."""
 
 
-class ControllerService(SnapshotCalls):
+class ControllerService:
     """The Controller service."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        snapshots = SnapshotCalls(driver)
+        self.CreateSnapshot, self.DeleteSnapshot = snapshots.CreateSnapshot, snapshots.DeleteSnapshot
+        self.ListSnapshots, self.GetSnapshot = snapshots.ListSnapshots, snapshots.GetSnapshot
 
     async def ControllerGetCapabilities(
         self, _request: csi_pb2.ControllerGetCapabilitiesRequest
@@ -63,8 +68,6 @@ class ControllerService(SnapshotCalls):
         Raises Invalid, Exhausted (also when the requested topology does not include this node), OutOfRange,
         AlreadyExists, and with a content source NotFound and Precondition.
         """
-        if not request.name:
-            raise Invalid("name is missing")
         use = capabilities.check(request.volume_capabilities)
         self._check_place(request)
         selection, source = self._select(request)
@@ -73,7 +76,7 @@ class ControllerService(SnapshotCalls):
         size, limit = await _sizes(request.capacity_range, selection.pool, fstype, source, block=use.block)
         name = volume_id.safe_name(request.name)
         await self._refuse_elsewhere(name, selection.pool)
-        owner = {**selection.owner, **({OWNER_NAME: request.name} if name != request.name else {})}
+        owner = named(selection.owner, name, request.name)
         volume = await selection.pool.create(
             VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner, source, mutable)
         )
@@ -95,10 +98,7 @@ class ControllerService(SnapshotCalls):
         vid = told.snapshot.snapshot_id if kind == "snapshot" else told.volume.volume_id
         if not vid:
             raise Invalid("volume_content_source names neither a snapshot nor a volume")
-        place = self._driver.locate(vid)
-        if place is None:
-            raise NotFound(f"there is no {kind} {vid!r} on node {self._driver.node_id}")
-        pool, name = place
+        pool, name = self._driver.place(vid, str(kind))
         if pool is not selection.pool:
             if POOL in request.parameters or KIND in request.parameters:
                 raise Invalid(
@@ -113,8 +113,6 @@ class ControllerService(SnapshotCalls):
 
         Raises Precondition while it is in use, Unavailable when its pool is not served here.
         """
-        if not request.volume_id:
-            raise Invalid("volume_id is missing")
         place = self._driver.locate(request.volume_id)
         if place is not None:
             pool, name = place
@@ -128,15 +126,12 @@ class ControllerService(SnapshotCalls):
         self, request: csi_pb2.ValidateVolumeCapabilitiesRequest
     ) -> csi_pb2.ValidateVolumeCapabilitiesResponse:
         """Whether a volume has these capabilities; if not, `message` says why. Raises NotFound."""
-        if not request.volume_id:
-            raise Invalid("volume_id is missing")
         if not request.volume_capabilities:
             raise Invalid("volume_capabilities is missing")
         pool, volume = await self._driver.find(request.volume_id)
         try:
             capabilities.check_fits(volume, capabilities.check(request.volume_capabilities))
-            if request.parameters and (other := select(self._driver, request.parameters).pool) is not pool:
-                raise Invalid(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
+            self._check_pool(pool, request.parameters)
             _check_same(volume, changes(self._driver, pool, request.mutable_parameters))
         except Invalid as reason:
             return csi_pb2.ValidateVolumeCapabilitiesResponse(message=str(reason))
@@ -148,6 +143,10 @@ class ControllerService(SnapshotCalls):
         )
         return csi_pb2.ValidateVolumeCapabilitiesResponse(confirmed=confirmed)
 
+    def _check_pool(self, pool: Pool, parameters: Mapping[str, str]) -> None:
+        if parameters and (other := select(self._driver, parameters).pool) is not pool:
+            raise Invalid(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
+
     async def ControllerExpandVolume(
         self, request: csi_pb2.ControllerExpandVolumeRequest
     ) -> csi_pb2.ControllerExpandVolumeResponse:
@@ -155,8 +154,6 @@ class ControllerService(SnapshotCalls):
 
         Raises NotFound, Invalid, Exhausted, OutOfRange (also for a limit below the present size: no volume shrinks).
         """
-        if not request.volume_id:
-            raise Invalid("volume_id is missing")
         if not request.HasField("capacity_range"):
             raise Invalid("capacity_range is missing")
         pool, volume = await self._driver.find(request.volume_id)
@@ -174,8 +171,6 @@ class ControllerService(SnapshotCalls):
         I/O limits apply at once to running pods. An empty value restores the class's. Raises NotFound, Invalid,
         Unsupported; HostError and Precondition where a limit cannot be set for a pod.
         """
-        if not request.volume_id:
-            raise Invalid("volume_id is missing")
         if not request.mutable_parameters:
             raise Invalid("mutable_parameters is missing: say what to change")
         pool, volume = await self._driver.find(request.volume_id)
@@ -192,40 +187,29 @@ class ControllerService(SnapshotCalls):
         self, request: csi_pb2.ControllerGetVolumeRequest
     ) -> csi_pb2.ControllerGetVolumeResponse:
         """One volume and its condition; only the condition if its record is damaged. Raises NotFound."""
-        if not request.volume_id:
-            raise Invalid("volume_id is missing")
-        place = self._driver.locate(request.volume_id)
-        if place is None:
-            raise NotFound(f"there is no volume {request.volume_id!r} on node {self._driver.node_id}")
-        pool, name = place
+        pool, name = self._driver.place(request.volume_id)
         self._driver.check_open(pool)
         volume = None if name in await pool.damaged() else await pool.get(name)
-        status = csi_pb2.ControllerGetVolumeResponse.VolumeStatus(volume_condition=to_proto(await pool.condition(name)))
+        status = csi_pb2.ControllerGetVolumeResponse.VolumeStatus(
+            volume_condition=condition_of(await pool.condition(name))
+        )
         return csi_pb2.ControllerGetVolumeResponse(volume=self._told(pool, name, volume), status=status)
 
     async def ListVolumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
-        """This driver's volumes, sorted by id, without inline volumes, which have no PV.
+        """List this driver's volumes, sorted by id, without inline volumes, which have no PV.
 
         A token is the last id returned, so it stays valid while volumes are created and deleted.
         """
-        if request.max_entries < 0:
-            raise Invalid(f"max_entries is {request.max_entries}, want 0 or more")
-        after = request.starting_token
-        if after and (volume_id.split(after) or ("",))[0] not in self._driver.pools:
-            raise CsiError(Code.ABORTED, f"starting_token {after!r} is not one of ours: start again without")
-        found = [item async for item in self._listed() if item[0] > after]
-        found.sort(key=lambda item: item[0])
-        page = found[: request.max_entries] if request.max_entries else found
-        return csi_pb2.ListVolumesResponse(
-            entries=[entry for _, pool, name, it in page if (entry := await self._entry(pool, name, it)) is not None],
-            next_token=page[-1][0] if len(page) < len(found) else "",
-        )
+        check_token(self._driver, request)
+        page, token = cut({item[0]: item[1:] async for item in self._listed()}, request)
+        entries = [entry for pool, name, it in page if (entry := await self._entry(pool, name, it)) is not None]
+        return csi_pb2.ListVolumesResponse(entries=entries, next_token=token)
 
     async def _entry(
         self, pool: Pool, name: str, volume: PoolVolume | None
     ) -> csi_pb2.ListVolumesResponse.Entry | None:
         try:
-            condition = to_proto(await pool.condition(name))
+            condition = condition_of(await pool.condition(name))
         except NotFound:
             return None  # deleted since it was listed
         status = csi_pb2.ListVolumesResponse.VolumeStatus(volume_condition=condition)

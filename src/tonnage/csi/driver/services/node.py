@@ -9,14 +9,13 @@ from pathlib import Path
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import capabilities
-from tonnage.csi.driver.condition import to_proto
-from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.driver import Driver, condition_of
 from tonnage.csi.driver.inline import Inline
 from tonnage.csi.driver.paths import Places, check_parent, refuse_links
 from tonnage.csi.driver.single_writer import SingleWriters
 from tonnage.csi.driver.volume_id import split
-from tonnage.errors import Invalid, OutOfRange, Precondition, Unavailable
-from tonnage.pools.base.contract import Pool, PoolVolume, Stats
+from tonnage.errors import OutOfRange, Precondition, Unavailable
+from tonnage.pools.base.contract import Stats
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
 _OFFERED = (
@@ -58,7 +57,6 @@ class NodeService:
 
         Raises NotFound, Invalid (path, capability), HostError.
         """
-        _check_given(request.volume_id)
         staging = self._places.path("staging_target_path", request.staging_target_path)
         use = capabilities.check_one(request)
         pool, volume = await self._driver.find(request.volume_id)
@@ -70,7 +68,6 @@ class NodeService:
 
     async def NodeUnstageVolume(self, request: csi_pb2.NodeUnstageVolumeRequest) -> csi_pb2.NodeUnstageVolumeResponse:
         """Unstage a volume; success when nothing is there."""
-        _check_given(request.volume_id)
         staging = self._places.path("staging_target_path", request.staging_target_path)
         refuse_links(staging)
         try:
@@ -88,7 +85,6 @@ class NodeService:
 
         Raises NotFound, Invalid, Precondition (not staged), AlreadyExists (something else is at the target).
         """
-        _check_given(request.volume_id)
         target = self._places.path("target_path", request.target_path)
         use = capabilities.check_one(request)
         if request.volume_context.get(names.CSI_EPHEMERAL, "") == "true":
@@ -106,37 +102,15 @@ class NodeService:
             home = pool.home(volume)
             await asyncio.to_thread(self._writers.check_mounts, volume.name, staging, target, home=home)
         readonly = request.readonly or use.readonly or "ro" in use.flags
-        await self._show(request, pool, volume, staging, target, readonly=readonly)
+        pod = request.volume_context.get(names.CSI_POD_UID, "")
+        await self._driver.throttle.publish(pool, volume, staging, target, readonly=readonly, pod=pod)
         self._writers.add(volume.name, target, single=use.single_writer)
         return csi_pb2.NodePublishVolumeResponse()
-
-    async def _show(
-        self,
-        request: csi_pb2.NodePublishVolumeRequest,
-        pool: Pool,
-        volume: PoolVolume,
-        staging: Path,
-        target: Path,
-        *,
-        readonly: bool,
-    ) -> None:
-        """Publish with the volume's I/O limits. If they cannot be set, it is not published."""
-        throttle = self._driver.throttle
-        group = await throttle.find(volume, target, request.volume_context)
-        await pool.publish(volume.name, staging, target, readonly=readonly)
-        if group is None:
-            return
-        try:
-            await throttle.hold(pool, volume, target, group)
-        except Exception:
-            await pool.unpublish(volume.name, target)
-            raise
 
     async def NodeUnpublishVolume(
         self, request: csi_pb2.NodeUnpublishVolumeRequest
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
         """Unpublish a volume; success when nothing is there. Deletes an inline volume."""
-        _check_given(request.volume_id)
         target = self._places.path("target_path", request.target_path)
         refuse_links(target.parent)
         try:
@@ -157,12 +131,11 @@ class NodeService:
         self, request: csi_pb2.NodeGetVolumeStatsRequest
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
         """Usage in bytes and inodes at volume_path. Raises NotFound for the volume or the path."""
-        _check_given(request.volume_id)
         path = self._shown(request)
         inline = await self._driver.find_inline(request.volume_id) if split(request.volume_id) is None else None
         pool, volume = inline or await self._driver.find(request.volume_id)
         usage = _usage(await pool.stats(volume.name, path))
-        condition = to_proto(await pool.condition(volume.name, path))
+        condition = condition_of(await pool.condition(volume.name, path))
         return csi_pb2.NodeGetVolumeStatsResponse(usage=usage, volume_condition=condition)
 
     async def NodeExpandVolume(self, request: csi_pb2.NodeExpandVolumeRequest) -> csi_pb2.NodeExpandVolumeResponse:
@@ -171,7 +144,6 @@ class NodeService:
         Raises NotFound for the volume or the path, OutOfRange when the volume is smaller than requested, Precondition
         when the kernel cannot grow it while mounted.
         """
-        _check_given(request.volume_id)
         path = self._shown(request)
         pool, volume = await self._driver.find(request.volume_id)
         if request.HasField("volume_capability"):
@@ -208,11 +180,6 @@ def _usage(stats: Stats) -> list[csi_pb2.VolumeUsage]:
             )
         )
     return usage
-
-
-def _check_given(volume_id: str) -> None:
-    if not volume_id:
-        raise Invalid("volume_id is missing")
 
 
 def _refuse_mounted(path: Path) -> None:

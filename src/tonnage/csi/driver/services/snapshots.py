@@ -10,14 +10,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import volume_id
-from tonnage.csi.driver.driver import OWNER_DRIVER, OWNER_NAME, Driver
-from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, named
+from tonnage.csi.driver.services.paging import check_token, cut
 from tonnage.errors import AlreadyExists, Invalid, NotFound, Precondition, Unavailable, Unsupported
 from tonnage.pools.base.contract import Pool, Snapshot, is_inline
 
 
 class SnapshotCalls:
-    """The snapshot calls; the Controller service inherits them."""
+    """The snapshot calls of the Controller service."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -27,18 +27,15 @@ class SnapshotCalls:
 
         Raises Invalid, NotFound, AlreadyExists (of another volume), Exhausted, Precondition, Unsupported.
         """
-        if not request.name or not request.source_volume_id:
-            raise Invalid(f"{'source_volume_id' if request.name else 'name'} is missing")
+        if not request.source_volume_id:
+            raise Invalid("source_volume_id is missing")
         if unknown := sorted(key for key in request.parameters if not key.startswith(names.CSI_PREFIX)):
             raise Invalid(f"unknown parameter {unknown[0][:60]!r}: a VolumeSnapshotClass has none here")
-        place = self._driver.locate(request.source_volume_id)
-        if place is None:
-            raise NotFound(f"there is no volume {request.source_volume_id!r} on node {self._driver.node_id}")
-        pool, volume = place
+        pool, volume = self._driver.place(request.source_volume_id)
         if not pool.snapshots:
             raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer snapshots")
         name = volume_id.safe_name(request.name)
-        owner = {OWNER_DRIVER: self._driver.name, **({OWNER_NAME: request.name} if name != request.name else {})}
+        owner = named({OWNER_DRIVER: self._driver.name}, name, request.name)
         for other in self._driver.pools.values():
             if other is not pool and (found := await _snapshot(other, name)):
                 raise AlreadyExists(f"snapshot {name} exists in pool {other.name} and is of volume {found.volume}")
@@ -53,39 +50,29 @@ class SnapshotCalls:
 
     async def DeleteSnapshot(self, request: csi_pb2.DeleteSnapshotRequest) -> csi_pb2.DeleteSnapshotResponse:
         """Delete a snapshot; an unknown one is success. Volumes made from it stay."""
-        if not request.snapshot_id:
-            raise Invalid("snapshot_id is missing")
         place = self._driver.locate(request.snapshot_id)
         if place is not None and place[0].snapshots:
             await place[0].delete_snapshot(place[1])
         return csi_pb2.DeleteSnapshotResponse()
 
     async def ListSnapshots(self, request: csi_pb2.ListSnapshotsRequest) -> csi_pb2.ListSnapshotsResponse:
-        """This driver's snapshots, sorted by id, filtered by id and by volume; an unknown one gives an empty list.
+        """List this driver's snapshots, sorted by id, filtered by id and by volume; an unknown one gives an empty list.
 
         A token is the last id returned.
         """
-        if request.max_entries < 0:
-            raise Invalid(f"max_entries is {request.max_entries}, want 0 or more")
-        after = request.starting_token
-        if after and (volume_id.split(after) or ("",))[0] not in self._driver.pools:
-            raise CsiError(Code.ABORTED, f"starting_token {after!r} is not one of ours: start again without")
+        check_token(self._driver, request)
         for vid in (request.snapshot_id, request.source_volume_id):
             if (place := self._place(vid)) is not None:
                 self._driver.check_open(place[0])  # an empty list would mean that there are none
-        found = [
-            snapshot
+        found = {
+            snapshot.snapshot_id: snapshot
             async for snapshot in self._all()
-            if snapshot.snapshot_id > after
-            and request.snapshot_id in ("", snapshot.snapshot_id)
+            if request.snapshot_id in ("", snapshot.snapshot_id)
             and request.source_volume_id in ("", snapshot.source_volume_id)
-        ]
-        found.sort(key=lambda snapshot: snapshot.snapshot_id)
-        page = found[: request.max_entries] if request.max_entries else found
-        return csi_pb2.ListSnapshotsResponse(
-            entries=[csi_pb2.ListSnapshotsResponse.Entry(snapshot=snapshot) for snapshot in page],
-            next_token=page[-1].snapshot_id if len(page) < len(found) else "",
-        )
+        }
+        page, token = cut(found, request)
+        entries = [csi_pb2.ListSnapshotsResponse.Entry(snapshot=snapshot) for snapshot in page]
+        return csi_pb2.ListSnapshotsResponse(entries=entries, next_token=token)
 
     def _place(self, vid: str) -> tuple[Pool, str] | None:
         """Pool and name of an id, which may be invented or of a pool that is no longer served."""
@@ -105,12 +92,7 @@ class SnapshotCalls:
 
     async def GetSnapshot(self, request: csi_pb2.GetSnapshotRequest) -> csi_pb2.GetSnapshotResponse:
         """One snapshot. Raises NotFound."""
-        if not request.snapshot_id:
-            raise Invalid("snapshot_id is missing")
-        place = self._driver.locate(request.snapshot_id)
-        if place is None:
-            raise NotFound(f"there is no snapshot {request.snapshot_id!r} on node {self._driver.node_id}")
-        pool, name = place
+        pool, name = self._driver.place(request.snapshot_id, "snapshot")
         return csi_pb2.GetSnapshotResponse(snapshot=_told(pool, await pool.get_snapshot(name)))
 
 

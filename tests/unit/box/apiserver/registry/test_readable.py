@@ -16,7 +16,7 @@ from tests.unit.box.apiserver.schema.test_decode import values
 
 from tonnage.api import kinds
 from tonnage.api.kinds import Kind
-from tonnage.box.apiserver.registry.resources import RESOURCES, schema_name
+from tonnage.box.apiserver.registry.resources import RESOURCES
 from tonnage.box.apiserver.schema import decode, schemas
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
@@ -74,7 +74,7 @@ VALIDATED = {"controllerrevisions": {"data"}}
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.plural)
 def test_every_field_of_a_struct_takes_what_the_schema_does(kind: Kind[Any]) -> None:
-    schema = schemas.struct(schema_name(kind))
+    schema = schemas.struct(RESOURCES[kind.key].schema_name)
     assert [
         fault
         for fault in misfits(schemas.Type("struct", None, schema.name), inspect.type_info(kind.struct), "")
@@ -131,7 +131,7 @@ def stored(kind: Kind[Any], obj: Obj) -> Obj | None:
     """The object as it is stored, None where it is refused."""
     row = ROWS[kind.plural]
     try:
-        decode.normalise(row.extra["schema_name"], obj)
+        decode.normalize(row.schema_name, obj)
     except ApiError:
         return None
     fields = VALIDATED.get(kind.plural, set())
@@ -145,7 +145,7 @@ def stored(kind: Kind[Any], obj: Obj) -> Obj | None:
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.plural)
 def test_every_odd_value_is_refused_or_can_be_read(kind: Kind[Any]) -> None:
     taken = 0
-    for path in places(schema_name(kind)):
+    for path in places(RESOURCES[kind.key].schema_name):
         for value in ODD:
             obj: Any = copy.deepcopy(value)
             for step in reversed(path):
@@ -160,21 +160,20 @@ def test_every_odd_value_is_refused_or_can_be_read(kind: Kind[Any]) -> None:
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_fits_the_schema_can_be_read(kind: Kind[Any], data: st.DataObject) -> None:
-    obj = data.draw(values(schemas.Type("struct", None, schema_name(kind)), 6))
+    obj = data.draw(values(schemas.Type("struct", None, RESOURCES[kind.key].schema_name), 6))
     if (found := stored(kind, obj)) is not None:
         kind.decode(msgspec.json.encode(found))
 
 
 def test_an_event_of_the_new_group_is_stored_as_one_of_the_old() -> None:
     row = RESOURCES["events.k8s.io/events"]
-    assert row.inward is not None
-    for path in places(row.extra["schema_name"]):
+    for path in places(row.schema_name):
         for value in ODD:
             obj: Any = copy.deepcopy(value)
             for step in reversed(path):
                 obj = [obj] if step == 0 else {step: obj}
             try:
-                decode.normalise(row.extra["schema_name"], obj)
+                decode.normalize(row.schema_name, obj)
             except ApiError:
                 continue
             kinds.EVENTS.decode(msgspec.json.encode(row.inward(obj)))

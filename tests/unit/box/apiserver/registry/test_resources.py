@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds
-from tonnage.box.apiserver.registry.resources import RESOURCES, schema_name
-from tonnage.box.apiserver.request import event_versions
+from tonnage.box.apiserver.registry.resources import RESOURCES
 
 Obj = dict[str, Any]
 EMPTY: Obj = {"metadata": {"name": "x"}}
@@ -43,33 +42,6 @@ def test_what_can_be_selected_by(key: str, obj: Obj, name: str, value: str) -> N
     assert name in RESOURCES[key].field_names
 
 
-def test_an_event_goes_in_and_out_unchanged() -> None:
-    core = {"apiVersion": "v1", "kind": "Event", "involvedObject": {}, "message": "m", "count": 2, "action": "a"}
-    shown = event_versions.outward(core)
-    assert shown == {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "regarding": {},
-        "note": "m",
-        "deprecatedCount": 2,
-        "action": "a",
-    }
-    assert event_versions.inward(shown) == core
-
-
-async def test_an_event_is_one_object_under_two_names(api: Any) -> None:
-    body = {
-        "metadata": {"name": "e"},
-        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
-        "message": "m",
-    }
-    await api.create("/api/v1/namespaces/default/events", body)
-    path = "/apis/events.k8s.io/v1/namespaces/default/events"
-    assert (await api.get(f"{path}/e"))["note"] == "m"
-    found = await api.get(path, query={"fieldSelector": "regarding.name=p"})
-    assert [item["metadata"]["name"] for item in found["items"]] == ["e"]
-
-
 def test_names_of_structs() -> None:
-    assert schema_name(kinds.PODS) == "core.v1.Pod"
-    assert schema_name(kinds.STORAGE_CLASSES) == "storage.v1.StorageClass"
+    assert RESOURCES["pods"].schema_name == "core.v1.Pod"
+    assert RESOURCES["storage.k8s.io/storageclasses"].schema_name == "storage.v1.StorageClass"

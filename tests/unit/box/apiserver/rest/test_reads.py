@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -12,9 +11,6 @@ from tonnage.errors import ApiGone
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
-METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 
 
 def config(name: str = "x", labels: dict[str, str] | None = None, **data: str) -> dict[str, Any]:
@@ -28,9 +24,6 @@ def pod(name: str, node: str = "", **labels: str) -> dict[str, Any]:
 
 def names(found: Any) -> list[str]:
     return [i["metadata"]["name"] for i in found["items"]]
-
-
-# list
 
 
 async def test_lists_select(api: Any) -> None:
@@ -118,39 +111,6 @@ async def test_resource_versions_of_lists(api: Any) -> None:
         {"watch": "1", "sendInitialEvents": "true"},
     ):
         await api.get(MAPS, want=422, query=wrong)
-
-
-async def test_tables(api: Any) -> None:
-    await api.create(MAPS, config("x", a="1"))
-    table = await api.get(MAPS, accept=TABLE)
-    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-    assert [c["name"] for c in table["columnDefinitions"]] == ["Name", "Data", "Age"]
-    assert table["rows"][0]["cells"][:2] == ["x", 1]
-    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
-    assert table["metadata"]["resourceVersion"]
-    whole = await api.get(f"{MAPS}/x", accept=TABLE, query={"includeObject": "Object"})
-    assert whole["rows"][0]["object"]["data"] == {"a": "1"}
-    await api.get(MAPS, want=400, accept=TABLE, query={"includeObject": "Some"})
-    async with api.watch(MAPS, accept=TABLE) as watch:
-        kind, seen = await watch.next()
-    assert (kind, seen["kind"], seen["rows"][0]["cells"][0]) == ("ADDED", "Table", "x")
-
-
-async def test_metadata_alone(api: Any) -> None:
-    made = await api.create(MAPS, config("x", a="1"))
-    one = await api.get(f"{MAPS}/x", accept=METADATA)
-    assert one == {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": made["metadata"],
-    }
-    listed = await api.get(MAPS, accept=METADATA_LIST)
-    assert (listed["kind"], listed["items"]) == ("PartialObjectMetadataList", [one])
-    async with api.watch(MAPS, accept=METADATA) as watch:
-        assert await watch.next() == ("ADDED", one)
-
-
-# watch
 
 
 async def test_a_watch_begins_with_what_is_there(api: Any) -> None:
@@ -260,58 +220,3 @@ async def test_a_watch_of_a_stopped_server_ends(api: Any) -> None:
         assert len(await watch.names(4)) == 4
         with pytest.raises(StopAsyncIteration):
             await watch.next()
-
-
-async def test_a_change_that_cannot_be_shown_ends_only_that_watch(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: Any, **options: Any) -> Any:
-        raise ValueError("no such cell")
-
-    async with api.watch(MAPS, accept=TABLE) as table, api.watch(MAPS) as plain:
-        monkeypatch.setattr("tonnage.box.apiserver.printers.table.row", broken)
-        await api.create(MAPS, config("x"))
-        assert await plain.names(1) == [("ADDED", "x")]
-        with pytest.raises(StopAsyncIteration):
-            await table.next()
-
-
-async def test_a_watcher_that_does_not_read_is_dropped(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "BUFFER_EVENTS", 5)
-    async with api.watch(MAPS) as slow, api.watch(MAPS) as quick:
-        for n in range(10):
-            await api.create(MAPS, config(f"x{n}"))
-            assert await quick.names(1) == [("ADDED", f"x{n}")]
-        with pytest.raises(StopAsyncIteration):
-            await slow.next()
-
-
-async def test_watchers_that_do_not_match_cost_nothing(api: Any) -> None:
-    async with asyncio.TaskGroup() as group:
-        opened = [api.watch(PODS, labelSelector=f"tonnage.dev/node=n{n}") for n in range(2500)]
-        opened += [api.watch("/api/v1/pods", fieldSelector=f"spec.nodeName=n{n}") for n in range(2500)]
-        readers = [group.create_task(w.__aenter__()) for w in opened]
-    assert len(api.server.hub) == 5000
-    before = api.server.hub.examined
-    await api.create(PODS, pod("p", "n7"))
-    await api.patch(f"{PODS}/p", {"metadata": {"labels": {"tonnage.dev/node": "n8"}}})
-    await api.create(MAPS, config())
-    assert api.server.hub.examined - before == 3  # one for the creation, two for the change
-    assert await readers[8].result().names(1) == [("ADDED", "p")]
-    assert await readers[2507].result().names(2) == [("ADDED", "p"), ("MODIFIED", "p")]
-    for watch in opened:
-        await watch.__aexit__(None, None, None)
-    assert len(api.server.hub) == 0
-
-
-async def test_large_fan_outs_let_the_loop_turn_and_keep_the_order(api: Any) -> None:
-    count = watches.SLICE * 3
-    opened = [api.watch(MAPS) for _ in range(count)]
-    readers = [await w.__aenter__() for w in opened]
-    turns = api.server.hub.examined
-    await api.create(MAPS, config("x"))
-    assert api.server.hub.examined - turns <= watches.SLICE * 2
-    await api.create(MAPS, config("y"))
-    await api.patch(f"{MAPS}/x", {"data": {"a": "1"}})
-    for reader in (readers[0], readers[-1]):
-        assert await reader.names(3) == [("ADDED", "x"), ("ADDED", "y"), ("MODIFIED", "x")]
-    for watch in opened:
-        await watch.__aexit__(None, None, None)

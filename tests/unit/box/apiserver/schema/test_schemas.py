@@ -19,7 +19,7 @@ def test_every_text_is_read_and_every_reference_resolves() -> None:
 
 @pytest.mark.parametrize("key", list(RESOURCES))
 def test_every_kind_served_has_its_fields(key: str) -> None:
-    struct = schemas.struct(RESOURCES[key].extra["schema_name"])
+    struct = schemas.struct(RESOURCES[key].schema_name)
     assert {"apiVersion", "kind", "metadata"} <= struct.fields.keys()
     assert struct.text
 
@@ -82,7 +82,7 @@ def test_patches_merge_the_lists_that_openapi_says_they_merge(key: str) -> None:
     row = RESOURCES[key]
     said = {
         path: merge_key
-        for path, merge_key in merged_lists(row.extra["schema_name"]).items()
+        for path, merge_key in merged_lists(row.schema_name).items()
         if "volumeClaimTemplate.metadata" not in path and "volumeClaimTemplates." not in path  # replaced whole
     }
     done = {k: v for k, v in strategic.merge_keys(row.kind.kind).items() if v is not None}

@@ -19,7 +19,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.box.apiserver.server import auth
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
-from tonnage.errors import ApiNotFound, Busy, Invalid
+from tonnage.errors import ApiNotFound
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -207,15 +207,3 @@ async def test_logs(box: Box) -> None:
         assert (answer.status, (await answer.json())["message"]) == (404, "no earlier container of default/p")
     async with box.request("GET", f"{PODS}/other/log") as answer:
         assert answer.status == 404
-
-
-async def test_a_taken_port_and_open_doors_are_refused(box: Box, tmp_path: Path) -> None:
-    port = int(box.server.url.rpartition(":")[2])
-    other = ApiServer(MemoryStore(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
-    with pytest.raises(Busy, match="choose another port"):
-        await other.listen(port=port)
-    with pytest.raises(Invalid, match="loopback"):
-        await other.listen("0.0.0.0")
-    with pytest.raises(Invalid, match="credentials"):
-        await ApiServer(MemoryStore(extractor())).listen()
-    await other.stop()

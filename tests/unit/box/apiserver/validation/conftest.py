@@ -16,7 +16,7 @@ Faults = Callable[..., list[str]]
 
 @pytest.fixture
 def faults() -> Faults:
-    """faults(key, new, old=None) -> "path: message" of each fault; objects are normalised and defaulted first."""
+    """faults(key, new, old=None) -> "path: message" of each fault; objects are normalized and defaulted first."""
 
     def ask(key: str, new: Obj, old: Obj | None = None, subresource: str = "") -> list[str]:
         row = RESOURCES[key]
@@ -24,8 +24,7 @@ def faults() -> Faults:
         for obj in (new, old):
             if obj is not None:
                 obj = copy.deepcopy(obj)
-                assert row.unknown is not None
-                assert list(row.unknown(obj)) == []
+                assert row.normalize(obj) == []
                 row.default(obj)
             prepared.append(obj)
         assert prepared[0] is not None

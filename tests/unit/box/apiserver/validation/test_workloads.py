@@ -133,32 +133,6 @@ def test_selector_and_template_must_agree(faults: Faults, key: str, change: Obj,
             "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable",
             id="either",
         ),
-        pytest.param(
-            JOB, workload(), 'spec.template.spec.restartPolicy: Unsupported value: "Always"', id="a job that never ends"
-        ),
-        pytest.param(
-            JOB,
-            job(podFailurePolicy={"rules": []}),
-            "spec.podFailurePolicy: Forbidden: is not offered by this server",
-            id="refused by name",
-        ),
-        pytest.param("batch/cronjobs", cron(schedule="often"), "spec.schedule: Invalid value", id="schedule"),
-        pytest.param("batch/cronjobs", cron(timeZone="X/Y"), "spec.timeZone: Invalid value", id="time zone"),
-        pytest.param(
-            "batch/cronjobs", cron(concurrencyPolicy="Never"), "spec.concurrencyPolicy: Unsupported value", id="policy"
-        ),
-        pytest.param(
-            "batch/cronjobs",
-            cron(job={"template": workload()["spec"]["template"]}),
-            "spec.jobTemplate.spec.template.spec.restartPolicy: Unsupported value",
-            id="its job's faults",
-        ),
-        pytest.param(
-            JOB,
-            job(completionMode="Indexed", parallelism=2),
-            "spec.completions: Required value: when completion mode is Indexed",
-            id="how many indexes",
-        ),
     ],
 )  # fmt: skip
 def test_wrong_ones_are_named(faults: Faults, key: str, wrong: Obj, said: str) -> None:
@@ -185,14 +159,6 @@ def test_of_a_stateful_set_little_may_change(faults: Faults) -> None:
     fixed: Obj
     for fixed in ({"volumeClaimTemplates": []}, {"serviceName": "s"}, {"podManagementPolicy": "Parallel"}):
         assert "are forbidden" in faults(STS, changed(old, **fixed), old)[0]
-
-
-def test_of_a_job_the_template_is_fixed_once_it_runs(faults: Faults) -> None:
-    old, other = job(completions=1), workload(pod={"restartPolicy": "OnFailure"}, completions=1)
-    assert "spec.template: Invalid value" in faults(JOB, other, old)[0]
-    assert faults(JOB, changed(old, parallelism=3), old) == []
-    assert "spec.completions" in faults(JOB, changed(old, completions=3), old)[0]
-    assert faults(JOB, other | {"metadata": old["metadata"]}, changed(old, suspend=True)) == []
 
 
 def test_a_revision_never_changes(faults: Faults) -> None:

@@ -12,7 +12,8 @@ from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.api.kinds import CRON_JOBS, JOBS
 from tonnage.api.workloads import CronJob, Job
-from tonnage.box.controllers.workloads.cronjob import CronJobController, plan, superfluous
+from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.workloads.cronjob import CronJobController, beyond_history, plan
 from tonnage.kube.client import Client
 
 NOW = 1_800_000_000.0 + 30  # 2027-01-15T08:00:30Z
@@ -65,13 +66,13 @@ def test_while_the_last_one_runs() -> None:
 def test_history() -> None:
     jobs = [job(f"g{n}", "Complete", NOW + n) for n in range(4)] + [job(f"b{n}", "Failed", NOW + n) for n in range(3)]
     one = cron(successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1)
-    assert [j.metadata.name for j in superfluous(one, [*jobs, job("runs")])] == ["g0", "b0", "b1"]
+    assert [j.metadata.name for j in beyond_history(one, [*jobs, job("runs")])] == ["g0", "b0", "b1"]
 
 
 async def test_a_job_for_each_time_and_none_twice(
     kube: Client, informers: Any, events: Any, manual_clock: Any, settle: Any, told: Any
 ) -> None:
-    controller = CronJobController(kube, informers, events, clock=manual_clock)
+    controller = CronJobController(ControllerContext(kube, informers, events, manual_clock))
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}
     template = {"metadata": {"labels": {"of": "c"}}, "spec": {"template": {"spec": pod}}}
     spec = {"schedule": "* * * * *", "jobTemplate": template}

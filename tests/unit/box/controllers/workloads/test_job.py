@@ -9,6 +9,7 @@ from tonnage.api import names
 from tonnage.api.kinds import JOBS, PODS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Job
+from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.workloads.job import JobController
 from tonnage.kube.client import Client
 
@@ -126,7 +127,7 @@ async def test_a_running_one_that_is_deleted_holds_no_pods(
 async def test_a_watch_that_tells_nothing_counts_nothing_twice(
     kube: Client, informers: Any, events: Any, workload: Make, settle: Any, pods: Pods
 ) -> None:
-    controller = JobController(kube, informers, events)
+    controller = JobController(ControllerContext(kube, informers, events))
     await workload(JOBS, "j", pod=NEVER, completions=3, parallelism=1)
     await settle()
     await controller.reconcile("default/j")

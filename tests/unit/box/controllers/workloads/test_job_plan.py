@@ -15,7 +15,7 @@ from tonnage.api.meta import ObjectMeta
 from tonnage.api.pods import ContainerState, ContainerStatus, Pod, PodStatus
 from tonnage.api.workloads import Job
 from tonnage.box.controllers.workloads import job_plan
-from tonnage.box.controllers.workloads.job_tracking import (
+from tonnage.box.controllers.workloads.job_plan import (
     count,
     countable,
     index_of,

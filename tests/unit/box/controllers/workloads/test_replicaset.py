@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from tonnage.api.kinds import PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
-from tonnage.box.controllers.podcontrol.pod_status import deletion_order, is_active
+from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.pod_status import is_active
 from tonnage.box.controllers.workloads.replicaset import ReplicaSetController, plan
 from tonnage.errors import ApiConflict
 from tonnage.kube.client import Client
 
 Make = Callable[..., Awaitable[Any]]
+
+
 Pods = Callable[[], Awaitable[list[Pod]]]
 
 
@@ -50,24 +53,6 @@ def test_a_plan_leads_to_the_wanted_number_and_takes_those_missed_least(wanted: 
     kept = [p for p in active if p not in todo.delete]
     if any(p.spec.node_name for p in todo.delete):
         assert all(p.spec.node_name for p in kept)
-
-
-def test_who_goes_first() -> None:
-    pods = [
-        pod("good"),
-        pod("unready", ready=False),
-        pod("unplaced", phase="Pending", node="", ready=False),
-        pod("pending", phase="Pending", ready=False),
-    ]
-    cheap = pod("cheap")
-    cheap.metadata.annotations["controller.kubernetes.io/pod-deletion-cost"] = "-5"
-    order = [p.metadata.name for p in deletion_order([*pods, cheap])]
-    assert order == ["unplaced", "pending", "unready", "cheap", "good"]
-
-
-def test_of_crowded_nodes_first() -> None:
-    pods = [pod("alone", node="b"), pod("one", node="a"), pod("two", node="a")]
-    assert deletion_order(pods)[-1].metadata.name == "alone"
 
 
 async def test_pods_come_and_go_with_the_number(
@@ -122,7 +107,7 @@ async def test_a_watch_that_tells_nothing_makes_no_double_pods(
     kube: Client, informers: Any, events: Any, workload: Make, pods: Pods, settle: Any
 ) -> None:
     """The cache of pods stands still while the controller looks again and again."""
-    controller = ReplicaSetController(kube, informers, events)
+    controller = ReplicaSetController(ControllerContext(kube, informers, events))
     await workload(REPLICA_SETS, "web", replicas=4)
     await settle()
     informer = informers.of(PODS)

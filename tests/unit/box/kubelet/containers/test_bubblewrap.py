@@ -108,20 +108,6 @@ async def test_user_groups_and_capabilities(machine: Any) -> None:
     assert lines == ["1234", "55", "55 77 88", "CapEff:\t0000000000000000", "77", "read-only", "private"]
 
 
-async def test_deletion_asks_then_kills(machine: Any, eventually: Any) -> None:
-    stubborn = "trap 'echo asked' TERM; echo ready; while true; do sleep 0.05; done"
-    await machine.pod("p", terminationGracePeriodSeconds=1, containers=[_shell(stubborn)])
-    pod = await machine.phase("p", "Running")
-    await machine.until("p", lambda _: "ready" in _log(machine, pod))
-    log = machine.root / "pods-logs" / f"default_p_{pod.metadata.uid}" / "main" / "0.log"
-    with log.open() as kept:
-        await machine.client.delete(PODS, "p", "default")
-        await machine.gone("p")
-        assert "asked" in kept.read()
-    await machine.event("Killing")
-    await eventually(lambda: machine.left() == [])
-
-
 async def test_a_crash_is_restarted_with_growing_waits(machine: Any) -> None:
     await machine.pod("p", containers=[_shell("echo once; exit 3")])
     pod = await machine.until("p", lambda p: p.status.container_statuses[:1] and _state(p).waiting is not None)
@@ -156,35 +142,6 @@ async def test_a_failed_init_container_ends_a_pod_that_never_restarts(machine: A
     pod = await machine.phase("p", "Failed")
     assert pod.status.init_container_statuses[0].state.terminated["exitCode"] == 4
     assert _state(pod).waiting == {"reason": "PodInitializing"}
-
-
-async def test_containers_survive_a_kill_of_the_kubelet(machine: Any, eventually: Any) -> None:
-    script = "trap 'echo bye; exit 7' TERM; echo up; while true; do sleep 0.05; done"
-    await machine.pod("p", containers=[_shell(script)], restartPolicy="Never")
-    before = await machine.phase("p", "Running")
-    await eventually(lambda: "up" in _log(machine, before))
-
-    await machine.restart()
-    after = await machine.phase("p", "Running")
-    assert after.status.container_statuses[0] == before.status.container_statuses[0]
-    name = before.metadata.uid
-    pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and name in _cmdline(p)]
-    assert len(pids) == 2  # bwrap, and the first process of the namespace
-    child = Path(f"/proc/{max(pids)}/task/{max(pids)}/children").read_text().split()[0]
-    os.kill(int(child), signal.SIGTERM)
-    pod = await machine.phase("p", "Failed")
-    assert _state(pod).terminated["exitCode"] == 7  # type: ignore[index]
-    assert _log(machine, pod) == ["up", "bye"]
-
-
-async def test_what_ended_while_no_kubelet_ran_is_known(machine: Any) -> None:
-    await machine.pod("p", containers=[_shell("sleep 0.4; exit 5")], restartPolicy="Never")
-    await machine.phase("p", "Running")
-    await machine.kill()
-    await asyncio.sleep(0.6)
-    await machine.start()
-    pod = await machine.phase("p", "Failed")
-    assert _state(pod).terminated["exitCode"] == 5  # type: ignore[index]
 
 
 async def test_files_of_configmaps_and_secrets_and_variables(machine: Any) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tonnage.aio.clock import RealClock
+from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers import logs
 from tonnage.errors import ApiError
 from tonnage.testing.clock import ManualClock
@@ -33,3 +38,54 @@ def test_since_ever() -> None:
 def test_since_a_time_at_the_end_of_the_calendar(text: str) -> None:
     with suppress(ApiError):
         assert logs.parse({"sinceTime": text}, ManualClock()).since
+
+
+@given(
+    old=st.lists(st.integers(0, 200_000), max_size=4),
+    new=st.lists(st.integers(0, 200_000), max_size=4),
+    tail=st.integers(0, 10),
+)
+def test_the_tail_is_what_tail_says(
+    tmp_path_factory: pytest.TempPathFactory, old: list[int], new: list[int], tail: int
+) -> None:
+    folder = tmp_path_factory.mktemp("t")
+    path = folder / "0.log"
+    parts = [[b"%d %s\n" % (n, b"y" * size) for n, size in enumerate(sizes)] for sizes in (old, new)]
+    path.write_bytes(b"".join(parts[1]))
+    if old:
+        Path(f"{path}.1").write_bytes(b"".join(parts[0]))
+    before, offset = logs.tail_start(str(path), tail)
+    text = Path(f"{path}.1").read_bytes()[before:] if before >= 0 else b""
+    text += path.read_bytes()[offset:]
+    lines = parts[0] + parts[1]
+    assert text == b"".join(lines[len(lines) - min(tail, len(lines)) :])
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ({"tailLines": "-1"}, "tailLines: Invalid value: -1: must be greater than or equal to 0"),
+        ({"limitBytes": "0"}, "limitBytes: Invalid value: 0: must be greater than 0"),
+        ({"tailLines": "x"}, "tailLines='x' is not a number"),
+        ({"sinceSeconds": "1", "sinceTime": "2020-01-01T00:00:00Z"}, "at most one of"),
+        ({"sinceTime": "yesterday"}, "is not an RFC 3339 time"),
+        ({"follow": "perhaps"}, "want true or false"),
+        ({"colour": "red"}, "unknown option colour"),
+        ({"stream": "Stdwhat"}, "Unsupported value"),
+    ],
+)
+def test_log_options_that_are_wrong(query: dict[str, str], text: str) -> None:
+    with pytest.raises(ApiError, match=text):
+        logs.parse(query, RealClock())
+
+
+def test_the_time_limit_of_a_request_is_no_option_of_logs() -> None:
+    assert logs.parse({"timeout": "20s", "tailLines": "1"}, RealClock()).tail == 1
+
+
+def test_a_container_must_be_named_where_there_are_several() -> None:
+    pod = Pod()
+    with pytest.raises(ApiError, match="a container name must be specified for pod"):
+        logs.choose(pod, "")
+    with pytest.raises(ApiError, match="container x is not valid for pod"):
+        logs.choose(pod, "x")

@@ -1,4 +1,4 @@
-"""Removing a pod's folders never reaches what is mounted in them."""
+"""Built-in volumes: which keys become which files, and which paths of the machine may be used."""
 
 from __future__ import annotations
 
@@ -7,38 +7,62 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.kubelet.volumes import fsgroup
-from tonnage.box.kubelet.volumes.builtin_volumes import remove_tree
-from tonnage.errors import Precondition
-from tonnage.host import mount
+from tonnage.api.kinds import CONFIG_MAPS
+from tonnage.api.meta import ObjectMeta
+from tonnage.api.pods import ConfigMapVolumeSource, EmptyDirVolumeSource, KeyToPath, Pod, Volume
+from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path, pick
+from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
+from tonnage.errors import HostError, Invalid, NotFound, Unsupported
+from tonnage.kube.client import Client
+
+POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"))
 
 
-@pytest.mark.real
-def test_a_folder_with_a_mount_is_not_removed(real_folder: Path) -> None:
-    precious = real_folder / "precious"
-    precious.mkdir()
-    (precious / "data").write_text("x")
-    inner = real_folder / "pod" / "deep" / "mounted"
-    inner.mkdir(parents=True)
-    mount.bind(precious, inner)
-    with pytest.raises(Precondition, match="is a mount, unmount it first"):
-        remove_tree(str(real_folder / "pod"))
-    assert (precious / "data").read_text() == "x"
-    mount.umount(inner)
-    remove_tree(str(real_folder / "pod"))
-    remove_tree(str(real_folder / "pod"))
-    assert [p.name for p in real_folder.iterdir()] == ["precious"]
+async def test_volumes_are_made_and_removed_with_what_is_in_them(kube: Client, tmp_path: Path) -> None:
+    await kube.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"k": "v"}}, "default")
+    files = FileVolumes(Paths(tmp_path), ObjectSources(kube, NodeFields("n", "127.0.0.1", {})))
+    empty = await files.mount(POD, Volume(name="e", empty_dir=EmptyDirVolumeSource()))
+    Path(empty, "data").write_text("x")
+    assert os.stat(empty).st_mode & 0o777 == 0o777
+    source = ConfigMapVolumeSource(name="c")
+    made = await files.mount(POD, Volume(name="c", config_map=source))
+    assert Path(made, "k").read_text() == "v"
+    with pytest.raises(NotFound, match='configmap "none" not found'):
+        await files.mount(POD, Volume(name="d", config_map=ConfigMapVolumeSource(name="none")))
+    with pytest.raises(Unsupported, match="medium 'Disk'"):
+        await files.mount(POD, Volume(name="f", empty_dir=EmptyDirVolumeSource(medium="Disk")))
+    files.remove("u")
+    files.remove("u")
+    assert not os.path.exists(empty)
+    assert not os.path.exists(made)
 
 
-def test_a_tree_deeper_than_a_path_may_be_long_is_given_to_a_group_and_removed(tmp_path: Path) -> None:
-    at = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(2500):
-        os.mkdir("d", dir_fd=at)
-        inner = os.open("d", os.O_RDONLY, dir_fd=at)
-        os.close(at)
-        at = inner
-    fsgroup.apply(str(tmp_path), os.getgid(), policy=None)
-    assert os.fstat(at).st_mode & 0o7777 == 0o2775
-    os.close(at)
-    remove_tree(str(tmp_path))
-    assert not tmp_path.exists()
+def test_keys_become_files() -> None:
+    keys = {"a": b"1", "b": b"2"}
+    assert {name: content.mode for name, content in pick(keys, [], 0o400, optional=False).items()} == {
+        "a": 0o400,
+        "b": 0o400,
+    }
+    items = [KeyToPath(key="a", path="x/y", mode=0o600), KeyToPath(key="gone", path="z")]
+    assert {name: content.mode for name, content in pick(keys, items, None, optional=True).items()} == {"x/y": 0o600}
+    with pytest.raises(NotFound, match="non-existent config key: gone"):
+        pick(keys, items, None, optional=False)
+
+
+def test_a_host_path_is_what_its_type_says(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert host_path(str(tmp_path / "anything"), "") == str(tmp_path / "anything")
+    assert host_path(str(tmp_path), "Directory") == str(tmp_path)
+    assert host_path(str(tmp_path / "new" / "one"), "DirectoryOrCreate") == str(tmp_path / "new" / "one")
+    assert host_path(str(tmp_path / "made"), "FileOrCreate") == str(tmp_path / "made")
+    assert host_path("/dev/null", "CharDevice") == "/dev/null"
+    with pytest.raises(Invalid, match="is not a directory"):
+        host_path(str(tmp_path / "file"), "Directory")
+    with pytest.raises(HostError, match="type check failed"):
+        host_path(str(tmp_path / "gone"), "File")
+    with pytest.raises(Unsupported):
+        host_path("/", "Whatever")
+    for path in ("relative", "/a/../b"):
+        with pytest.raises(Invalid, match="want an absolute path"):
+            host_path(path, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,19 @@ def test_a_symlink_that_leads_out_is_refused(tmp_path: Path, volume: Path) -> No
     with pytest.raises(Invalid, match="leads out of its volume"), subpaths.opened(str(volume), "out/new"):
         raise AssertionError("opened")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_subpath_is_resolved_beneath_its_volume(tmp_path: Path) -> None:
+    volume = tmp_path / "v"
+    (volume / "in").mkdir(parents=True)
+    (volume / "good").symlink_to("in")
+    (volume / "bad").symlink_to(tmp_path)
+    (volume / "worse").symlink_to("../..")
+    with subpaths.opened(str(volume), "good") as fd:
+        assert os.readlink(f"/proc/self/fd/{fd}") == str(volume / "in")
+    with subpaths.opened(str(volume), "new/deep") as fd:
+        assert os.readlink(f"/proc/self/fd/{fd}") == str(volume / "new" / "deep")
+    for path in ("bad", "worse", "bad/x/y", "../v", "/etc"):
+        with pytest.raises(Invalid), subpaths.opened(str(volume), path):
+            pass
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["v"]

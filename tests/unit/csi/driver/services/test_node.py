@@ -13,7 +13,7 @@ from tonnage.csi.client.types import AccessMode, CreatedVolume, NodeInfo, Volume
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import Invalid, Unavailable
+from tonnage.errors import Unavailable
 from tonnage.pools.base.contract import Pool
 from tonnage.pools.fake import FakePool
 
@@ -205,23 +205,3 @@ async def test_one_writer_means_one_target(
         await client.unpublish(volume.id, target)
     await client.publish(volume.id, target, MOUNT, staging=staging)
     await client.publish(volume.id, other, MOUNT, staging=staging)
-
-
-def test_a_driver_that_does_not_hold_together(folder: Path, pool: FakePool) -> None:
-    pools = {"default": pool}
-    for wrong, text in (
-        ({"pools": {}}, "at least one pool"),
-        ({"name": "not a name"}, "DNS name"),
-        ({"default_pool": "slow"}, "'slow' is not among default"),
-        ({"node_id": ""}, "node id"),
-        ({"node_id": "n" * 257}, "node id"),
-        ({"pools": {"a/b": pool}}, "'a/b'"),
-        ({"pools": {"p" * 64: pool}}, "at most 63"),
-    ):
-        with pytest.raises(Invalid, match=text):
-            Driver(**{"node_id": "n", "pools": pools, "state": folder, **wrong})  # type: ignore[arg-type]
-
-
-def test_a_long_node_name_becomes_a_label_value(folder: Path, pool: FakePool) -> None:
-    (value,) = Driver("n" * 200, {"default": pool}, folder).topology.values()
-    assert len(value) <= 63

@@ -1,0 +1,168 @@
+"""Kubelet of one node: composes plugins, volumes, containers and the Node object, and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import supervise
+from tonnage.api.core import Node, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, NODES, PODS
+from tonnage.api.storage import CSIDriver
+from tonnage.box.kubelet.containers.logs import PodLogs
+from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
+from tonnage.box.kubelet.node_status import NodeObject, machine
+from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
+from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
+from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers
+from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
+from tonnage.box.kubelet.volumes.volumes import VolumeManager
+from tonnage.errors import NotFound, TonnageError
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+log = logging.getLogger(__name__)
+STOP_GRACE = 2.0
+"""Seconds that containers get between SIGTERM and SIGKILL when the kubelet stops."""
+
+
+@dataclass(frozen=True)
+class KubeletConfig:
+    """Settings of one kubelet.
+
+    root: its folder. labels: additional labels of the Node. allocatable: quantities; where missing, the machine's.
+    max_pods: used when allocatable has no pods. address: the node's IP. registry: folder of the registration sockets,
+    when it cannot be below root.
+    """
+
+    node_name: str
+    root: Path
+    labels: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    max_pods: int = 110
+    address: str = "127.0.0.1"
+    registry: Path | None = None
+
+
+class Kubelet:
+    """One node's kubelet. informers: shared with others of the process, or its own."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        config: KubeletConfig,
+        *,
+        runtime: Runtime | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = clock or RealClock()
+        self.node_name, self._labels = config.node_name, config.labels
+        self.paths = Paths(config.root, registry=config.registry)
+        self.runtime = runtime or NoneRuntime(clock)
+        self.drivers = RegisteredDrivers()
+        self.ready = asyncio.Event()
+        """Set when Node and CSINode are there and pods are watched."""
+        self._informers = informers
+        self._pods = informers.of(PODS, fields=f"spec.nodeName={config.node_name}")
+        self._csi_drivers, self._nodes = informers.of(CSI_DRIVERS), informers.of(NODES)
+        allocatable = {**machine(config.root, pods=config.max_pods), **config.allocatable}
+        node = NodeFields(config.node_name, config.address, allocatable)
+        self._node = NodeObject(
+            client, events, clock, node, labels=config.labels, runtime=self.runtime.name, root=config.root
+        )
+        self._writer = NodeInfoWriter(client, config.node_name)
+        self.plugins = Plugins(self.paths.registry, self.drivers, self._writer)
+        sources = ObjectSources(client, node)
+        self.volumes = VolumeManager(
+            client,
+            self.paths,
+            self.drivers,
+            sources,
+            csi_driver=self._csi_driver,
+            labels=self._node_labels,
+            prepare=self.runtime.prepare,
+        )
+        parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources)
+        self.workers = PodWorkers(parts, self._pods)
+        self.logs = PodLogs(parts, self.workers)
+        """Answers `kubectl logs` for this node's pods; LogRouter joins those of several nodes."""
+        self._swept: set[str] = set()
+        self._sweeps: asyncio.Queue[str] = asyncio.Queue()
+        self.drivers.on_change(self._driver_changed)
+        informers.of(CLAIMS).cache.on_change(self._claim_changed)
+
+    def _csi_driver(self, name: str) -> CSIDriver | None:
+        return self._csi_drivers.cache.get(name)
+
+    def _node_labels(self) -> Mapping[str, str]:
+        node: Node | None = self._nodes.cache.get(self.node_name)
+        return node.metadata.labels if node is not None else self._labels
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        if new is not None:
+            self.workers.wake(f"claim {new.key}")
+
+    def _driver_changed(self, name: str) -> None:
+        if self.drivers.find(name) is None:
+            return
+        self.workers.wake(f"driver {name}")
+        self.workers.wake(ANY_DRIVER)
+        if name not in self._swept:
+            self._swept.add(name)
+            self._sweeps.put_nowait(name)
+
+    async def run(self) -> None:
+        """Work until cancelled; then stop() takes the containers down, or they go on without us."""
+        for folder in (self.paths.root, self.paths.pods, self.paths.registry, self.paths.plugins, self.paths.logs):
+            os.makedirs(folder, mode=0o750, exist_ok=True)
+        node = await self._node.register()
+        await self._writer.create_csinode(node)
+        self._informers.start()
+        self.workers.recover()
+        await self._pods.wait_synced()
+        await self._csi_drivers.wait_synced()
+        await self._nodes.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(supervise("plugins", self.plugins.run))
+            tasks.create_task(self.workers.controller.run())
+            tasks.create_task(self._node.beat())
+            tasks.create_task(self._node.watch_disk())
+            tasks.create_task(self._sweep())
+            self.ready.set()
+
+    async def _sweep(self) -> None:
+        """Once a driver is there: unstage what earlier pods left staged, again and again until all is."""
+        waits = Backoff(initial=0.5, maximum=120.0)
+        while True:
+            name = await self._sweeps.get()
+            try:
+                await self.volumes.csi.sweep(name)
+                waits.forget(name)
+            except NotFound:  # the driver went meanwhile: swept when it is back
+                self._swept.discard(name)
+            except TonnageError as failure:
+                wait = waits.next(name)
+                log.warning("staged volumes are left for now driver=%s again_in=%.1f error=%s", name, wait, failure)
+                asyncio.get_running_loop().call_later(wait, self._sweeps.put_nowait, name)
+
+    async def stop(self, *, grace: float = STOP_GRACE) -> None:
+        """End all containers and take down all mounts; objects and data stay. After run() was cancelled."""
+        await self.workers.stop(grace=grace)
+        await self.runtime.close()
+        self.plugins.close()
+
+    async def close(self) -> None:
+        """Stop without ending anything: containers and mounts stay for the next kubelet."""
+        await self.workers.evictions.close()
+        await self.runtime.close()
+        self.plugins.close()

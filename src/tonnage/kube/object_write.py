@@ -1,0 +1,64 @@
+"""Writes to one object, guarded by its uid: patch, status, delete. Used by controllers.
+
+An object of the same name that was created later is never written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from tonnage.api.decode import convert
+from tonnage.api.kinds import Kind
+from tonnage.api.meta import KubeObject
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+
+T = TypeVar("T", bound=KubeObject)
+
+
+async def patch_object(
+    client: Client, kind: Kind[T], obj: T, body: Mapping[str, Any], *, subresource: str = "", guarded: bool = True
+) -> T:
+    """Merge body into the object. guarded: only if it has not changed since it was read.
+
+    Raises ApiNotFound, ApiConflict, ApiInvalid.
+    """
+    meta = obj.metadata
+    version = meta.resource_version if guarded else ""
+    guards = {"subresource": subresource, "uid": meta.uid, "resource_version": version}
+    return await client.patch(kind, meta.name, body, meta.namespace, **guards)
+
+
+async def write_status(
+    client: Client, kind: Kind[T], obj: T, status: Mapping[str, Any], *, guarded: bool = True
+) -> T | None:
+    """Write fields of the status, unless the object has them; returns the object, None of a deleted one. Idempotent.
+
+    Raises ApiConflict, ApiInvalid.
+    """
+    if has_fields(obj.status, status):  # type: ignore[attr-defined]
+        return obj
+    with suppress(ApiNotFound):
+        return await patch_object(client, kind, obj, {"status": status}, subresource="status", guarded=guarded)
+    return None
+
+
+def has_fields(status: msgspec.Struct, wanted: Mapping[str, Any]) -> bool:
+    """Whether a status has these fields (by their JSON names) with these values."""
+    asked = convert(dict(wanted), type(status))
+    known = [field for field in msgspec.structs.fields(status) if field.encode_name in wanted]
+    return all(getattr(asked, field.name) == getattr(status, field.name) for field in known)
+
+
+async def delete_object(client: Client, kind: Kind[T], obj: T, *, guarded: bool = False, propagation: str = "") -> None:
+    """Delete the object. guarded: only if it has not changed since it was read. Idempotent. Raises ApiConflict."""
+    meta = obj.metadata
+    version = meta.resource_version if guarded else ""
+    with suppress(ApiNotFound):
+        await client.delete(
+            kind, meta.name, meta.namespace, uid=meta.uid, resource_version=version, propagation=propagation
+        )

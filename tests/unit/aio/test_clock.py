@@ -1,0 +1,32 @@
+"""Virtual time, and times as text."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from tonnage.aio.clock import LoopClock, parse_rfc3339, rfc3339
+from tonnage.testing.clock import run_virtual
+
+
+def test_virtual_time_passes_at_once_and_in_order() -> None:
+    async def main() -> list[tuple[str, float]]:
+        clock, seen = LoopClock(), []
+
+        async def sleeper(name: str, seconds: float) -> None:
+            await clock.sleep(seconds)
+            seen.append((name, clock.monotonic()))
+
+        await asyncio.gather(sleeper("day", 86400), sleeper("hour", 3600))
+        return seen
+
+    began = time.monotonic()
+
+    assert run_virtual(main()) == [("hour", 3600.0), ("day", 86400.0)]
+    assert time.monotonic() - began < 60
+
+
+def test_times_print_as_kubernetes_prints_them() -> None:
+    assert rfc3339(0) == "1970-01-01T00:00:00Z"
+    assert rfc3339(1.5, micro=True) == "1970-01-01T00:00:01.500000Z"
+    assert parse_rfc3339("1970-01-01T00:01:00Z") == 60.0

@@ -1,0 +1,42 @@
+"""Metadata of objects."""
+
+from __future__ import annotations
+
+import pytest
+
+from tonnage.api.core import Node
+from tonnage.api.meta import ObjectMeta, OwnerReference, reference, to_builtins, version_number
+
+
+def test_keys_name_the_namespace_where_there_is_one() -> None:
+    assert ObjectMeta(name="a", namespace="n").key == "n/a"
+    assert ObjectMeta(name="a").key == Node(metadata=ObjectMeta(name="a")).key == "a"
+
+
+def test_a_controller_is_the_owner_that_says_so() -> None:
+    owners = [OwnerReference(uid="1"), OwnerReference(uid="2", controller=True)]
+    assert ObjectMeta(owner_references=owners).controller_uid() == "2"
+    assert ObjectMeta(owner_references=owners[:1]).controller_uid() == ""
+
+
+def test_a_time_of_deletion_means_that_it_is_being_deleted() -> None:
+    assert ObjectMeta(deletion_timestamp="2026-01-01T00:00:00Z").deleting
+    assert not ObjectMeta().deleting
+
+
+@pytest.mark.parametrize(("text", "number"), [("", 0), ("7", 7), ("10", 10), ("opaque", 0), ("-1", 0)])
+def test_versions_are_numbers(text: str, number: int) -> None:
+    assert version_number(text) == ObjectMeta(resource_version=text).version == number
+
+
+def test_a_reference_points_to_the_object() -> None:
+    meta = ObjectMeta(name="a", namespace="n", uid="u", resource_version="3")
+    found = reference(Node(metadata=meta), api_version="v1", kind="Node")
+    assert to_builtins(found) == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "namespace": "n",
+        "name": "a",
+        "uid": "u",
+        "resourceVersion": "3",
+    }

@@ -1,0 +1,115 @@
+"""Identity, times and finalizers of an object through its life."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def config(name: str = "x", **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "busybox"}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+async def test_create_gives_identity(api: Any) -> None:
+    made = await api.create(MAPS, config("x", a="1"))
+    meta = made["metadata"]
+    assert meta["namespace"] == "default"
+    assert uuid.UUID(meta["uid"]).version == 4
+    assert meta["creationTimestamp"] == "2027-01-15T08:00:00Z"
+    assert await api.get(f"{MAPS}/x") == made
+    assert (await api.create(MAPS, config("x"), want=409))["reason"] == "AlreadyExists"
+
+
+async def test_generated_names(api: Any) -> None:
+    names = {(await api.create(MAPS, {"metadata": {"generateName": "x-"}}))["metadata"]["name"] for _ in range(5)}
+    assert len(names) == 5
+    assert all(n.startswith("x-") and len(n) == 7 for n in names)
+    answer = await api.create(MAPS, {"metadata": {}}, want=422)
+    assert answer["details"]["causes"][0]["field"] == "metadata.name"
+
+
+async def test_spec_and_status_are_written_apart(api: Any) -> None:
+    made = await api.create(PODS, pod())
+    assert made["metadata"]["generation"] == 1
+    changed = made | {"status": {"phase": "Running"}}
+    changed["metadata"] = made["metadata"] | {"labels": {"a": "b"}}
+    main = await api.put(f"{PODS}/p", changed)
+    assert main["status"]["phase"] == "Pending"
+    assert main["metadata"]["labels"] == {"a": "b"}
+    status = await api.patch(f"{PODS}/p/status", {"spec": {"nodeName": "n"}, "status": {"phase": "Running"}})
+    assert status["status"]["phase"] == "Running"
+    assert "nodeName" not in status["spec"]
+    assert status["metadata"]["generation"] == 1
+    assert (await api.get(f"{PODS}/p/status"))["status"]["phase"] == "Running"
+
+
+async def test_generation_counts_changes_of_spec(api: Any) -> None:
+    nodes = "/api/v1/nodes"
+    made = await api.create(nodes, {"metadata": {"name": "n"}, "spec": {"unschedulable": True}})
+    assert made["metadata"]["generation"] == 1
+    labelled = await api.patch(f"{nodes}/n", {"metadata": {"labels": {"a": "b"}, "generation": 7}})
+    assert labelled["metadata"]["generation"] == 1
+    changed = await api.patch(f"{nodes}/n", {"spec": {"unschedulable": None}})
+    assert changed["metadata"]["generation"] == 2
+
+
+async def test_finalizers_hold_an_object(api: Any) -> None:
+    body = config()
+    body["metadata"]["finalizers"] = ["a.b/c"]
+    await api.create(MAPS, body)
+    held = await api.delete(f"{MAPS}/x")
+    assert held["metadata"]["deletionTimestamp"]
+    assert held["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert await api.delete(f"{MAPS}/x") == held
+    refused = await api.patch(f"{MAPS}/x", {"metadata": {"finalizers": ["a.b/c", "a.b/new"]}}, want=422)
+    assert "no new finalizers" in refused["message"]
+    kept = await api.patch(f"{MAPS}/x", {"metadata": {"deletionTimestamp": None}})
+    assert kept["metadata"]["deletionTimestamp"] == held["metadata"]["deletionTimestamp"]
+    await api.patch(f"{MAPS}/x", {"metadata": {"finalizers": None}})
+    await api.get(f"{MAPS}/x", want=404)
+
+
+@pytest.mark.parametrize(
+    ("options", "finalizers"),
+    [
+        ({"propagationPolicy": "Foreground"}, ["foregroundDeletion"]),
+        ({"propagationPolicy": "Orphan"}, ["orphan"]),
+        ({"orphanDependents": True}, ["orphan"]),
+    ],
+)
+async def test_propagation_becomes_a_finalizer(api: Any, options: dict[str, Any], finalizers: list[str]) -> None:
+    await api.create(MAPS, config())
+    marked = await api.delete(f"{MAPS}/x", options)
+    assert marked["metadata"]["finalizers"] == finalizers
+    await api.delete(f"{MAPS}/x", {"propagationPolicy": "Background"})
+    await api.get(f"{MAPS}/x", want=404)
+
+
+async def test_pod_without_node_goes_at_once(api: Any) -> None:
+    await api.create(PODS, pod())
+    assert (await api.delete(f"{PODS}/p"))["kind"] == "Pod"
+    await api.get(f"{PODS}/p", want=404)
+
+
+async def test_pod_on_a_node_is_ended_gracefully(api: Any) -> None:
+    await api.create(PODS, pod(nodeName="n", terminationGracePeriodSeconds=60))
+    marked = (await api.delete(f"{PODS}/p"))["metadata"]
+    assert marked["deletionGracePeriodSeconds"] == 60
+    assert marked["deletionTimestamp"] == "2027-01-15T08:01:00Z"
+    assert (await api.delete(f"{PODS}/p"))["metadata"] == marked
+    shorter = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 5}))["metadata"]
+    assert (shorter["deletionGracePeriodSeconds"], shorter["deletionTimestamp"]) == (5, "2027-01-15T08:00:05Z")
+    longer = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 50}))["metadata"]
+    assert longer["deletionGracePeriodSeconds"] == 5
+    await api.delete(f"{PODS}/p", query={"gracePeriodSeconds": "0"})
+    await api.get(f"{PODS}/p", want=404)

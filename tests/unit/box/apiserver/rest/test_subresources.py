@@ -1,0 +1,57 @@
+"""Binding of pods, finalizing of namespaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def config(name: str = "x", **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "busybox"}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+async def test_binding_happens_once(api: Any) -> None:
+    made = await api.create(PODS, pod())
+    binding = {"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"kind": "Node", "name": "n1"}}
+    wrong = {"metadata": {"name": "p", "uid": "other"}, "target": {"name": "n1"}}
+    await api.create(f"{PODS}/p/binding", wrong, want=409)
+    await api.create(f"{PODS}/p/binding", {"metadata": {"name": "p"}}, want=422)
+    await api.create(f"{PODS}/p/binding", binding)
+    bound = await api.get(f"{PODS}/p")
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == {"a": "b"}
+    assert bound["metadata"]["generation"] == made["metadata"]["generation"]
+    assert bound["status"]["conditions"][0]["type"] == "PodScheduled"
+    assert bound["status"]["conditions"][0]["status"] == "True"
+    again = await api.create(f"{PODS}/p/binding", binding, want=409)
+    assert 'already assigned to node "n1"' in again["message"]
+
+
+async def test_dry_runs_of_subresources_write_nothing(api: Any) -> None:
+    dry = {"dryRun": "All"}
+    await api.create(PODS, pod())
+    before = await api.get(f"{PODS}/p")
+    await api.create(f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n1"}}, query=dry)
+    await api.create(f"{PODS}/p/eviction", {"metadata": {"name": "p"}}, query=dry)
+    assert await api.get(f"{PODS}/p") == before
+    await api.create("/api/v1/namespaces", {"metadata": {"name": "room"}})
+    room = await api.delete("/api/v1/namespaces/room")
+    room["spec"] = {}
+    await api.put("/api/v1/namespaces/room/finalize", room, query=dry)
+    assert (await api.get("/api/v1/namespaces/room"))["spec"] == {"finalizers": ["kubernetes"]}
+
+
+async def test_a_namespace_goes_when_it_is_finalized(api: Any) -> None:
+    made = await api.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    assert made["spec"]["finalizers"] == ["kubernetes"]
+    ended = await api.delete("/api/v1/namespaces/team")
+    assert ended["status"]["phase"] == "Terminating"
+    await api.create("/api/v1/namespaces/team/configmaps", config(), want=403)
+    await api.put("/api/v1/namespaces/team/finalize", ended | {"spec": {"finalizers": []}})
+    await api.get("/api/v1/namespaces/team", want=404)

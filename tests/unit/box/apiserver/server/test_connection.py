@@ -1,0 +1,154 @@
+"""Connections without valid credentials: their number and time are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yarl
+
+from tonnage.aio.clock import RealClock
+from tonnage.box.apiserver.server import auth, connection
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    served = ApiServer(MemoryStore(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
+    await served.start()
+    await served.listen()
+    yield served
+    await served.stop()
+
+
+@functools.cache
+def context() -> ssl.SSLContext:
+    made = ssl.create_default_context()
+    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    return made
+
+
+def port(server: ApiServer) -> int:
+    return yarl.URL(server.url).port or 0
+
+
+def strangers(server: ApiServer) -> int:
+    assert server._shell is not None
+    assert server._shell._server is not None
+    return len(server._shell._server.unauthenticated)
+
+
+async def ask(server: ApiServer) -> int:
+    """The status that a new connection with valid credentials is answered."""
+    assert server.credentials is not None
+    headers = {"Authorization": f"Bearer {server.credentials.token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=context())) as session,
+        session.get(server.url + MAPS) as answer,
+    ):
+        await answer.read()
+        return answer.status
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "handshake"])
+async def test_connections_that_never_ask_keep_nobody_out(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(connection, "TURN_SECONDS", 0.05)
+    counts, add = [], connection.Unauthenticated.add
+
+    def counted(self: connection.Unauthenticated, *arguments: Any) -> None:
+        add(self, *arguments)
+        counts.append(len(self))
+
+    monkeypatch.setattr(connection.Unauthenticated, "add", counted)
+    idle = []
+    for _ in range(600):
+        idle.append(await asyncio.open_connection("127.0.0.1", port(server)))
+        idle[-1][1].write(begun)
+    assert await ask(server) == 200
+    assert len(counts) == 601
+    assert max(counts) == connection.MAX_UNAUTHENTICATED
+    for _, writer in idle:
+        writer.transport.abort()
+
+
+async def test_requests_that_trickle_keep_nobody_out(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "TURN_SECONDS", 0.05)
+    idle = []
+    for n in range(300):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context())
+        writer.write(b"GET /api HTTP/1.1\r\nHost: x\r\n" if n % 2 else b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle.append((reader, writer))
+    assert await ask(server) == 200
+    assert strangers(server) <= connection.MAX_UNAUTHENTICATED
+    for _, writer in idle:
+        writer.transport.abort()
+
+
+async def test_connections_with_credentials_are_not_counted(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_UNAUTHENTICATED", 4)
+    assert server.credentials is not None
+    headers = {"Authorization": f"Bearer {server.credentials.token}"}
+    connector = aiohttp.TCPConnector(ssl=context(), limit=0)
+    async with aiohttp.ClientSession(headers=headers, connector=connector) as session, AsyncExitStack() as stack:
+        for _ in range(20):
+            watching = session.get(server.url + MAPS, params={"watch": "1"})
+            assert (await stack.enter_async_context(watching)).status == 200
+        assert strangers(server) == 0
+        assert len(server.hub) == 20
+        assert await ask(server) == 200
+    assert await ask(server) == 200
+
+
+async def test_a_request_without_credentials_is_the_last_of_its_connection(server: ApiServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context())
+    writer.write(b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+    async with asyncio.timeout(60):
+        answer = await reader.read()
+    assert answer.count(b"HTTP/1.1 401 ") == 1
+    writer.close()
+    async with asyncio.timeout(60):
+        while strangers(server):
+            await asyncio.sleep(0.01)
+
+
+async def test_without_descriptors_the_oldest_goes(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, real = asyncio.get_running_loop(), asyncio.get_running_loop().sock_accept
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(server))
+    async with asyncio.timeout(60):
+        while not strangers(server):
+            await asyncio.sleep(0.01)
+    failures = [errno.EMFILE, errno.ECONNABORTED]
+
+    async def accept(listening: socket.socket) -> Any:
+        if failures:
+            raise OSError(failures.pop(), "injected")
+        return await real(listening)
+
+    monkeypatch.setattr(loop, "sock_accept", accept)
+    assert await ask(server) == 200  # accepted by the call under way
+    assert await ask(server) == 200
+    assert failures == []
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_many_headers_are_refused(server: ApiServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context())
+    writer.write(b"GET /api HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(1000)) + b"\r\n")
+    async with asyncio.timeout(60):
+        assert b" 400 " in (await reader.read()).splitlines()[0]
+    writer.close()

@@ -1,0 +1,79 @@
+"""A pod's containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.box.apiserver.validation.test_pod import pod
+
+Obj = dict[str, Any]
+Faults = Callable[..., list[str]]
+_V = "spec.volumes[0]"
+_TEMPLATE = f"{_V}.ephemeral.volumeClaimTemplate"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        pytest.param(
+            pod(container={"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}),
+            'spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+            id="request above limit",
+        ),
+        pytest.param(
+            pod(container={"resources": {"requests": {"storage": "1Gi"}}}),
+            'spec.containers[0].resources.requests[storage]: Invalid value: "storage": must be a standard resource for '
+            "containers",
+            id="storage is no resource of containers",
+        ),
+        pytest.param(
+            pod(container={"ports": [{"containerPort": 1, "name": "UP--"}]}),
+            'spec.containers[0].ports[0].name: Invalid value: "UP--": must not contain consecutive hyphens',
+            id="port name",
+        ),
+        pytest.param(
+            pod(container={"env": [{"name": "A", "value": "b", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}),
+            'spec.containers[0].env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty',
+            id="value from two places",
+        ),
+        pytest.param(
+            pod(container={"livenessProbe": {}}),
+            "spec.containers[0].livenessProbe: Required value: must specify a handler type",
+            id="probe of nothing",
+        ),
+        pytest.param(pod(containers=[]), "spec.containers: Required value", id="no containers"),
+    ],
+)
+def test_a_wrong_pod_is_told_what_is_wrong(faults: Faults, wrong: Obj, said: str) -> None:
+    assert said in faults("pods", wrong)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"image": " i"}, '.image: Invalid value: " i": must not have leading', id="space"),
+        pytest.param({"imagePullPolicy": "Now"}, '.imagePullPolicy: Unsupported value: "Now"', id="pull policy"),
+        pytest.param({"ports": [{"containerPort": 65536}]}, ".ports[0].containerPort: Invalid value: 65536", id="port"),
+        pytest.param({"ports": [{"hostPort": 1}]}, ".ports[0].containerPort: Required value", id="no port"),
+        pytest.param({"env": [{"name": "a=b"}]}, '.env[0].name: Invalid value: "a=b"', id="variable"),
+        pytest.param(
+            {"readinessProbe": {"tcpSocket": {"port": 0}}},
+            ".readinessProbe.tcpSocket.port: Invalid value: 0: must be between 1 and 65535, inclusive",
+            id="probe",
+        ),
+        pytest.param(
+            {"resources": {"requests": {"example.com/gpu": "1"}}},
+            ".resources.limits: Required value: Limit must be set for non overcommitable resources",
+            id="extended resource",
+        ),
+    ],
+)
+def test_a_wrong_container(faults: Faults, change: Obj, said: str) -> None:
+    assert any(fault.startswith(f"spec.containers[0]{said}") for fault in faults("pods", pod(container=change)))
+
+
+def test_names_are_unique_among_all_containers(faults: Faults) -> None:
+    found = faults("pods", pod(initContainers=[{"name": "c", "image": "i"}]))
+    assert found == ['spec.initContainers[0].name: Duplicate value: "c"']

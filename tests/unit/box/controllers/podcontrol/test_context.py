@@ -1,0 +1,39 @@
+"""Controller context: its loop reconciles an object when it changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tonnage.api.kinds import CONFIG_MAPS
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
+from tonnage.errors import Precondition
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+
+async def test_each_changed_object_is_reconciled_until_that_succeeds(
+    kube: Client, informers: Informers, events: EventRecorder, running: Any, eventually: Any
+) -> None:
+    seen: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        seen.append(key)
+        if seen.count(key) == 1:
+            raise Precondition("not yet")
+
+    context = ControllerContext(kube, informers, events)
+    async with running(context.controller("test", CONFIG_MAPS, reconcile)):
+        for name in ("a", "b"):
+            await kube.create(CONFIG_MAPS, {"metadata": {"name": name}}, "default")
+
+        async def twice() -> bool:
+            return all(seen.count(f"default/{name}") == 2 for name in ("a", "b"))
+
+        await eventually(twice)
+
+
+def test_a_deleted_object_has_its_key_too() -> None:
+    one = CONFIG_MAPS.decode(b'{"metadata":{"name":"a","namespace":"n"}}')
+    assert own_key(None, one) == own_key(one, None) == own_key(one, one) == ("n/a",)
+    assert own_key(None, None) == ()

@@ -1,0 +1,63 @@
+"""ControllerRevisions: one for each template, numbered anew when a template comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tonnage.api.kinds import CONTROLLER_REVISIONS, STATEFUL_SETS
+from tonnage.api.meta import ObjectMeta
+from tonnage.api.workloads import ControllerRevision, StatefulSet
+from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond, template_of
+from tonnage.errors import Invalid
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+OWNER = StatefulSet(metadata=ObjectMeta(name="web", namespace="default", uid="u"))
+
+
+def template(image: str) -> dict[str, Any]:
+    return {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": image}]}}
+
+
+async def test_a_template_that_comes_back_is_the_same_revision_with_a_higher_number(
+    kube: Client, informers: Informers, events: EventRecorder
+) -> None:
+    history = RevisionHistory(ControllerContext(kube, informers, events), STATEFUL_SETS)
+    first, _ = await history.ensure(OWNER, template("v1"), {"a": "b"}, None)
+    second, _ = await history.ensure(OWNER, template("v2"), {"a": "b"}, None)
+    again, collisions = await history.ensure(OWNER, template("v1"), {"a": "b"}, None)
+    assert [first.revision, second.revision, again.revision] == [1, 2, 3]
+    assert again.metadata.name == first.metadata.name
+    assert collisions is None
+    assert template_of(again) == template("v1")
+    assert [r.metadata.name for r in history.of(OWNER)] == [second.metadata.name, first.metadata.name]
+    await history.forget(history.of(OWNER))
+    assert (await kube.list(CONTROLLER_REVISIONS)).items == []
+
+
+async def test_a_name_that_is_taken_is_counted(kube: Client, informers: Informers, events: EventRecorder) -> None:
+    history = RevisionHistory(ControllerContext(kube, informers, events), STATEFUL_SETS)
+    first, _ = await history.ensure(OWNER, template("v1"), {}, None)
+    name = first.metadata.name
+    await history.forget([first])
+    await kube.create(CONTROLLER_REVISIONS, {"metadata": {"name": name}, "revision": 1, "data": {}}, "default")
+    other = RevisionHistory(ControllerContext(kube, Informers(kube), events), STATEFUL_SETS)
+    second, collisions = await other.ensure(OWNER, template("v1"), {}, None)
+    assert collisions == 1
+    assert second.metadata.name != name
+
+
+@pytest.mark.parametrize(("limit", "gone"), [(None, []), (0, ["a", "b"]), (1, ["a"]), (2, [])])
+def test_revisions_beyond_the_limit_do_not_count_those_in_use(limit: int | None, gone: list[str]) -> None:
+    revisions = [ControllerRevision(metadata=ObjectMeta(name=name)) for name in ("a", "used", "b")]
+    assert [r.metadata.name for r in beyond(revisions, {"used"}, limit)] == gone
+
+
+@pytest.mark.parametrize("data", [{}, {"spec": []}, {"spec": {"template": "x"}}])
+def test_a_revision_without_a_template_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(Invalid, match="it holds no pod template"):
+        template_of(ControllerRevision(data=data))

@@ -1,0 +1,38 @@
+"""The account `default` of each namespace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
+from tonnage.box.controllers.service_account import ServiceAccountController
+from tonnage.errors import ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.informer import Informers
+
+
+async def make_namespace(kube: Client) -> None:
+    await kube.create(NAMESPACES, {"metadata": {"name": "ns"}})
+    await kube.create(CONFIG_MAPS, {"metadata": {"name": "m"}}, "ns")
+    await kube.create(CONFIG_MAPS, {"metadata": {"name": "kept"}}, "default")
+
+
+async def test_default_service_account_is_made_and_comes_back(
+    kube: Client, informers: Informers, running: Any, eventually: Any
+) -> None:
+    async def account() -> Any:
+        try:
+            return await kube.get(SERVICE_ACCOUNTS, "default", "ns")
+        except ApiNotFound:
+            return None
+
+    async with running(ServiceAccountController(kube, informers)):
+        await make_namespace(kube)
+        first = await eventually(account)
+        await kube.delete(SERVICE_ACCOUNTS, "default", "ns")
+
+        async def again() -> bool:
+            now = await account()
+            return now is not None and now.metadata.uid != first.metadata.uid
+
+        assert await eventually(again)

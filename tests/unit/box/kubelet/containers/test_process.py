@@ -1,0 +1,89 @@
+"""Processes of containers: watched, stopped, and found again after a kill of the kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.aio.clock import RealClock
+from tonnage.api.kinds import PODS
+from tonnage.api.pods import ContainerState
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    pytest.mark.parametrize(
+        "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
+    ),
+]
+
+
+def _cmdline(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _shell(script: str, **more: Any) -> dict[str, Any]:
+    return {"name": "main", "image": "any", "command": ["/bin/sh", "-c", script], **more}
+
+
+def _log(machine: Any, pod: Any, *, attempt: int = 0, container: str = "main") -> list[str]:
+    meta = pod.metadata
+    path = machine.root / "pods-logs" / f"{meta.namespace}_{meta.name}_{meta.uid}" / container / f"{attempt}.log"
+    return [line.split(" ", 3)[3] for line in path.read_text().splitlines()]
+
+
+def _state(pod: Any, index: int = 0) -> ContainerState:
+    state: ContainerState = pod.status.container_statuses[index].state
+    return state
+
+
+async def test_deletion_asks_then_kills(machine: Any, eventually: Any) -> None:
+    stubborn = "trap 'echo asked' TERM; echo ready; while true; do sleep 0.05; done"
+    await machine.pod("p", terminationGracePeriodSeconds=1, containers=[_shell(stubborn)])
+    pod = await machine.phase("p", "Running")
+    await machine.until("p", lambda _: "ready" in _log(machine, pod))
+    log = machine.root / "pods-logs" / f"default_p_{pod.metadata.uid}" / "main" / "0.log"
+    with log.open() as kept:
+        await machine.client.delete(PODS, "p", "default")
+        await machine.gone("p")
+        assert "asked" in kept.read()
+    await machine.event("Killing")
+    await eventually(lambda: machine.left() == [])
+
+
+async def test_containers_survive_a_kill_of_the_kubelet(machine: Any, eventually: Any) -> None:
+    script = "trap 'echo bye; exit 7' TERM; echo up; while true; do sleep 0.05; done"
+    await machine.pod("p", containers=[_shell(script)], restartPolicy="Never")
+    before = await machine.phase("p", "Running")
+    await eventually(lambda: "up" in _log(machine, before))
+
+    await machine.restart()
+    after = await machine.phase("p", "Running")
+    assert after.status.container_statuses[0] == before.status.container_statuses[0]
+    name = before.metadata.uid
+    pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and name in _cmdline(p)]
+    assert len(pids) == 2  # bwrap, and the first process of the namespace
+    child = Path(f"/proc/{max(pids)}/task/{max(pids)}/children").read_text().split()[0]
+    os.kill(int(child), signal.SIGTERM)
+    pod = await machine.phase("p", "Failed")
+    assert _state(pod).terminated["exitCode"] == 7  # type: ignore[index]
+    assert _log(machine, pod) == ["up", "bye"]
+
+
+async def test_what_ended_while_no_kubelet_ran_is_known(machine: Any) -> None:
+    await machine.pod("p", containers=[_shell("sleep 0.4; exit 5")], restartPolicy="Never")
+    await machine.phase("p", "Running")
+    await machine.kill()
+    await asyncio.sleep(0.6)
+    await machine.start()
+    pod = await machine.phase("p", "Failed")
+    assert _state(pod).terminated["exitCode"] == 5  # type: ignore[index]

@@ -1,0 +1,45 @@
+"""Users, places and options of a container's root."""
+
+from __future__ import annotations
+
+import pytest
+
+from tonnage.api.pods import SecurityContext
+from tonnage.box.kubelet.containers import rootfs
+from tonnage.errors import Invalid, Unsupported
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "user"),
+    [
+        (SecurityContext(), SecurityContext(), rootfs.User()),
+        (SecurityContext(run_as_user=1), SecurityContext(run_as_user=2), rootfs.User(2)),
+        (SecurityContext(run_as_user=1, run_as_group=3), SecurityContext(), rootfs.User(1, 3)),
+        (SecurityContext(fs_group=5, supplemental_groups=[5, 6]), SecurityContext(), rootfs.User(0, 0, (5, 6))),
+    ],
+)
+def test_users(pod: SecurityContext, container: SecurityContext, user: rootfs.User) -> None:
+    assert rootfs.user(pod, container) == user
+
+
+def test_users_that_are_refused() -> None:
+    with pytest.raises(Unsupported, match="privileged"):
+        rootfs.user(SecurityContext(), SecurityContext(privileged=True))
+    with pytest.raises(Invalid, match="runAsNonRoot"):
+        rootfs.user(SecurityContext(run_as_non_root=True), SecurityContext())
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "//", "/usr", "/proc", "/proc/sys", "relative", "/a/../b", "/usr/no/such/place", "/x\0"]
+)
+def test_places_that_must_stay(path: str) -> None:
+    with pytest.raises(Invalid):
+        rootfs.target(path)
+
+
+def test_variables_that_act_early_reach_only_the_command() -> None:
+    variables = {"LD_PRELOAD": "/evil.so", "A": "b"}
+    options = rootfs.arguments([], name="n", environment=variables, working_dir="", read_only=False)
+    assert "/evil.so" not in options
+    command = rootfs.command(rootfs.User(7), variables, ["run"])
+    assert command[command.index("--") + 1 :] == ["/usr/bin/env", "LD_PRELOAD=/evil.so", "run"]

@@ -1,0 +1,52 @@
+"""One node of a box, with a fake pool and the runtime that runs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tonnage.api.kinds import PODS
+from tonnage.api.names import DRIVER
+from tonnage.api.pods import Pod
+from tonnage.box.cluster import Box, BoxOptions
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
+from tonnage.cli.workloads import pod_with
+from tonnage.kube.wait import until
+
+SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
+
+
+def box(folder: Path, options: BoxOptions | None = None, **more: object) -> Box:
+    data = DataFolder(folder / "d")
+    return Box(data, plan(data, data.settings() or SETTINGS), options, **more)  # type: ignore[arg-type]
+
+
+def running(pod: Pod) -> bool:
+    return pod.status.phase == "Running"
+
+
+async def test_a_kubelet_that_fails_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = box(tmp_path)
+    await made.start()
+    try:
+        kubelet = made.nodes["node-1"].kubelet
+
+        async def fail(driver: str) -> None:
+            raise RuntimeError("boom")
+
+        monkeypatch.setattr(kubelet.volumes.csi, "sweep", fail)
+        kubelet._sweeps.put_nowait(DRIVER)
+        async with asyncio.timeout(60):
+            while "kubelet failed, restarting it node=node-1" not in caplog.text:
+                await asyncio.sleep(0.01)
+        monkeypatch.undo()
+        for name in ("p", "q"):  # one for each node
+            await made.client.create(PODS, pod_with(name, {"data": "6Gi"}), "default")
+            await until(made.client, PODS, name, running, namespace="default")
+    finally:
+        await made.stop()

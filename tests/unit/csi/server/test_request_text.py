@@ -1,0 +1,36 @@
+"""Requests in logs and traces show the volume and no secret."""
+
+from __future__ import annotations
+
+from tonnage.api import names
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.server.request_text import LONGEST, attributes, describe, span_name
+
+SECRET = "geheim"
+
+
+def test_no_secret_of_any_kind_is_shown() -> None:
+    mount = csi_pb2.VolumeCapability.MountVolume(fs_type="ext4", mount_flags=[SECRET])
+    request = csi_pb2.NodePublishVolumeRequest(
+        volume_id="p/v",
+        secrets={"password": SECRET},
+        volume_context={"csi.storage.k8s.io/serviceAccount.tokens": SECRET, "plain": "shown"},
+        volume_capability=csi_pb2.VolumeCapability(mount=mount),
+    )
+    text = describe(request)
+    assert SECRET not in text
+    assert {'"p/v"', '"shown"', '"ext4"'} <= set(text.split())
+    assert request.secrets["password"] == SECRET  # the request itself is unchanged
+    assert len(describe(csi_pb2.CreateVolumeRequest(name="x" * 5000))) == LONGEST
+
+
+def test_a_span_names_the_volume_and_its_owner() -> None:
+    parameters = {names.CSI_PVC_NAME: "claim", names.CSI_PVC_NAMESPACE: "ns", "other": "left out"}
+    request = csi_pb2.CreateVolumeRequest(name="pvc-1", parameters=parameters, secrets={"a": SECRET})
+    assert attributes(request) == {
+        "rpc.system": "grpc",
+        "csi.name": "pvc-1",
+        "k8s.persistentvolumeclaim.name": "claim",
+        "k8s.namespace.name": "ns",
+    }
+    assert span_name(b"/csi.v1.Controller/CreateVolume") == span_name("csi.v1.Controller/CreateVolume")

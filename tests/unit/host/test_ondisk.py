@@ -1,0 +1,38 @@
+"""Superblocks as mkfs writes them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tonnage.host import ondisk
+from tonnage.host.run import run
+
+MI = 1 << 20
+
+
+@pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
+def test_a_fresh_file_system_is_unused_and_has_its_length(tmp_path: Path, fstype: str, need_program: object) -> None:
+    need_program(f"mkfs.{fstype}")  # type: ignore[operator]
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(512 * MI)
+    run([f"mkfs.{fstype}", "-q", str(image)])
+    fd = os.open(image, os.O_RDONLY)
+    try:
+        assert ondisk.length(fd) == 512 * MI
+        assert ondisk.is_unused(fd)
+    finally:
+        os.close(fd)
+
+
+def test_what_is_no_file_system_counts_as_used(tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "image", os.O_RDWR | os.O_CREAT)
+    try:
+        os.ftruncate(fd, MI)
+        assert ondisk.length(fd) == 0
+        assert not ondisk.is_unused(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,67 @@
+"""Writes to one object: guarded by uid and resourceVersion, and left out where nothing changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tonnage.api.kinds import CONFIG_MAPS, REPLICA_SETS
+from tonnage.api.policy import PodDisruptionBudgetStatus
+from tonnage.api.workloads import DeploymentStatus
+from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.kube.client import Client
+from tonnage.kube.object_write import delete_object, has_fields, patch_object, write_status
+
+
+async def test_an_object_that_changed_is_patched_only_unguarded(kube: Client) -> None:
+    first = await kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "1"}}, "default")
+    second = await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "2"}})
+    assert second.data == {"k": "2"}
+    with pytest.raises(ApiConflict):
+        await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "3"}})
+    assert (await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "3"}}, guarded=False)).data == {"k": "3"}
+
+
+async def test_a_later_object_of_the_name_is_left_alone(kube: Client) -> None:
+    first = await kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
+    await delete_object(kube, CONFIG_MAPS, first)
+    await delete_object(kube, CONFIG_MAPS, first)
+    with pytest.raises(ApiNotFound):
+        await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "1"}})
+    await kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
+    with pytest.raises(ApiConflict):
+        await delete_object(kube, CONFIG_MAPS, first)
+    with pytest.raises(ApiConflict):
+        await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "1"}}, guarded=False)
+
+
+async def test_a_delete_may_be_guarded_by_the_version(kube: Client) -> None:
+    first = await kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
+    await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "1"}})
+    with pytest.raises(ApiConflict):
+        await delete_object(kube, CONFIG_MAPS, first, guarded=True)
+    await delete_object(kube, CONFIG_MAPS, first)
+    assert (await kube.list(CONFIG_MAPS, "default", fields="metadata.name=a")).items == []
+
+
+async def test_a_status_is_written_once(kube: Client) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    made = await kube.create(REPLICA_SETS, {"metadata": {"name": "a"}, "spec": spec}, "default")
+    wanted: dict[str, Any] = {"replicas": 2, "readyReplicas": 1, "conditions": [{"type": "X", "status": "True"}]}
+    written = await write_status(kube, REPLICA_SETS, made, wanted)
+    assert written is not None
+    assert (written.status.replicas, written.status.ready_replicas) == (2, 1)
+    assert await write_status(kube, REPLICA_SETS, written, wanted) is written
+    await delete_object(kube, REPLICA_SETS, made)
+    assert await write_status(kube, REPLICA_SETS, written, {"replicas": 3}) is None
+
+
+def test_only_the_fields_that_are_asked_for_are_compared() -> None:
+    status = DeploymentStatus(replicas=2, collision_count=1)
+    assert has_fields(status, {"replicas": 2, "readyReplicas": 0})
+    assert not has_fields(status, {"replicas": 3})
+    assert not has_fields(status, {"collisionCount": None})
+    assert has_fields(status, {"aFieldThatWeDoNotKnow": 1})
+    assert not has_fields(PodDisruptionBudgetStatus(), {"disruptedPods": {"gone": None}})
