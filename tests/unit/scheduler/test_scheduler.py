@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
+import tonnage.scheduler
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, EVENTS, NAMESPACES, NODES, PODS, STORAGE_CLASSES, VOLUMES
@@ -437,3 +441,31 @@ async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(
         'waiting for provisioner "example.com/theirs" of StorageClass "theirs" to make the volume'
     )
     assert 'claim data: no node has a CSI driver "example.com/theirs"' in message
+
+
+async def test_a_pod_passes_few_files_and_no_preemption(stage: Stage, start_scheduler: Start) -> None:
+    """From the watch event to the binding, for one pod with one claim."""
+    folder, passed = str(Path(tonnage.scheduler.__file__).parent), set[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(folder):
+            passed.add(frame.f_code.co_filename.removeprefix(f"{folder}/"))
+
+    async with start_scheduler() as scheduler:
+        other = await stage.pod("other", schedulerName="nobody's")
+        await stage.claim(other, "v")
+
+        async def seen() -> bool:
+            return scheduler.cluster.objects.claims.get("default/other-v") is not None
+
+        await stage.eventually(seen)
+        sys.setprofile(note)
+        try:
+            await stage.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "other-v"}}])
+            await stage.bind(await stage.sent("other-v"))
+            assert await stage.bound_to("p") == NODE
+        finally:
+            sys.setprofile(None)
+    assert {"scheduler.py", "core/binding.py"} <= passed
+    assert len(passed) <= 12, sorted(passed)
+    assert not [file for file in passed if file.startswith("preemption/")]
