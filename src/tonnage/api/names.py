@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tonnage.errors import Invalid
 
-# Kubernetes' names of claims and volumes
+# Kubernetes: names of claims and volumes
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
@@ -29,7 +29,7 @@ READ_WRITE_MANY = "ReadWriteMany"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 ACCESS_MODES = (READ_WRITE_ONCE, READ_ONLY_MANY, READ_WRITE_MANY, READ_WRITE_ONCE_POD)
 
-# Kubernetes' names of finalizers
+# Kubernetes: names of finalizers
 PVC_PROTECTION = "kubernetes.io/pvc-protection"
 PV_PROTECTION = "kubernetes.io/pv-protection"
 PROVISIONER_FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
@@ -37,7 +37,7 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 NAMESPACE_FINALIZER = "kubernetes"
 
-# Kubernetes' names of capacity objects, nodes, CSI
+# Kubernetes: capacity objects, nodes, CSI
 CAPACITY_DRIVER = "csi.storage.k8s.io/drivername"
 CAPACITY_MANAGED_BY = "csi.storage.k8s.io/managed-by"
 NODE_ID_ANNOTATION = "csi.volume.kubernetes.io/nodeid"
@@ -60,7 +60,7 @@ CSI_PVC_NAMESPACE = "csi.storage.k8s.io/pvc/namespace"
 CSI_PV_NAME = "csi.storage.k8s.io/pv/name"
 CSI_FSTYPE = "csi.storage.k8s.io/fstype"
 
-# Kubernetes' names of workloads
+# Kubernetes: names of workloads
 POD_TEMPLATE_HASH = "pod-template-hash"
 CONTROLLER_REVISION_HASH = "controller-revision-hash"
 REVISION_HASH = "controller.kubernetes.io/hash"
