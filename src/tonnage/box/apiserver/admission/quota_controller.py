@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 5.0
 
 
-class QuotaKeeper:
+class QuotaController:
     """Writes the status of quotas; call start() after the store is loaded.
 
     Sleeps while no counted object changes. Many changes at once cause one write for each quota. A crash loses nothing:

@@ -36,7 +36,6 @@ _NAMED_TEXT = {
     _INT_OR_STRING: "A number, or a text that stands for one.",
 }
 _LIST_META = "meta.v1.ListMeta"
-_ACTIONS = {"get": "get", "put": "put", "patch": "patch", "delete": "delete", "post": "post"}
 _WRITES = ("post", "put", "patch")
 
 

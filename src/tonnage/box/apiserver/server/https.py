@@ -95,7 +95,7 @@ def _lag(sending: Sending, now: float) -> float:
     return now - sending.since - sending.sent / FAST_BYTES
 
 
-class HttpShell:
+class HttpsServer:
     """One listening socket."""
 
     def __init__(

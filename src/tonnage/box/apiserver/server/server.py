@@ -14,7 +14,7 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import kinds
 from tonnage.api.policy import SYSTEM_CLASSES
 from tonnage.box.apiserver.admission import priority
-from tonnage.box.apiserver.admission.quota_controller import QuotaKeeper
+from tonnage.box.apiserver.admission.quota_controller import QuotaController
 from tonnage.box.apiserver.discovery.catalog import Catalog
 from tonnage.box.apiserver.registry.resources import RESOURCES
 from tonnage.box.apiserver.request.options import WriteOptions
@@ -26,7 +26,7 @@ from tonnage.box.apiserver.rest.reviews import USER, TokenCheck
 from tonnage.box.apiserver.rest.writes import Writes
 from tonnage.box.apiserver.server.auth import Credentials
 from tonnage.box.apiserver.server.health import basic
-from tonnage.box.apiserver.server.https import HttpShell
+from tonnage.box.apiserver.server.https import HttpsServer
 from tonnage.box.apiserver.server.inprocess import InProcess
 from tonnage.box.apiserver.storage.store import Extract, Obj, ObjectKey, Store
 from tonnage.box.apiserver.storage.watch import Hub
@@ -76,7 +76,7 @@ class ApiServer:
         self.credentials = credentials
         self.hub = Hub(store)
         self.url = ""
-        self._quota = QuotaKeeper(store, self.clock)
+        self._quota = QuotaController(store, self.clock)
         catalog = Catalog(RESOURCES.values())
 
         async def documented(request: Request) -> Response | None:
@@ -89,7 +89,7 @@ class ApiServer:
         token_user: TokenCheck = credentials.token_user if credentials is not None else lambda token: None
         sources = Sources(documented, pod_logs, token_user, self._quota.used)
         self._handler = Handler(store, self.hub, RESOURCES, self._stamps, sources)
-        self._shell: HttpShell | None = None
+        self._https: HttpsServer | None = None
 
     async def start(self) -> None:
         """Load the store and make what every cluster has: namespaces and priorities. Raises what Store.start raises."""
@@ -113,15 +113,15 @@ class ApiServer:
             raise Invalid(
                 f"{host} can be reached by others: the API server listens on loopback unless exposed on purpose"
             )
-        shell = HttpShell(self._handler, self.hub, self.credentials)
+        listening = HttpsServer(self._handler, self.hub, self.credentials)
         try:
-            bound = await shell.start(host, port)
+            bound = await listening.start(host, port)
         except OSError as error:
-            await shell.stop()
+            await listening.stop()
             if error.errno == errno.EADDRINUSE:
                 raise Busy(f"port {port} on {host} is taken by another program: choose another port") from None
             raise HostError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
-        self._shell = shell
+        self._https = listening
         shown = f"[{host}]" if ":" in host else host
         self.url = f"https://{shown}:{bound}"
         log.info("API server ready url=%s", self.url)
@@ -143,9 +143,9 @@ class ApiServer:
         """End all watches and requests within a second, then the store. Idempotent."""
         self.hub.close_all()
         await self._quota.stop()
-        if self._shell is not None:
-            await self._shell.stop()
-            self._shell = None
+        if self._https is not None:
+            await self._https.stop()
+            self._https = None
         await self.store.stop()
 
 

@@ -46,10 +46,6 @@ class Faults(list[FieldCause]):
         """It has too many bytes."""
         self._add(path, "TooLong", "Too long", f"may not be more than {limit} bytes")
 
-    def too_many(self, path: str, count: int, limit: int) -> None:
-        """It has too many items."""
-        self._add(path, "TooMany", f"Too many: {count}", f"must have at most {limit} items")
-
     def check(self, path: str, value: Any, rule: Callable[[Any], Sequence[str]]) -> bool:
         """Whether the value passes the rule; one invalid() for each message of the rule."""
         messages = rule(value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.admission.quota_controller import QuotaKeeper
+from tonnage.box.apiserver.admission.quota_controller import QuotaController
 from tonnage.box.apiserver.request.negotiate import MAX_INSIDE
 from tonnage.box.apiserver.server.server import extractor
 from tonnage.box.apiserver.storage.store import MemoryStore, ObjectKey, Stale, StoredObject
@@ -58,9 +58,9 @@ async def store() -> Moody:
 
 
 @pytest.fixture
-async def keeper(store: Moody) -> AsyncIterator[tuple[QuotaKeeper, Patience]]:
+async def keeper(store: Moody) -> AsyncIterator[tuple[QuotaController, Patience]]:
     clock = Patience()
-    made = QuotaKeeper(store, clock)
+    made = QuotaController(store, clock)
     yield made, clock
     await made.stop()
 
@@ -81,14 +81,14 @@ async def add(store: Moody, name: str) -> None:
     await store.put(ObjectKey("configmaps", "ns", name), {"metadata": {"name": name}}, 0)
 
 
-async def test_what_was_there_at_the_start_is_counted(store: Moody, keeper: tuple[QuotaKeeper, Patience]) -> None:
+async def test_what_was_there_at_the_start_is_counted(store: Moody, keeper: tuple[QuotaController, Patience]) -> None:
     await add(store, "a")
     keeper[0].start()
     await settle()
     assert used(store) == {"configmaps": "1"}
 
 
-async def test_many_changes_at_once_are_one_write(store: Moody, keeper: tuple[QuotaKeeper, Patience]) -> None:
+async def test_many_changes_at_once_are_one_write(store: Moody, keeper: tuple[QuotaController, Patience]) -> None:
     keeper[0].start()
     await settle()
     before = store.status_writes
@@ -107,7 +107,7 @@ async def test_many_changes_at_once_are_one_write(store: Moody, keeper: tuple[Qu
     ],
 )
 async def test_a_write_that_fails_is_repeated(
-    store: Moody, keeper: tuple[QuotaKeeper, Patience], mood: Callable[[], Exception], waits: float
+    store: Moody, keeper: tuple[QuotaController, Patience], mood: Callable[[], Exception], waits: float
 ) -> None:
     store.moods = [mood]
     keeper[0].start()
@@ -116,7 +116,7 @@ async def test_a_write_that_fails_is_repeated(
     assert keeper[1].waited == waits
 
 
-async def test_when_the_last_quota_goes_counting_ends(store: Moody, keeper: tuple[QuotaKeeper, Patience]) -> None:
+async def test_when_the_last_quota_goes_counting_ends(store: Moody, keeper: tuple[QuotaController, Patience]) -> None:
     keeper[0].start()
     await settle()
     record = store.get(QUOTA)
@@ -126,7 +126,7 @@ async def test_when_the_last_quota_goes_counting_ends(store: Moody, keeper: tupl
 
 
 async def test_counting_that_was_cancelled_before_it_began_keeps_nobody_waiting(
-    store: Moody, keeper: tuple[QuotaKeeper, Patience]
+    store: Moody, keeper: tuple[QuotaController, Patience]
 ) -> None:
     large = {"metadata": {"name": "a"}, "data": {"a": "x" * (MAX_INSIDE + 1)}}
     await store.put(ObjectKey("configmaps", "ns", "a"), large, 0)

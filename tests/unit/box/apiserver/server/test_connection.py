@@ -45,9 +45,9 @@ def port(server: ApiServer) -> int:
 
 
 def strangers(server: ApiServer) -> int:
-    assert server._shell is not None
-    assert server._shell._server is not None
-    return len(server._shell._server.unauthenticated)
+    assert server._https is not None
+    assert server._https._server is not None
+    return len(server._https._server.unauthenticated)
 
 
 async def ask(server: ApiServer) -> int:

@@ -91,11 +91,11 @@ async def test_what_is_no_request_is_told_so(box: Box, caplog: pytest.LogCapture
 
 def hurry(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the server wait for next to nothing."""
-    shell = box.server._shell
-    assert shell is not None
-    assert shell._runner is not None
-    monkeypatch.setattr(shell, "_patience", 0.05)
-    monkeypatch.setattr(shell._runner.server, "_patience", 0.05)
+    served = box.server._https
+    assert served is not None
+    assert served._runner is not None
+    monkeypatch.setattr(served, "_patience", 0.05)
+    monkeypatch.setattr(served._runner.server, "_patience", 0.05)
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /api HTTP/1.1\r\nHost:"])

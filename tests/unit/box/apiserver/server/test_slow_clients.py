@@ -74,7 +74,7 @@ async def test_a_client_that_does_not_read_fills_no_buffer_of_the_server(
     await reader.readuntil(b"\r\n\r\n")
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     (watcher,) = server.hub._watchers
-    (served,) = server._shell._server.connections  # type: ignore[union-attr]
+    (served,) = server._https._server.connections  # type: ignore[union-attr]
     transport = served.transport
     assert transport is not None
     held = sent = 0
@@ -124,16 +124,16 @@ async def test_an_answer_that_is_not_read_is_not_kept(server: ApiServer, caplog:
     for n in range(12):
         await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
     assert server.credentials is not None
-    assert server._shell is not None
-    server._shell._patience = 0.2
+    assert server._https is not None
+    server._https._patience = 0.2
     reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context(), limit=1024)
     head = f"GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.credentials.token}\r\n\r\n"
     writer.write(head.encode())
     await reader.readuntil(b"\r\n\r\n")
     writer.transport.pause_reading()  # type: ignore[attr-defined]
-    connections = server._shell._server.connections  # type: ignore[union-attr]
+    connections = server._https._server.connections  # type: ignore[union-attr]
     async with asyncio.timeout(60):
-        while server._shell._server.connections:  # type: ignore[union-attr]
+        while server._https._server.connections:  # type: ignore[union-attr]
             await asyncio.sleep(0.01)
     assert len(connections) == 1
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -169,8 +169,8 @@ async def test_lists_that_are_not_read_give_way_to_others(server: ApiServer, mon
     monkeypatch.setattr(https, "SLOW_SECONDS", -1.0)  # whoever has not read all is too slow
     for n in range(4):
         await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
-    assert server._shell is not None
-    answers, idle = server._shell.answers, []
+    assert server._https is not None
+    answers, idle = server._https.answers, []
     for n in range(6):
         idle.append(await asks(server))
         assert 0 < answers.total <= 10 * MIB
