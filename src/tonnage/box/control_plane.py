@@ -15,8 +15,7 @@ from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.box.controllers.service_account import ServiceAccountController
 from tonnage.box.controllers.workloads.manager import Workloads
 from tonnage.controller.class_events import ClassNotices
-from tonnage.controller.config import ControllerConfig
-from tonnage.controller.context import LoopContext
+from tonnage.controller.config import ControllerConfig, LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
 from tonnage.controller.expansion_events import GrowthNotices
 from tonnage.controller.immediate import ImmediateController

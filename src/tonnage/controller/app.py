@@ -13,8 +13,7 @@ from tonnage.api import names
 from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.controller.claim_groups import Together
 from tonnage.controller.class_events import ClassNotices
-from tonnage.controller.config import ControllerConfig
-from tonnage.controller.context import LoopContext
+from tonnage.controller.config import ControllerConfig, LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
 from tonnage.controller.expansion_events import GrowthNotices
 from tonnage.controller.immediate import ImmediateController

@@ -13,7 +13,7 @@ from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.controller.context import LoopContext, node_label_of
+from tonnage.controller.config import LoopContext, node_label_of
 from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.kube.client import Unreadable
 from tonnage.kube.controller import Reconciler

@@ -17,7 +17,7 @@ from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES
 from tonnage.api.matching import class_name
 from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
-from tonnage.controller.context import LoopContext, is_unstarted
+from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import ApiConflict, ApiNotFound
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim, volumes

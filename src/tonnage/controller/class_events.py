@@ -16,7 +16,7 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.object import reason
 from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.timers import Waits
-from tonnage.controller.context import LoopContext, LoopKey
+from tonnage.controller.config import LoopContext, LoopKey
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim

@@ -24,7 +24,7 @@ from tonnage.api.core import Event
 from tonnage.api.kinds import EVENTS, NAMESPACES, PODS
 from tonnage.api.meta import OwnerReference
 from tonnage.api.pods import Pod
-from tonnage.controller.context import LoopContext, is_unstarted
+from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler

@@ -15,7 +15,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.quantity import from_bytes, to_bytes
-from tonnage.controller.context import LoopContext
+from tonnage.controller.config import LoopContext
 from tonnage.errors import Invalid
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler

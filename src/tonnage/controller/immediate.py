@@ -29,7 +29,7 @@ from tonnage.claims.bind import find_best, is_sent, pause, send, withdrawals
 from tonnage.claims.create_request import allowed_in
 from tonnage.claims.data_source import POPULATED, leave_to_populator
 from tonnage.claims.timers import Waits
-from tonnage.controller.context import LoopContext, LoopKey, requested_bytes
+from tonnage.controller.config import LoopContext, LoopKey, requested_bytes
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, candidates, claims, volumes

@@ -18,7 +18,7 @@ from tonnage.api.matching import class_name
 from tonnage.api.meta import KubeObject, ObjectMeta
 from tonnage.api.storage import StorageClass
 from tonnage.claims.node_scope import provisioner_of
-from tonnage.controller.context import LoopContext, LoopKey
+from tonnage.controller.config import LoopContext, LoopKey
 from tonnage.errors import ApiNotFound, Precondition
 from tonnage.kube.controller import Reconciler
 

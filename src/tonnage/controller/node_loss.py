@@ -20,7 +20,7 @@ from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
 from tonnage.claims.create_request import release_after
-from tonnage.controller.context import LoopContext, node_label_of
+from tonnage.controller.config import LoopContext, node_label_of
 from tonnage.errors import ApiConflict, ApiNotFound, Invalid
 from tonnage.kube.client import Unreadable, refer
 from tonnage.kube.controller import Reconciler

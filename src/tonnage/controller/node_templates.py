@@ -29,7 +29,7 @@ from tonnage.capacity.node_template import (
     room_of,
     without_nodes_since,
 )
-from tonnage.controller.context import LoopContext, node_label_of
+from tonnage.controller.config import LoopContext, node_label_of
 from tonnage.controller.node_template_capacity import amounts, body, pristine
 from tonnage.errors import ApiNotFound
 from tonnage.kube.controller import Reconciler

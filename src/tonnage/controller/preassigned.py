@@ -26,7 +26,7 @@ from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import is_sent, pause, send, withdrawals
 from tonnage.claims.node_scope import check_owner
 from tonnage.claims.timers import Waits
-from tonnage.controller.context import LoopContext, is_unstarted
+from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import Precondition
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler

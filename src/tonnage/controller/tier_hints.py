@@ -31,7 +31,7 @@ from tonnage.api.taints import tolerates
 from tonnage.capacity import tier
 from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
 from tonnage.claims.bind import is_sent, withdrawals
-from tonnage.controller.context import LoopContext, requested_bytes
+from tonnage.controller.config import LoopContext, requested_bytes
 from tonnage.controller.tier_objects import NODES_BY_TIER, TIERS_OF_CLASS, class_of_tier, tiers_of
 from tonnage.errors import ApiNotFound, Invalid
 from tonnage.kube.controller import Reconciler

@@ -23,7 +23,7 @@ from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity import tier
 from tonnage.capacity.tier import AUTO_ABOVE
 from tonnage.claims.timers import Waits
-from tonnage.controller.context import LoopContext
+from tonnage.controller.config import LoopContext
 from tonnage.errors import ApiAlreadyExists, ApiNotFound
 from tonnage.kube.controller import Reconciler
 

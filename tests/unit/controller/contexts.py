@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from tonnage.controller.config import ControllerConfig
-from tonnage.controller.context import LoopContext
+from tonnage.controller.config import ControllerConfig, LoopContext
 
 _CONFIG = {field.name for field in fields(ControllerConfig)}
 

@@ -12,7 +12,7 @@ from tests.unit.controller.contexts import context
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
 from tonnage.controller.class_events import CLAIM, ClassNotices
-from tonnage.controller.context import LoopKey
+from tonnage.controller.config import LoopKey
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers

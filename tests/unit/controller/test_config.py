@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.cli import replica
@@ -78,3 +81,11 @@ def test_nodes_to_come() -> None:
 def test_what_is_no_template_is_refused(option: str, text: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["controller", option, text]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_all_provisioners_are_handled_unless_some_are_named() -> None:
+    kube: Any = None
+    assert context(kube, kube).handles("any.example.com")
+    ours = context(kube, kube, provisioners=[names.DRIVER])
+    assert ours.handles(names.DRIVER)
+    assert not ours.handles("any.example.com")

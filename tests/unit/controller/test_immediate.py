@@ -12,7 +12,7 @@ from tests.unit.controller.contexts import context
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
 from tonnage.claims.data_source import POPULATED
-from tonnage.controller.context import LoopKey
+from tonnage.controller.config import LoopKey
 from tonnage.controller.immediate import ImmediateController
 from tonnage.errors import Unavailable
 from tonnage.kube.client import Client

@@ -10,7 +10,7 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.controller.context import LoopKey
+from tonnage.controller.config import LoopKey
 from tonnage.controller.node_labels import CLAIM, VOLUME, Scoping
 from tonnage.errors import Precondition
 from tonnage.kube.client import Client
