@@ -22,7 +22,7 @@ import pytest
 from cluster import programs
 from hypothesis import HealthCheck, settings
 
-from tonnage.errors import Unsupported
+from tonnage.errors import UnsupportedError
 from tonnage.host import loop, mount
 from tonnage.host.iolimits import Cgroup, Cgroups
 
@@ -172,7 +172,7 @@ def own_group() -> Iterator[Cgroup]:
     uid, cgroups = str(uuid4()), Cgroups()
     try:
         group = cgroups.make_pod(uid)
-    except (Unsupported, OSError) as failure:
+    except (UnsupportedError, OSError) as failure:
         pytest.skip(f"no cgroup that limits IO can be made: {failure}")
     try:
         yield group

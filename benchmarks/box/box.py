@@ -17,7 +17,7 @@ from tonnage.box.cleanup import remove
 from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
-from tonnage.errors import Invalid, Unavailable
+from tonnage.errors import InvalidError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import load
@@ -73,6 +73,6 @@ async def _answering(data: DataFolder, process: asyncio.subprocess.Process) -> C
             client = Client(HttpTransport(load(data.kubeconfig)))
             await client.read("/readyz")
             return client
-        except (Invalid, Unavailable):
+        except (InvalidError, UnavailableError):
             await asyncio.sleep(0.01)
-    raise Unavailable(f"tonnage up ended with code {process.returncode}")
+    raise UnavailableError(f"tonnage up ended with code {process.returncode}")

@@ -11,7 +11,7 @@ from tonnage.aio.clock import rfc3339
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 
@@ -48,13 +48,13 @@ class Kubelets:
             {"type": kind, "status": "True", "lastTransitionTime": now} for kind in ("Ready", "ContainersReady")
         ]
         status = {"phase": "Running", "startTime": now, "conditions": conditions}
-        with suppress(ApiNotFound, ApiConflict):
+        with suppress(ApiNotFoundError, ApiConflictError):
             meta = pod.metadata
             await self._client.patch(PODS, meta.name, {"status": status}, meta.namespace, subresource="status")
 
     async def _end(self, pod: Pod) -> None:
         meta = pod.metadata
-        with suppress(ApiNotFound, ApiConflict):
+        with suppress(ApiNotFoundError, ApiConflictError):
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_seconds=0)
 
     async def close(self) -> None:

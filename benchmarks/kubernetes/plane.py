@@ -20,7 +20,7 @@ from cluster.processes import Processes
 
 from tonnage.api import names
 from tonnage.api.kinds import CSI_NODES, NODES, PODS, SERVICE_ACCOUNTS
-from tonnage.errors import ApiAlreadyExists, ApiNotFound
+from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -78,7 +78,7 @@ class Plane:
                 "tolerations": [{"operator": "Exists"}],
             },
         }
-        with suppress(ApiAlreadyExists):
+        with suppress(ApiAlreadyExistsError):
             await self.client.create(PODS, body, namespace)
         uid = (await self.client.get(PODS, pod, namespace)).metadata.uid
         reference = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid}
@@ -169,5 +169,5 @@ async def forget_pod(client: Client, name: str, namespace: str) -> None:
     """Remove a pod at once. May be repeated."""
     try:
         await client.delete(PODS, name, namespace, grace_seconds=0)
-    except ApiNotFound:
+    except ApiNotFoundError:
         return

@@ -13,7 +13,7 @@ from benchmarks.kubernetes.stacks import Stack
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 
@@ -60,7 +60,7 @@ class Pods:
         return time.monotonic() - began
 
     async def _delete(self, name: str) -> None:
-        with suppress(ApiNotFound):
+        with suppress(ApiNotFoundError):
             await self._client.delete(PODS, name, NAMESPACE)
 
     def _runs(self, name: str) -> bool:

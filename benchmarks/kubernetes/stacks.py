@@ -24,7 +24,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, VOLUMES
 from tonnage.api.meta import to_builtins
 from tonnage.claims.bind import bind
-from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound, Precondition
+from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError, PreconditionError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request
@@ -301,7 +301,7 @@ class _Free:
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
             },
         }
-        with suppress(ApiAlreadyExists):
+        with suppress(ApiAlreadyExistsError):
             volume = await self._client.create(VOLUMES, body)
             await bind(self._client, claim, volume)
 
@@ -312,7 +312,7 @@ class _Free:
             self._tasks.start(self._remove(volume))
 
     async def _remove(self, volume: PersistentVolume) -> None:
-        with suppress(ApiNotFound, ApiConflict, Precondition):
+        with suppress(ApiNotFoundError, ApiConflictError, PreconditionError):
             await self._client.delete(VOLUMES, volume.metadata.name)
 
     async def close(self) -> None:

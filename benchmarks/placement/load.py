@@ -18,7 +18,7 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.pods import Pod
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request
@@ -126,7 +126,7 @@ class Load:
         everything = Request("DELETE", PODS.path(NAMESPACE), {}, _AT_ONCE)
         async with asyncio.timeout(LIMIT):
             while not self._is_gone():
-                with suppress(Unavailable):  # it takes longer than an answer may
+                with suppress(UnavailableError):  # it takes longer than an answer may
                     await self._client.transport.request(everything)
                 await self._until(self._is_gone, self._patience)
 

@@ -29,7 +29,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
 from tonnage.capacity import tier
 from tonnage.controller import tier_objects
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import MERGE_PATCH, Request
@@ -171,7 +171,7 @@ class Field:
         everything = Request("DELETE", kind.path(namespace), {}, _AT_ONCE)
         async with asyncio.timeout(LIMIT):
             while (await self._client.list(kind, namespace)).items:
-                with suppress(Unavailable):  # it takes longer than an answer may
+                with suppress(UnavailableError):  # it takes longer than an answer may
                     await self._client.transport.request(everything)
                 await asyncio.sleep(1)
 

@@ -1,25 +1,27 @@
-"""All errors that tonnage raises. The CSI services convert them to gRPC codes, the API server into Status objects,
-the command line into exit codes; all others let them pass.
+"""All errors that tonnage raises.
+
+The CSI services convert them to gRPC codes, the API server into Status objects, the command line into exit codes; all
+others let them pass.
 
     TonnageError
-    ├── Invalid            the request itself is wrong; repeating it unchanged is useless
-    ├── NotFound           the named object does not exist
-    ├── AlreadyExists      the name is taken by something that differs from the request
-    ├── Exhausted          insufficient capacity (now, here)
-    ├── OutOfRange         the size can never fit here, even in an empty pool
-    ├── Precondition       the object's state forbids the operation (in use, not staged ...)
-    │   └── InUse          it is in use, perhaps only for a moment
-    ├── Busy               another operation on the same object is under way
-    ├── Unsupported        understood, but not offered
-    ├── Unavailable        the pool, server or socket is unreachable now
+    ├── InvalidError            the request itself is wrong; repeating it unchanged is useless
+    ├── NotFoundError           the named object does not exist
+    ├── AlreadyExistsError      the name is taken by something that differs from the request
+    ├── ExhaustedError          insufficient capacity (now, here)
+    ├── OutOfRangeError         the size can never fit here, even in an empty pool
+    ├── PreconditionError       the object's state forbids the operation (in use, not staged ...)
+    │   └── InUseError          it is in use, perhaps only for a moment
+    ├── BusyError               another operation on the same object is under way
+    ├── UnsupportedError        understood, but not offered
+    ├── UnavailableError        the pool, server or socket is unreachable now
     ├── HostError          the kernel or a program of the machine failed
     └── ApiError           an error response of a Kubernetes API server: code, reason, message, causes
-        ├── ApiNotFound        404
-        ├── ApiAlreadyExists   409 with reason AlreadyExists
-        ├── ApiConflict        409 otherwise
-        ├── ApiGone            410: the resourceVersion is too old, list again
-        ├── ApiInvalid         422
-        └── ApiUnreadable      an object in a response has a field of the wrong type
+        ├── ApiNotFoundError        404
+        ├── ApiAlreadyExistsError   409 with reason AlreadyExists
+        ├── ApiConflictError        409 otherwise
+        ├── ApiGoneError            410: the resourceVersion is too old, list again
+        ├── ApiInvalidError         422
+        └── ApiUnreadableError      an object in a response has a field of the wrong type
 
 Messages have the form `<object>: <what failed>: <cause>; <what to do>`.
 """
@@ -35,43 +37,43 @@ class TonnageError(Exception):
     """Base of all errors above."""
 
 
-class Invalid(TonnageError):
+class InvalidError(TonnageError):
     """The request itself is wrong."""
 
 
-class NotFound(TonnageError):
+class NotFoundError(TonnageError):
     """The named object does not exist."""
 
 
-class AlreadyExists(TonnageError):
+class AlreadyExistsError(TonnageError):
     """The name is taken by something different."""
 
 
-class Exhausted(TonnageError):
+class ExhaustedError(TonnageError):
     """Insufficient capacity now."""
 
 
-class OutOfRange(TonnageError):
+class OutOfRangeError(TonnageError):
     """A size that can never fit here."""
 
 
-class Precondition(TonnageError):
+class PreconditionError(TonnageError):
     """The object's state forbids the operation."""
 
 
-class InUse(Precondition):
+class InUseError(PreconditionError):
     """In use, perhaps only for a moment; repeat soon."""
 
 
-class Busy(TonnageError):
+class BusyError(TonnageError):
     """Another operation on the same object is under way; repeat later."""
 
 
-class Unsupported(TonnageError):
+class UnsupportedError(TonnageError):
     """Understood, but not offered."""
 
 
-class Unavailable(TonnageError):
+class UnavailableError(TonnageError):
     """Unreachable now; repeat later."""
 
 
@@ -145,7 +147,7 @@ class ApiError(TonnageError):
     code = 500
     reason = "InternalError"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the fields of a Status
         self,
         message: str,
         *,
@@ -168,42 +170,42 @@ class ApiError(TonnageError):
         self.retry_after = retry_after
 
 
-class ApiNotFound(ApiError):
+class ApiNotFoundError(ApiError):
     """404."""
 
     code = 404
     reason = "NotFound"
 
 
-class ApiAlreadyExists(ApiError):
+class ApiAlreadyExistsError(ApiError):
     """409, the name is taken."""
 
     code = 409
     reason = "AlreadyExists"
 
 
-class ApiConflict(ApiError):
+class ApiConflictError(ApiError):
     """409, a precondition (resourceVersion, uid) does not hold."""
 
     code = 409
     reason = "Conflict"
 
 
-class ApiGone(ApiError):
+class ApiGoneError(ApiError):
     """410, the resourceVersion is too old: list again."""
 
     code = 410
     reason = "Expired"
 
 
-class ApiInvalid(ApiError):
+class ApiInvalidError(ApiError):
     """422, the object does not pass validation."""
 
     code = 422
     reason = "Invalid"
 
 
-class ApiUnreadable(ApiError):
+class ApiUnreadableError(ApiError):
     """An object that the API server sent has a field of the wrong type.
 
     The object exists. Do not treat it as deleted.
@@ -214,8 +216,8 @@ class ApiUnreadable(ApiError):
 
 def api_error(code: int, reason: str, message: str, **details: object) -> ApiError:
     """The ApiError subclass for an HTTP code and reason."""
-    classes = {404: ApiNotFound, 410: ApiGone, 422: ApiInvalid}
+    classes = {404: ApiNotFoundError, 410: ApiGoneError, 422: ApiInvalidError}
     cls = classes.get(code, ApiError)
     if code == 409:
-        cls = ApiAlreadyExists if reason == "AlreadyExists" else ApiConflict
+        cls = ApiAlreadyExistsError if reason == "AlreadyExists" else ApiConflictError
     return cls(message, code=code, reason=reason or None, **details)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 Values = Mapping[str, Any]
 """Values as people write them, by the options' names. A missing or empty value was not given."""
@@ -30,7 +30,7 @@ class Option:
 
     help, metavar: of the flag. name: of the option, the field's name by default. written: type of a written value: str,
     int, bool for a switch, or list[str] for a flag that may be repeated. choices: allowed values; empty: all. parse:
-    returns the field's value of a written value; raises Invalid. wanted: describes a number, which is at least 0.
+    returns the field's value of a written value; raises InvalidError. wanted: describes a number, which is at least 0.
     environ: variable that gives the value otherwise. adds: whether the values of the command line and the file add up;
     else the command line wins.
     """
@@ -86,11 +86,11 @@ class Option:
         return self.value_of([item for part in given for item in part] if self.adds else given[0], self.key)
 
     def value_of(self, value: Any, name: str) -> Any:
-        """Return the field's value of a written value. Raises Invalid with that name of the option."""
+        """Return the field's value of a written value. Raises InvalidError with that name of the option."""
         if self.choices and value not in self.choices:
-            raise Invalid(f"{name} {value[:40]!r}: want {' or '.join(self.choices)}")
+            raise InvalidError(f"{name} {value[:40]!r}: want {' or '.join(self.choices)}")
         if self.wanted and value < 0:
-            raise Invalid(f"{name} {value}: want {self.wanted}")
+            raise InvalidError(f"{name} {value}: want {self.wanted}")
         return self.parse(value)
 
 
@@ -125,7 +125,7 @@ def given_by(options: argparse.Namespace) -> Values:
 
 
 def read(config: type, *sources: Values) -> dict[str, Any]:
-    """Return the given fields of a configuration; the first source wins. Raises Invalid."""
+    """Return the given fields of a configuration; the first source wins. Raises InvalidError."""
     found = {field: option.read(sources) for field, option in options_of(config).values()}
     return {field: value for field, value in found.items() if value is not None}
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import (
-    AlreadyExists,
-    Exhausted,
-    Invalid,
-    NotFound,
-    OutOfRange,
-    Precondition,
+    AlreadyExistsError,
+    ExhaustedError,
+    InvalidError,
+    NotFoundError,
+    OutOfRangeError,
+    PreconditionError,
     TonnageError,
-    Unavailable,
-    Unsupported,
+    UnavailableError,
+    UnsupportedError,
 )
 from tonnage.host import mount
 from tonnage.host.superblock import may_grow_ext4
@@ -144,10 +144,10 @@ async def test_capacity_counts_what_was_asked_to_the_byte(bench: Bench) -> None:
 
 
 async def test_capacity_refuses_what_it_does_not_have(bench: Bench) -> None:
-    with pytest.raises(Unsupported, match="zfs"):
+    with pytest.raises(UnsupportedError, match="zfs"):
         await bench.pool.capacity(fstype="zfs")
     if not bench.pool.features.blocks:
-        with pytest.raises(Unsupported, match="block"):
+        with pytest.raises(UnsupportedError, match="block"):
             await bench.pool.capacity(block=True)
 
 
@@ -175,7 +175,7 @@ async def test_create_refuses_a_taken_name(bench: Bench, other: VolumeRequest, w
     await bench.pool.create(VolumeRequest("a", 5 * MI))
     if other.block and not bench.pool.features.blocks:
         return
-    with pytest.raises(AlreadyExists, match=words):
+    with pytest.raises(AlreadyExistsError, match=words):
         await bench.pool.create(other)
     assert (await bench.pool.get("a")).size == 5 * MI
 
@@ -183,19 +183,19 @@ async def test_create_refuses_a_taken_name(bench: Bench, other: VolumeRequest, w
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        pytest.param(VolumeRequest("a", 0), Invalid, id="size 0"),
-        pytest.param(VolumeRequest("a", -1), Invalid, id="negative"),
-        pytest.param(VolumeRequest("a", 2**70), Invalid, id="beyond int64"),
-        pytest.param(VolumeRequest("../a", MI), Invalid, id="path"),
-        pytest.param(VolumeRequest("a\0b", MI), Invalid, id="NUL"),
-        pytest.param(VolumeRequest("a" * 10_000, MI), Invalid, id="10 kB"),
-        pytest.param(VolumeRequest("", MI), Invalid, id="no name"),
-        pytest.param(VolumeRequest(".hidden", MI), Invalid, id="hidden"),
-        pytest.param(VolumeRequest("a", MI, fstype="zfs"), Unsupported, id="unknown file system"),
-        pytest.param(VolumeRequest("a", MI, parameters={"color": "red"}), Invalid, id="unknown parameter"),
-        pytest.param(VolumeRequest("a", SIZE + 1), OutOfRange, id="larger than the pool"),
-        pytest.param(VolumeRequest("a", 2**62), OutOfRange, id="huge"),
-        pytest.param(VolumeRequest("a", 2 * MI, limit=MI), OutOfRange, id="size above limit"),
+        pytest.param(VolumeRequest("a", 0), InvalidError, id="size 0"),
+        pytest.param(VolumeRequest("a", -1), InvalidError, id="negative"),
+        pytest.param(VolumeRequest("a", 2**70), InvalidError, id="beyond int64"),
+        pytest.param(VolumeRequest("../a", MI), InvalidError, id="path"),
+        pytest.param(VolumeRequest("a\0b", MI), InvalidError, id="NUL"),
+        pytest.param(VolumeRequest("a" * 10_000, MI), InvalidError, id="10 kB"),
+        pytest.param(VolumeRequest("", MI), InvalidError, id="no name"),
+        pytest.param(VolumeRequest(".hidden", MI), InvalidError, id="hidden"),
+        pytest.param(VolumeRequest("a", MI, fstype="zfs"), UnsupportedError, id="unknown file system"),
+        pytest.param(VolumeRequest("a", MI, parameters={"color": "red"}), InvalidError, id="unknown parameter"),
+        pytest.param(VolumeRequest("a", SIZE + 1), OutOfRangeError, id="larger than the pool"),
+        pytest.param(VolumeRequest("a", 2**62), OutOfRangeError, id="huge"),
+        pytest.param(VolumeRequest("a", 2 * MI, limit=MI), OutOfRangeError, id="size above limit"),
     ],
 )
 async def test_create_refuses(bench: Bench, request_: VolumeRequest, error: type[TonnageError]) -> None:
@@ -211,7 +211,7 @@ async def test_exact_fit_and_not_a_byte_more(bench: Bench) -> None:
     for number in range(7):
         await bench.pool.create(VolumeRequest(f"v{number}", 4388 * MI))  # 7 x 4388Mi = 30716Mi
     assert (await bench.pool.capacity()).largest == 0
-    with pytest.raises(Exhausted, match="at most 0 for one volume"):
+    with pytest.raises(ExhaustedError, match="at most 0 for one volume"):
         await bench.pool.create(VolumeRequest("one", MI))
     await bench.pool.delete("v3")
     await bench.pool.create(VolumeRequest("again", 4388 * MI))
@@ -224,7 +224,7 @@ async def test_many_at_once_never_promise_more_than_there_is(bench: Bench) -> No
     async def attempt(number: int) -> bool:
         try:
             await bench.pool.create(VolumeRequest(f"v{number}", 3 * 1024 * MI))
-        except Exhausted:
+        except ExhaustedError:
             return False
         return True
 
@@ -251,35 +251,35 @@ async def test_unknown_names(bench: Bench) -> None:
         pool.publish("nobody", folder / "s", folder / "t"),
         pool.stats("nobody", folder / "s"),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await call
 
 
 async def test_a_life_every_step_twice(bench: Bench) -> None:
     pool, staging, target = bench.pool, bench.folder / "staging", bench.folder / "target"
     await pool.create(VolumeRequest("a", 20 * MI))
-    with pytest.raises(Precondition, match="not staged"):
+    with pytest.raises(PreconditionError, match="not staged"):
         await pool.publish("a", staging, target)
     for _ in range(2):
         await pool.stage("a", staging)
     for _ in range(2):
         await pool.publish("a", staging, target)
-    with pytest.raises(AlreadyExists, match="readonly"):
+    with pytest.raises(AlreadyExistsError, match="readonly"):
         await pool.publish("a", staging, target, readonly=True)
 
     (target / "file").write_text("content")
     stats = await pool.stats("a", target)
     assert stats.total >= 20 * MI
     assert stats.available >= 19 * MI
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
 
     for _ in range(2):
         await pool.unpublish("a", target)
     assert not target.exists()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.stats("a", target)
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     for _ in range(2):
         await pool.unstage("a", staging)
@@ -319,7 +319,7 @@ async def test_content_and_record_outlive_the_process(bench: Bench) -> None:
     pool = await bench.again()
     [volume] = await pool.list()
     assert (volume.name, volume.size, volume.owner) == ("a", 20 * MI, owner)
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     await pool.stage("a", staging)
     await pool.unstage("a", staging)
@@ -371,9 +371,9 @@ async def test_targets_are_never_followed_nor_emptied(bench: Bench) -> None:
     (elsewhere / "precious").write_text("kept")
     link = folder / "link"
     link.symlink_to(elsewhere)
-    with pytest.raises(Precondition, match="symlink"):
+    with pytest.raises(PreconditionError, match="symlink"):
         await pool.publish("a", staging, link)
-    with pytest.raises(Precondition, match="its files stay"):
+    with pytest.raises(PreconditionError, match="its files stay"):
         await pool.unpublish("a", elsewhere)
     await pool.unpublish("a", link)
     assert (elsewhere / "precious").read_text() == "kept"
@@ -386,7 +386,7 @@ async def test_busy_target_is_a_precondition(bench: Bench) -> None:
     pool, staging = bench.pool, bench.folder / "staging"
     await pool.create(VolumeRequest("a", 20 * MI))
     await pool.stage("a", staging)
-    with (staging / "open").open("w"), pytest.raises(Precondition, match="in use"):
+    with (staging / "open").open("w"), pytest.raises(PreconditionError, match="in use"):
         await pool.unstage("a", staging)
     await pool.unstage("a", staging)
 
@@ -398,9 +398,9 @@ async def test_staging_place_taken_by_another_volume(bench: Bench) -> None:
     for name in ("a", "b"):
         await pool.create(VolumeRequest(name, 20 * MI))
     await pool.stage("a", staging)
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         await pool.stage("b", staging)
-    with pytest.raises(Precondition):
+    with pytest.raises(PreconditionError):
         await pool.publish("b", staging, bench.folder / "t")
     await pool.unstage("a", staging)
 
@@ -435,7 +435,7 @@ async def test_a_pool_that_is_not_open_never_says_that_a_volume_is_gone(bench: B
         bench.pool.create(VolumeRequest("a", 5 * MI)),
         bench.pool.capacity(),
     ):
-        with pytest.raises(Unavailable, match="not open"):
+        with pytest.raises(UnavailableError, match="not open"):
             await call
 
 
@@ -468,16 +468,16 @@ async def test_what_a_pool_does_not_offer_is_refused_by_name(bench: Bench) -> No
     await pool.create(VolumeRequest("a", 20 * MI))
     if not pool.features.snapshots:
         assert await pool.list_snapshots() == []
-        with pytest.raises(Unsupported, match="snapshots"):
+        with pytest.raises(UnsupportedError, match="snapshots"):
             await pool.create_snapshot("s", "a")
     if not pool.features.clones:
-        with pytest.raises(Unsupported, match="volume a"):
+        with pytest.raises(UnsupportedError, match="volume a"):
             await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(volume="a")))
     if not pool.features.expansion:
-        with pytest.raises(Unsupported, match="larger"):
+        with pytest.raises(UnsupportedError, match="larger"):
             await pool.expand("a", 30 * MI)
     assert not (await pool.condition("a")).abnormal
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.condition("nobody")
 
 
@@ -566,7 +566,7 @@ async def test_every_file_system_is_copied_and_grows(
     expanded = await pool.expand("a", 700 * MI)
     assert (expanded.size, expanded.pending) == (700 * MI, True)
     if fstype == "ext4" and not may_grow_ext4():
-        with pytest.raises(Precondition, match="CAP_SYS_RESOURCE"):
+        with pytest.raises(PreconditionError, match="CAP_SYS_RESOURCE"):
             await pool.grow("a", staging)
     else:
         assert not (await pool.grow("a", staging)).pending
@@ -575,7 +575,7 @@ async def test_every_file_system_is_copied_and_grows(
     await _shows(bench, "a", "content", least=699 * MI)
     assert not (await pool.get("a")).pending
     other = "xfs" if fstype == "ext4" else "ext4"
-    with pytest.raises(Invalid, match=fstype):
+    with pytest.raises(InvalidError, match=fstype):
         await pool.create(VolumeRequest("d", 400 * MI, fstype=other, source=VolumeOrigin(snapshot="s")))
 
 
@@ -586,7 +586,7 @@ async def test_raw_block_is_copied_and_grows(bench: Bench) -> None:
     await pool.create(VolumeRequest("a", 8 * MI, block=True))
     await pool.create_snapshot("s", "a")
     await pool.create(VolumeRequest("b", 12 * MI, block=True, source=VolumeOrigin(snapshot="s")))
-    with pytest.raises(Invalid, match="raw block"):
+    with pytest.raises(InvalidError, match="raw block"):
         await pool.create(VolumeRequest("c", 30 * MI, source=VolumeOrigin(snapshot="s")))
     await pool.stage("b", staging)
     await pool.expand("b", 16 * MI)
@@ -615,7 +615,7 @@ async def test_raw_block_that_is_shown_stays_what_it_is(bench: Bench) -> None:
     assert (other / "device").stat().st_rdev != before == target.stat().st_rdev
     with target.open("rb") as shown:
         assert shown.read(12) == b"content of a"
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     await pool.unpublish("a", target)
     await pool.unstage("b", other)
@@ -630,23 +630,23 @@ async def test_snapshots_that_are_refused(bench: Bench) -> None:
     await pool.create(VolumeRequest("a", 20 * MI))
     await pool.create(VolumeRequest("b", 20 * MI))
     await pool.create_snapshot("s", "a")
-    with pytest.raises(AlreadyExists, match="of volume a"):
+    with pytest.raises(AlreadyExistsError, match="of volume a"):
         await pool.create_snapshot("s", "b")
-    for volume, error in (("nobody", NotFound), ("a", Invalid)):
+    for volume, error in (("nobody", NotFoundError), ("a", InvalidError)):
         with pytest.raises(error):
             await pool.create_snapshot("../x" if volume == "a" else "t", volume)
-    with pytest.raises(OutOfRange, match="less than that of its source"):
+    with pytest.raises(OutOfRangeError, match="less than that of its source"):
         await pool.create(VolumeRequest("c", 10 * MI, source=VolumeOrigin(snapshot="s")))
     for source in (VolumeOrigin(snapshot="nobody"), VolumeOrigin(volume="nobody")):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await pool.create(VolumeRequest("c", 20 * MI, source=source))
-    with pytest.raises(AlreadyExists, match="made from nothing"):
+    with pytest.raises(AlreadyExistsError, match="made from nothing"):
         await pool.create(VolumeRequest("a", 20 * MI, source=VolumeOrigin(snapshot="s")))
     await pool.delete_snapshot("nobody")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.get_snapshot("nobody")
     await pool.create(VolumeRequest("big", SIZE - 60 * MI))
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         await pool.create_snapshot("t", "a")
     assert [snapshot.name for snapshot in await pool.list_snapshots()] == ["s"]
 
@@ -661,16 +661,16 @@ async def test_volumes_grow_and_never_shrink(bench: Bench) -> None:
         assert (await pool.expand("a", 40 * MI)).size == 40 * MI
     assert (await pool.expand("a", 10 * MI)).size == 40 * MI, "large enough"
     assert (await pool.capacity()).used == 40 * MI
-    with pytest.raises(OutOfRange, match="never made smaller"):
+    with pytest.raises(OutOfRangeError, match="never made smaller"):
         await pool.expand("a", 10 * MI, limit=30 * MI)
-    with pytest.raises(OutOfRange):
+    with pytest.raises(OutOfRangeError):
         await pool.expand("a", SIZE + MI)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.expand("nobody", MI)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.grow("a", staging)
     await pool.create(VolumeRequest("b", SIZE - 60 * MI))
-    with pytest.raises(Exhausted, match="cannot grow by"):
+    with pytest.raises(ExhaustedError, match="cannot grow by"):
         await pool.expand("a", 100 * MI)
     pool = await bench.again()
     await pool.stage("a", staging)
@@ -694,7 +694,7 @@ async def test_copies_at_once_do_not_wait_in_a_circle(bench: Bench) -> None:
         VolumeRequest("y", 20 * MI, source=VolumeOrigin(volume="x")),
     ]
     answers = await asyncio.gather(*(pool.create(r) for r in [*requests, *missing]), return_exceptions=True)
-    assert [isinstance(answer, NotFound) for answer in answers] == [False] * 6 + [True] * 2
+    assert [isinstance(answer, NotFoundError) for answer in answers] == [False] * 6 + [True] * 2
     assert (await pool.capacity()).used == 7 * 20 * MI
 
 
@@ -706,14 +706,14 @@ async def test_erasing_frees_the_name_at_once_and_the_room_at_the_end(bench: Ben
         request = VolumeRequest("a", 20 * MI, parameters={"erase": method})
         try:
             await pool.create(request)
-        except (Invalid, Unsupported):
+        except (InvalidError, UnsupportedError):
             assert method != "none", "that is offered everywhere"
             assert (await pool.capacity()).used == 0
             continue
         await _write(bench, "a", "content")
         await pool.delete("a")
         await pool.delete("a")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await pool.get("a")
         waiting = sum(erasure.room for erasure in await pool.erasing())
         assert (await pool.capacity()).used <= waiting
@@ -731,7 +731,7 @@ async def test_erasing_frees_the_name_at_once_and_the_room_at_the_end(bench: Ben
             while await pool.erasing():
                 await asyncio.sleep(0.005)
         assert (await pool.capacity()).used == 0
-    with pytest.raises(Invalid, match="erase"):
+    with pytest.raises(InvalidError, match="erase"):
         await pool.create(VolumeRequest("a", 20 * MI, parameters={"erase": "burn"}))
 
 
@@ -744,7 +744,7 @@ async def test_erase_can_be_changed_where_it_is_offered_so(bench: Bench) -> None
     pool = await bench.again()
     assert (await pool.get("a")).effective["erase"] == "discard"
     assert "erase" not in (await pool.modify("a", {"erase": ""})).effective
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         await pool.modify("a", {"erase": "burn"})
 
 
@@ -756,19 +756,19 @@ async def test_a_class_leaves_a_reserve_to_others(bench: Bench) -> None:
     room = await pool.capacity_for(reserve)
     assert (room.total, room.free, room.largest) == (SIZE - 10240 * MI, SIZE - 10240 * MI, SIZE - 10240 * MI)
 
-    with pytest.raises(OutOfRange, match="10Gi that the class leaves to others"):
+    with pytest.raises(OutOfRangeError, match="10Gi that the class leaves to others"):
         await pool.create(VolumeRequest("a", SIZE - 10240 * MI + 1, parameters=reserve))
     await pool.create(VolumeRequest("a", SIZE - 12288 * MI, parameters=reserve))
-    with pytest.raises(Exhausted, match="10Gi that the class leaves to others"):
+    with pytest.raises(ExhaustedError, match="10Gi that the class leaves to others"):
         await pool.create(VolumeRequest("b", 4096 * MI, parameters=reserve))
     if pool.features.expansion:
-        with pytest.raises(OutOfRange, match="10Gi that the class leaves to others"):
+        with pytest.raises(OutOfRangeError, match="10Gi that the class leaves to others"):
             await pool.expand("a", SIZE - 10239 * MI)
         assert (await pool.expand("a", SIZE - 10240 * MI)).size == SIZE - 10240 * MI
     await pool.create(VolumeRequest("b", 9216 * MI))
     assert (await pool.capacity_for(reserve)).largest == 0
     for wrong in ("0", "-1Gi", "much"):
-        with pytest.raises(Invalid, match="reserve"):
+        with pytest.raises(InvalidError, match="reserve"):
             await pool.capacity_for({"reserve": wrong})
 
 
@@ -780,7 +780,7 @@ async def test_room_is_kept_for_inline_volumes(bench: Bench) -> None:
     assert (await pool.capacity_for({})).free == SIZE - 10240 * MI
     assert (await pool.overall()).free == (await pool.capacity_for({}, inline=True)).free == SIZE
     await pool.create(VolumeRequest("a", SIZE - 12288 * MI))
-    with pytest.raises(Exhausted, match="10Gi that are reserved for inline volumes"):
+    with pytest.raises(ExhaustedError, match="10Gi that are reserved for inline volumes"):
         await pool.create(VolumeRequest("b", 4096 * MI))
     await pool.create(VolumeRequest("i", 11264 * MI, owner={INLINE: "true"}))
     free = (await pool.capacity_for({})).free
@@ -806,11 +806,11 @@ async def test_limits_of_io_are_kept_with_the_volume(bench: Bench) -> None:
     assert (await pool.modify("a", {"iops": "", "bandwidth": "1Gi"})).effective == {"iops": "100", "bandwidth": "1Gi"}
     assert await pool.create(given) == await pool.get("a"), "what was changed since does not make it another volume"
     for wrong in ({"iops": "many"}, {"bandwidth": "0"}, {"reserve": "1Gi"}, {"color": "red"}):
-        with pytest.raises(Invalid, match=next(iter(wrong))):
+        with pytest.raises(InvalidError, match=next(iter(wrong))):
             await pool.modify("a", wrong)
-        with pytest.raises(Invalid, match=next(iter(wrong))):
+        with pytest.raises(InvalidError, match=next(iter(wrong))):
             await pool.create(VolumeRequest("b", 20 * MI, mutable=wrong))
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.modify("b", {"iops": "1"})
     assert (await pool.get("a")).mutable == {"bandwidth": "1Gi"}
 
@@ -819,10 +819,10 @@ async def test_the_device_that_limits_hold_for(bench: Bench) -> None:
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
     if not pool.features.modifiable >= LIMITS:
-        with pytest.raises(Unsupported, match="block devices"):
+        with pytest.raises(UnsupportedError, match="block devices"):
             await pool.device("a")
         return
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.device("b")
     staging = bench.folder / "staging"
     await pool.stage("a", staging)
@@ -836,7 +836,7 @@ async def test_what_a_kind_can_never_have_is_refused_with_the_reason(bench: Benc
     pool = bench.pool
     assert not pool.features.parameters & set(pool.features.refused)
     for key, reason in pool.features.refused.items():
-        with pytest.raises(Invalid, match=f"parameter {key}: .*{reason[:20]}"):
+        with pytest.raises(InvalidError, match=f"parameter {key}: .*{reason[:20]}"):
             await pool.create(VolumeRequest("a", 20 * MI, parameters={key: "1"}))
 
 
@@ -848,11 +848,11 @@ async def test_a_new_volume_begins_with_a_folders_content(bench: Bench) -> None:
     (folder / "inner" / "file").write_text("learnt")
     (folder / "link").symlink_to("/etc/passwd")
     (folder / "inner" / "file").write_bytes(b"x" * 30 * MI)
-    with pytest.raises(OutOfRange, match="ask for more"):
+    with pytest.raises(OutOfRangeError, match="ask for more"):
         await pool.create(VolumeRequest("a", 20 * MI, parameters={"source": f"dir://{folder}"}))
     (folder / "inner" / "file").write_text("learnt")
     for text in (f"dir://{folder}/nowhere", f"dir://{folder}/inner/file", f"dir://{folder}/link"):
-        with pytest.raises(Precondition, match="source"):
+        with pytest.raises(PreconditionError, match="source"):
             await pool.create(VolumeRequest("a", 20 * MI, parameters={"source": text}))
 
     await pool.create(VolumeRequest("a", 20 * MI, parameters={"source": f"dir://{folder}"}))
@@ -866,5 +866,5 @@ async def test_a_new_volume_begins_with_a_folders_content(bench: Bench) -> None:
     assert (staging / "inner" / "file").read_text() == "changed", "filled once"
     await pool.unstage("a", staging)
     if pool.features.blocks:
-        with pytest.raises(Invalid, match=r"source: a raw block volume"):
+        with pytest.raises(InvalidError, match=r"source: a raw block volume"):
             await pool.create(VolumeRequest("b", 20 * MI, block=True, parameters={"source": f"dir://{folder}"}))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import MemoryStore, ObjectKey, Stale, Store, StoreEvent
-from tonnage.errors import ApiGone
+from tonnage.box.apiserver.storage.store import MemoryStore, ObjectKey, StaleError, Store, StoreEvent
+from tonnage.errors import ApiGoneError
 
 
 def fields(collection: str, obj: dict[str, Any]) -> Mapping[str, str]:
@@ -49,7 +49,7 @@ async def test_put_stamps_encodes_and_indexes(store: Store) -> None:
 
 async def test_create_of_what_exists_is_stale(store: Store) -> None:
     first = await store.put(key("x"), thing("x"), 0)
-    with pytest.raises(Stale) as caught:
+    with pytest.raises(StaleError) as caught:
         await store.put(key("x"), thing("x"), 0)
     assert caught.value.current is first
 
@@ -57,9 +57,9 @@ async def test_create_of_what_exists_is_stale(store: Store) -> None:
 async def test_replace_needs_the_current_revision(store: Store) -> None:
     first = await store.put(key("x"), thing("x"), 0)
     second = await store.put(key("x"), thing("x", "blue"), first.revision)
-    with pytest.raises(Stale):
+    with pytest.raises(StaleError):
         await store.put(key("x"), thing("x", "green"), first.revision)
-    with pytest.raises(Stale):
+    with pytest.raises(StaleError):
         await store.remove(key("x"), thing("x"), first.revision)
     assert store.get(key("x")) is second
 
@@ -68,7 +68,7 @@ async def test_writes_of_one_object_at_once_let_one_win(store: Store) -> None:
     first = await store.put(key("x"), thing("x"), 0)
     writes = [store.put(key("x"), thing("x", str(n)), first.revision) for n in range(10)]
     results = await asyncio.gather(*writes, return_exceptions=True)
-    assert sum(isinstance(r, Stale) for r in results) == 9
+    assert sum(isinstance(r, StaleError) for r in results) == 9
 
 
 async def test_remove_tells_the_last_state_at_a_new_revision(store: Store) -> None:
@@ -130,7 +130,7 @@ async def test_history_is_bounded(store: Store) -> None:
     start = store.revision
     for n in range(60):
         await store.put(key(f"x{n}"), thing(f"x{n}"), 0)
-    with pytest.raises(ApiGone):
+    with pytest.raises(ApiGoneError):
         store.since("things", start)
     assert len(store.since("things", store.revision - 2)) == 2
 
@@ -140,5 +140,5 @@ async def test_writer_that_stops_waiting_does_not_stop_the_write(store: Store) -
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    with pytest.raises(Stale):  # waits for the write that is under way, then finds it
+    with pytest.raises(StaleError):  # waits for the write that is under way, then finds it
         await store.put(key("x"), thing("x"), 0)

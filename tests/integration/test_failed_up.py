@@ -17,7 +17,7 @@ from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.node import BoxNode
 from tonnage.box.plan import plan
-from tonnage.errors import Busy, HostError, Invalid, Unavailable
+from tonnage.errors import BusyError, HostError, InvalidError, UnavailableError
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.core.pool import Pool
 
@@ -65,7 +65,7 @@ async def test_a_cluster_that_was_there_stays(tmp_path: Path, taken: int) -> Non
     await start_and_stop(tmp_path / "d")
     before = content(tmp_path)
     assert before
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         await start_and_stop(tmp_path / "d", taken)
     assert content(tmp_path) == before
     await start_and_stop(tmp_path / "d")
@@ -74,7 +74,7 @@ async def test_a_cluster_that_was_there_stays(tmp_path: Path, taken: int) -> Non
 async def test_a_folder_that_another_process_holds_stays(tmp_path: Path) -> None:
     other = DataFolder(tmp_path / "d")
     other.open(FAKE)
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         await start_and_stop(tmp_path / "d")
     assert content(tmp_path)
     other.undo()
@@ -180,7 +180,7 @@ async def test_a_folder_that_has_lost_its_marker_stays(
     (data.path / "tonnage.json").unlink()
     before = images(real_folder)
     box = Box(data, plan(data, settings), BoxOptions(recover=recover))
-    with pytest.raises(Invalid, match="nothing was touched"):
+    with pytest.raises(InvalidError, match="nothing was touched"):
         await box.start()
     await box.stop()
     assert images(real_folder) == before
@@ -189,7 +189,7 @@ async def test_a_folder_that_has_lost_its_marker_stays(
 
 async def test_what_cannot_be_listed_is_taken_as_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unknown(pool: Pool) -> list[str]:
-        raise Unavailable("the pool")
+        raise UnavailableError("the pool")
 
     async def broken(node: BoxNode) -> None:
         monkeypatch.setattr(type(node.driver.pools[0]), "list", unknown)
@@ -206,7 +206,7 @@ async def test_one_pool_that_cannot_be_removed_does_not_keep_the_others(
 ) -> None:
     def remove(pool: Path) -> None:
         if "one" in pool.parts:
-            raise Busy(f"pool directory {pool} is in use by another process: it is not removed")
+            raise BusyError(f"pool directory {pool} is in use by another process: it is not removed")
         remove_unused(pool)
 
     data = DataFolder(tmp_path / "d")

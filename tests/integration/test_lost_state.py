@@ -18,7 +18,7 @@ from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.wait import until
 from tonnage.ops.orphans import Owner, Registry
 from tonnage.ops.report import contents_of
@@ -161,7 +161,7 @@ async def test_volumes_of_a_lost_cluster_are_orphans(real_folder: Path) -> None:
     (folder / "state.db").unlink()
 
     refused = made(folder, settings)
-    with pytest.raises(Unavailable, match="is missing, and its folder had a cluster"):
+    with pytest.raises(UnavailableError, match="is missing, and its folder had a cluster"):
         await refused.start()
     await refused.stop()
     assert image.exists()

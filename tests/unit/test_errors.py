@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, NotFound, Unavailable, host_errors, ignore_errno
+from tonnage.errors import HostError, NotFoundError, UnavailableError, host_errors, ignore_errno
 
 
 def test_an_oserror_is_wrapped_with_the_kernels_words(tmp_path: Path) -> None:
@@ -19,7 +19,10 @@ def test_an_oserror_is_wrapped_with_the_kernels_words(tmp_path: Path) -> None:
 
 
 def test_advice_follows_and_the_class_is_the_callers(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable) as caught, host_errors("pool p", advice="name another one", error=Unavailable):
+    with (
+        pytest.raises(UnavailableError) as caught,
+        host_errors("pool p", advice="name another one", error=UnavailableError),
+    ):
         os.listdir(tmp_path / "missing")
     assert str(caught.value) == "pool p: No such file or directory; name another one"
 
@@ -30,7 +33,7 @@ def test_an_oserror_without_a_number_shows_its_text() -> None:
     assert str(caught.value) == "cannot read: no number here"
 
 
-@pytest.mark.parametrize("other", [NotFound("volume v"), ValueError("v"), KeyboardInterrupt()])
+@pytest.mark.parametrize("other", [NotFoundError("volume v"), ValueError("v"), KeyboardInterrupt()])
 def test_other_exceptions_pass_both(other: BaseException) -> None:
     with pytest.raises(type(other)) as caught, host_errors("cannot read"), ignore_errno(errno.ENOENT):
         raise other

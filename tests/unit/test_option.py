@@ -12,7 +12,7 @@ import yaml
 
 from tonnage import option
 from tonnage.controller.config import ControllerConfig
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.driver import DRIVER_FILE, DriverConfig
 from tonnage.node.config.node import NODE_FILE, NodeConfig
@@ -77,7 +77,7 @@ def test_the_environment_is_last(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_wrong_value_is_refused_by_its_key(values: dict[str, object], message: str) -> None:
-    with pytest.raises(Invalid, match=message):
+    with pytest.raises(InvalidError, match=message):
         option.read(Sample, values)
 
 

@@ -30,7 +30,7 @@ from tonnage.claims.bind import withdrawals
 from tonnage.claims.node_scope import NodeScope
 from tonnage.controller import node_loss
 from tonnage.csi.driver.driver import CONTEXT_CREATED
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.node import static_pvs
@@ -91,10 +91,10 @@ class _Unreachable:
     """An API server that must not be asked."""
 
     async def request(self, request: Request) -> Response:
-        raise Unavailable(f"{request.method} {request.path}: not expected")
+        raise UnavailableError(f"{request.method} {request.path}: not expected")
 
     def stream(self, request: Request) -> Any:
-        raise Unavailable(f"{request.path}: not expected")
+        raise UnavailableError(f"{request.path}: not expected")
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -130,7 +130,7 @@ async def test_claims(objects: Objects) -> None:
         group = await group_of(obj(CLAIMS, objects, name), _Unreachable())
         assert group.claims == (f"default/{name}",)
     other = next(name for name in objects if name.startswith("PersistentVolumeClaim two-ephemeral"))
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         await group_of(obj(CLAIMS, objects, other.partition(" ")[2]), _Unreachable())
     counts = noted(objects, "reschedules")
     assert counts == {"large-a": "3", "large-b": "1"}

@@ -18,7 +18,7 @@ import pytest
 from tests.upgrade.archive import read, unpack
 
 from tonnage.csi.driver.driver import context_of
-from tonnage.errors import NotFound, Precondition
+from tonnage.errors import NotFoundError, PreconditionError
 from tonnage.host import lvm, mount
 from tonnage.host.superblock import may_grow_ext4
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
@@ -118,7 +118,7 @@ class Bench:
         try:
             assert (await pool.expand(name, size)).size >= size
             await pool.grow(name, self.folder / "staging" / name)
-        except Precondition:
+        except PreconditionError:
             is_thick_origin = (self.name, name) == ("lvm-thick", "origin")
             assert is_thick_origin or not may_grow_ext4()
             await self.hide(pool, name)
@@ -245,7 +245,7 @@ async def copied(bench: Bench, pool: Pool) -> None:
 
 async def half_done(bench: Bench, pool: Pool) -> None:
     for name in bench.expected.get("gone", ()):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await pool.get(name)
     async with asyncio.timeout(ERASED):
         while await pool.erasing():

@@ -39,15 +39,15 @@ from tests.vm.lvm_bench import (
 )
 
 from tonnage.errors import (
-    AlreadyExists,
-    Exhausted,
+    AlreadyExistsError,
+    ExhaustedError,
     HostError,
-    Invalid,
-    OutOfRange,
-    Precondition,
+    InvalidError,
+    OutOfRangeError,
+    PreconditionError,
     TonnageError,
-    Unavailable,
-    Unsupported,
+    UnavailableError,
+    UnsupportedError,
 )
 from tonnage.host import dm, lvm, mount
 from tonnage.host.run import run
@@ -83,7 +83,7 @@ async def test_each_file_system_keeps_its_content(bench: Bench, fstype: str) -> 
     (staging / "file").write_text("content")
     stats = await pool.stats("a", staging)
     assert stats.available >= volume.size
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     await pool.unstage("a", staging)
     lvm.lvm("lvchange", "--activate", "n", "vg0/a")  # as after a reboot without auto-activation
@@ -100,7 +100,7 @@ async def test_raw_block_shows_nothing_of_former_owners(bench: Bench) -> None:
     pool, staging, target = await bench.pool(), bench.folder / "s", bench.folder / "t"
     volume = await pool.create(VolumeRequest("a", 5 * MI, block=True))
     assert volume.size == 2 * EXTENT
-    with pytest.raises(OutOfRange, match="at least 4Mi"):
+    with pytest.raises(OutOfRangeError, match="at least 4Mi"):
         await pool.create(VolumeRequest("b", MI, limit=2 * MI, block=True))
     for _ in range(2):
         await pool.stage("a", staging)
@@ -109,7 +109,7 @@ async def test_raw_block_shows_nothing_of_former_owners(bench: Bench) -> None:
     assert stat.S_ISBLK(os.stat(target).st_mode)
     assert peek(target, volume.size + 1) == bytes(volume.size)
     poke(target, b"content")
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     assert (await pool.stats("a", target)).total == volume.size
     await pool.unpublish("a", target)
@@ -125,7 +125,7 @@ async def test_an_open_device_is_in_use(bench: Bench) -> None:
     pool = await bench.pool()
     await pool.create(VolumeRequest("a", 5 * MI, block=True))
     opened = os.open(device("a"), os.O_RDONLY)
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     os.close(opened)
     await pool.delete("a")
@@ -135,7 +135,7 @@ async def test_a_foreign_signature_is_never_formatted_over(bench: Bench) -> None
     pool = await bench.pool()
     await pool.create(VolumeRequest("a", 20 * MI))
     foreign("a")
-    with pytest.raises(Precondition, match="holds ext4 that we did not make"):
+    with pytest.raises(PreconditionError, match="holds ext4 that we did not make"):
         await pool.stage("a", bench.folder / "s")
 
 
@@ -198,7 +198,7 @@ async def test_layouts_and_what_they_cost(bench: Bench) -> None:
     room = await pool.capacity_for(raid1, block=True)
     assert room.largest <= told // 2
     await pool.create(VolumeRequest("all", room.largest, block=True, parameters=raid1))
-    with pytest.raises(OutOfRange, match="can never fit"):
+    with pytest.raises(OutOfRangeError, match="can never fit"):
         await pool.create(VolumeRequest("x", 100 * MI, parameters={"type": "striped", "stripes": "3"}))
     await pool.stage("m", bench.folder / "s")
     assert mount.is_mount(bench.folder / "s")
@@ -211,11 +211,11 @@ async def test_layouts_and_what_they_cost(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("parameters", "error", "words"),
     [
-        ({"cowSize": "1"}, Invalid, "cowSize"),
-        ({"thin": "true"}, Unsupported, "no thin pool"),
-        ({"type": "raid6"}, Invalid, "type='raid6'"),
-        ({"type": "raid1", "stripes": "2"}, Invalid, "stripes"),
-        ({"erase": "burn"}, Invalid, "erase: 'burn'"),
+        ({"cowSize": "1"}, InvalidError, "cowSize"),
+        ({"thin": "true"}, UnsupportedError, "no thin pool"),
+        ({"type": "raid6"}, InvalidError, "type='raid6'"),
+        ({"type": "raid1", "stripes": "2"}, InvalidError, "stripes"),
+        ({"erase": "burn"}, InvalidError, "erase: 'burn'"),
     ],
 )
 async def test_parameters_refused_by_name(
@@ -244,12 +244,12 @@ async def test_a_class_says_how_file_systems_are_made_filled_and_what_is_left_to
         assert os.statvfs(staging).f_files == 128
         assert (await pool.stats(name, staging)).available >= 19 * MI
         await pool.unstage(name, staging)
-    with pytest.raises(Invalid, match="mkfsOptions"):
+    with pytest.raises(InvalidError, match="mkfsOptions"):
         await pool.create(VolumeRequest("b", 20 * MI, parameters={"mkfsOptions": "-L name"}))
-    with pytest.raises(Precondition, match="make that folder"):
+    with pytest.raises(PreconditionError, match="make that folder"):
         await pool.create(VolumeRequest("b", 20 * MI, parameters={"source": "dir:///nowhere/at/all"}))
     largest = (await pool.capacity_for({"reserve": "1Gi"})).largest
-    with pytest.raises(Exhausted, match="leaves to others"):
+    with pytest.raises(ExhaustedError, match="leaves to others"):
         await pool.create(VolumeRequest("b", largest + MI, parameters={"reserve": "1Gi"}))
     assert set(report()) == {"a", "n"}
 
@@ -266,7 +266,7 @@ async def test_the_account_agrees_with_lvm_after_anything(bench: Bench) -> None:
             for name in names
         ]
         for answer in await asyncio.gather(*calls, return_exceptions=True):
-            assert answer is None or not isinstance(answer, BaseException) or isinstance(answer, AlreadyExists)
+            assert answer is None or not isinstance(answer, BaseException) or isinstance(answer, AlreadyExistsError)
         assert (await pool.capacity(block=True)).free == group_free()
         assert {volume.name for volume in await pool.list()} == set(report())
 
@@ -316,7 +316,7 @@ async def test_volumes_of_others_are_counted_and_left_alone(bench: Bench) -> Non
     pool = await bench.pool()
     assert await pool.list() == []
     assert (await pool.capacity(block=True)).free == group_free()
-    with pytest.raises(AlreadyExists, match="not tonnage's"):
+    with pytest.raises(AlreadyExistsError, match="not tonnage's"):
         await pool.create(VolumeRequest("root", 20 * MI))
     await pool.delete("root")
     assert set(report()) == {"root"}
@@ -336,13 +336,13 @@ async def test_names_that_lvm_does_not_allow(bench: Bench) -> None:
 async def test_changes_by_others_are_seen_before_a_refusal(bench: Bench) -> None:
     lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
     pool = await bench.pool()
-    with pytest.raises((Exhausted, OutOfRange)):
+    with pytest.raises((ExhaustedError, OutOfRangeError)):
         await pool.create(VolumeRequest("a", 20 * MI))
     lvm.lvm("lvremove", "--yes", "vg0/hog")
     await asyncio.sleep(1.1)  # refusals within a second share one look
     await pool.create(VolumeRequest("a", 20 * MI))
     lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
-    with pytest.raises(Exhausted):  # not known to us: lvcreate itself says so
+    with pytest.raises(ExhaustedError):  # not known to us: lvcreate itself says so
         await pool.create(VolumeRequest("b", 20 * MI))
     assert (await pool.capacity(block=True)).free == 0
     assert [v.name for v in await pool.list()] == ["a"]
@@ -350,9 +350,9 @@ async def test_changes_by_others_are_seen_before_a_refusal(bench: Bench) -> None
 
 async def test_one_pool_for_a_group(bench: Bench) -> None:
     await bench.pool()
-    with pytest.raises(Unavailable, match="in use by another pool"):
+    with pytest.raises(UnavailableError, match="in use by another pool"):
         await make(parse("lvm:vg0,name=other")).open()
-    with pytest.raises(Unavailable, match="no volume group nowhere"):
+    with pytest.raises(UnavailableError, match="no volume group nowhere"):
         await make(parse("lvm:nowhere")).open()
 
 
@@ -363,10 +363,10 @@ async def test_a_group_that_lost_a_disk(bench: Bench) -> None:
     pool = await bench.pool()
     assert [v.name for v in await pool.list()] == ["a"]
     assert (await pool.capacity()).largest == 0
-    with pytest.raises((Exhausted, OutOfRange)):
+    with pytest.raises((ExhaustedError, OutOfRangeError)):
         await pool.create(VolumeRequest("b", 20 * MI))
     CONF.write_text(CONF.read_text().replace('"r|/dev/ubdb|"', '"r|.*|"'))
-    with pytest.raises(Unavailable, match="no volume group vg0"):
+    with pytest.raises(UnavailableError, match="no volume group vg0"):
         await bench.pool()
 
 
@@ -407,11 +407,11 @@ async def test_thin_volumes_are_promised_by_ratio(bench: Bench) -> None:
     await pool.create(VolumeRequest("a", 1000 * MI, block=True))
     assert report("lv_layout")["a"]["lv_layout"] == "thin,sparse"
     assert (await pool.capacity(block=True)).largest == 24 * MI
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         await pool.create(VolumeRequest("b", 100 * MI, block=True))
     thick = await pool.create(VolumeRequest("c", 100 * MI, parameters={"thin": "false"}))
     assert report("lv_layout")[thick.name]["lv_layout"] == "linear"
-    with pytest.raises(Invalid, match="erase='zero'"):
+    with pytest.raises(InvalidError, match="erase='zero'"):
         await pool.create(VolumeRequest("d", MI, parameters={"erase": "zero"}))
     await pool.delete("a")
     assert (await pool.capacity(block=True)).largest == 1024 * MI
@@ -428,7 +428,7 @@ async def test_a_full_thin_pool_fails_writes_and_takes_nothing_more(bench: Bench
     assert found is not None
     assert found.data > 0.95
     assert (await pool.capacity(block=True)).largest == 0
-    with pytest.raises((Exhausted, OutOfRange)):
+    with pytest.raises((ExhaustedError, OutOfRangeError)):
         await pool.create(VolumeRequest("b", 20 * MI))
     await pool.unstage("a", staging)
     await pool.delete("a")
@@ -436,17 +436,17 @@ async def test_a_full_thin_pool_fails_writes_and_takes_nothing_more(bench: Bench
 
 
 async def test_thin_pools_that_are_there_already(bench: Bench) -> None:
-    with pytest.raises(Unavailable, match="no thin pool pool: make it"):
+    with pytest.raises(UnavailableError, match="no thin pool pool: make it"):
         await bench.pool(",thin=pool")
     create = ["lvcreate", "--yes", "--type", "thin-pool", "--size", "128m", "--name", "pool", "vg0"]
     lvm.lvm(*create, "-Zn", config="activation/error_when_full=0")
-    with pytest.raises(Unavailable, match="would show old data"):
+    with pytest.raises(UnavailableError, match="would show old data"):
         await bench.pool(",thin=pool")
     lvm.lvm("lvchange", "-Zy", "vg0/pool")
     await bench.pool(",thin=pool")
     assert report("lv_when_full")["pool"]["lv_when_full"] == "error"
     lvm.lvm("lvcreate", "--yes", "--size", "8m", "--name", "plain", "vg0")
-    with pytest.raises(Unavailable, match="is linear, not a thin pool"):
+    with pytest.raises(UnavailableError, match="is linear, not a thin pool"):
         await bench.pool(",thin=plain")
 
 

@@ -30,7 +30,7 @@ from tests.vm.lvm_bench import (
     soil,
 )
 
-from tonnage.errors import Busy, Exhausted, NotFound, OutOfRange, Precondition
+from tonnage.errors import BusyError, ExhaustedError, NotFoundError, OutOfRangeError, PreconditionError
 from tonnage.host import dm, lvm
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.core.pool import Pool
@@ -146,7 +146,7 @@ async def test_a_snapshot_that_is_somebody_else_s_is_never_removed(bench: Bench)
     pool = await bench.pool()
     await pool.create(VolumeRequest("a", 20 * MI))
     lvm.lvm("lvcreate", "--yes", "--snapshot", "--size", "8m", "--name", "backup", "vg0/a")
-    with pytest.raises(Precondition, match="vg0/backup, which is not tonnage's"):
+    with pytest.raises(PreconditionError, match="vg0/backup, which is not tonnage's"):
         await pool.delete("a")
     assert set(report()) == {"a", "backup"}
     lvm.lvm("lvremove", "--yes", "vg0/backup")
@@ -166,7 +166,7 @@ async def test_a_thick_snapshot_that_overflows_is_told_and_never_restored(bench:
     condition = await pool.condition("a")
     assert condition.abnormal
     assert "its snapshot s is lost" in condition.message
-    with pytest.raises(Precondition, match="snapshot s is lost"):
+    with pytest.raises(PreconditionError, match="snapshot s is lost"):
         await pool.create(VolumeRequest("b", 40 * MI, block=True, source=VolumeOrigin(snapshot="s")))
     assert set(report()) == {"a", "s+s"}
     await pool.delete_snapshot("s")
@@ -236,7 +236,7 @@ async def test_a_raw_block_volume_grows_in_use_and_shows_nothing_of_former_owner
         shown = file.read()
     assert shown == b"content" + bytes(grown.size - 7)
     assert not (await pool.grow("a", staging)).pending
-    with pytest.raises(OutOfRange):
+    with pytest.raises(OutOfRangeError):
         await pool.expand("a", 6 * EXTENT + 1, limit=6 * EXTENT + 2)
     assert set(report()) == {"a"}
     await check_same(pool)
@@ -251,7 +251,7 @@ async def test_a_thick_volume_with_snapshots_grows_while_nobody_uses_it(bench: B
     await pool.stage("a", staging)
     (staging / "file").write_text("content")
     await pool.create_snapshot("s", "a")
-    with pytest.raises(Precondition, match="is in use and has snapshots"):
+    with pytest.raises(PreconditionError, match="is in use and has snapshots"):
         await pool.expand("a", 60 * MI)
     await pool.unstage("a", staging)
     assert (await pool.expand("a", 60 * MI)).size == 60 * MI
@@ -325,9 +325,9 @@ async def test_a_full_thin_pool_takes_no_snapshots_and_says_so(bench: Bench) -> 
     condition = await pool.condition("a", staging)
     assert condition.abnormal
     assert "thin pool vg0/pool is nearly full (97% of its data" in condition.message
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         await pool.create_snapshot("s", "a")
-    with pytest.raises((Exhausted, OutOfRange)):
+    with pytest.raises((ExhaustedError, OutOfRangeError)):
         await pool.create(VolumeRequest("b", 100 * MI, block=True, source=VolumeOrigin(volume="a")))
     assert set(report()) == {"pool", "a"}
     lvm.lvm("lvextend", "--size", "128m", "vg0/pool")
@@ -344,7 +344,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
     await pool.create_snapshot("s", "a")
     lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
     for source in (VolumeOrigin(snapshot="s"), VolumeOrigin(volume="a")):
-        with pytest.raises((Exhausted, OutOfRange)):
+        with pytest.raises((ExhaustedError, OutOfRangeError)):
             await pool.create(VolumeRequest("b", 20 * MI, source=source))
     assert set(report()) == {"a", "s+s", "hog"}
     lvm.lvm("lvremove", "--yes", "vg0/hog")
@@ -359,7 +359,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
     await pool.create(VolumeRequest("c", 20 * MI, block=True, parameters={"cowSize": "4Mi"}))
     await pool.stage("c", bench.folder / "c")
     monkeypatch.setattr(copy, "copy", overtaken)
-    with pytest.raises(Busy, match="faster than it was copied"):
+    with pytest.raises(BusyError, match="faster than it was copied"):
         await pool.create(VolumeRequest("d", 20 * MI, block=True, source=VolumeOrigin(volume="c")))
     assert set(report()) == {"a", "s+s", "c"}
     await pool.unstage("c", bench.folder / "c")
@@ -377,7 +377,7 @@ async def test_limits_of_io_are_kept_and_the_device_is_named(bench: Bench) -> No
     assert await pool.device("a") == (os.major(number), os.minor(number))
     lvm.lvm("lvchange", "--activate", "n", "vg0/a")
     assert await pool.device("a") is None
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.device("b")
 
 
@@ -390,7 +390,7 @@ async def test_a_group_with_a_limit_of_volumes(bench: Bench) -> None:
         assert await pool.volume_limit() == 2
         for name in ("a", "b"):
             await pool.create(VolumeRequest(name, MI))
-        with pytest.raises(Exhausted, match=r"[Mm]aximum number of logical volumes"):
+        with pytest.raises(ExhaustedError, match=r"[Mm]aximum number of logical volumes"):
             await pool.create(VolumeRequest("c", MI))
         assert len(await pool.list()) == await pool.volume_limit() == 2
     finally:
@@ -438,7 +438,7 @@ async def test_a_copy_that_is_killed_is_never_shown_and_begins_anew(bench: Bench
     assert [volume.name for volume in await pool.list()] == ["a"]
     await erased(pool)
     assert set(report()) == {"a"}
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.get("b")
     await check_same(pool)
     await pool.create(VolumeRequest("b", 40 * MI, block=True, source=VolumeOrigin(volume="a")))

@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 from tests.vm.lvm_bench import DISKS, MI, Bench, bench_in, device, erased, group_free, peek, poke, report
 
-from tonnage.errors import AlreadyExists, Exhausted, HostError, NotFound, OutOfRange, Precondition
+from tonnage.errors import (
+    AlreadyExistsError,
+    ExhaustedError,
+    HostError,
+    NotFoundError,
+    OutOfRangeError,
+    PreconditionError,
+)
 from tonnage.host import loop, lvm, mount, superblock
 from tonnage.host.run import run
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
@@ -122,7 +129,7 @@ async def test_erasing_goes_on_after_a_restart_and_its_room_counts(bench: Bench)
     [erasure] = await pool.erasing()
     assert erasure.done > 0
     assert [volume.name for volume in await pool.list()] == []
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.get("a")
     pool = await bench.pool(",eraserate=0")
     await erased(pool)
@@ -157,7 +164,7 @@ async def test_a_raw_block_volume_is_shown_read_only(bench: Bench) -> None:
         await pool.publish("a", staging, target, readonly=True)
     await pool.publish("a", staging, bench.folder / "w")
     for path, readonly in ((target, False), (bench.folder / "w", True)):
-        with pytest.raises(AlreadyExists, match="readonly"):
+        with pytest.raises(AlreadyExistsError, match="readonly"):
             await pool.publish("a", staging, path, readonly=readonly)
     assert peek(target, 7) == b"content"
     with pytest.raises(OSError, match=r"not permitted|Read-only|Permission"):
@@ -193,7 +200,7 @@ async def test_a_file_system_that_a_killed_process_left_frozen_is_thawed_at_the_
     fd = os.open(staging, os.O_RDONLY)
     superblock.freeze(fd)
     mark = Path("/run/tonnage/lvm-vg0-a.frozen")
-    with pytest.raises(Precondition, match="frozen by another process"):
+    with pytest.raises(PreconditionError, match="frozen by another process"):
         await pool.create_snapshot("s", "a")
     assert not mark.exists()
     mark.touch()  # as a kill in the middle leaves it
@@ -266,12 +273,12 @@ async def test_a_disk_that_fails_is_told_for_the_volumes_on_it(tmp_path: Path, f
         assert "a disk that it needs is missing" in told["striped"].message
         assert (tmp_path / "mirrored" / "file").read_text() == "content"
         assert (await pool.capacity()).largest == 0
-        with pytest.raises((Exhausted, OutOfRange)):
+        with pytest.raises((ExhaustedError, OutOfRangeError)):
             await pool.create(VolumeRequest("more", 20 * MI))
         assert {volume.name for volume in await pool.list()} == {"alone", "mirrored", "striped"}
     finally:
         for name in ("mirrored", "striped", "alone"):
-            with suppress(Precondition, HostError):
+            with suppress(PreconditionError, HostError):
                 await pool.unstage(name, tmp_path / name)
         await pool.close()
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace as struct_replace
 from tests.vm.lvm_bench import MI, THIN, Bench, bench_in, device, peek, poke, report
 
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.host import dm, lvm
 from tonnage.host.run import run
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
@@ -173,7 +173,7 @@ async def test_nothing_of_a_pool_that_is_well_is_touched(bench: Bench) -> None:
     await pool.create_snapshot("s", "a")
     before = numbers(), transaction()
     assert not thin_pool.settle("vg0", "pool")
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         dm.delete_thin(KERNEL, numbers()["a"])
     assert (numbers(), transaction()) == before
     await pool.create(VolumeRequest("b", 16 * MI, block=True, source=VolumeOrigin(snapshot="s")))

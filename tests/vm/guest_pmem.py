@@ -19,7 +19,15 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Precondition, Unavailable, Unsupported
+from tonnage.errors import (
+    ExhaustedError,
+    HostError,
+    InvalidError,
+    OutOfRangeError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
 from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import Ndctl
 from tonnage.pools.base.contract import VolumeRequest
@@ -161,7 +169,7 @@ async def test_raw_block(pool: Pool, tmp_path: Path, mode: str) -> None:
         assert node.is_char_device() if mode == "devdax" else node.is_block_device()
         assert content(node, volume.size) == bytes(volume.size), "what another owner left is shown"
         fill(node, 20 * MI)
-        with pytest.raises(Precondition, match="in use"):
+        with pytest.raises(PreconditionError, match="in use"):
             await pool.delete(request.name)
         await hidden(pool, request.name, tmp_path)
         if request is before:
@@ -174,7 +182,7 @@ async def test_raw_block(pool: Pool, tmp_path: Path, mode: str) -> None:
     assert (await pool.stats("a", node)).total == volume.size
     readonly = tmp_path / "readonly"
     if mode == "devdax":
-        with pytest.raises(Unsupported, match="read-only"):
+        with pytest.raises(UnsupportedError, match="read-only"):
             await pool.publish("a", tmp_path / "s-a", readonly, readonly=True)
     else:
         for _ in range(2):
@@ -186,15 +194,15 @@ async def test_raw_block(pool: Pool, tmp_path: Path, mode: str) -> None:
 
 
 async def test_what_devdax_is_not_for(pool: Pool) -> None:
-    with pytest.raises(Unsupported, match="no file system"):
+    with pytest.raises(UnsupportedError, match="no file system"):
         await pool.create(VolumeRequest("a", 20 * MI, parameters={"nsmode": "devdax"}))
-    with pytest.raises(Unsupported, match="no file system"):
+    with pytest.raises(UnsupportedError, match="no file system"):
         await pool.capacity_for({"nsmode": "devdax"})
-    with pytest.raises(Invalid, match="nsmode"):
+    with pytest.raises(InvalidError, match="nsmode"):
         await pool.create(VolumeRequest("a", 20 * MI, parameters={"nsmode": "raw"}))
-    with pytest.raises(Invalid, match="hold them back"):
+    with pytest.raises(InvalidError, match="hold them back"):
         await pool.create(VolumeRequest("a", 20 * MI, parameters={"iops": "100"}))
-    with pytest.raises(OutOfRange, match="limit"):
+    with pytest.raises(OutOfRangeError, match="limit"):
         await pool.create(VolumeRequest("a", 20 * MI, limit=20 * MI, block=True))
     assert await pool.list() == []
 
@@ -205,7 +213,7 @@ async def test_the_largest_volume_fits_and_nothing_else(pool: Pool, tmp_path: Pa
         volume = await pool.create(VolumeRequest("a", room.largest, fstype="xfs", parameters={"nsmode": mode}))
         assert volume.size == room.largest
         assert (await pool.capacity()).largest < 20 * MI
-        with pytest.raises(Exhausted):
+        with pytest.raises(ExhaustedError):
             await pool.create(VolumeRequest("b", 20 * MI))
         await pool.stage("a", tmp_path / "s")
         assert (await pool.stats("a", tmp_path / "s")).available >= room.largest
@@ -256,16 +264,16 @@ async def test_what_is_wrong_is_told_and_the_rest_served(pool: Pool, tmp_path: P
 
 async def test_one_pool_has_a_region(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tonnage.pools.pmem.region._PAUSES", (0.0,))
-    with pytest.raises(Unavailable, match="in use by another pool"):
+    with pytest.raises(UnavailableError, match="in use by another pool"):
         await pool_of().open()
-    with pytest.raises(Unavailable, match="in use by another pool"):
+    with pytest.raises(UnavailableError, match="in use by another pool"):
         await pool_of("pmem:region0,mode=lvm").open()
 
 
 async def test_regions_that_cannot_be_had() -> None:
-    with pytest.raises(Unavailable, match="init-labels"):
+    with pytest.raises(UnavailableError, match="init-labels"):
         await pool_of("pmem:region1").open()
-    with pytest.raises(Unavailable, match="no region region9"):
+    with pytest.raises(UnavailableError, match="no region region9"):
         await pool_of("pmem:region9").open()
 
 
@@ -337,9 +345,9 @@ async def test_lvm_in_between(tmp_path: Path) -> None:
     assert not (await pool.grow("a", staging)).pending
     assert (await pool.stats("a", staging)).available >= 35 * MI
     await pool.unstage("a", staging)
-    with pytest.raises(Unsupported, match="snapshots"):
+    with pytest.raises(UnsupportedError, match="snapshots"):
         await pool.create_snapshot("s", "a")
-    with pytest.raises(Invalid, match="programs map"):
+    with pytest.raises(InvalidError, match="programs map"):
         await pool.create(VolumeRequest("b", 20 * MI, parameters={"thin": "true"}))
     await pool.close()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Invalid, OutOfRange, Unavailable, Unsupported
+from tonnage.errors import HostError, InvalidError, OutOfRangeError, UnavailableError, UnsupportedError
 from tonnage.host import mount, quota
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.base.overcommit import Disks
@@ -130,9 +130,9 @@ async def test_a_pod_is_held_to_its_size_and_df_shows_it(pool: Pool, tmp_path: P
 async def test_ext4_does_not_bind_everybody_and_has_to_be_allowed(disk: Callable[[str], Path], tmp_path: Path) -> None:
     pool = pool_in(disk("ext4"))
     await pool.open()
-    with pytest.raises(Unsupported, match="allowUnenforced"):
+    with pytest.raises(UnsupportedError, match="allowUnenforced"):
         await pool.create(VolumeRequest("a", 20 * MI))
-    with pytest.raises(Invalid, match="allowUnenforced='maybe'"):
+    with pytest.raises(InvalidError, match="allowUnenforced='maybe'"):
         await pool.create(VolumeRequest("a", 20 * MI, parameters={"allowUnenforced": "maybe"}))
     await pool.create(wanted("a"))
     assert fill(folder(pool, "a") / "file", 64 * MI) == (64 * MI, 0)  # what the message says
@@ -191,14 +191,14 @@ async def test_a_folder_moved_into_anothers_project_does_the_other_no_harm(pool:
 
 
 async def test_file_systems_without_project_quotas(disk: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="is on tmpfs"):
+    with pytest.raises(UnavailableError, match="is on tmpfs"):
         await pool_in(tmp_path).open()
-    with pytest.raises(Unavailable, match="mount it with -o prjquota"):
+    with pytest.raises(UnavailableError, match="mount it with -o prjquota"):
         await pool_in(disk("xfs", "noquota")).open()
 
 
 async def test_a_volume_larger_than_the_disk_is_refused(pool: Pool) -> None:
-    with pytest.raises(OutOfRange, match="can never fit"):
+    with pytest.raises(OutOfRangeError, match="can never fit"):
         await pool.create(wanted("a", 3 * 1024 * MI))
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tonnage.api.number import whole
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 _WORDS = {
     "@yearly": "0 0 1 1 *",
@@ -84,10 +84,10 @@ class Schedule:
 
 
 def parse(text: str, zone: str = "") -> Schedule:
-    """Read a schedule, in a time zone of the tz database (UTC without). Raises Invalid."""
+    """Read a schedule, in a time zone of the tz database (UTC without). Raises InvalidError."""
     fields = _WORDS.get(text, text).split()
     if len(fields) != len(_FIELDS):
-        raise Invalid(
+        raise InvalidError(
             f"schedule {text!r}: want five fields (minute hour day month weekday) or one of {', '.join(_WORDS)}"
         )
     values = [_field(field, *form) for field, form in zip(fields, _FIELDS, strict=True)]
@@ -102,7 +102,7 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise Invalid(f"unknown time zone {name}") from None
+        raise InvalidError(f"unknown time zone {name}") from None
 
 
 def _field(text: str, name: str, low: int, high: int) -> frozenset[int]:
@@ -112,7 +112,7 @@ def _field(text: str, name: str, low: int, high: int) -> frozenset[int]:
         first, last = _span(span, name, low, high, open_end=bool(slash))
         every = whole(step) if slash else 1
         if not every:
-            raise Invalid(f"schedule: {part[:60]!r} of the {name}: a step is a number above 0")
+            raise InvalidError(f"schedule: {part[:60]!r} of the {name}: a step is a number above 0")
         found |= set(range(first, last + 1, every))
     return frozenset(found)
 
@@ -124,7 +124,7 @@ def _span(text: str, name: str, low: int, high: int, *, open_end: bool) -> tuple
     start = _number(first, name)
     end = _number(last, name) if dash else high if open_end else start
     if not low <= start <= end <= high:
-        raise Invalid(f"schedule: {text[:60]!r} of the {name}: want {low} to {high}, the smaller number first")
+        raise InvalidError(f"schedule: {text[:60]!r} of the {name}: want {low} to {high}, the smaller number first")
     return start, end
 
 
@@ -134,4 +134,4 @@ def _number(text: str, name: str) -> int:
         return number
     if text and text.lower() in names:
         return names.index(text.lower())
-    raise Invalid(f"schedule: {text[:60]!r} of the {name}: want a number")
+    raise InvalidError(f"schedule: {text[:60]!r} of the {name}: want a number")

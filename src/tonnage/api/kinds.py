@@ -10,7 +10,7 @@ import msgspec
 from tonnage.api import core, pods, policy, storage, workloads
 from tonnage.api.decode import decode
 from tonnage.api.meta import KubeObject, PartialObject
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -55,7 +55,7 @@ class Kind(Generic[T]):
         """
         for segment in (namespace, name):
             if "/" in segment or "%" in segment or segment in (".", ".."):
-                raise ApiNotFound(f"{self.plural} {segment!r} not found: no object can have this name")
+                raise ApiNotFoundError(f"{self.plural} {segment!r} not found: no object can have this name")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if namespace and self.namespaced:
             parts += ["namespaces", namespace]

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 # Kubernetes: names of claims and volumes
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -197,9 +197,9 @@ def is_dns_subdomain(text: str) -> bool:
 
 
 def check_driver_name(name: str) -> str:
-    """Return the name of a CSI driver. Raises Invalid unless CSI allows it."""
+    """Return the name of a CSI driver. Raises InvalidError unless CSI allows it."""
     if not is_dns_subdomain(name.lower()) or len(name) > 63:
-        raise Invalid(f"driver name {name[:80]!r}: want a DNS name of at most 63 characters")
+        raise InvalidError(f"driver name {name[:80]!r}: want a DNS name of at most 63 characters")
     return name
 
 

@@ -1,7 +1,7 @@
 """Patches of plain JSON values: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch (Kubernetes).
 
 All functions return a new value and never change their arguments; the result may share unchanged parts with them. A
-malformed patch raises Invalid; a valid one that does not fit the object raises ApiInvalid.
+malformed patch raises InvalidError; a valid one that does not fit the object raises ApiInvalidError.
 
 JSON patches follow the API server's library (evanphx/json-patch v4) where it differs from the RFC: a missing member of
 an existing object reads as null (replace, test, copy), and negative list indexes count from the end.
@@ -13,7 +13,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tonnage.errors import ApiInvalid, Invalid
+from tonnage.errors import ApiInvalidError, InvalidError
 
 Json = Any
 _MAX_OPERATIONS = 10_000
@@ -39,22 +39,25 @@ def merge(target: Json, patch: Json) -> Json:
 
 
 def apply_json_patch(target: Json, operations: Json) -> Json:
-    """Apply a JSON patch. Raises Invalid (malformed) and ApiInvalid (a path that is not there, a failed test)."""
+    """Apply a JSON patch.
+
+    Raises InvalidError (malformed) and ApiInvalidError (a path that is not there, a failed test).
+    """
     if not isinstance(operations, list):
-        raise Invalid("a JSON patch is a list of operations")
+        raise InvalidError("a JSON patch is a list of operations")
     if len(operations) > _MAX_OPERATIONS:
-        raise Invalid(f"a JSON patch has at most {_MAX_OPERATIONS} operations, this one has {len(operations)}")
+        raise InvalidError(f"a JSON patch has at most {_MAX_OPERATIONS} operations, this one has {len(operations)}")
     result, copied = copy.deepcopy(target), 0
     for operation in operations:
         act = _OPERATIONS.get(str(operation.get("op"))) if isinstance(operation, dict) else None
         if act is None:
-            raise Invalid(
+            raise InvalidError(
                 f"JSON patch: {_shown(operation)} is not an operation (add, remove, replace, move, copy, test)"
             )
         if operation["op"] == "copy":
             copied += _weight(_read(result, _pointer(operation, "from")))
             if copied > MAX_COPIED:
-                raise ApiInvalid(f"JSON patch: its copies come to more than {MAX_COPIED} bytes together")
+                raise ApiInvalidError(f"JSON patch: its copies come to more than {MAX_COPIED} bytes together")
         result = act(result, operation)
     return result
 
@@ -76,25 +79,25 @@ def _weight(value: Json) -> int:
 def _pointer(operation: Mapping[str, Json], member: str) -> list[str]:
     path = operation.get(member)
     if not isinstance(path, str) or (path and not path.startswith("/")):
-        raise Invalid(f"JSON patch: {member} {path!r} of {operation.get('op')} is not a JSON pointer")
+        raise InvalidError(f"JSON patch: {member} {path!r} of {operation.get('op')} is not a JSON pointer")
     return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
 
 
 def _value(operation: Mapping[str, Json]) -> Json:
     if "value" not in operation:
-        raise Invalid(f"JSON patch: {operation['op']} of {operation.get('path')!r} has no value")
+        raise InvalidError(f"JSON patch: {operation['op']} of {operation.get('path')!r} has no value")
     return copy.deepcopy(operation["value"])
 
 
-def _missing(path: list[str]) -> ApiInvalid:
-    return ApiInvalid(f"JSON patch: there is nothing at /{'/'.join(path)}")
+def _missing(path: list[str]) -> ApiInvalidError:
+    return ApiInvalidError(f"JSON patch: there is nothing at /{'/'.join(path)}")
 
 
 def _index(part: str, length: int, path: list[str]) -> int:
-    """A list index from 0 to below length; a negative one counts from the end. Raises ApiInvalid."""
+    """A list index from 0 to below length; a negative one counts from the end. Raises ApiInvalidError."""
     digits = part.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or (part != "0" and digits.startswith("0")) or len(digits) > 9:
-        raise ApiInvalid(f"JSON patch: {part!r} of /{'/'.join(path)} is not a list index")
+        raise ApiInvalidError(f"JSON patch: {part!r} of /{'/'.join(path)} is not a list index")
     index = int(part)
     if not -length <= index < length:
         raise _missing(path)
@@ -113,7 +116,7 @@ def _at(value: Json, path: list[str]) -> Json:
 
 
 def _read(target: Json, path: list[str]) -> Json:
-    """The value at path; None for a missing member of an existing object. Raises ApiInvalid."""
+    """The value at path; None for a missing member of an existing object. Raises ApiInvalidError."""
     parent = _at(target, path[:-1])
     return parent.get(path[-1]) if path and isinstance(parent, dict) else _at(target, path)
 
@@ -134,7 +137,7 @@ def _add_at(target: Json, path: list[str], value: Json) -> Json:
 def _remove_at(target: Json, path: list[str]) -> Json:
     """Remove in place and return the removed value."""
     if not path:
-        raise Invalid("JSON patch: the whole object cannot be removed")
+        raise InvalidError("JSON patch: the whole object cannot be removed")
     parent, last = _at(target, path[:-1]), path[-1]
     if isinstance(parent, dict) and last in parent:
         return parent.pop(last)
@@ -169,7 +172,7 @@ def _op_replace(target: Json, operation: Mapping[str, Json]) -> Json:
 def _op_move(target: Json, operation: Mapping[str, Json]) -> Json:
     source, path = _pointer(operation, "from"), _pointer(operation, "path")
     if source == path[: len(source)] and source != path:
-        raise Invalid("JSON patch: a value cannot be moved into itself")
+        raise InvalidError("JSON patch: a value cannot be moved into itself")
     if source == path:
         _at(target, source)
         return target
@@ -189,7 +192,9 @@ def _op_test(target: Json, operation: Mapping[str, Json]) -> Json:
     path, wanted = _pointer(operation, "path"), _value(operation)
     found = _read(target, path)
     if not same(found, wanted):
-        raise ApiInvalid(f"JSON patch: test of /{'/'.join(path)} failed: want {_shown(wanted)}, found {_shown(found)}")
+        raise ApiInvalidError(
+            f"JSON patch: test of /{'/'.join(path)} failed: want {_shown(wanted)}, found {_shown(found)}"
+        )
     return target
 
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 NANO = 10**9
 MAX = (2**63 - 1) * NANO
@@ -33,7 +33,7 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        """Read a quantity. Raises Invalid."""
+        """Read a quantity. Raises InvalidError."""
         if not isinstance(text, str) or len(text) > 128:
             raise _unreadable(text)
         return _parse(text)
@@ -90,8 +90,8 @@ def _parse(text: str) -> Quantity:
     return Quantity(_round_away(number * factor * NANO), form)
 
 
-def _unreadable(text: object) -> Invalid:
-    return Invalid(
+def _unreadable(text: object) -> InvalidError:
+    return InvalidError(
         f"{str(text)[:40]!r} is not a quantity: want a number and perhaps a suffix (Ki, Mi, Gi, k, M, G, m ...)"
     )
 
@@ -109,7 +109,7 @@ def _strip(number: int, base: int, limit: int) -> tuple[int, int]:
 
 
 def to_bytes(text: str) -> int:
-    """A quantity as whole bytes, rounded up. Raises Invalid."""
+    """A quantity as whole bytes, rounded up. Raises InvalidError."""
     return Quantity.parse(text).value
 
 

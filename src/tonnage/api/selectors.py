@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tonnage.api.core import NodeSelector, NodeSelectorTerm
 from tonnage.api.meta import LabelSelector, SelectorRequirement
 from tonnage.api.number import signed
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 # Possessive: what was taken is not given back, so that no text takes more than linear time.
 _TOKEN = re.compile(
@@ -74,13 +74,13 @@ EVERYTHING = Selector()
 
 
 def parse_labels(text: str) -> Selector:
-    """Read `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`. Raises Invalid."""
+    """Read `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`. Raises InvalidError."""
     requirements: list[Requirement] = []
     position, text = 0, text.strip()
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None or match.end() == position:
-            raise Invalid(f"cannot read label selector {text[:200]!r} at {text[position : position + 20]!r}")
+            raise InvalidError(f"cannot read label selector {text[:200]!r} at {text[position : position + 20]!r}")
         position = match.end()
         _check_number(requirements)
         requirements.append(_requirement(match, text))
@@ -89,7 +89,7 @@ def parse_labels(text: str) -> Selector:
 
 def _check_number(requirements: Sequence[Requirement]) -> None:
     if len(requirements) >= MAX_REQUIREMENTS:
-        raise Invalid(f"a selector has at most {MAX_REQUIREMENTS} requirements")
+        raise InvalidError(f"a selector has at most {MAX_REQUIREMENTS} requirements")
 
 
 def _requirement(match: re.Match[str], text: str) -> Requirement:
@@ -108,12 +108,12 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
 
 def _key(key: str, text: str) -> str:
     if not key or not re.fullmatch(r"[A-Za-z0-9][-A-Za-z0-9_./]*", key):
-        raise Invalid(f"cannot read label selector {text[:200]!r}: {key[:200]!r} is not a label key")
+        raise InvalidError(f"cannot read label selector {text[:200]!r}: {key[:200]!r} is not a label key")
     return key
 
 
 def parse_fields(text: str) -> Selector:
-    """Read `metadata.name=x,spec.nodeName!=y`; keys are field paths. Raises Invalid."""
+    """Read `metadata.name=x,spec.nodeName!=y`; keys are field paths. Raises InvalidError."""
     requirements: list[Requirement] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         _check_number(requirements)
@@ -123,19 +123,19 @@ def parse_fields(text: str) -> Selector:
                 requirements.append(Requirement(key.strip(), operator, (value.strip(),)))
                 break
         else:
-            raise Invalid(f"cannot read field selector {part[:200]!r}: want field=value or field!=value")
+            raise InvalidError(f"cannot read field selector {part[:200]!r}: want field=value or field!=value")
     return Selector(tuple(requirements))
 
 
 def from_label_selector(selector: LabelSelector) -> Selector:
-    """Compile metav1.LabelSelector. Raises Invalid on an unknown operator."""
+    """Compile metav1.LabelSelector. Raises InvalidError on an unknown operator."""
     equal = [Requirement(k, "In", (v,)) for k, v in selector.match_labels.items()]
     return Selector((*equal, *(_compile(e) for e in selector.match_expressions)))
 
 
 def _compile(expression: SelectorRequirement) -> Requirement:
     if expression.operator not in _OPERATORS:
-        raise Invalid(f"selector on {expression.key!r}: {expression.operator!r} is not an operator")
+        raise InvalidError(f"selector on {expression.key!r}: {expression.operator!r} is not an operator")
     return Requirement(expression.key, expression.operator, tuple(expression.values))
 
 

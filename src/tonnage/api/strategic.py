@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 Json = Any
 Object = dict[str, Any]
@@ -82,16 +82,16 @@ def merge_keys(kind: str) -> dict[str, str | None]:
 
 
 def apply(target: Json, patch: Json, kind: str) -> Object:
-    """Apply a strategic merge patch to an object of kind. Raises Invalid on malformed directives."""
+    """Apply a strategic merge patch to an object of kind. Raises InvalidError on malformed directives."""
     if not isinstance(patch, dict):
-        raise Invalid("a strategic merge patch is an object")
+        raise InvalidError("a strategic merge patch is an object")
     return _merge_object(target if isinstance(target, dict) else {}, patch, "", merge_keys(kind))
 
 
 def _directive(patch: Object) -> str:
     action = patch.get("$patch", "merge")
     if action not in ("merge", "replace", "delete"):
-        raise Invalid(f"strategic merge patch: $patch is merge, replace or delete, not {action!r}")
+        raise InvalidError(f"strategic merge patch: $patch is merge, replace or delete, not {action!r}")
     return str(action)
 
 
@@ -129,7 +129,7 @@ def _check_directive(name: str) -> None:
     if name not in ("$patch", "$retainKeys") and not name.startswith(
         ("$setElementOrder/", "$deleteFromPrimitiveList/")
     ):
-        raise Invalid(f"strategic merge patch: {name!r} is not a directive")
+        raise InvalidError(f"strategic merge patch: {name!r} is not a directive")
 
 
 def _retained(target: Object, patch: Object) -> Object:
@@ -138,11 +138,11 @@ def _retained(target: Object, patch: Object) -> Object:
         return dict(target)
     kept = patch["$retainKeys"]
     if not isinstance(kept, list):
-        raise Invalid("strategic merge patch: $retainKeys is a list of field names")
+        raise InvalidError("strategic merge patch: $retainKeys is a list of field names")
     named = {k for k in kept if isinstance(k, str)}
     extra = [k for k, v in patch.items() if not k.startswith("$") and v is not None and k not in named]
     if extra:
-        raise Invalid(f"strategic merge patch: {extra[0]!r} is set but $retainKeys does not name it")
+        raise InvalidError(f"strategic merge patch: {extra[0]!r} is set but $retainKeys does not name it")
     return {k: v for k, v in target.items() if k in named}
 
 
@@ -171,14 +171,14 @@ def _merge_list(old: list[Json], patch: list[Json], path: str, key: str, keys: d
     """Merge items by key; `- $patch: replace` alone replaces the list by the other items."""
     for item in patch:
         if not isinstance(item, dict):
-            raise Invalid(f"strategic merge patch: items of {path} are objects, found {item!r}")
+            raise InvalidError(f"strategic merge patch: items of {path} are objects, found {item!r}")
     if any(item.get("$patch") == "replace" for item in patch):
         return [_plain(item) for item in patch if item.get("$patch") != "replace" or len(item) > 1]
     result = list(old)
     places = _places(old, key)
     for item in patch:
         if key not in item:
-            raise Invalid(f"strategic merge patch: an item of {path} has no {key!r}, its merge key")
+            raise InvalidError(f"strategic merge patch: an item of {path} has no {key!r}, its merge key")
         identity = _identity(item[key])
         if _directive(item) == "delete":
             for n in places.pop(identity, ()):
@@ -207,7 +207,7 @@ def _list_directives(result: Object, patch: Object, path: str, keys: dict[str, s
         if not listed or not name.startswith("$"):
             continue
         if not isinstance(value, list):
-            raise Invalid(f"strategic merge patch: {name} is a list")
+            raise InvalidError(f"strategic merge patch: {name} is a list")
         current = result.get(listed)
         if not isinstance(current, list):
             continue

@@ -9,7 +9,7 @@ from typing import Any
 from tonnage.api import names
 from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, STORAGE_CLASSES, Kind
 from tonnage.api.meta import KubeObject
-from tonnage.errors import ApiAlreadyExists
+from tonnage.errors import ApiAlreadyExistsError
 from tonnage.kube.client import Client
 
 _DRIVER = {
@@ -81,5 +81,5 @@ def storage_class(
 async def _ensure(client: Client, kind: Kind[KubeObject] | Kind[Any], name: str, body: dict[str, Any]) -> None:
     """Create the object; an existing one is not changed."""
     metadata = {**body.get("metadata", {}), "name": name}
-    with suppress(ApiAlreadyExists):
+    with suppress(ApiAlreadyExistsError):
         await client.create(kind, {**body, "metadata": metadata})

@@ -17,7 +17,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.box.data_dir import DataFolder
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.errors import Busy, HostError, Precondition, TonnageError, Unavailable
+from tonnage.errors import BusyError, HostError, PreconditionError, TonnageError, UnavailableError
 from tonnage.host import loop, mount, tree
 from tonnage.pools import config as pool_config
 from tonnage.pools.btrfs.image_file import IMAGE_FILES, ROOT
@@ -73,8 +73,8 @@ def _left_at_last(data: DataFolder) -> list[str]:
 def remove(data: DataFolder) -> None:
     """clean(), then remove the data folder and the cluster's part of pools elsewhere. Idempotent.
 
-    Raises Precondition when something that is not the cluster's is mounted where it would be removed, or when a pool
-    elsewhere has volumes of another cluster, HostError.
+    Raises PreconditionError when something that is not the cluster's is mounted where it would be removed, or when a
+    pool elsewhere has volumes of another cluster, HostError.
     """
     if not data.exists():
         return
@@ -83,7 +83,7 @@ def remove(data: DataFolder) -> None:
     for place in (data.path, *elsewhere):
         for found in mount.mounts():
             if found.target.startswith(f"{place}/"):
-                raise Precondition(
+                raise PreconditionError(
                     f"{found.target} is a mount that is not tonnage's, in a folder that would be removed: unmount it "
                     "and repeat; nothing was removed"
                 )
@@ -134,7 +134,7 @@ class _Owned(msgspec.Struct):
 
 
 def _refuse_others(pool: Path, own: Set[str]) -> None:
-    """Check that no other cluster, given the same directory, has volumes in a pool. Raises Precondition.
+    """Check that no other cluster, given the same directory, has volumes in a pool. Raises PreconditionError.
 
     own: uids of the clusters that the data folder had, none where they are not known.
     """
@@ -145,14 +145,14 @@ def _refuse_others(pool: Path, own: Set[str]) -> None:
             clusters.add((found.volume or found).owner.get(names.PARAM_CLUSTER, ""))
         others = clusters - own - {""}
         if len(others) > (0 if own else 1):
-            raise Precondition(
+            raise PreconditionError(
                 f"pool directory {pool} has volumes of another cluster ({record.stem}): purge them there first, or"
                 " remove the directory yourself; nothing was removed"
             )
 
 
 def remove_unused(pool: Path) -> None:
-    """Remove the folder of a pool that has no volume. Raises Busy, HostError.
+    """Remove the folder of a pool that has no volume. Raises BusyError, HostError.
 
     All in it are hidden files of ours, or an image whose inside the caller has looked into.
     """
@@ -160,7 +160,10 @@ def remove_unused(pool: Path) -> None:
 
 
 def _erase(pool: Path, *, used: bool = True) -> None:
-    """Remove a node's pool elsewhere, if it is one of ours. used: also one that has volumes. Raises Busy, HostError."""
+    """Remove a node's pool elsewhere, if it is one of ours.
+
+    used: also one that has volumes. Raises BusyError, HostError.
+    """
     if not (pool / MARKER).is_file() or pool.is_symlink():
         return
     try:
@@ -169,7 +172,7 @@ def _erase(pool: Path, *, used: bool = True) -> None:
             if used or not any(map(_holds_data, os.scandir(pool))):
                 tree.remove(pool, keep=MARKER)
     except BlockingIOError:
-        raise Busy(f"pool directory {pool} is in use by another process: it is not removed") from None
+        raise BusyError(f"pool directory {pool} is in use by another process: it is not removed") from None
     except OSError as failure:
         raise HostError(f"cannot remove pool directory {pool}: {failure.strerror}") from failure
 
@@ -187,7 +190,10 @@ def _nodes(data: DataFolder) -> list[Path]:
 
 
 def _give_up(directory: Path) -> None:
-    """Delete a node's volumes on disks that the user prepared; disks and directory stay. Raises Busy, HostError."""
+    """Delete a node's volumes on disks that the user prepared; disks and directory stay.
+
+    Raises BusyError, HostError.
+    """
     from tonnage.pools.static.backend import StaticBackend
 
     if not (directory / OWN / MARKER).exists():
@@ -196,8 +202,8 @@ def _give_up(directory: Path) -> None:
     try:
         store.open()
         store.give_up()
-    except Unavailable as failure:
-        raise Busy(f"the volumes in {directory} are not deleted: {failure}") from failure
+    except UnavailableError as failure:
+        raise BusyError(f"the volumes in {directory} are not deleted: {failure}") from failure
     finally:
         store.close()
 

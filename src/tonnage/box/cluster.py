@@ -102,8 +102,9 @@ class Box:
     async def start(self) -> None:
         """Bring everything up; returns when all nodes are ready and have published their capacity.
 
-        Raises Invalid, Busy (data folder, port), Unavailable (the database is lost or damaged), HostError. After a kill
-        the containers that still run are adopted. A database that is refused leaves the folder as it was.
+        Raises InvalidError, BusyError (data folder, port), UnavailableError (the database is lost or damaged),
+        HostError. After a kill the containers that still run are adopted. A database that is refused leaves the folder
+        as it was.
         """
         self.data.open(self.plan.settings)
         self._new_pools = {where: made for where in self._elsewhere() if (made := missing(where))}

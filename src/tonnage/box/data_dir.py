@@ -26,7 +26,7 @@ from typing import BinaryIO
 import msgspec
 
 from tonnage.capacity import tier
-from tonnage.errors import Busy, HostError, Invalid, Precondition
+from tonnage.errors import BusyError, HostError, InvalidError, PreconditionError
 from tonnage.host import tree
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
@@ -128,13 +128,16 @@ class DataFolder:
     def settings(self) -> Settings | None:
         """The stored settings, or None in a fresh folder.
 
-        Raises Invalid when the folder is not a tonnage data folder.
+        Raises InvalidError when the folder is not a tonnage data folder.
         """
         marker = self._read()
         return marker.settings if marker is not None else None
 
     def clusters(self) -> list[str]:
-        """uids of the clusters that the folder had; the last is the present one. Raises Invalid as settings() does."""
+        """uids of the clusters that the folder had; the last is the present one.
+
+        Raises InvalidError as settings() does.
+        """
         marker = self._read()
         return marker.clusters if marker is not None else []
 
@@ -149,9 +152,9 @@ class DataFolder:
         try:
             marker = msgspec.json.decode(self._marker.read_bytes(), type=_Marker)
         except (msgspec.MsgspecError, OSError) as failure:
-            raise Invalid(f"data folder {self.path}: tonnage.json cannot be read: {failure}") from failure
+            raise InvalidError(f"data folder {self.path}: tonnage.json cannot be read: {failure}") from failure
         if marker.format != FORMAT:
-            raise Invalid(
+            raise InvalidError(
                 f"data folder {self.path} has format {marker.format}, this tonnage writes {FORMAT}: use the version "
                 "that made it, or another --data"
             )
@@ -160,7 +163,7 @@ class DataFolder:
     def open(self, settings: Settings) -> None:
         """Take the folder for this process. A new one is made and gets the settings; others get them with keep().
 
-        Raises Invalid (not ours, not writable, full) or Busy (another process runs a cluster here).
+        Raises InvalidError (not ours, not writable, full) or BusyError (another process runs a cluster here).
         """
         self._check_ours()
         self._made = missing(self.path)
@@ -178,17 +181,17 @@ class DataFolder:
             with suppress(HostError):
                 self.undo()
             self.close()
-            raise Invalid(
+            raise InvalidError(
                 f"data folder {self.path} cannot be used: {failure.strerror} ({failure.filename or self.path}); "
                 "choose another with --data"
             ) from failure
-        except Invalid:
+        except InvalidError:
             self.close()
             raise
 
     def _check_ours(self) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
-            raise Invalid(f"data folder {self.path} is not a folder")
+            raise InvalidError(f"data folder {self.path} is not a folder")
         own = (self._lock_file, self.log, self._fresh, self.path / _LOST)
         try:
             foreign = (
@@ -197,16 +200,16 @@ class DataFolder:
                 and any(entry for entry in self.path.iterdir() if entry not in own)
             )
         except OSError as failure:
-            raise Invalid(f"data folder {self.path} cannot be read: {failure.strerror}") from failure
+            raise InvalidError(f"data folder {self.path} cannot be read: {failure.strerror}") from failure
         if foreign:
-            raise Invalid(
+            raise InvalidError(
                 f"data folder {self.path} holds files that are not tonnage's (tonnage.json is missing): nothing was "
                 "touched; choose an empty or new folder with --data"
             )
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the folder while the body runs. Raises Busy when another process uses it."""
+        """Lock the folder while the body runs. Raises BusyError when another process uses it."""
         with suppress(OSError):  # on a read-only disk no process can lock it
             self._take(running=False)
         try:
@@ -223,8 +226,10 @@ class DataFolder:
             pid = os.read(lock, 32).decode().strip()
             os.close(lock)
             if not pid:
-                raise Busy(f"data folder {self.path} is being cleaned or opened by another process: repeat") from None
-            raise Busy(
+                raise BusyError(
+                    f"data folder {self.path} is being cleaned or opened by another process: repeat"
+                ) from None
+            raise BusyError(
                 f"data folder {self.path} is in use by process {pid}: use that cluster, end it with "
                 f"`tonnage down --data {self.path}`, or choose another --data"
             ) from None
@@ -233,7 +238,7 @@ class DataFolder:
         self._lock = lock
 
     def keep(self, settings: Settings, cluster: str) -> None:
-        """Write down settings and uid of a cluster that has started. Idempotent. Raises Invalid."""
+        """Write down settings and uid of a cluster that has started. Idempotent. Raises InvalidError."""
         found = self._read() or _Marker(FORMAT, settings)
         clusters = [*(uid for uid in found.clusters if uid != cluster), cluster]
         fresh = _Marker(FORMAT, settings, clusters)
@@ -242,7 +247,7 @@ class DataFolder:
         try:
             self._write(fresh)
         except OSError as failure:
-            raise Invalid(f"data folder {self.path}: settings cannot be written: {failure.strerror}") from failure
+            raise InvalidError(f"data folder {self.path}: settings cannot be written: {failure.strerror}") from failure
 
     def _write(self, marker: _Marker) -> None:
         with open(self._fresh, "wb") as file:
@@ -252,13 +257,13 @@ class DataFolder:
         os.replace(self._fresh, self._marker)
 
     def log_for_writing(self) -> BinaryIO:
-        """The log of a detached cluster, open for appending. Raises Invalid as open() does."""
+        """The log of a detached cluster, open for appending. Raises InvalidError as open() does."""
         self._check_ours()
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             return open(self.log, "ab")
         except OSError as failure:
-            raise Invalid(
+            raise InvalidError(
                 f"data folder {self.path} cannot be used: {failure.strerror}; choose another with --data"
             ) from failure
 
@@ -286,7 +291,7 @@ class DataFolder:
     def end_running(self, *, seconds: float = 15.0) -> bool:
         """Ask the process that runs here to end and wait for it; False when none runs.
 
-        Raises Precondition when it does not end in time.
+        Raises PreconditionError when it does not end in time.
         """
         pid = self.running()
         if pid is None or pid <= 0:
@@ -298,7 +303,7 @@ class DataFolder:
         try:
             signal.pidfd_send_signal(process, signal.SIGTERM)
             if not select.select([process], [], [], seconds)[0]:
-                raise Precondition(f"process {pid} has not ended within {seconds:.0f} s; see {self.log}")
+                raise PreconditionError(f"process {pid} has not ended within {seconds:.0f} s; see {self.log}")
         finally:
             os.close(process)
         return True

@@ -15,7 +15,7 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.box import external_drivers
 from tonnage.box.bootstrap import class_of
 from tonnage.box.data_dir import DataFolder, Settings, no_cluster
-from tonnage.errors import HostError, Invalid, NotFound
+from tonnage.errors import HostError, InvalidError, NotFoundError
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
@@ -55,7 +55,7 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     """Check the settings against the machine, the data folder and the disks below the pools.
 
     pool_size: for pools that give no size of their own. csi_endpoints: `[NODE=]SOCKET`, not stored. Raises
-    Invalid (a setting), HostError (the machine lacks something).
+    InvalidError (a setting), HostError (the machine lacks something).
     """
     templates = _templates(settings, pool_size)
     _check_machine(settings.runtime, templates)
@@ -93,17 +93,17 @@ def _about_fakes(pools: Sequence[PoolConfig]) -> list[str]:
 
 
 def kept_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
-    """Node -> pools of the cluster in a data folder; checks nothing. Raises NotFound."""
+    """Node -> pools of the cluster in a data folder; checks nothing. Raises NotFoundError."""
     settings = data.settings()
     if settings is None:
-        raise NotFound(f"{no_cluster(data.path)}; name its folder with --data")
+        raise NotFoundError(f"{no_cluster(data.path)}; name its folder with --data")
     return _nodes(data, settings.nodes, _templates(settings, ""))
 
 
 def _nodes(data: DataFolder, count: int, templates: list[PoolConfig]) -> dict[str, list[PoolConfig]]:
     groups = [pool.group for pool in templates if pool.group]
     if groups and (count > 1 or len(set(groups)) < len(groups)):
-        raise Invalid(f"volume group {groups[0]} can be the pool of one node only: start one with --nodes 1")
+        raise InvalidError(f"volume group {groups[0]} can be the pool of one node only: start one with --nodes 1")
     names = [f"node-{n}" for n in range(1, count + 1)]
     return {name: [_on(data, name, pool) for pool in templates] for name in names}
 
@@ -115,17 +115,17 @@ def _templates(settings: Settings, pool_size: str) -> list[PoolConfig]:
     pools = [pool if pool.size or not pool.has_size else replace(pool, size=size) for pool in found]
     names = [pool.name for pool in pools]
     if len(set(names)) != len(names):
-        raise Invalid(f"two pools are named alike ({', '.join(names)}): give each a name=")
+        raise InvalidError(f"two pools are named alike ({', '.join(names)}): give each a name=")
     return pools
 
 
 def _checked_size(text: str) -> int:
     try:
         size = to_bytes(text)
-    except Invalid as reason:
-        raise Invalid(f"--pool-size: {reason}") from None
+    except InvalidError as reason:
+        raise InvalidError(f"--pool-size: {reason}") from None
     if size < pool_config.LEAST:
-        raise Invalid(f"--pool-size {text}: {_too_small(size)}")
+        raise InvalidError(f"--pool-size {text}: {_too_small(size)}")
     return size
 
 
@@ -135,18 +135,18 @@ def _too_small(size: int) -> str:
 
 
 def _check_new(data: DataFolder, pools: list[PoolConfig]) -> None:
-    """Check rules for new pools; pools of an existing cluster stay as they are. Raises Invalid."""
+    """Check rules for new pools; pools of an existing cluster stay as they are. Raises InvalidError."""
     settings = data.settings()
     kept = {pool_config.parse(text).name for text in (settings.pools if settings else ())}
     for number, pool in enumerate(pools):
         if pool.name in kept:
             continue
         if 0 < pool.size < pool_config.LEAST:
-            raise Invalid(f"--pool {pool.written}: size={pool.size}: {_too_small(pool.size)}")
+            raise InvalidError(f"--pool {pool.written}: size={pool.size}: {_too_small(pool.size)}")
         for taken, first in ((names.SCRATCH_CLASS, True), (names.IMMEDIATE_CLASS, False)):
             if class_of(pool.name) == taken and not (first and number == 0):
                 hint = "make it the first pool, or give it another name=" if first else "give it another name="
-                raise Invalid(f"--pool: pool {pool.name}: class {taken} of the box means the first pool; {hint}")
+                raise InvalidError(f"--pool: pool {pool.name}: class {taken} of the box means the first pool; {hint}")
 
 
 def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
@@ -158,7 +158,7 @@ def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
 
 def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
     if runtime not in RUNTIMES:
-        raise Invalid(f"runtime {runtime!r}: want one of {', '.join(RUNTIMES)}")
+        raise InvalidError(f"runtime {runtime!r}: want one of {', '.join(RUNTIMES)}")
     real = [pool.kind for pool in pools if pool.kind != "fake"]
     if real and os.geteuid() != 0:
         raise HostError(f"{' and '.join(real)} pools mount file systems, which takes root: {_WAY_OUT}")
@@ -188,9 +188,11 @@ def _check_sources(sources: Sequence[str]) -> None:
     """Folders that are named to be trusted: what a symlink in a path leads to could be changed by others."""
     for text in sources:
         if not os.path.isdir(text):
-            raise Invalid(f"--source {text}: there is no such folder; content of folders that are there can be allowed")
+            raise InvalidError(
+                f"--source {text}: there is no such folder; content of folders that are there can be allowed"
+            )
         if (real := os.path.realpath(text)) != text:
-            raise Invalid(f"--source {text}: want the folder itself, {real}")
+            raise InvalidError(f"--source {text}: want the folder itself, {real}")
 
 
 def _check_kept(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -> None:
@@ -198,13 +200,13 @@ def _check_kept(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -
     if kept is None:
         return
     if settings.nodes < kept.nodes:
-        raise Invalid(
+        raise InvalidError(
             f"the cluster in {data.path} has {kept.nodes} nodes; with {settings.nodes} the volumes of the others would "
             f"be out of reach. Start it with {kept.nodes}, or remove it: tonnage down --purge --data {data.path}"
         )
     before = {(p.name, p.kind, p.where, p.group) for p in map(pool_config.parse, kept.pools)}
     if missing := sorted(name for name, *_ in before - {(p.name, p.kind, p.where, p.group) for p in pools}):
-        raise Invalid(
+        raise InvalidError(
             f"the cluster in {data.path} has pool {', '.join(missing)}, as {'; '.join(kept.pools)}: it can get "
             f"more pools, not lose one. Start it without --pool, or remove it: tonnage down --purge --data {data.path}"
         )

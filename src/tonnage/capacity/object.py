@@ -7,7 +7,7 @@ import hashlib
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 
 def object_name(driver: str, storage_class: str, node: str) -> str:
@@ -50,7 +50,7 @@ def inline(obj: CSIStorageCapacity) -> int | None:
     text = obj.metadata.annotations.get(names.INLINE_ROOM, "")
     try:
         return to_bytes(text) if text else None
-    except Invalid:
+    except InvalidError:
         return -1
 
 

@@ -27,7 +27,7 @@ from tonnage.api.meta import LabelSelector
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.topology_index import ByTopology, Labels, NodeLabels, Reach, reach_of_labels
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 log = logging.getLogger(__name__)
 NO_BOUND = 1 << 200
@@ -430,7 +430,7 @@ def _of_node(offers: Sequence[PublishedCapacity]) -> tuple[PublishedCapacity, ..
 def _size(claim: PersistentVolumeClaim) -> int:
     try:
         return requested(claim)
-    except Invalid:
+    except InvalidError:
         return 0
 
 
@@ -446,7 +446,7 @@ def _read(offer: PublishedCapacity, obj: CSIStorageCapacity) -> None:
         offer.inline = to_bytes(inline) if inline is not None else None
         capacity = to_bytes(obj.capacity) if obj.capacity is not None else None
         maximum = to_bytes(obj.maximum_volume_size) if obj.maximum_volume_size is not None else None
-    except Invalid as failure:
+    except InvalidError as failure:
         log.warning("capacity not readable object=%s error=%s", obj.key, failure)
         capacity = maximum = -1
     if maximum is None:

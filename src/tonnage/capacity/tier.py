@@ -17,7 +17,7 @@ from tonnage.api import names
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.ledger import PoolCapacity
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 MODES = ("auto", "tiers", "exact")
 """How capacity is published.
@@ -56,7 +56,7 @@ def of_label(text: str) -> int:
     """Return the tier of a label value, in bytes; 0 for an invalid one."""
     try:
         number = to_bytes(text) if text else 0
-    except Invalid:
+    except InvalidError:
         return 0
     return number if text == as_label(number) and number == _power(number) else 0
 
@@ -108,7 +108,7 @@ def read_notice(obj: CSIStorageCapacity) -> Notice:
     notes = obj.metadata.annotations
     try:
         size = to_bytes(names.annotation(notes, names.EXACT_CAPACITY_MIN) or "0")
-    except Invalid:
+    except InvalidError:
         return Notice()
     return Notice(size, frozenset(filter(None, names.annotation(notes, names.EXACT_CAPACITY_NODES).split(","))))
 

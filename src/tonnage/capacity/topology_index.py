@@ -49,7 +49,7 @@ def reach_of_labels(selector: LabelSelector) -> Reach:
 
 
 def reach_of_nodes(selector: NodeSelector | None) -> Reach:
-    """Return the reach of a PV's node affinity; None: every node. Raises Invalid."""
+    """Return the reach of a PV's node affinity; None: every node. Raises InvalidError."""
     if selector is None:
         return EVERYWHERE
     buckets: list[tuple[str, str]] = []

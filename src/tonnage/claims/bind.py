@@ -21,7 +21,7 @@ from tonnage.api.meta import KubeObject, to_builtins
 from tonnage.api.number import whole
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
-from tonnage.errors import ApiConflict, ApiNotFound, Precondition
+from tonnage.errors import ApiConflictError, ApiNotFoundError, PreconditionError
 from tonnage.kube.client import Client, refer
 
 T = TypeVar("T", bound=KubeObject)
@@ -100,7 +100,7 @@ async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, sub
             return await client.patch(
                 kind, meta.name, body, meta.namespace, subresource=subresource, resource_version=version
             )
-        except ApiConflict:
+        except ApiConflictError:
             obj = await client.get(kind, meta.name, meta.namespace)
             if obj.metadata.uid != meta.uid or attempt == _ATTEMPTS - 1:
                 raise
@@ -111,7 +111,7 @@ async def find(client: Client, kind: Kind[T], name: str, namespace: str = "") ->
     """Return an object by a live read, None if it is gone."""
     try:
         return await client.get(kind, name, namespace)
-    except ApiNotFound:
+    except ApiNotFoundError:
         return None
 
 
@@ -152,7 +152,7 @@ def _check_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> 
     if not is_claimed_by(volume, claim):
         ref = volume.spec.claim_ref
         owner = f"claim {ref.namespace}/{ref.name} uid {ref.uid}" if ref else "no claim any more"
-        raise Precondition(
+        raise PreconditionError(
             f"volume {volume.metadata.name} belongs to {owner}, "
             f"it cannot be bound to claim {claim.key} uid {claim.metadata.uid}"
         )
@@ -165,14 +165,16 @@ def _bound_phase(volume: PersistentVolume, claim: PersistentVolumeClaim, clock: 
 
 def _check_alive(volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
     if volume.metadata.deleting:
-        raise Precondition(f"volume {volume.metadata.name} is being deleted, it cannot be bound to claim {claim.key}")
+        raise PreconditionError(
+            f"volume {volume.metadata.name} is being deleted, it cannot be bound to claim {claim.key}"
+        )
     if claim.metadata.deleting:
-        raise Precondition(f"claim {claim.key} is being deleted, it gets no volume any more")
+        raise PreconditionError(f"claim {claim.key} is being deleted, it gets no volume any more")
 
 
 def _completion(claim: PersistentVolumeClaim, volume: PersistentVolume) -> dict[str, Any] | None:
     if claim.spec.volume_name not in ("", volume.metadata.name):
-        raise Precondition(f"claim {claim.key} has volume {claim.spec.volume_name}, not {volume.metadata.name}")
+        raise PreconditionError(f"claim {claim.key} has volume {claim.spec.volume_name}, not {volume.metadata.name}")
     notes = claim.metadata.annotations
     marks = {} if names.BIND_COMPLETED in notes else {names.BIND_COMPLETED: "yes"}
     if claim.spec.volume_name:

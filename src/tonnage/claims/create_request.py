@@ -19,7 +19,7 @@ from tonnage.api.origin import is_clone, reference
 from tonnage.api.storage import StorageClass, TopologyTerm
 from tonnage.claims.node_scope import DriverInfo, NodeScope, is_ephemeral
 from tonnage.csi.client import types
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.kube.client import Client
 
 _ROLES = ("", "provisioner-", "controller-publish-", "node-stage-", "node-publish-", "controller-expand-",
@@ -79,17 +79,17 @@ def plan(
     """
     spec = claim.spec
     if spec.selector is not None:
-        raise Invalid("claim Selector is not supported")
+        raise InvalidError("claim Selector is not supported")
     source = reference(claim)
     if source is not None and not is_clone(claim):
         kind = f"{source.kind} {source.name!r}"
-        raise Invalid(
+        raise InvalidError(
             f"data source {kind} is not supported: claim an empty volume, or a copy of a claim of the namespace"
         )
     if source is not None and types.CLONE_VOLUME not in driver.controller:
-        raise Invalid(f"driver {driver.name} cannot copy volumes: claim an empty volume")
+        raise InvalidError(f"driver {driver.name} cannot copy volumes: claim an empty volume")
     if spec.volume_attributes_class_name:
-        raise Invalid(
+        raise InvalidError(
             f"VolumeAttributesClass {spec.volume_attributes_class_name!r} is not supported: remove it from the claim"
         )
     name = names.volume_name(claim.metadata.uid)
@@ -119,9 +119,9 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
             continue
         if key.startswith(names.PARAMETER_PREFIX):
             known = ", ".join(sorted(AGENT_KEYS))
-            raise Invalid(f"unknown parameter {key[:60]!r}: of those for the agent there are {known}")
+            raise InvalidError(f"unknown parameter {key[:60]!r}: of those for the agent there are {known}")
         if key.startswith(names.CSI_PREFIX):
-            raise Invalid(f'found unknown parameter key "{key}" with reserved namespace {names.CSI_PREFIX}')
+            raise InvalidError(f'found unknown parameter key "{key}" with reserved namespace {names.CSI_PREFIX}')
         result[key] = value
     return result
 
@@ -136,13 +136,13 @@ def release_after(parameters: Mapping[str, str]) -> float | None:
         return None
     match = _TIME.fullmatch(text.removeprefix(_RELEASE)) if text.startswith(_RELEASE) else None
     if match is None or not any(match.groups()):
-        raise Invalid(
+        raise InvalidError(
             f"parameter {names.ON_NODE_GONE} {text[:60]!r}: want {KEEP}, or {_RELEASE}TIME as {_RELEASE}1h30m"
             " (d, h, m, s)"
         )
     seconds = sum(int(number or 0) * unit for number, unit in zip(match.groups(), _UNITS, strict=True))
     if seconds < _SHORTEST:
-        raise Invalid(f"parameter {names.ON_NODE_GONE} {text[:60]!r}: the shortest time is 1m")
+        raise InvalidError(f"parameter {names.ON_NODE_GONE} {text[:60]!r}: the shortest time is 1m")
     return float(seconds)
 
 
@@ -158,7 +158,7 @@ def fstype_of(storage_class: StorageClass) -> str:
     """
     named = [v for k, v in storage_class.parameters.items() if k == names.CSI_FSTYPE or k.lower() == "fstype"]
     if len(named) > 1:
-        raise Invalid(f'fstype specified in parameters with both "fstype" and "{names.CSI_FSTYPE}" keys')
+        raise InvalidError(f'fstype specified in parameters with both "fstype" and "{names.CSI_FSTYPE}" keys')
     return named[0] if named else ""
 
 
@@ -178,7 +178,7 @@ def secret_of(
     if not name and not namespace:
         return None
     if not name or not namespace:
-        raise Invalid(f"{role or 'default '}secret: the class must name both its name and its namespace")
+        raise InvalidError(f"{role or 'default '}secret: the class must name both its name and its namespace")
     tokens = {"pv.name": volume}
     if claim is not None:
         tokens["pvc.namespace"] = claim.metadata.namespace
@@ -191,14 +191,16 @@ def secret_of(
 
 
 async def read_secret(client: Client, ref: SecretRef | None) -> dict[str, str]:
-    """Return the Secret's data as text. Raises ApiNotFound, Invalid."""
+    """Return the Secret's data as text. Raises ApiNotFoundError, InvalidError."""
     if ref is None:
         return {}
     secret = await client.get(SECRETS, ref.name, ref.namespace)
     try:
         return {key: base64.b64decode(value).decode() for key, value in secret.data.items()}
     except (binascii.Error, UnicodeDecodeError):
-        raise Invalid(f"secret {ref.namespace}/{ref.name} holds a value that is not text: CSI takes text") from None
+        raise InvalidError(
+            f"secret {ref.namespace}/{ref.name} holds a value that is not text: CSI takes text"
+        ) from None
 
 
 def _template(parameters: Mapping[str, str], role: str, part: str) -> str:
@@ -218,11 +220,11 @@ def _fill(
         noted = _ANNOTATION.fullmatch(token)
         if noted and noted[1] in annotations:
             return annotations[noted[1]]
-        raise Invalid(f"secret template {template!r}: {token!r} cannot be filled in")
+        raise InvalidError(f"secret template {template!r}: {token!r} cannot be filled in")
 
     text = _TOKEN.sub(value, template)
     if not check(text):
-        raise Invalid(f"secret template {template!r} gives {text[:80]!r}, which is not a valid name")
+        raise InvalidError(f"secret template {template!r} gives {text[:80]!r}, which is not a valid name")
     return text
 
 
@@ -234,7 +236,7 @@ def _capabilities(
     try:
         modes = [types.AccessMode.of(mode, single_node_multi_writer=fine) for mode in claim.spec.access_modes]
     except KeyError as unknown:
-        raise Invalid(f"access mode {unknown} is not known") from None
+        raise InvalidError(f"access mode {unknown} is not known") from None
     return tuple(types.VolumeCapability(mode, block=block, fstype=fstype, mount_flags=flags) for mode in modes)
 
 
@@ -262,10 +264,10 @@ def _topology(storage_class: StorageClass, driver: DriverInfo, scope: NodeScope)
     if not driver.topology:
         return None
     if not driver.segment:
-        raise Invalid(f"driver {driver.name} has topology but reported no segment for node {scope.node}")
+        raise InvalidError(f"driver {driver.name} has topology but reported no segment for node {scope.node}")
     allowed = storage_class.allowed_topologies
     if allowed and not any(_within(driver.segment, term) for term in allowed):
-        raise Invalid(
+        raise InvalidError(
             f'selected node "{scope.node}" with topology {dict(driver.segment)} is not in the allowed topologies'
             f" of class {storage_class.metadata.name}"
         )

@@ -18,7 +18,7 @@ from tonnage.api.quantity import from_bytes
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.types import ContentSource
-from tonnage.errors import Invalid, Precondition
+from tonnage.errors import InvalidError, PreconditionError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import NORMAL, EventRecorder
 
@@ -51,13 +51,13 @@ async def content_of(client: Client, claim: PersistentVolumeClaim, driver: Drive
         volume = None
     found = origin_of(claim, lambda key: source, lambda name: volume)
     if found is None or found.volume is None:
-        raise Precondition(f"cannot clone: {found.missing if found else 'its source is not there'}")
+        raise PreconditionError(f"cannot clone: {found.missing if found else 'its source is not there'}")
     if not driver.reaches(found.volume):
         name = found.volume.metadata.name
         what = f"claim {claim.metadata.name} clones {found.text}"
         return Away(f"{what}, whose volume {name} is on another node")
     if fault := copy_fault(claim, found.volume, driver.name):
-        raise Invalid(fault)
+        raise InvalidError(fault)
     assert found.volume.spec.csi is not None
     return ContentSource(volume_id=found.volume.spec.csi.volume_handle)
 

@@ -16,7 +16,7 @@ from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,10 @@ def is_ephemeral(claim: PersistentVolumeClaim) -> bool:
 
 
 def check_owner(claim: PersistentVolumeClaim, pod: Pod) -> None:
-    """Raise Precondition unless the pod is the claim's controller owner, by uid."""
+    """Raise PreconditionError unless the pod is the claim's controller owner, by uid."""
     same_namespace = claim.metadata.namespace == pod.metadata.namespace
     if not same_namespace or claim.metadata.controller_uid() != pod.metadata.uid:
-        raise Precondition(f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)")
+        raise PreconditionError(f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)")
 
 
 def claim_uid(volume: types.CreatedVolume) -> str:

@@ -118,7 +118,7 @@ def _source(made: CreatedVolume, driver: DriverInfo, *, fstype: str, block: bool
 
 
 def check_secrets(storage_class: StorageClass) -> None:
-    """Raise Invalid if the class's secrets are named after a claim."""
+    """Raise InvalidError if the class's secrets are named after a claim."""
     _secrets(storage_class, None, "any")
 
 

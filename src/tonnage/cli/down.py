@@ -9,7 +9,7 @@ from tonnage.box.cleanup import clean, remove
 from tonnage.box.data_dir import DataFolder, default_folder, no_cluster
 from tonnage.box.plan import what_stays
 from tonnage.cli.output import Output
-from tonnage.errors import NotFound
+from tonnage.errors import NotFoundError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
         if options.purge:
             out.line(f"nothing to remove: {no_cluster(data.path)}")
             return 0
-        raise NotFound(f"{no_cluster(data.path)}; name its folder with --data")
+        raise NotFoundError(f"{no_cluster(data.path)}; name its folder with --data")
     if data.end_running():
         out.line("the cluster has ended")
     else:

@@ -80,13 +80,13 @@ def leave_stuck() -> None:
 
 
 def configured(options: argparse.Namespace) -> DriverConfig:
-    """Return the command line over the file that it names. Raises Invalid."""
+    """Return the command line over the file that it names. Raises InvalidError."""
     file = config_driver.load(options.config) if options.config else {}
     return config_driver.merge(file, option.given_by(options), pools_of(options, file), node=socket.gethostname())
 
 
 def pools_of(options: argparse.Namespace, file: Values) -> list[PoolConfig]:
-    """Return the pools of the command line, then those of the file. Raises Invalid."""
+    """Return the pools of the command line, then those of the file. Raises InvalidError."""
     return [*map(pool_config.parse, options.pool), *config_driver.pools_of(file, str(options.config))]
 
 

@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from tonnage import __version__
 from tonnage.errors import (
     ApiError,
-    Busy,
-    Exhausted,
+    BusyError,
+    ExhaustedError,
     HostError,
-    Invalid,
-    OutOfRange,
-    Precondition,
+    InvalidError,
+    OutOfRangeError,
+    PreconditionError,
     TonnageError,
-    Unavailable,
-    Unsupported,
+    UnavailableError,
+    UnsupportedError,
 )
 
 # verb -> (module, one line of help). Modules are imported only when their verb is used: starting stays quick.
@@ -50,14 +50,14 @@ NOT_IN_IMAGE = ("box", "simulate")
 """Folders of this package that the container image is built without."""
 
 _CODES: tuple[tuple[type[TonnageError], int], ...] = (
-    (Invalid, 2),
-    (OutOfRange, 2),
-    (Unsupported, 4),
+    (InvalidError, 2),
+    (OutOfRangeError, 2),
+    (UnsupportedError, 4),
     (HostError, 4),
-    (Exhausted, 4),
-    (Busy, 3),
-    (Precondition, 3),
-    (Unavailable, 1),
+    (ExhaustedError, 4),
+    (BusyError, 3),
+    (PreconditionError, 3),
+    (UnavailableError, 1),
     (ApiError, 1),
 )
 
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"tonnage: {verb}: not part of the container image; install tonnage on this machine (pip install tonnage)",
             file=sys.stderr,
         )
-        return exit_code(Unsupported())
+        return exit_code(UnsupportedError())
     options = parser.parse_args(given)
     options.given = given
     try:

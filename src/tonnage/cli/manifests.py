@@ -9,7 +9,7 @@ from typing import Any
 from tonnage import option
 from tonnage.api import names
 from tonnage.controller.config import ControllerConfig, parse_drivers
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.node import NodeConfig
 from tonnage.ops.install import options as install_options
@@ -86,11 +86,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen(options: argparse.Namespace) -> Installation:
-    """Return the options of the command line. Raises Invalid."""
+    """Return the options of the command line. Raises InvalidError."""
     if not names.is_dns_label(options.namespace):
-        raise Invalid(f"namespace {options.namespace[:80]!r}: want a DNS label")
+        raise InvalidError(f"namespace {options.namespace[:80]!r}: want a DNS label")
     if not options.image or any(letter.isspace() for letter in options.image):
-        raise Invalid(f"image {options.image[:80]!r}: want a reference, as {install_options.IMAGE}")
+        raise InvalidError(f"image {options.image[:80]!r}: want a reference, as {install_options.IMAGE}")
     controller = option.read(ControllerConfig, option.given_by(options))  # rejected here, not by the controller
     return Installation(
         namespace=options.namespace,
@@ -112,7 +112,7 @@ def chosen(options: argparse.Namespace) -> Installation:
 
 
 def _of_node(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the given options of the nodes' file, checked. Raises Invalid."""
+    """Return the given options of the nodes' file, checked. Raises InvalidError."""
     found: dict[str, Any] = {}
     for name, config in _OF_NODE.items():
         if value := getattr(options, name):
@@ -125,15 +125,15 @@ def _of_node(options: argparse.Namespace) -> dict[str, Any]:
 def _classes(texts: Sequence[str]) -> list[Class]:
     classes = [install_options.parse_class(text) for text in texts]
     if doubles := sorted({c.name for c in classes if [d.name for d in classes].count(c.name) > 1}):
-        raise Invalid(f"two classes are named {doubles[0]!r}")
+        raise InvalidError(f"two classes are named {doubles[0]!r}")
     return classes
 
 
 def _pools(options: argparse.Namespace) -> dict[str, Any]:
-    """Return pools and groups. Raises Invalid."""
+    """Return pools and groups. Raises InvalidError."""
     pools = [install_options.parse_pool(text) for text in options.pool] or [dict(install_options.DEFAULT_POOL)]
     groups = install_options.parse_groups(options.groups)
     for found in (pools, *groups.values()):
         if doubles := sorted({p["name"] for p in found if [q["name"] for q in found].count(p["name"]) > 1}):
-            raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
+            raise InvalidError(f"two pools are named {doubles[0]!r}: give each a name=")
     return {"pools": pools, "groups": groups}

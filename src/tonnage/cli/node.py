@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tonnage import option
 from tonnage.cli import driver
-from tonnage.errors import NotFound
+from tonnage.errors import NotFoundError
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -88,12 +88,15 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cluster_of(options: argparse.Namespace) -> tuple[Access, DataFolder | None]:
-    """The cluster that is meant, and its data folder where it is a box of this machine. Raises Invalid, NotFound."""
+    """The cluster that is meant, and its data folder where it is a box of this machine.
+
+    Raises InvalidError, NotFoundError.
+    """
     try:
         from tonnage.box.data_dir import DataFolder, default_folder
     except ModuleNotFoundError:  # in the container image
         if options.data is not None:
-            raise NotFound(f"no box is installed here: {options.data}; name a cluster with --kubeconfig") from None
+            raise NotFoundError(f"no box is installed here: {options.data}; name a cluster with --kubeconfig") from None
         return access_of(options.kubeconfig), None
     if options.data is None and (options.kubeconfig is not None or os.environ.get("KUBECONFIG")):
         file = options.kubeconfig or Path(os.environ["KUBECONFIG"])
@@ -105,19 +108,19 @@ def cluster_of(options: argparse.Namespace) -> tuple[Access, DataFolder | None]:
         if options.data is None:
             return access_of(None), None
         todo = f"`tonnage up --data {box.path}`" if box.exists() else "name another with --data or --kubeconfig"
-        raise NotFound(f"no cluster runs in {box.path}: {todo}")
+        raise NotFoundError(f"no cluster runs in {box.path}: {todo}")
     return kubeconfig.load(box.kubeconfig), box
 
 
 def access_of(file: Path | None) -> Access:
-    """The cluster of a kubeconfig, else that of the pod we run in, else as kubectl finds it. Raises Invalid."""
+    """The cluster of a kubeconfig, else that of the pod we run in, else as kubectl finds it. Raises InvalidError."""
     if file is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return kubeconfig.in_cluster()
     return kubeconfig.load(file)
 
 
 def configured(options: argparse.Namespace) -> NodeConfig:
-    """Return the command line over the file that it names. Raises Invalid."""
+    """Return the command line over the file that it names. Raises InvalidError."""
     file = config_driver.load(options.config, NODE_FILE) if options.config else {}
     pools = driver.pools_of(options, file)
     return config_node.merge(file, option.given_by(options), pools, node=socket.gethostname())

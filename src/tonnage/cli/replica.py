@@ -46,6 +46,6 @@ def serve(options: argparse.Namespace, role: str, identity: str, make: Callable[
 
 
 def configured(options: argparse.Namespace, config: type[Config]) -> Config:
-    """Return the configuration from the command line and the environment. Raises Invalid."""
+    """Return the configuration from the command line and the environment. Raises InvalidError."""
     identity = f"{socket.gethostname()}-{os.getpid()}"
     return config(**{"identity": identity, **option.read(config, option.given_by(options))})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
 from tonnage.cli import listing
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.simulate import plot, policy
 from tonnage.simulate.full import FullSimulation
@@ -62,11 +62,11 @@ def run(options: argparse.Namespace) -> int:
     nodes = workload.load_nodes(options.nodes, read)
     chosen = policy.policies(options.policy)
     if options.pods is not None and options.pods < 1:
-        raise Invalid(f"--pods {options.pods}: at least 1")
+        raise InvalidError(f"--pods {options.pods}: at least 1")
     if not 0 <= options.score_nodes <= 100:
-        raise Invalid(f"--score-nodes {options.score_nodes:g}: from 0 to 100")
+        raise InvalidError(f"--score-nodes {options.score_nodes:g}: from 0 to 100")
     if options.score_least < 1:
-        raise Invalid(f"--score-least {options.score_least}: at least 1")
+        raise InvalidError(f"--score-least {options.score_least}: at least 1")
     if options.plot is not None:
         plot.check(options.plot)
     scale, takes = arrivals.fitted(read, options.pods, seed=options.seed) if options.pods else (1.0, None)

@@ -18,7 +18,7 @@ from tonnage.box.data_dir import DataFolder, Settings, default_folder, missing, 
 from tonnage.box.plan import DEFAULT_POOL_SIZE, BoxPlan, plan, what_stays
 from tonnage.cli.output import Output
 from tonnage.controller.config import ControllerConfig
-from tonnage.errors import Invalid, TonnageError
+from tonnage.errors import InvalidError, TonnageError
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.driver import DriverConfig
 from tonnage.observe import log as logs
@@ -102,9 +102,9 @@ def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
     """The options given now, over the stored settings."""
     base = kept or Settings()
     if options.nodes is not None and not 1 <= options.nodes <= 1000:
-        raise Invalid(f"--nodes {options.nodes}: want 1 to 1000")
+        raise InvalidError(f"--nodes {options.nodes}: want 1 to 1000")
     if not 0 <= options.port <= 65535:
-        raise Invalid(f"--port {options.port}: want 0 to 65535")
+        raise InvalidError(f"--port {options.port}: want 0 to 65535")
     guard = base.starvation_guard
     if options.starvation_guard is not None:
         guard = option.option_of(AgentConfig, "starvation_guard").value_of(

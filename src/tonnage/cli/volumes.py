@@ -16,7 +16,7 @@ import msgspec
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.cli import listing
-from tonnage.errors import Invalid, NotFound, Precondition, TonnageError
+from tonnage.errors import InvalidError, NotFoundError, PreconditionError, TonnageError
 from tonnage.ops import orphans, sources
 from tonnage.ops.inventory import Direct, Served, Source
 from tonnage.ops.orphans import Owner, Registry
@@ -161,21 +161,21 @@ async def _delete(source: Source, volume: VolumeReport) -> str:
 
 
 async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, held: Holdings) -> None:
-    """Raise Precondition if any of the volumes has an owner, or if that cannot be known."""
+    """Raise PreconditionError if any of the volumes has an owner, or if that cannot be known."""
     claimed = {volume.id for _, volume in held.volumes if volume.cluster or volume.claim}
     for volume in volumes:
         if volume.inline:
-            raise Precondition(f"volume {volume.id} {Owner.POD.value}")
+            raise PreconditionError(f"volume {volume.id} {Owner.POD.value}")
         is_a_clusters = volume.cluster or claimed & {volume.id, volume.snapshot_of} or _is_named_by_kubernetes(volume)
         if not found.kubeconfig and is_a_clusters:
             why = f"was made for {volume.used_by or 'a Kubernetes cluster'}, and only its cluster knows"
-            raise Precondition(f"{volume.what} {volume.id} {why} whether it is in use: {found.why_none}")
+            raise PreconditionError(f"{volume.what} {volume.id} {why} whether it is in use: {found.why_none}")
     if not found.kubeconfig:
         return
     async with _registry(found) as registry:
         for volume in volumes:
             if (owner := await registry.owner(volume)) is not Owner.NOBODY:
-                raise Precondition(_refusal(volume, owner, registry.volume_of(volume)))
+                raise PreconditionError(_refusal(volume, owner, registry.volume_of(volume)))
 
 
 def _is_named_by_kubernetes(volume: VolumeReport) -> bool:
@@ -184,10 +184,10 @@ def _is_named_by_kubernetes(volume: VolumeReport) -> bool:
 
 @asynccontextmanager
 async def _registry(found: ClusterSources) -> AsyncIterator[Registry]:
-    """The volumes that the cluster knows. Raises Precondition where no cluster can be asked."""
+    """The volumes that the cluster knows. Raises PreconditionError where no cluster can be asked."""
     async with found.client() as client:
         if client is None:
-            raise Precondition(f"only a volume's cluster knows whether it is in use: {found.why_none}")
+            raise PreconditionError(f"only a volume's cluster knows whether it is in use: {found.why_none}")
         registry = Registry(client, RealClock())
         await registry.look()
         yield registry
@@ -207,10 +207,10 @@ def _refusal(volume: VolumeReport, owner: Owner, pv: str) -> str:
 async def _adopt(options: argparse.Namespace, found: ClusterSources) -> int:
     ((source, volume),) = _pick(await found.contents(), options.names)
     if isinstance(source, Direct):
-        raise Precondition(f"{volume.what} {volume.id}: to adopt it, its driver must run: start the driver first")
+        raise PreconditionError(f"{volume.what} {volume.id}: to adopt it, its driver must run: start the driver first")
     async with _registry(found) as registry:
         if (owner := await registry.owner(volume)) is not Owner.NOBODY:
-            raise Precondition(_refusal(volume, owner, registry.volume_of(volume)))
+            raise PreconditionError(_refusal(volume, owner, registry.volume_of(volume)))
         body = await _body(options, source, volume)
         sys.stdout.write(listing.text("json" if options.output == "json" else "yaml", body))
         if not volume.snapshot_of and not options.storage_class:
@@ -231,7 +231,7 @@ async def _adopt(options: argparse.Namespace, found: ClusterSources) -> int:
 async def _body(options: argparse.Namespace, source: Served, volume: VolumeReport) -> dict[str, Any]:
     name = options.pv or volume.persistent_volume or volume.name
     if not names.is_dns_subdomain(name):
-        raise Invalid(f"{name!r} cannot name an object: give it another name with --as")
+        raise InvalidError(f"{name!r} cannot name an object: give it another name with --as")
     if volume.snapshot_of:
         return orphans.snapshot_content(volume, name=name, namespace=options.namespace, block=bool(volume.block))
     block = await source.is_block(volume)
@@ -239,17 +239,19 @@ async def _body(options: argparse.Namespace, source: Served, volume: VolumeRepor
 
 
 def _pick(held: Holdings, wanted: Sequence[str]) -> list[Found]:
-    """The volumes and snapshots of those names. Raises NotFound, Invalid for a name that several have."""
+    """The volumes and snapshots of those names. Raises NotFoundError, InvalidError for a name that several have."""
     chosen: dict[tuple[str, str, str], Found] = {}
     for word in wanted:
         kind, colon, name = word.rpartition(":")
         all_of_them = [*held.volumes, *held.snapshots]
         fitting = [f for f in all_of_them if name in (f[1].id, f[1].name) and (not colon or f[1].what == kind)]
         if not fitting:
-            raise NotFound(f"there is no volume or snapshot {word!r}; `tonnage volumes list` shows those there are")
+            raise NotFoundError(
+                f"there is no volume or snapshot {word!r}; `tonnage volumes list` shows those there are"
+            )
         if len(fitting) > 1:
             told = ", ".join(f"{v.node} {v.what}:{v.id}".strip() for _, v in fitting)
-            raise Invalid(f"several have the name {word!r} ({told})")
+            raise InvalidError(f"several have the name {word!r} ({told})")
         chosen[fitting[0][1].node, fitting[0][1].what, fitting[0][1].id] = fitting[0]
     return list(chosen.values())
 

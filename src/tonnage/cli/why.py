@@ -9,7 +9,7 @@ import sys
 from tonnage.aio.clock import RealClock
 from tonnage.cli import listing, node
 from tonnage.cli.output import Output
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.ops.claim_errors import Said
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 def _name(text: str) -> str:
     kind, slash, name = text.rpartition("/")
     if slash and kind not in _KINDS:
-        raise Invalid(f"{text[:80]!r} is not a pod: want its name, and its namespace with -n")
+        raise InvalidError(f"{text[:80]!r} is not a pod: want its name, and its namespace with -n")
     return name
 
 

@@ -14,7 +14,7 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.controller.config import LoopContext, node_label_of
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import Unreadable
 from tonnage.kube.controller import Reconciler
 
@@ -55,7 +55,7 @@ class GoneCapacity(Reconciler[str]):
             await self._client.delete(
                 CAPACITIES, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
             )
-        except (ApiNotFound, ApiConflict):
+        except (ApiNotFoundError, ApiConflictError):
             return
         log.info("capacity object of a deleted node removed name=%s node=%s", meta.name, node_label_of(capacity))
 

@@ -18,7 +18,7 @@ from tonnage.api.matching import class_name
 from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
 from tonnage.controller.config import LoopContext, is_unstarted
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim, volumes
 
@@ -53,7 +53,7 @@ class Together(Reconciler[str]):
             # Without resourceVersion: the scheduler writes the claim at this moment, and one of us would get a
             # conflict.
             await self._client.patch(CLAIMS, meta.name, body, meta.namespace, uid=meta.uid)
-        except (ApiNotFound, ApiConflict):  # gone, or created again
+        except (ApiNotFoundError, ApiConflictError):  # gone, or created again
             return
 
     def _is_of_interest(self, claim: PersistentVolumeClaim) -> bool:

@@ -15,7 +15,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
 from tonnage.capacity import tier
 from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -26,12 +26,12 @@ OUR_DRIVERS = {names.DRIVER: names.TOPOLOGY_NODE}
 
 
 def parse_drivers(texts: Sequence[str]) -> dict[str, str]:
-    """Return driver -> topology key, of NAME=TOPOLOGY_KEY. Raises Invalid."""
+    """Return driver -> topology key, of NAME=TOPOLOGY_KEY. Raises InvalidError."""
     found = {}
     for text in texts:
         name, equals, key = text.partition("=")
         if not equals or not names.is_dns_subdomain(name.lower()) or not key:
-            raise Invalid(
+            raise InvalidError(
                 f"--driver {text[:80]!r}: want NAME=TOPOLOGY_KEY, as csi.example.com=topology.example.com/node"
             )
         found[name] = key
@@ -43,19 +43,21 @@ def _all_drivers(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_group_labels(texts: Sequence[str]) -> list[str]:
-    """Check keys of labels whose values are node groups. Raises Invalid."""
+    """Check keys of labels whose values are node groups. Raises InvalidError."""
     for text in texts:
         if not _is_group_label(text):
-            raise Invalid(f"--node-group-label {text[:80]!r}: want a label's key, as eks.amazonaws.com/nodegroup")
+            raise InvalidError(f"--node-group-label {text[:80]!r}: want a label's key, as eks.amazonaws.com/nodegroup")
     return list(texts)
 
 
 def parse_templates(texts: Sequence[str]) -> list[NodeTemplate]:
-    """Return the template nodes, one for each group. Raises Invalid."""
+    """Return the template nodes, one for each group. Raises InvalidError."""
     found = [_template(text) for text in texts]
     groups = [template.group for template in found]
     if doubles := [group for number, group in enumerate(groups) if group in groups[:number]]:
-        raise Invalid(f"--node-template: {doubles[0]} is given twice: name all its classes in one, parted by commas")
+        raise InvalidError(
+            f"--node-template: {doubles[0]} is given twice: name all its classes in one, parted by commas"
+        )
     return found
 
 
@@ -68,7 +70,9 @@ def _template(text: str) -> NodeTemplate:
     group, colon, rooms = text.partition(":")
     label, equals, value = group.partition("=")
     if not colon or not equals or not _is_group_label(label) or not names.is_label_value(value):
-        raise Invalid(f"--node-template {text[:80]!r}: want LABEL=VALUE:CLASS=SIZE, as pool=big:tonnage-scratch=100Gi")
+        raise InvalidError(
+            f"--node-template {text[:80]!r}: want LABEL=VALUE:CLASS=SIZE, as pool=big:tonnage-scratch=100Gi"
+        )
     return NodeTemplate(group, dict(_class_capacity(part, text) for part in rooms.split(",")))
 
 
@@ -76,11 +80,11 @@ def _class_capacity(text: str, whole: str) -> tuple[str, TemplateCapacity]:
     name, equals, sizes = text.partition("=")
     size, slash, largest = sizes.partition("/")
     if not equals or not names.is_dns_subdomain(name):
-        raise Invalid(f"--node-template {whole[:80]!r}: {text[:60]!r} is not CLASS=SIZE or CLASS=SIZE/LARGEST")
+        raise InvalidError(f"--node-template {whole[:80]!r}: {text[:60]!r} is not CLASS=SIZE or CLASS=SIZE/LARGEST")
     free = to_bytes(size)
     most = min(free, to_bytes(largest)) if slash else free
     if most < 0:
-        raise Invalid(f"--node-template {whole[:80]!r}: {text[:60]!r}: a size is at least 0")
+        raise InvalidError(f"--node-template {whole[:80]!r}: {text[:60]!r}: a size is at least 0")
     return name, TemplateCapacity(free, most)
 
 
@@ -190,5 +194,5 @@ def requested_bytes(claim: PersistentVolumeClaim) -> int:
     """Return the bytes that a claim requests; 0 for an invalid quantity."""
     try:
         return requested(claim)
-    except Invalid:
+    except InvalidError:
         return 0

@@ -25,7 +25,7 @@ from tonnage.api.kinds import EVENTS, NAMESPACES, PODS
 from tonnage.api.meta import OwnerReference
 from tonnage.api.pods import Pod
 from tonnage.controller.config import LoopContext, is_unstarted
-from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound
+from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import WARNING
@@ -66,11 +66,11 @@ class UnfitPods(Reconciler[str]):
             return wait
         try:
             await self._count(pod, owner, last)
-        except (ApiConflict, ApiAlreadyExists):
+        except (ApiConflictError, ApiAlreadyExistsError):
             return 0.0  # another pod of the owner was first: check again
         try:
             await self._evict(pod)
-        except (ApiConflict, ApiNotFound):
+        except (ApiConflictError, ApiNotFoundError):
             return pause(1)  # changed since it was read: check again after the back-off
         text = f"evicted from node {pod.spec.node_name}, where its inline volume does not fit: "
         self._events.warning(refer(PODS, pod), "UnfitPodEvicted", f"{text}{owner.kind} {owner.name} makes another")
@@ -81,7 +81,7 @@ class UnfitPods(Reconciler[str]):
         about = event.involved_object
         try:
             pod = await self._client.get(PODS, about.name, about.namespace)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return None
         same = pod.metadata.uid == about.uid and bool(pod.spec.node_name) and pod.spec.node_name == event.source.host
         return pod if same and is_unstarted(pod) and self._has_inline(pod) else None
@@ -103,7 +103,7 @@ class UnfitPods(Reconciler[str]):
         """Return the owner's Event, and seconds until its next eviction."""
         try:
             found = await self._client.get(EVENTS, _event_name(owner), pod.metadata.namespace)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return None, 0.0
         since = self._since(found)
         return found, max(0.0, pause(found.count) - since) if since < FORGOTTEN else 0.0

@@ -16,7 +16,7 @@ from tonnage.api.kinds import CLAIMS
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.controller.config import LoopContext
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import claims, volumes
@@ -48,7 +48,7 @@ def growth_of(claim: PersistentVolumeClaim) -> Growth | None:
         return None
     try:
         has, asked = to_bytes(claim.status.capacity["storage"]), requested(claim)
-    except (KeyError, Invalid):
+    except (KeyError, InvalidError):
         return None
     return Growth(has, asked) if asked > has else None
 

@@ -19,7 +19,7 @@ from tonnage.api.meta import KubeObject, ObjectMeta
 from tonnage.api.storage import StorageClass
 from tonnage.claims.node_scope import provisioner_of
 from tonnage.controller.config import LoopContext, LoopKey
-from tonnage.errors import ApiNotFound, Precondition
+from tonnage.errors import ApiNotFoundError, PreconditionError
 from tonnage.kube.controller import Reconciler
 
 T = TypeVar("T", bound=KubeObject)
@@ -64,10 +64,12 @@ class Scoping(Reconciler[LoopKey]):
             now = await self._client.patch(
                 kind, meta.name, body, meta.namespace, resource_version=meta.resource_version
             )
-        except ApiNotFound:
+        except ApiNotFoundError:
             return
         if _label(now.metadata) != wanted:  # or we would write it again and again
-            raise Precondition(f"{kind.singular} {obj.key}: somebody changes label {names.NODE_LABEL} as it is written")
+            raise PreconditionError(
+                f"{kind.singular} {obj.key}: somebody changes label {names.NODE_LABEL} as it is written"
+            )
 
     def _wanted_of_claim(self, claim: PersistentVolumeClaim | None) -> str | None:
         """Return the label that the claim should have, "" for none.

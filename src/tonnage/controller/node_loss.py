@@ -21,7 +21,7 @@ from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
 from tonnage.claims.create_request import release_after
 from tonnage.controller.config import LoopContext, node_label_of
-from tonnage.errors import ApiConflict, ApiNotFound, Invalid
+from tonnage.errors import ApiConflictError, ApiNotFoundError, InvalidError
 from tonnage.kube.client import Unreadable, refer
 from tonnage.kube.controller import Reconciler
 from tonnage.observe import metrics
@@ -114,7 +114,7 @@ class GoneNodes(Reconciler[str]):
             return None
         try:
             return release_after(storage_class.parameters)
-        except Invalid:  # the agents report it on the class
+        except InvalidError:  # the agents report it on the class
             return None
 
     def _count(self, key: str, *, gone: bool) -> None:
@@ -131,7 +131,7 @@ class GoneNodes(Reconciler[str]):
 
         try:
             await change(self._client, VOLUMES, volume, body)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return
 
     def _announce(self, volume: PersistentVolume, after: float) -> None:
@@ -158,7 +158,7 @@ class GoneNodes(Reconciler[str]):
             if claim.metadata.uid != ref.uid or claim.metadata.deleting:
                 return
             await self._client.delete(CLAIMS, ref.name, ref.namespace, uid=ref.uid)
-        except (ApiNotFound, ApiConflict):  # gone, or another claim by now
+        except (ApiNotFoundError, ApiConflictError):  # gone, or another claim by now
             return
         log.warning("claim of a lost node released claim=%s volume=%s", claim.key, volume.metadata.name)
         text = (

@@ -31,7 +31,7 @@ from tonnage.capacity.node_template import (
 )
 from tonnage.controller.config import LoopContext, node_label_of
 from tonnage.controller.node_template_capacity import amounts, body, pristine
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.controller import Reconciler
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class NodeTemplates(Reconciler[str]):
     async def _remove(self, obj: CSIStorageCapacity) -> None:
         try:
             await self._client.delete(CAPACITIES, obj.metadata.name, self._namespace, uid=obj.metadata.uid)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return
         log.info("template of nodes removed name=%s class=%s", obj.metadata.name, obj.storage_class_name)
 

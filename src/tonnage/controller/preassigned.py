@@ -27,7 +27,7 @@ from tonnage.claims.bind import is_sent, pause, send, withdrawals
 from tonnage.claims.node_scope import check_owner
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, is_unstarted
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM, claims, pods_by_claim, volumes
@@ -185,7 +185,7 @@ def _may_use(pod: Pod, claim: PersistentVolumeClaim) -> bool:
         if volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == claim.metadata.name:
             try:
                 check_owner(claim, pod)
-            except Precondition:
+            except PreconditionError:
                 return False
     return True
 

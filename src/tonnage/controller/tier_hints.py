@@ -33,7 +33,7 @@ from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
 from tonnage.claims.bind import is_sent, withdrawals
 from tonnage.controller.config import LoopContext, requested_bytes
 from tonnage.controller.tier_objects import NODES_BY_TIER, TIERS_OF_CLASS, class_of_tier, tiers_of
-from tonnage.errors import ApiNotFound, Invalid
+from tonnage.errors import ApiNotFoundError, InvalidError
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, claims
 
@@ -175,7 +175,7 @@ class TierNotices(Reconciler[str]):
             await self._client.patch(
                 CAPACITIES, obj.metadata.name, {"metadata": {"annotations": notes}}, self._namespace
             )
-        except ApiNotFound:
+        except ApiNotFoundError:
             return  # the class has no tiers any more
         log.info("nodes asked to publish exactly class=%s nodes=%d", obj.storage_class_name, len(nodes))
 
@@ -234,7 +234,7 @@ def _allows(pod: Pod | None) -> Callable[[Node], bool]:
     required = affinity.required if affinity is not None else None
     try:
         matches = node_matcher(required) if required is not None else None
-    except Invalid:
+    except InvalidError:
         return lambda node: False
 
     def allowed(node: Node) -> bool:

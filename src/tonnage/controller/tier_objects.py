@@ -24,7 +24,7 @@ from tonnage.capacity import tier
 from tonnage.capacity.tier import AUTO_ABOVE
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext
-from tonnage.errors import ApiAlreadyExists, ApiNotFound
+from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError
 from tonnage.kube.controller import Reconciler
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class CapacityTiers(Reconciler[str]):
                 await self._client.delete(CAPACITIES, name, self._namespace, uid=have.metadata.uid)
             meta = {**wanted["metadata"], "name": name, "namespace": self._namespace}
             await self._client.create(CAPACITIES, {**wanted, "metadata": meta}, self._namespace)
-        except (ApiAlreadyExists, ApiNotFound):
+        except (ApiAlreadyExistsError, ApiNotFoundError):
             return  # the watch is behind
 
     async def _let_go(self, obj: CSIStorageCapacity) -> float | None:
@@ -117,7 +117,7 @@ class CapacityTiers(Reconciler[str]):
         self._unused.over(meta.name)
         try:
             await self._client.delete(CAPACITIES, meta.name, meta.namespace, uid=meta.uid)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return None
         log.info("unused tier object removed class=%s object=%s", obj.storage_class_name, meta.name)
         return None

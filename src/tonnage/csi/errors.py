@@ -42,17 +42,17 @@ _LABELS[Code.OK] = "OK"
 _LABELS[Code.CANCELLED] = "Canceled"
 
 CODES: tuple[tuple[type[BaseException], Code], ...] = (
-    (errors.Invalid, Code.INVALID_ARGUMENT),
+    (errors.InvalidError, Code.INVALID_ARGUMENT),
     # Understood but not offered: the same request can never succeed here, which INVALID_ARGUMENT tells a CO and
     # UNIMPLEMENTED (the whole call is missing) does not.
-    (errors.Unsupported, Code.INVALID_ARGUMENT),
-    (errors.NotFound, Code.NOT_FOUND),
-    (errors.AlreadyExists, Code.ALREADY_EXISTS),
-    (errors.Exhausted, Code.RESOURCE_EXHAUSTED),
-    (errors.OutOfRange, Code.OUT_OF_RANGE),
-    (errors.Precondition, Code.FAILED_PRECONDITION),
-    (errors.Busy, Code.ABORTED),
-    (errors.Unavailable, Code.UNAVAILABLE),
+    (errors.UnsupportedError, Code.INVALID_ARGUMENT),
+    (errors.NotFoundError, Code.NOT_FOUND),
+    (errors.AlreadyExistsError, Code.ALREADY_EXISTS),
+    (errors.ExhaustedError, Code.RESOURCE_EXHAUSTED),
+    (errors.OutOfRangeError, Code.OUT_OF_RANGE),
+    (errors.PreconditionError, Code.FAILED_PRECONDITION),
+    (errors.BusyError, Code.ABORTED),
+    (errors.UnavailableError, Code.UNAVAILABLE),
     (errors.HostError, Code.INTERNAL),
 )
 """The code of each of our errors; others are INTERNAL."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tonnage.errors import Invalid, host_errors
+from tonnage.errors import InvalidError, host_errors
 from tonnage.host.encoding import encode
 
 DATA = "..data"
@@ -32,16 +32,16 @@ class Content:
 
 
 def check_path(path: str) -> str:
-    """A relative path that stays below its folder. Raises Invalid."""
+    """A relative path that stays below its folder. Raises InvalidError."""
     parts = path.split("/")
     encode(path, "path of a volume's file")
     if not path or path.startswith("/") or ".." in parts or "" in parts or parts[0].startswith(".."):
-        raise Invalid(f"path {path[:80]!r} of a volume's file: want a relative path without '..'")
+        raise InvalidError(f"path {path[:80]!r} of a volume's file: want a relative path without '..'")
     return path
 
 
 def write(folder: str, files: Mapping[str, Content], *, uid: int = -1) -> None:
-    """Make path show exactly these files; it exists. Idempotent. Raises Invalid, HostError."""
+    """Make path show exactly these files; it exists. Idempotent. Raises InvalidError, HostError."""
     with host_errors(f"cannot write the files of {folder}"):
         if _same(folder, files):
             return

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.errors import HostError, Invalid, host_errors
+from tonnage.errors import HostError, InvalidError, host_errors
 from tonnage.host import mount
 from tonnage.host.descriptor import opened
 from tonnage.host.run import run
@@ -51,12 +51,12 @@ class Disk:
 
 
 def inspect(path: Path) -> Disk:
-    """Inspect a block device. Raises Invalid when it is not one, HostError when wipefs cannot read it."""
-    with host_errors(f"device {path}", error=Invalid):
+    """Inspect a block device. Raises InvalidError when it is not one, HostError when wipefs cannot read it."""
+    with host_errors(f"device {path}", error=InvalidError):
         node = path.resolve(strict=True)
         found = os.stat(node)
     if not path.is_absolute() or not stat.S_ISBLK(found.st_mode):
-        raise Invalid(f"{path} is not a block device: name one, as /dev/sdb or /dev/disk/by-id/...")
+        raise InvalidError(f"{path} is not a block device: name one, as /dev/sdb or /dev/disk/by-id/...")
     users = tuple(users_of(node, found.st_rdev))
     # What is in use is not looked into: it is refused already, and the kernel may refuse to open it.
     return Disk(path, node, _size(found.st_rdev), users, () if users else _signatures(node))

@@ -8,7 +8,7 @@ import os
 import struct
 from dataclasses import dataclass
 
-from tonnage.errors import HostError, Precondition, host_errors, ignore_errno
+from tonnage.errors import HostError, PreconditionError, host_errors, ignore_errno
 from tonnage.host.descriptor import opened
 
 CONTROL = "/dev/mapper/control"
@@ -97,7 +97,7 @@ def thin_mapped(name: str) -> int:
 def delete_thin(pool: str, number: int) -> bool:
     """Delete a thin device from an active thin pool by its number; return whether it existed.
 
-    Raises Precondition while it is active, HostError.
+    Raises PreconditionError while it is active, HostError.
     """
     with host_errors(f"cannot remove device {number} of thin pool {pool}"), ignore_errno(errno.ENODATA):
         try:
@@ -105,7 +105,7 @@ def delete_thin(pool: str, number: int) -> bool:
         except OSError as failure:
             if failure.errno != errno.EBUSY:
                 raise
-            raise Precondition(f"device {number} of thin pool {pool} is in use") from failure
+            raise PreconditionError(f"device {number} of thin pool {pool} is in use") from failure
         return True
     return False
 

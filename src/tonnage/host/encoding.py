@@ -6,19 +6,19 @@ variable at a NUL.
 
 from __future__ import annotations
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 
 def encode(text: str, what: str) -> bytes:
     """Encode one path, argument, option or value; surrogate escapes become the original bytes.
 
-    what: names the text in the message, which never shows the text itself: it may be a secret. Raises Invalid for NUL
-    and for text that is not Unicode (lone surrogates).
+    what: names the text in the message, which never shows the text itself: it may be a secret. Raises InvalidError for
+    NUL and for text that is not Unicode (lone surrogates).
     """
     try:
         data = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as failure:
-        raise Invalid(f"{what} is not valid Unicode at character {failure.start}: correct it") from None
+        raise InvalidError(f"{what} is not valid Unicode at character {failure.start}: correct it") from None
     if b"\0" in data:
-        raise Invalid(f"{what} contains a NUL byte at {data.index(0)}: remove it")
+        raise InvalidError(f"{what} contains a NUL byte at {data.index(0)}: remove it")
     return data

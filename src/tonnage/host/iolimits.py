@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, Precondition, Unsupported
+from tonnage.errors import HostError, PreconditionError, UnsupportedError
 from tonnage.host.descriptor import opened
 
 ROOT = Path("/sys/fs/cgroup")
@@ -88,30 +88,30 @@ class Cgroups:
         self._parents: dict[Path, None] = {}
 
     def top(self) -> Cgroup:
-        """The root of the hierarchy that limits IO. Raises Unsupported where there is none."""
+        """The root of the hierarchy that limits IO. Raises UnsupportedError where there is none."""
         for folder in (self.root, self.root / "unified"):
             with suppress(OSError):
                 if "io" in (folder / "cgroup.controllers").read_text().split():
                     return Cgroup(folder, v2=True)
         if (self.root / "blkio" / "cgroup.procs").exists():
             return Cgroup(self.root / "blkio", v2=False)
-        raise Unsupported(
+        raise UnsupportedError(
             f"IO cannot be limited on this node: there is no cgroup hierarchy with the controller io (v2) or blkio (v1)"
             f" at {self.root}"
         )
 
     def named(self, name: str) -> Cgroup:
-        """The cgroup of that name below the root, as `nomad.slice`. Raises Unsupported, Precondition."""
+        """The cgroup of that name below the root, as `nomad.slice`. Raises UnsupportedError, PreconditionError."""
         top = self.top()
         path = top.path / name.strip("/")
         if ".." in name.split("/") or not path.is_dir():
-            raise Precondition(f"there is no cgroup {path}")
+            raise PreconditionError(f"there is no cgroup {path}")
         return Cgroup(path, top.v2)
 
     def pod(self, uid: str) -> Cgroup:
-        """The cgroup of a pod. Raises Unsupported, Precondition where it has none."""
+        """The cgroup of a pod. Raises UnsupportedError, PreconditionError where it has none."""
         if not _UID.fullmatch(uid):
-            raise Precondition(f"pod uid {uid[:64]!r} is none")
+            raise PreconditionError(f"pod uid {uid[:64]!r} is none")
         top = self.top()
         known = [top.path / name for name in _KUBELETS]
         for parent in (*known, *self._parents):
@@ -120,7 +120,7 @@ class Cgroups:
                     return Cgroup(path, top.v2)
         found = self._search(top, uid)
         if found is None:
-            raise Precondition(
+            raise PreconditionError(
                 f"pod {uid} has no cgroup below {top.path}: its kubelet makes one before it asks for mounts"
             )
         self._parents[found.parent] = None
@@ -139,7 +139,7 @@ class Cgroups:
         return None
 
     def make_pod(self, uid: str) -> Cgroup:
-        """Make the cgroup of a pod of our own kubelet. Idempotent. Raises Unsupported, OSError."""
+        """Make the cgroup of a pod of our own kubelet. Idempotent. Raises UnsupportedError, OSError."""
         group = self._ours(uid)
         for _ in range(_TRIES):
             with suppress(FileNotFoundError):  # remove_pod() takes the last pod's parent along
@@ -154,7 +154,7 @@ class Cgroups:
 
     def own_pod(self, uid: str) -> Cgroup | None:
         """The cgroup of make_pod(), None where there is none."""
-        with suppress(Unsupported):
+        with suppress(UnsupportedError):
             group = self._ours(uid)
             return group if group.path.is_dir() else None
         return None
@@ -170,7 +170,7 @@ class Cgroups:
 
     def _ours(self, uid: str) -> Cgroup:
         if not _UID.fullmatch(uid):
-            raise Unsupported(f"pod uid {uid[:64]!r} cannot name a cgroup")
+            raise UnsupportedError(f"pod uid {uid[:64]!r} cannot name a cgroup")
         top = self.top()
         return Cgroup(top.path / OWN / f"pod{uid}", top.v2)
 

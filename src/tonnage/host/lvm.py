@@ -17,8 +17,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Precondition, Unavailable, host_errors
-from tonnage.host.run import CommandFailed, run
+from tonnage.errors import (
+    ExhaustedError,
+    HostError,
+    InvalidError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+    host_errors,
+)
+from tonnage.host.run import CommandError, run
 
 AT_ONCE = 4
 """Commands of one process that run at a time. LVM locks the volume group, more would only wait for it."""
@@ -40,16 +48,18 @@ _gate = threading.BoundedSemaphore(AT_ONCE)
 
 
 def check_group(name: str) -> str:
-    """Return name if it is valid for a volume group. Raises Invalid."""
+    """Return name if it is valid for a volume group. Raises InvalidError."""
     if not _NAME.fullmatch(name) or len(mapper_name(name, "")) > 81 or name in (".", ".."):
-        raise Invalid(f"volume group {name[:40]!r}: want letters, digits, '+', '_', '.' or '-', at most 80 characters")
+        raise InvalidError(
+            f"volume group {name[:40]!r}: want letters, digits, '+', '_', '.' or '-', at most 80 characters"
+        )
     return name
 
 
 def check_thin(name: str) -> str:
-    """Return name if it is valid for a thin pool. Raises Invalid."""
+    """Return name if it is valid for a thin pool. Raises InvalidError."""
     if not fits("", name) or len(name) > 60:
-        raise Invalid(f"thin pool {name[:40]!r}: want a name that LVM allows, at most 60 characters")
+        raise InvalidError(f"thin pool {name[:40]!r}: want a name that LVM allows, at most 60 characters")
     return name
 
 
@@ -62,11 +72,11 @@ def fits(group: str, name: str) -> bool:
 def tag(*words: str, value: str) -> str:
     """A tag `word.word=value`; characters that LVM forbids in tags are written +XX.
 
-    Raises Invalid when it is too long.
+    Raises InvalidError when it is too long.
     """
     text = f"{'.'.join(_escape(word) for word in words)}={_escape(value)}"
     if len(text) > _MAX_TAG:
-        raise Invalid(f"{'.'.join(words)[:60]} of {len(value)} characters is too long for an LVM tag: shorten it")
+        raise InvalidError(f"{'.'.join(words)[:60]} of {len(value)} characters is too long for an LVM tag: shorten it")
     return text
 
 
@@ -155,7 +165,7 @@ _FIELDS = {
 def read(name: str) -> VolumeGroup:
     """Read everything about a group, by one command.
 
-    Raises Unavailable when there is none of that name, saying what to do, HostError.
+    Raises UnavailableError when there is none of that name, saying what to do, HostError.
     """
     command = ["fullreport", "--reportformat", "json", "--units", "b", "--nosuffix", "--binary"]
     for report, fields in _FIELDS.items():
@@ -163,10 +173,10 @@ def read(name: str) -> VolumeGroup:
     command += ["--configreport", "pvseg", "-o", "pvseg_start"]
     try:
         return parse(lvm(*command, name, keep=_KEEP))
-    except Unavailable as failure:
+    except UnavailableError as failure:
         if not _ABSENT.search(str(failure)):
             raise
-        raise Unavailable(
+        raise UnavailableError(
             f"there is no volume group {name}, or none of its disks can be seen (lvm pvs, lvm vgs): name another one,"
             f" or make it, `tonnage pools init lvm:{name} DEVICE...`"
         ) from failure
@@ -239,7 +249,8 @@ def _percent(value: str) -> float:
 def lvm(*arguments: str, config: str = "", keep: int = 64 * 1024) -> str:
     """Run one lvm command, AT_ONCE of them at a time; return its output. config: additional settings.
 
-    Raises Exhausted, NotFound, Precondition (in use), Unavailable (the group is not there) by lvm's message, HostError.
+    Raises ExhaustedError, NotFoundError, PreconditionError (in use), UnavailableError (the group is not there) by lvm's
+    message, HostError.
     """
     with _gate:
         return _run(arguments, config, keep)
@@ -257,7 +268,7 @@ def _run(arguments: Sequence[str], config: str, keep: int) -> str:
     command = ["lvm", arguments[0], "--config", f"{_CONFIG} {config}".strip(), *arguments[1:]]
     try:
         return run(command, timeout=_TIMEOUT, keep=keep)
-    except CommandFailed as failure:
+    except CommandError as failure:
         raise meaning(arguments, failure) from failure
 
 
@@ -268,15 +279,18 @@ _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str], Exception]], ...] = (
             r"|maximum number of logical volumes|reached threshold",
             re.I,
         ),
-        Exhausted,
+        ExhaustedError,
     ),
-    (re.compile(r"volume group .* not found|cannot process volume group|while pvs are missing", re.I), Unavailable),
-    (re.compile(r"failed to find logical volume", re.I), NotFound),
-    (re.compile(r"in use\.|contains a filesystem|used by another device", re.I), Precondition),
+    (
+        re.compile(r"volume group .* not found|cannot process volume group|while pvs are missing", re.I),
+        UnavailableError,
+    ),
+    (re.compile(r"failed to find logical volume", re.I), NotFoundError),
+    (re.compile(r"in use\.|contains a filesystem|used by another device", re.I), PreconditionError),
 )
 
 
-def meaning(arguments: Sequence[str], failure: CommandFailed) -> Exception:
+def meaning(arguments: Sequence[str], failure: CommandError) -> Exception:
     """The exception for a failed command, by its message."""
     said = " ".join(line.strip() for line in failure.stderr.splitlines() if "WARNING" not in line)
     for pattern, error in _MEANINGS:

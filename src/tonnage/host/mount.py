@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, Precondition, host_errors, ignore_errno
+from tonnage.errors import HostError, PreconditionError, host_errors, ignore_errno
 from tonnage.host import libc, nofollow
 from tonnage.host.descriptor import closing
 
@@ -93,7 +93,7 @@ def is_mount(path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a mount point. Raises Precondition for a symlink in its path, HostError."""
+    """Open a mount point. Raises PreconditionError for a symlink in its path, HostError."""
     with host_errors(f"cannot open {path}"):
         fd = nofollow.open_path(path)
     with closing(fd):
@@ -103,7 +103,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
 def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Sequence[str] = ()) -> None:
     """Mount a file system. options: as after `mount -o`, one each.
 
-    Raises HostError with the kernel's message, Precondition when there is a symlink in target.
+    Raises HostError with the kernel's message, PreconditionError when there is a symlink in target.
     """
     with _opened(target) as at:
         try:
@@ -187,7 +187,7 @@ def bind(
 ) -> None:
     """Bind-mount a directory or file; read-only from the start where the kernel is 5.12 or later.
 
-    options: of BIND_OPTIONS. Raises HostError, Precondition when there is a symlink in target.
+    options: of BIND_OPTIONS. Raises HostError, PreconditionError when there is a symlink in target.
     """
     attrs = [option for option in (*options, *(("ro",) if readonly else ())) if option in _ATTRS]
     with _opened(target) as at:
@@ -246,7 +246,7 @@ def _by_fd(fd: int) -> bytes:
 def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
     """Unmount the topmost mount at target; False when nothing is mounted there. Follows no symlink.
 
-    Raises Precondition while it is in use or when there is a symlink on the way to it, HostError.
+    Raises PreconditionError while it is in use or when there is a symlink on the way to it, HostError.
     """
     with host_errors(f"cannot unmount {target}"), ignore_errno(*_NOTHING), nofollow.parent(target) as (at, _):
         return umount_in(at, target, lazy=lazy)
@@ -262,6 +262,6 @@ def umount_in(at: int, target: str | os.PathLike[str], *, lazy: bool = False) ->
         except OSError as failure:
             if failure.errno != errno.EBUSY:
                 raise
-            raise Precondition(f"{target} is in use: a process has a file or directory of it open") from failure
+            raise PreconditionError(f"{target} is in use: a process has a file or directory of it open") from failure
         return True
     return False

@@ -18,8 +18,8 @@ from uuid import UUID
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, NotFound, Precondition, host_errors
-from tonnage.host.run import CommandFailed, run
+from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError, host_errors
+from tonnage.host.run import CommandError, run
 
 DEVICES = Path("/sys/bus/nd/devices")
 MODES = ("fsdax", "devdax", "sector")
@@ -107,10 +107,10 @@ def _region(base: Path, name: str) -> Region | None:
 
 
 def region(name: str, base: Path = DEVICES) -> Region:
-    """One region. Raises NotFound, HostError."""
+    """One region. Raises NotFoundError, HostError."""
     found = _region(base, name) if _REGION.fullmatch(name) and (base / name).exists() else None
     if found is None:
-        raise NotFound(f"there is no region {name[:40]} of persistent memory (ndctl list -R)")
+        raise NotFoundError(f"there is no region {name[:40]} of persistent memory (ndctl list -R)")
     return found
 
 
@@ -203,7 +203,7 @@ class Ndctl:
     def create(self, region: str, *, mode: str, size: int, uuid: UUID, label: str) -> PmemNamespace:
         """Create a namespace of `size` raw bytes, a multiple of the region's alignment, and its device.
 
-        After a failure or a kill one with that UUID may be half made: destroy it. Raises Exhausted, HostError.
+        After a failure or a kill one with that UUID may be half made: destroy it. Raises ExhaustedError, HostError.
         """
         words = ["create-namespace", "--region", region, "--mode", mode, "--size", str(size), "--uuid", str(uuid)]
         said = self._run(*words, "--name", label, *(["--sector-size", str(SECTOR)] if mode == "sector" else []))
@@ -219,13 +219,16 @@ class Ndctl:
     def destroy(self, namespace: str) -> None:
         """Destroy a namespace without overwriting its content. One that is gone is success.
 
-        Raises Precondition while its device is in use, HostError.
+        Raises PreconditionError while its device is in use, HostError.
         """
         if (DEVICES / namespace).exists():
             self._run("destroy-namespace", "--force", namespace)
 
     def make_labels(self, region: str) -> None:
-        """Initialize the labels of a region's DIMMs, which removes all namespaces. Raises Precondition, HostError."""
+        """Initialize the labels of a region's DIMMs, which removes all namespaces.
+
+        Raises PreconditionError, HostError.
+        """
         dimms = [_text(entry).partition(",")[0] for entry in sorted((DEVICES / region).glob("mapping[0-9]*"))]
         self._run("disable-region", region)
         try:
@@ -234,7 +237,7 @@ class Ndctl:
             self._run("enable-region", region)
 
     def ready(self, namespace: PmemNamespace) -> PmemNamespace:
-        """A namespace with its device, in its own mode. Idempotent. Raises Precondition, HostError."""
+        """A namespace with its device, in its own mode. Idempotent. Raises PreconditionError, HostError."""
         if is_raw(namespace):
             return self.restore(namespace)
         return namespace if namespace.device else self.enable(namespace)
@@ -248,18 +251,18 @@ class Ndctl:
         return found
 
     def rename(self, namespace: PmemNamespace, label: str) -> None:
-        """Change a namespace's label; its device is gone for a moment. Raises Precondition, HostError."""
+        """Change a namespace's label; its device is gone for a moment. Raises PreconditionError, HostError."""
         self._switch(namespace, "alt_name", label)
 
     def show_raw(self, namespace: PmemNamespace) -> PmemNamespace:
         """Show all bytes of a namespace as a block device, in raw mode, until restore().
 
-        Raises Precondition, HostError.
+        Raises PreconditionError, HostError.
         """
         return self._switch(namespace, "force_raw", "1")
 
     def restore(self, namespace: PmemNamespace) -> PmemNamespace:
-        """Leave raw mode. Idempotent. Raises Precondition, HostError."""
+        """Leave raw mode. Idempotent. Raises PreconditionError, HostError."""
         return self._switch(namespace, "force_raw", "0")
 
     def _switch(self, namespace: PmemNamespace, attribute: str, value: str) -> PmemNamespace:
@@ -272,17 +275,17 @@ class Ndctl:
     def _run(self, *words: str) -> str:
         try:
             return run(["ndctl", *words], timeout=_TIMEOUT, pass_fds=self._hold)
-        except CommandFailed as failure:
+        except CommandError as failure:
             raise _meaning(words, failure) from failure
 
 
 _MEANINGS: tuple[tuple[re.Pattern[str], type[Exception]], ...] = (
-    (re.compile(r"no space left|insufficient", re.I), Exhausted),
-    (re.compile(r"busy|is active|in use|mounted", re.I), Precondition),
+    (re.compile(r"no space left|insufficient", re.I), ExhaustedError),
+    (re.compile(r"busy|is active|in use|mounted", re.I), PreconditionError),
 )
 
 
-def _meaning(words: Sequence[str], failure: CommandFailed) -> Exception:
+def _meaning(words: Sequence[str], failure: CommandError) -> Exception:
     said = " ".join(failure.stderr.split())
     for pattern, error in _MEANINGS:
         if pattern.search(said):

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.host import libc
 from tonnage.host.descriptor import closing
 
@@ -25,7 +25,7 @@ _ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox returns the latter; then the 
 def open_path(path: str | os.PathLike[str], flags: int = os.O_PATH) -> int:
     """Open an absolute path. flags: as for os.open(), nothing is created.
 
-    Raises Precondition for a symlink anywhere in it, OSError.
+    Raises PreconditionError for a symlink anywhere in it, OSError.
     """
     flags |= os.O_CLOEXEC
     try:
@@ -61,7 +61,9 @@ def _step_by_step(path: str | os.PathLike[str], flags: int) -> int:
 def _symlink(path: str | os.PathLike[str], failure: OSError) -> Exception:
     if failure.errno != errno.ELOOP:
         return failure
-    return Precondition(f"{os.fspath(path)} is a symlink or lies behind one: nothing is mounted or removed through it")
+    return PreconditionError(
+        f"{os.fspath(path)} is a symlink or lies behind one: nothing is mounted or removed through it"
+    )
 
 
 def opened(path: str | os.PathLike[str], flags: int = os.O_PATH) -> AbstractContextManager[int]:
@@ -73,7 +75,7 @@ def opened(path: str | os.PathLike[str], flags: int = os.O_PATH) -> AbstractCont
 def parent(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Open the directory that holds path; yield it and path's name, for calls that take `dir_fd`.
 
-    Raises Precondition for a symlink on the way (path itself may be one), OSError.
+    Raises PreconditionError for a symlink on the way (path itself may be one), OSError.
     """
     folder, name = os.path.split(os.fspath(path))
     with opened(folder, os.O_PATH | os.O_DIRECTORY) as at:

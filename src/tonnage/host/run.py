@@ -24,7 +24,7 @@ KEPT = 64 * 1024
 _GRACE = 5.0  # seconds a killed program may take to go; one that waits for a dead disk never does
 
 
-class CommandFailed(HostError):
+class CommandError(HostError):
     """A program could not be started, failed, or timed out.
 
     `code` is its exit code, negative for a signal, None when there is none.
@@ -45,7 +45,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     keep: int = KEPT,
 ) -> str:
-    """Run a program and return its output. timeout: seconds. Raises CommandFailed.
+    """Run a program and return its output. timeout: seconds. Raises CommandError.
 
     pass_fds: descriptors that it inherits by number. environment: variables in addition to PATH, LC_ALL and TZ. keep:
     maximum bytes to return of each output stream.
@@ -62,14 +62,14 @@ def run(
             process_group=0,
         )
     except FileNotFoundError:
-        raise CommandFailed(command, f"{command[0]} is not installed on this machine") from None
+        raise CommandError(command, f"{command[0]} is not installed on this machine") from None
     except OSError as failure:
-        raise CommandFailed(command, f"cannot be started: {failure.strerror}") from failure
+        raise CommandError(command, f"cannot be started: {failure.strerror}") from failure
     with process:
         stdout, stderr = _finish(process, command, timeout, keep)
     if process.returncode:
         why = f"exit code {process.returncode}" if process.returncode > 0 else f"killed by signal {-process.returncode}"
-        raise CommandFailed(command, why, code=process.returncode, stderr=stderr or stdout)
+        raise CommandError(command, why, code=process.returncode, stderr=stderr or stdout)
     return stdout
 
 
@@ -88,7 +88,7 @@ def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: f
         raise
     if kept is None:
         _kill(process)
-        raise CommandFailed(command, f"not done after {timeout:g} s, killed")
+        raise CommandError(command, f"not done after {timeout:g} s, killed")
     return kept[0], kept[1]
 
 

@@ -13,7 +13,7 @@ import msgspec
 from tonnage.api.decode import decode
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject, ListMeta, Object, ObjectMeta, ObjectReference, PartialObject, reference
-from tonnage.errors import ApiError, ApiUnreadable, FieldCause, api_error
+from tonnage.errors import ApiError, ApiUnreadableError, FieldCause, api_error
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, Request, Response, Transport
 
 T = TypeVar("T", bound=KubeObject)
@@ -61,7 +61,7 @@ class Unreadable:
     """An object with a field of the wrong type. metadata: what could be read of it, possibly nothing."""
 
     metadata: ObjectMeta
-    error: ApiUnreadable
+    error: ApiUnreadableError
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class WatchEvent(Generic[T]):
 
     type: str
     object: T
-    error: ApiUnreadable | None = None
+    error: ApiUnreadableError | None = None
 
 
 def status_error(data: bytes | msgspec.Raw, code: int = 0) -> ApiError:
@@ -112,13 +112,13 @@ def status_error(data: bytes | msgspec.Raw, code: int = 0) -> ApiError:
 
 
 class Client:
-    """Requests for objects. All methods raise ApiError for an error response, Unavailable without a connection."""
+    """Requests for objects. All methods raise ApiError for an error response, UnavailableError without a connection."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """Get one object (live read). Raises ApiNotFound, ApiUnreadable."""
+        """Get one object (live read). Raises ApiNotFoundError, ApiUnreadableError."""
         return _read(kind, (await self._send("GET", kind.path(namespace, name))).body)
 
     async def list(
@@ -134,8 +134,8 @@ class Client:
     ) -> Listing[T]:
         """List all objects (in pages), filtered by a label and a field selector, and by keep on arrival.
 
-        Raises ApiUnreadable for the first object that cannot be read: a caller that deletes what no object refers to
-        must not miss one. tolerant: continue without such objects, and return them in `unreadable`.
+        Raises ApiUnreadableError for the first object that cannot be read: a caller that deletes what no object refers
+        to must not miss one. tolerant: continue without such objects, and return them in `unreadable`.
         """
         query = _query(labelSelector=labels, fieldSelector=fields, resourceVersion=resource_version, limit=str(PAGE))
         items: list[T] = []
@@ -182,7 +182,7 @@ class Client:
         resource_version: str = "",
         keep: Keep | None = None,
     ) -> AsyncIterator[AsyncIterator[Sequence[WatchEvent[T]]]]:
-        """Watch; iterate over batches of events until the server ends it. Raises ApiGone: list again."""
+        """Watch; iterate over batches of events until the server ends it. Raises ApiGoneError: list again."""
         query = _query(
             watch="true",
             allowWatchBookmarks="true",
@@ -194,7 +194,10 @@ class Client:
             yield _decode(kind, chunks, keep)
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], namespace: str = "", *, subresource: str = "") -> T:
-        """Create an object from plain data; apiVersion and kind are added. Raises ApiAlreadyExists, ApiInvalid."""
+        """Create an object from plain data; apiVersion and kind are added.
+
+        Raises ApiAlreadyExistsError, ApiInvalidError.
+        """
         data = msgspec.json.encode({**kind.head(), **body})
         return _read(kind, (await self._send("POST", kind.path(namespace, "", subresource), body=data)).body)
 
@@ -211,8 +214,8 @@ class Client:
     ) -> T:
         """Patch an object: a mapping is a merge patch (None removes a key), a list a JSON patch.
 
-        resource_version and uid are preconditions, where given (merge patches only). Raises ApiConflict, ApiNotFound,
-        ApiInvalid.
+        resource_version and uid are preconditions, where given (merge patches only). Raises ApiConflictError,
+        ApiNotFoundError, ApiInvalidError.
         """
         content_type = JSON_PATCH
         if isinstance(body, Mapping):
@@ -237,7 +240,8 @@ class Client:
     ) -> None:
         """Delete an object. uid and resource_version are preconditions, where given.
 
-        propagation: Background, Foreground or Orphan; "" for the server's default. Raises ApiNotFound, ApiConflict.
+        propagation: Background, Foreground or Orphan; "" for the server's default. Raises ApiNotFoundError,
+        ApiConflictError.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if guard := _query(uid=uid, resourceVersion=resource_version):
@@ -297,7 +301,7 @@ async def _decode(
             try:
                 event = decode(line, _Line)
             except (ValueError, RecursionError) as failure:
-                raise ApiUnreadable(f"{kind.plural}: an event cannot be read: {failure}") from None
+                raise ApiUnreadableError(f"{kind.plural}: an event cannot be read: {failure}") from None
             if event.type == "ERROR":
                 raise status_error(event.object)
             events.append(_event(kind, event, keep))
@@ -326,7 +330,7 @@ def _page(kind: Kind[T], data: bytes) -> tuple[ListMeta, list[msgspec.Raw]]:
         page = decode(data, _List)
         metadata = ListMeta() if bytes(page.metadata) == b"null" else decode(page.metadata, ListMeta)
     except (ValueError, RecursionError) as failure:
-        raise ApiUnreadable(f"{kind.plural}: the list cannot be read: {failure}") from None
+        raise ApiUnreadableError(f"{kind.plural}: the list cannot be read: {failure}") from None
     return metadata, page.items or []
 
 
@@ -343,7 +347,9 @@ def _unreadable(kind: Kind[T], data: bytes | msgspec.Raw, failure: Exception) ->
     what, _, path = str(failure).partition(" - at `$.")
     field = path.removesuffix("`")
     text = f"{kind.plural} {metadata.key or '<no name>'}: cannot be read: {field + ': ' if field else ''}{what}"
-    error = ApiUnreadable(text, causes=[FieldCause(field, what)], group=kind.group, kind=kind.kind, name=metadata.name)
+    error = ApiUnreadableError(
+        text, causes=[FieldCause(field, what)], group=kind.group, kind=kind.kind, name=metadata.name
+    )
     return Unreadable(metadata, error)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from tonnage.aio.backoff import Backoff
 from tonnage.api.meta import KubeObject
-from tonnage.errors import ApiConflict, TonnageError
+from tonnage.errors import ApiConflictError, TonnageError
 from tonnage.kube.informer import Informer
 from tonnage.kube.queue import WorkQueue
 from tonnage.observe import metrics
@@ -112,7 +112,9 @@ class Controller(Generic[K]):
             self._wake.set()
 
     def _report(self, key: K, failure: Exception, delay: float) -> None:
-        if isinstance(failure, ApiConflict):  # another writer was first, which is usual: the next reconcile sees it
+        if isinstance(
+            failure, ApiConflictError
+        ):  # another writer was first, which is usual: the next reconcile sees it
             log.debug("reconcile again controller=%s key=%s reason=%s", self.name, key, failure)
         elif isinstance(failure, TonnageError):
             log.info("reconcile failed controller=%s key=%s retry=%.2fs error=%s", self.name, key, delay, failure)

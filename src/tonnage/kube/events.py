@@ -17,7 +17,7 @@ from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.kinds import EVENTS
 from tonnage.api.meta import ObjectReference, to_builtins
-from tonnage.errors import ApiAlreadyExists, ApiNotFound, TonnageError
+from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError, TonnageError
 from tonnage.kube.client import Client
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class EventRecorder:
             return
         try:
             self._correlator.told[key] = await self._first(report, message)
-        except ApiAlreadyExists:
+        except ApiAlreadyExistsError:
             if not report.once:
                 raise
         while len(self._correlator.told) > _REMEMBERED:
@@ -179,7 +179,7 @@ class EventRecorder:
         patch = {"count": told.count, "lastTimestamp": rfc3339(at), "message": message}
         try:
             await self._client.patch(EVENTS, told.name, patch, about.namespace or "default")
-        except ApiNotFound:  # it has expired: begin anew
+        except ApiNotFoundError:  # it has expired: begin anew
             return False
         return True
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import Client
 
 T = TypeVar("T", bound=KubeObject)
@@ -16,7 +16,7 @@ T = TypeVar("T", bound=KubeObject)
 async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
     """Remove the finalizer from obj, in one write. Idempotent: a deleted or recreated object is left alone.
 
-    Raises ApiConflict when the object has changed since it was read: read it again.
+    Raises ApiConflictError when the object has changed since it was read: read it again.
     """
     meta = obj.metadata
     rest = [f for f in meta.finalizers if f != finalizer]
@@ -25,9 +25,9 @@ async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None
     patch = {"metadata": {"finalizers": rest or None, "uid": meta.uid}}
     try:
         await client.patch(kind, meta.name, patch, meta.namespace, resource_version=meta.resource_version)
-    except ApiNotFound:
+    except ApiNotFoundError:
         return
-    except ApiConflict:
+    except ApiConflictError:
         now = await _look(client, kind, obj)
         if now is not None and finalizer in now.metadata.finalizers:
             raise
@@ -36,19 +36,19 @@ async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None
 async def protect(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
     """Add the finalizer to obj, in one write. Idempotent: a deleted object is left alone.
 
-    Raises ApiConflict when the object has changed since it was read: read it again.
+    Raises ApiConflictError when the object has changed since it was read: read it again.
     """
     meta = obj.metadata
     if finalizer in meta.finalizers:
         return
     patch = {"metadata": {"finalizers": [*meta.finalizers, finalizer], "uid": meta.uid}}
-    with suppress(ApiNotFound):
+    with suppress(ApiNotFoundError):
         await client.patch(kind, meta.name, patch, meta.namespace, resource_version=meta.resource_version)
 
 
 async def _look(client: Client, kind: Kind[T], obj: T) -> T | None:
     try:
         now = await client.get(kind, obj.metadata.name, obj.metadata.namespace)
-    except ApiNotFound:
+    except ApiNotFoundError:
         return None
     return now if now.metadata.uid == obj.metadata.uid else None

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.client import status_error
 from tonnage.kube.kubeconfig import Access
 from tonnage.kube.transport import Request, Response
@@ -55,7 +55,7 @@ class HttpTransport:
         return self._open
 
     async def request(self, request: Request) -> Response:
-        """Send a request. Raises Unavailable when there is no connection or no response in time."""
+        """Send a request. Raises UnavailableError when there is no connection or no response in time."""
         async with self._turns, self._send(request, self._timeout) as answer:
             try:
                 return Response(answer.status, await answer.read(), answer.headers)
@@ -132,8 +132,8 @@ class HttpTransport:
         else:
             log.info("API server accepts our credentials again server=%s", self._access.server)
 
-    def _unavailable(self, failure: BaseException) -> Unavailable:
-        return Unavailable(f"API server {self._access.server}: {str(failure) or type(failure).__name__}")
+    def _unavailable(self, failure: BaseException) -> UnavailableError:
+        return UnavailableError(f"API server {self._access.server}: {str(failure) or type(failure).__name__}")
 
     async def close(self) -> None:
         """Close all connections."""

@@ -12,7 +12,7 @@ from tonnage.aio.backoff import Backoff
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject, ObjectMeta, version_number
-from tonnage.errors import ApiError, ApiGone, ApiUnreadable, Unavailable
+from tonnage.errors import ApiError, ApiGoneError, ApiUnreadableError, UnavailableError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, Keep, Unreadable, WatchEvent
 from tonnage.observe import metrics
@@ -112,13 +112,13 @@ class Informer(Generic[T]):
                 await self._list()
             if not await self._watch():  # ended at once, as by a server that is stopping
                 await asyncio.sleep(self._backoff.next(""))
-        except ApiGone:
+        except ApiGoneError:
             self._version = ""
-        except (ApiError, Unavailable, ConnectionError) as failure:
+        except (ApiError, UnavailableError, ConnectionError) as failure:
             self._lost = True
             delay = self._backoff.next("")
             self.failure = str(failure)
-            level = logging.ERROR if isinstance(failure, ApiUnreadable) else logging.DEBUG
+            level = logging.ERROR if isinstance(failure, ApiUnreadableError) else logging.DEBUG
             log.log(level, "watch lost kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
             if isinstance(failure, ApiError) and failure.code != _UNAUTHORIZED:
                 self._version = ""  # refused, so what we know of versions may be wrong
@@ -214,7 +214,7 @@ class Informer(Generic[T]):
         except Exception:
             log.exception("change not handled kind=%s", self.kind.plural)
 
-    def _note(self, key: str, error: ApiUnreadable) -> None:
+    def _note(self, key: str, error: ApiUnreadableError) -> None:
         if self._unreadable.get(key) == str(error):
             return
         if key not in self._unreadable:

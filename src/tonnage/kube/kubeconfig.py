@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tonnage.aio.clock import parse_rfc3339
-from tonnage.errors import Invalid, Unavailable, host_errors
+from tonnage.errors import InvalidError, UnavailableError, host_errors
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_AGE = 60.0  # bound tokens are rotated by the kubelet: look again after so many seconds
@@ -97,7 +97,7 @@ class Token(Protocol):
     """Provides the current bearer token ("" for none), and caches it."""
 
     async def __call__(self) -> str:
-        """The token. Raises Unavailable."""
+        """The token. Raises UnavailableError."""
 
     def forget(self) -> None:
         """Read the token again next time if possible: the server rejected it."""
@@ -134,20 +134,20 @@ class Access:
 def load(path: str | Path | None = None, *, context: str = "") -> Access:
     """Read a kubeconfig file: path, else the first existing one of $KUBECONFIG, else ~/.kube/config.
 
-    Raises Invalid with the file's name and what is missing in it.
+    Raises InvalidError with the file's name and what is missing in it.
     """
     file = _find(path)
     try:
-        with host_errors(f"kubeconfig {file}", error=Invalid):
+        with host_errors(f"kubeconfig {file}", error=InvalidError):
             config = msgspec.yaml.decode(file.read_bytes(), type=_Kubeconfig)
     except msgspec.MsgspecError as failure:
-        raise Invalid(f"kubeconfig {file}: {failure}") from failure
+        raise InvalidError(f"kubeconfig {file}: {failure}") from failure
     name = context or config.current_context
     chosen = _pick(config.contexts, name, file, "context").context or _Context()
     cluster = _pick(config.clusters, chosen.cluster, file, "cluster").cluster or _Cluster()
     user = _pick(config.users, chosen.user, file, "user").user or _User() if chosen.user else _User()
     if not cluster.server:
-        raise Invalid(f"kubeconfig {file}: cluster {chosen.cluster!r} names no server")
+        raise InvalidError(f"kubeconfig {file}: cluster {chosen.cluster!r} names no server")
     headers = {}
     if user.username:
         pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
@@ -160,11 +160,11 @@ def load(path: str | Path | None = None, *, context: str = "") -> Access:
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Access:
     """Access for a pod by its service account; the token is read again after a minute.
 
-    Raises Invalid outside a pod.
+    Raises InvalidError outside a pod.
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (folder / "token").exists():
-        raise Invalid(f"not inside a pod: KUBERNETES_SERVICE_HOST or {folder}/token is missing; give a kubeconfig")
+        raise InvalidError(f"not inside a pod: KUBERNETES_SERVICE_HOST or {folder}/token is missing; give a kubeconfig")
     host = f"[{host}]" if ":" in host else host
     tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     namespace = (folder / "namespace").read_text().strip() if (folder / "namespace").exists() else "default"
@@ -185,7 +185,7 @@ class FileToken:
                 self._text, self._read = self._file.read_text().strip(), self._now()
             except OSError as failure:
                 if not self._text:
-                    raise Unavailable(f"token file {self._file}: {failure.strerror}") from failure
+                    raise UnavailableError(f"token file {self._file}: {failure.strerror}") from failure
         return self._text
 
     def forget(self) -> None:
@@ -204,7 +204,7 @@ def _pick(entries: list[_Named] | None, name: str, file: Path, what: str) -> _Na
     for entry in entries or ():
         if entry.name == name:
             return entry
-    raise Invalid(f"kubeconfig {file}: no {what} named {name!r}; there are {[e.name for e in entries or ()]}")
+    raise InvalidError(f"kubeconfig {file}: no {what} named {name!r}; there are {[e.name for e in entries or ()]}")
 
 
 def _tls(cluster: _Cluster, user: _User, file: Path) -> ssl.SSLContext:
@@ -220,7 +220,7 @@ def _tls(cluster: _Cluster, user: _User, file: Path) -> ssl.SSLContext:
             tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         _client_certificate(tls, user, file)
     except (OSError, ValueError) as failure:
-        raise Invalid(f"kubeconfig {file}: certificates cannot be used: {failure}") from failure
+        raise InvalidError(f"kubeconfig {file}: certificates cannot be used: {failure}") from failure
     return tls
 
 
@@ -257,7 +257,7 @@ class ExecPlugin:
         self._lock = asyncio.Lock()
 
     async def __call__(self) -> str:
-        """The current token. Raises Unavailable when the program fails."""
+        """The current token. Raises UnavailableError when the program fails."""
         async with self._lock:
             if self._status is None or self._expired(self._status):
                 self._status = await self._ask()
@@ -280,7 +280,7 @@ class ExecPlugin:
         extra = {e.name: e.value for e in spec.env or ()}
         environment = {**os.environ, **extra, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
         command = str(self._file.parent / spec.command) if "/" in spec.command else spec.command
-        with host_errors(f"credential program {command!r} cannot be started", error=Unavailable):
+        with host_errors(f"credential program {command!r} cannot be started", error=UnavailableError):
             process = await asyncio.create_subprocess_exec(
                 command,
                 *(spec.args or ()),
@@ -293,11 +293,13 @@ class ExecPlugin:
             out, errors = await asyncio.wait_for(process.communicate(), _EXEC_SECONDS)
         except TimeoutError as failure:
             process.kill()
-            raise Unavailable(f"credential program {command!r} gave no answer in {_EXEC_SECONDS:.0f} s") from failure
+            raise UnavailableError(
+                f"credential program {command!r} gave no answer in {_EXEC_SECONDS:.0f} s"
+            ) from failure
         if process.returncode != 0:
             text = errors.decode(errors="replace").strip()[-300:]
-            raise Unavailable(f"credential program {command!r} failed with code {process.returncode}: {text}")
+            raise UnavailableError(f"credential program {command!r} failed with code {process.returncode}: {text}")
         try:
             return msgspec.json.decode(out, type=_ExecCredential).status
         except msgspec.MsgspecError as failure:
-            raise Unavailable(f"credential program {command!r} printed no ExecCredential: {failure}") from failure
+            raise UnavailableError(f"credential program {command!r} printed no ExecCredential: {failure}") from failure

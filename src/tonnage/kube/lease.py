@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api.core import Lease
 from tonnage.api.kinds import LEASES
-from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiError, ApiNotFound, Unavailable
+from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiError, ApiNotFoundError, UnavailableError
 from tonnage.kube.client import Client
 
 log = logging.getLogger(__name__)
@@ -95,9 +95,9 @@ class LeaderElection:
         """Acquire or renew the Lease; return whether we hold it now."""
         try:
             held = await self._take()
-        except (ApiConflict, ApiAlreadyExists):
+        except (ApiConflictError, ApiAlreadyExistsError):
             return False
-        except (ApiError, Unavailable) as failure:
+        except (ApiError, UnavailableError) as failure:
             log.debug("lease not reached lease=%s error=%s", self._name, failure)
             return False
         if held:
@@ -107,7 +107,7 @@ class LeaderElection:
     async def _take(self) -> bool:
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
-        except ApiNotFound:
+        except ApiNotFoundError:
             body = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": self._spec(None)}
             await self._client.create(LEASES, body, self._namespace)
             return True
@@ -149,5 +149,5 @@ class LeaderElection:
                     self._namespace,
                     resource_version=lease.metadata.resource_version,
                 )
-        except (ApiError, Unavailable):
+        except (ApiError, UnavailableError):
             log.debug("lease not released lease=%s", self._name)

@@ -14,7 +14,7 @@ import msgspec
 from tonnage.api.decode import convert
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 
 T = TypeVar("T", bound=KubeObject)
@@ -25,7 +25,7 @@ async def patch_object(
 ) -> T:
     """Merge body into the object. guarded: only if it has not changed since it was read.
 
-    Raises ApiNotFound, ApiConflict, ApiInvalid.
+    Raises ApiNotFoundError, ApiConflictError, ApiInvalidError.
     """
     meta = obj.metadata
     version = meta.resource_version if guarded else ""
@@ -38,11 +38,11 @@ async def write_status(
 ) -> T | None:
     """Write fields of the status, unless the object has them; returns the object, None of a deleted one. Idempotent.
 
-    Raises ApiConflict, ApiInvalid.
+    Raises ApiConflictError, ApiInvalidError.
     """
     if has_fields(obj.status, status):  # type: ignore[attr-defined]
         return obj
-    with suppress(ApiNotFound):
+    with suppress(ApiNotFoundError):
         return await patch_object(client, kind, obj, {"status": status}, subresource="status", guarded=guarded)
     return None
 
@@ -55,10 +55,10 @@ def has_fields(status: msgspec.Struct, wanted: Mapping[str, Any]) -> bool:
 
 
 async def delete_object(client: Client, kind: Kind[T], obj: T, *, guarded: bool = False, propagation: str = "") -> None:
-    """Delete the object. guarded: only if it has not changed since it was read. Idempotent. Raises ApiConflict."""
+    """Delete the object. guarded: only if it has not changed since it was read. Idempotent. Raises ApiConflictError."""
     meta = obj.metadata
     version = meta.resource_version if guarded else ""
-    with suppress(ApiNotFound):
+    with suppress(ApiNotFoundError):
         await client.delete(
             kind, meta.name, meta.namespace, uid=meta.uid, resource_version=version, propagation=propagation
         )

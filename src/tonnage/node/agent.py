@@ -26,7 +26,7 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.errors import CsiError
 from tonnage.csi.server.inflight import InFlight
-from tonnage.errors import Unavailable, Unsupported
+from tonnage.errors import UnavailableError, UnsupportedError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -49,7 +49,7 @@ from tonnage.pools.core.pool import Pool
 log = logging.getLogger(__name__)
 
 
-class _Rewound(Exception):
+class _RewoundError(Exception):
     """The API server has returned to an older state."""
 
 
@@ -61,7 +61,7 @@ class NodeDriver:
     sources: directories whose content new volumes may be populated from.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a node's driver is made of
         self,
         pools: Sequence[Pool],
         *,
@@ -245,7 +245,7 @@ class NodeAgent:
                 continue  # a query of this driver is under way
             try:
                 found = await attach(csi, node=self.scope.node, started_ms=0, number=0)
-            except (CsiError, Unavailable, Unsupported) as failure:
+            except (CsiError, UnavailableError, UnsupportedError) as failure:
                 log.warning("pools not read again driver=%s error=%s", known.name, failure)
                 continue
             self.drivers.add(replace(found, identity=known.identity))
@@ -280,7 +280,7 @@ class NodeAgent:
                 tasks.create_task(supervise("publication", self.publication.run))
                 tasks.create_task(supervise("capacity", self.capacity.run))
                 tasks.create_task(supervise("sweep", self.sweep.run))
-        except* _Rewound:
+        except* _RewoundError:
             log.warning("agent restarts its controllers node=%s", self.scope.node)
         finally:
             await self._informers.close()
@@ -289,7 +289,7 @@ class NodeAgent:
 
     async def _end_when_rewound(self) -> None:
         await self._rewound.wait()
-        raise _Rewound
+        raise _RewoundError
 
     async def stop(self) -> None:
         """End run() and wait for it. Idempotent."""
@@ -313,11 +313,11 @@ class NodeAgent:
                 started = int(self._clock.time() * 1000)
                 driver = await attach(csi, node=self.scope.node, started_ms=started, number=self._number())
                 break
-            except (CsiError, Unavailable) as failure:
+            except (CsiError, UnavailableError) as failure:
                 delay = backoff.next("")
                 log.info("driver not ready socket=%s retry=%.2fs error=%s", csi.socket, delay, failure)
                 await self._clock.sleep(delay)
-            except Unsupported as failure:
+            except UnsupportedError as failure:
                 # It may still serve inline volumes, which only the kubelet handles.
                 log.warning("driver not served socket=%s reason=%s", csi.socket, failure)
                 return

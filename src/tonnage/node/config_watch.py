@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host import inotify
 from tonnage.node.config.node import NodeConfig
 
@@ -28,8 +28,8 @@ _CHANGES = inotify.CLOSE_WRITE | inotify.CREATE | inotify.MOVED_TO | inotify.ONL
 class LiveConfig:
     """Calls `apply` with each new configuration, `refuse` with each error.
 
-    read: reads the file with the command line over it; blocking; raises Invalid. Both may be called again with the same
-    value.
+    read: reads the file with the command line over it; blocking; raises InvalidError. Both may be called again with the
+    same value.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LiveConfig:
     async def _look(self) -> None:
         try:
             wanted = await asyncio.to_thread(self._read)
-        except Invalid as reason:
+        except InvalidError as reason:
             self._refuse(str(reason))
             return
         await self._apply(wanted)

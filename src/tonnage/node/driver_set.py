@@ -11,7 +11,7 @@ from tonnage.api import names
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
-from tonnage.errors import Unavailable, Unsupported
+from tonnage.errors import UnavailableError, UnsupportedError
 
 
 async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) -> DriverInfo:
@@ -22,12 +22,14 @@ async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) 
     Raises: CsiError; Unavailable while it is not ready; Unsupported.
     """
     if not await client.probe():
-        raise Unavailable(f"driver at {client.socket} is not ready")
+        raise UnavailableError(f"driver at {client.socket} is not ready")
     info = await client.plugin_info()
     plugin = await client.plugin_capabilities()
     controller = await client.controller_capabilities() if types.CONTROLLER_SERVICE in plugin else frozenset[str]()
     if types.CREATE_DELETE_VOLUME not in controller:
-        raise Unsupported(f"driver {info.name} makes no volumes: it needs CONTROLLER_SERVICE and CREATE_DELETE_VOLUME")
+        raise UnsupportedError(
+            f"driver {info.name} makes no volumes: it needs CONTROLLER_SERVICE and CREATE_DELETE_VOLUME"
+        )
     segment = (await client.node_info()).topology if types.VOLUME_ACCESSIBILITY_CONSTRAINTS in plugin else {}
     return DriverInfo(
         client,

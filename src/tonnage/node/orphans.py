@@ -24,7 +24,7 @@ from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
 from tonnage.api.quantity import from_bytes
 from tonnage.claims.node_scope import DriverInfo, claim_uid
 from tonnage.csi.client.types import CreatedVolume
-from tonnage.errors import ApiNotFound, TonnageError
+from tonnage.errors import ApiNotFoundError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.node.capacity.poller import Readings
@@ -269,7 +269,7 @@ class Sweep:
 
     async def _warn(self, reason: str, text: str) -> None:
         log.warning("sweep node=%s reason=%s %s", self._scope.node, reason, text)
-        with suppress(ApiNotFound):
+        with suppress(ApiNotFoundError):
             self._events.warning(refer(NODES, await self._client.get(NODES, self._scope.node)), reason, text)
 
 
@@ -291,7 +291,7 @@ async def read_claim(client: Client, namespace: str, name: str, volume: str) -> 
     """
     try:
         claim = await client.get(CLAIMS, name, namespace)
-    except ApiNotFound:
+    except ApiNotFoundError:
         return None
     return claim if names.volume_name(claim.metadata.uid) == volume else None
 
@@ -300,7 +300,7 @@ async def read_volume(client: Client, name: str) -> PersistentVolume | None:
     """Return a PV by a live read, or None."""
     try:
         return await client.get(VOLUMES, name)
-    except ApiNotFound:
+    except ApiNotFoundError:
         return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tonnage.csi.driver.driver import Driver
-from tonnage.errors import Precondition, TonnageError
+from tonnage.errors import PreconditionError, TonnageError
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
@@ -125,9 +125,9 @@ async def _check_empty(pool: Pool) -> None:
         volumes, snapshots = await pool.list(), await pool.list_snapshots()
         damaged, erasing = await pool.damaged(), await pool.erasing()
     except TonnageError as failure:
-        raise Precondition(f"it cannot be looked into: {failure}") from failure
+        raise PreconditionError(f"it cannot be looked into: {failure}") from failure
     counts = {"volumes": len(volumes) + len(damaged), "snapshots": len(snapshots), "erasures": len(erasing)}
     found = [*(v.name for v in volumes), *damaged, *(s.name for s in snapshots), *(e.name for e in erasing)]
     if found:
         told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        raise Precondition(f"it has {told} ({found[0]}{', ...' if len(found) > 1 else ''})")
+        raise PreconditionError(f"it has {told} ({found[0]}{', ...' if len(found) > 1 else ''})")

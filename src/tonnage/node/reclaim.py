@@ -22,7 +22,7 @@ from tonnage.claims.bind import change
 from tonnage.claims.create_request import SecretRef, read_secret, secret_of
 from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.csi.client import types
-from tonnage.errors import ApiConflict, ApiNotFound, Invalid, Precondition, TonnageError
+from tonnage.errors import ApiConflictError, ApiNotFoundError, InvalidError, PreconditionError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
@@ -102,7 +102,7 @@ class Reclaimer(Reconciler[str]):
             return
         try:
             volume = await self._client.get(VOLUMES, key)  # live: the deletion destroys data of a user
-        except ApiNotFound:
+        except ApiNotFoundError:
             await self._vanished(key)
             return
         if volume.metadata.uid == cached.metadata.uid and _is_due(volume):
@@ -130,14 +130,14 @@ class Reclaimer(Reconciler[str]):
         try:
             if driver.reaches(await self._client.get(VOLUMES, volume.metadata.name)):
                 return False
-        except ApiNotFound:
+        except ApiNotFoundError:
             pass
         ref = volume.spec.claim_ref
         if ref is None:
             return False
         try:
             claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return True
         return claim.metadata.uid != ref.uid
 
@@ -170,7 +170,7 @@ class Reclaimer(Reconciler[str]):
         if not volume.metadata.deleting:
             try:
                 await self._client.delete(VOLUMES, volume.metadata.name, uid=uid)
-            except (ApiNotFound, ApiConflict):  # gone, or created again by somebody
+            except (ApiNotFoundError, ApiConflictError):  # gone, or created again by somebody
                 return
         if _ours(volume):
             await self._let_go(volume)
@@ -188,7 +188,7 @@ class Reclaimer(Reconciler[str]):
         """
         try:
             return await read_secret(self._client, self._secret(volume))
-        except (ApiNotFound, Invalid) as failure:
+        except (ApiNotFoundError, InvalidError) as failure:
             log.warning("secret for deletion not read volume=%s error=%s", volume.metadata.name, failure)
             return {}
 
@@ -209,7 +209,7 @@ class Reclaimer(Reconciler[str]):
             source = attachment.spec.get("source") or {}
             if source.get("persistentVolumeName") == volume.metadata.name:
                 node = attachment.spec.get("nodeName", "")
-                raise Precondition(f"persistentvolume {volume.metadata.name} is still attached to node {node}")
+                raise PreconditionError(f"persistentvolume {volume.metadata.name} is still attached to node {node}")
 
     async def _let_go(self, volume: PersistentVolume) -> None:
         """Remove our finalizer."""
@@ -225,7 +225,7 @@ class Reclaimer(Reconciler[str]):
             now = await self._client.get(VOLUMES, volume.metadata.name)
             if now.metadata.uid == volume.metadata.uid:
                 await change(self._client, VOLUMES, now, without)
-        except (ApiNotFound, ApiConflict):
+        except (ApiNotFoundError, ApiConflictError):
             return
 
 

@@ -17,7 +17,7 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CSI_NODES, NODES
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.informer import Informers
@@ -91,7 +91,7 @@ class StartupTaint(Reconciler[str]):
     async def _is_listed(self) -> bool:
         try:
             found = await self._client.get(CSI_NODES, self._node)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return False
         return all(found.driver(name) is not None for name in self._drivers)
 

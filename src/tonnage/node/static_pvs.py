@@ -27,7 +27,7 @@ from tonnage.claims.node_scope import PUBLISHED_AHEAD, DriverInfo, NodeScope
 from tonnage.csi.client import types
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound, Invalid, Precondition
+from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError, InvalidError, PreconditionError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
@@ -137,7 +137,7 @@ class Publication(Reconciler[Key]):
             if not free or volume.metadata.deleting or volume.spec.persistent_volume_reclaim_policy != "Delete":
                 continue
             meta = volume.metadata
-            with suppress(ApiNotFound, ApiConflict):  # gone, or claimed at this moment
+            with suppress(ApiNotFoundError, ApiConflictError):  # gone, or claimed at this moment
                 await self._client.delete(VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version)
                 log.info("pre-provisioned volume deleted volume=%s class=%s", meta.name, volume.spec.storage_class_name)
 
@@ -295,17 +295,17 @@ class _Publisher:
         body = pv.ahead(name, made, self._class, self._driver, self._scope, fstype=mode.fstype, block=mode.block)
         try:
             await self._client.create(VOLUMES, body)
-        except ApiAlreadyExists:
+        except ApiAlreadyExistsError:
             there = await self._client.get(VOLUMES, name)
             if there.spec.csi is None or there.spec.csi.volume_handle != made.id or there.metadata.deleting:
-                raise Precondition(f"PersistentVolume {name} is in the way of volume {made.id}") from None
+                raise PreconditionError(f"PersistentVolume {name} is in the way of volume {made.id}") from None
         log.info("disk published volume=%s disk=%s", name, made.context.get(names.DISK, ""))
 
 
 def _secrets_fault(storage_class: StorageClass) -> str:
     try:
         pv.check_secrets(storage_class)
-    except Invalid as reason:
+    except InvalidError as reason:
         return f"{reason}: its volumes are there before their claims"
     return ""
 

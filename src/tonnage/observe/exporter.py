@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tonnage.errors import Invalid, host_errors
+from tonnage.errors import InvalidError, host_errors
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -34,15 +34,15 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Parse `[ADDRESS:]PORT`; the default address is loopback. Raises Invalid."""
+    """Parse `[ADDRESS:]PORT`; the default address is loopback. Raises InvalidError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise Invalid(f"metrics address {text[:80]!r}: want [ADDRESS:]PORT, as 9100 or 0.0.0.0:9100")
+        raise InvalidError(f"metrics address {text[:80]!r}: want [ADDRESS:]PORT, as 9100 or 0.0.0.0:9100")
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        raise Invalid(f"metrics address {text[:80]!r}: {host[:60]!r} is not an IP address") from None
+        raise InvalidError(f"metrics address {text[:80]!r}: {host[:60]!r} is not an IP address") from None
     return Address(host, int(port))
 
 

@@ -18,7 +18,7 @@ from tonnage.api.origin import is_clone, is_populated, origin_of, reference
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.data_source import copy_fault
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.node.capacity.class_errors import fault_of
 from tonnage.scheduler.plugins.messages import not_there
 from tonnage.scheduler.shortfalls import Lack
@@ -90,7 +90,7 @@ def _is_served(claim: PersistentVolumeClaim, objects: ClaimObjects) -> bool:
                 return True
             if is_free_for(volume, claim):
                 return True
-        except Invalid:
+        except InvalidError:
             continue
     return False
 

@@ -32,7 +32,7 @@ from tonnage.api.meta import KubeObject, Object, ObjectMeta, PartialObject
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
 from tonnage.capacity.node_template import is_template
-from tonnage.errors import ApiError, ApiNotFound, ApiUnreadable
+from tonnage.errors import ApiError, ApiNotFoundError, ApiUnreadableError
 from tonnage.kube.client import Client
 from tonnage.node.config.node import NODE_FILE
 from tonnage.option import Values, convert
@@ -188,7 +188,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 async def read(client: Client, namespace: str, *, now: float) -> View:
-    """Read all of it. Raises Unavailable without a connection, ApiError for an answer that is no refusal."""
+    """Read all of it. Raises UnavailableError without a connection, ApiError for an answer that is no refusal."""
     view = View(namespace, now)
     view.version = str(msgspec.json.decode(await client.read("/version")).get("gitVersion", ""))
     view.served = await _served(client)
@@ -239,9 +239,9 @@ class _Reader:
     def _note(self, kind: Kind[T], failure: ApiError) -> None:
         if failure.code == 403:
             self._view.refused[kind.plural] = failure.message
-        elif isinstance(failure, ApiUnreadable):
+        elif isinstance(failure, ApiUnreadableError):
             self._view.unreadable.append(str(failure))
-        elif not isinstance(failure, ApiNotFound):
+        elif not isinstance(failure, ApiNotFoundError):
             raise failure
 
 
@@ -250,7 +250,7 @@ async def _served(client: Client) -> frozenset[str]:
     for path in _GROUPS:
         try:
             answer = msgspec.json.decode(await client.read(path))
-        except ApiNotFound:
+        except ApiNotFoundError:
             continue
         version = str(answer.get("groupVersion", ""))
         found |= {f"{version}/{resource['name']}" for resource in answer.get("resources") or ()}

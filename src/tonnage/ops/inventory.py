@@ -19,7 +19,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import LIST_SNAPSHOTS, AccessMode, VolumeCapability
 from tonnage.csi.driver.services import inventory as inventories
 from tonnage.csi.errors import CsiError
-from tonnage.errors import HostError, NotFound, TonnageError, Unavailable
+from tonnage.errors import HostError, NotFoundError, TonnageError, UnavailableError
 from tonnage.ops.report import GONE, NOT_MADE, Contents, PoolReport, VolumeReport, contents_of, listed, listed_snapshot
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
@@ -117,7 +117,7 @@ class Served:
             async with CsiClient(socket) as client:
                 if (await client.plugin_info()).name == volume.driver:
                     return socket
-        raise NotFound(f"no driver {volume.driver} answers any more")
+        raise NotFoundError(f"no driver {volume.driver} answers any more")
 
 
 class Direct:
@@ -147,7 +147,7 @@ class Direct:
         return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self._node)
 
     async def delete(self, volume: VolumeReport) -> None:
-        """Delete a volume or snapshot. Idempotent. Raises Precondition while it is in use, Unavailable."""
+        """Delete a volume or snapshot. Idempotent. Raises PreconditionError while it is in use, UnavailableError."""
         for config in self._pools:
             if config.name == volume.pool:
                 async with _Open(config) as pool:
@@ -180,11 +180,11 @@ class _Open:
     async def __aenter__(self) -> Pool:
         try:
             await self._pool.open()
-        except Unavailable as failure:
+        except UnavailableError as failure:
             if "in use" not in str(failure):
                 raise
             hint = "read it through the socket of its driver with --endpoint, or through its cluster with --data"
-            raise Unavailable(f"pool {self._config.name} is held by another process: {hint}") from None
+            raise UnavailableError(f"pool {self._config.name} is held by another process: {hint}") from None
         return self._pool
 
     async def __aexit__(self, *_: object) -> None:
@@ -192,11 +192,11 @@ class _Open:
 
 
 async def _read(config: PoolConfig) -> PoolStatus:
-    """Raises Unavailable and the like."""
+    """Raises UnavailableError and the like."""
     async with _Open(config) as pool:
         found = await status.read(pool)
         if found.problem:
-            raise Unavailable(found.problem)
+            raise UnavailableError(found.problem)
         return found
 
 

@@ -17,7 +17,7 @@ from tonnage.api.kinds import NAMESPACES, VOLUMES, Kind
 from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import VolumeSnapshotContent
 from tonnage.claims.node_scope import reaches
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.node.orphans import AGE, age_of, read_claim, read_volume
 from tonnage.ops.report import VolumeReport
@@ -53,7 +53,7 @@ class Registry:
         self._contents: dict[tuple[str, str], str] = {}
 
     async def look(self) -> None:
-        """Read all PersistentVolumes and VolumeSnapshotContents. Raises ApiError, Unavailable."""
+        """Read all PersistentVolumes and VolumeSnapshotContents. Raises ApiError, UnavailableError."""
         metadata = (await self._client.get(NAMESPACES, _CLUSTER_NAMESPACE)).metadata
         self._cluster = metadata.uid
         self._former = frozenset(filter(None, metadata.annotations.get(names.FORMER_CLUSTERS, "").split(",")))
@@ -62,7 +62,7 @@ class Registry:
         for volume in found:
             if volume.spec.csi is not None:
                 self._volumes.setdefault((volume.spec.csi.driver, volume.spec.csi.volume_handle), []).append(volume)
-        with suppress(ApiNotFound):  # a cluster without snapshots
+        with suppress(ApiNotFoundError):  # a cluster without snapshots
             contents = (await self._client.list(CONTENTS)).items
             self._contents = {(c.spec.driver, c.handle): c.metadata.name for c in contents if c.handle}
 
@@ -74,7 +74,7 @@ class Registry:
         return next((v.metadata.name for v in known if reaches(v, volume.topology)), "")
 
     async def owner(self, volume: VolumeReport) -> Owner:
-        """The owner of a volume; its claim is read live. Raises ApiError, Unavailable."""
+        """The owner of a volume; its claim is read live. Raises ApiError, UnavailableError."""
         if self.volume_of(volume):
             return Owner.CONTENT if volume.snapshot_of else Owner.VOLUME
         if volume.inline:
@@ -109,7 +109,7 @@ class Registry:
         return True
 
     async def adopt(self, body: Mapping[str, Any]) -> None:
-        """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExists and the like."""
+        """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExistsError and the like."""
         if body["kind"] == CONTENTS.kind:
             await self._client.create(CONTENTS, dict(body))
         else:

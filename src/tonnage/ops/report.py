@@ -12,7 +12,7 @@ from tonnage.api import names
 from tonnage.csi.client.types import CreatedVolume, ListedSnapshot
 from tonnage.csi.driver import volume_id
 from tonnage.csi.driver.driver import CONTEXT_CREATED, OWNER_DRIVER
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import Erasure, PoolVolume, Snapshot, is_inline
 from tonnage.pools.base.parameters import ERASE, IoLimits, io_limits_of
 from tonnage.pools.core.status import PoolStatus
@@ -199,7 +199,7 @@ def _unlisted(pool: PoolStatus, node: str, driver: str) -> list[VolumeReport]:
 def _limits(volume: PoolVolume) -> IoLimits:
     try:
         return io_limits_of(volume.effective)
-    except Invalid:  # of a record that was changed by hand: the driver reports it where it matters
+    except InvalidError:  # of a record that was changed by hand: the driver reports it where it matters
         return IoLimits()
 
 

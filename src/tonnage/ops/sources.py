@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tonnage.api import names
-from tonnage.errors import Busy, Invalid, NotFound, Unavailable
+from tonnage.errors import BusyError, InvalidError, NotFoundError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import load
@@ -66,7 +66,7 @@ class ClusterSources:
         return found
 
     async def contents(self) -> Holdings:
-        """All volumes, snapshots and erasures. Raises CsiError, Unavailable."""
+        """All volumes, snapshots and erasures. Raises CsiError, UnavailableError."""
         found = Holdings([], [], [])
         for source in self.nodes:
             contents = await source.contents()
@@ -92,26 +92,26 @@ class ClusterSources:
 async def opened(wanted: Wanted) -> AsyncIterator[ClusterSources]:
     """The requested sources; the data folder of a stopped box is locked while they are in use.
 
-    Raises Invalid, NotFound, Busy, Unavailable.
+    Raises InvalidError, NotFoundError, BusyError, UnavailableError.
     """
     if wanted.endpoint or wanted.config or wanted.pools:
         if wanted.data:
-            raise Invalid("--data is a box; --endpoint, --config and --pool are a driver: choose one")
+            raise InvalidError("--data is a box; --endpoint, --config and --pool are a driver: choose one")
         yield await _of_driver(wanted)
         return
     try:
         from tonnage.box import plan
         from tonnage.box.data_dir import DataFolder, default_folder, no_cluster
     except ModuleNotFoundError:  # in the container image
-        raise NotFound("no box is installed here; name a driver with --endpoint, --config or --pool") from None
+        raise NotFoundError("no box is installed here; name a driver with --endpoint, --config or --pool") from None
     data = DataFolder(wanted.data or default_folder())
     if data.settings() is None:
         hint = "name a box's folder with --data, or a driver with --endpoint, --config or --pool"
-        raise NotFound(f"{no_cluster(data.path)}; {hint}")
+        raise NotFoundError(f"{no_cluster(data.path)}; {hint}")
     running = data.running()
     if running is not None:
         if running < 0:
-            raise Busy(f"data folder {data.path} is being cleaned or opened by another process: repeat")
+            raise BusyError(f"data folder {data.path} is being cleaned or opened by another process: repeat")
         yield _of_running(data, plan.kept_nodes(data), wanted)
         return
     with data.held():
@@ -140,7 +140,7 @@ async def _of_driver(wanted: Wanted) -> ClusterSources:
     if socket is not None and await inventory.answers(socket):
         return ClusterSources([Served([socket], pools, node=file.get("node_name", ""))], pools, wanted.kubeconfig)
     if wanted.endpoint and not pools:
-        raise Unavailable(f"no driver answers at {socket}: start it, or read its pools with --config or --pool")
+        raise UnavailableError(f"no driver answers at {socket}: start it, or read its pools with --config or --pool")
     return ClusterSources([Direct(pools, node=file.get("node_name", ""))], pools, wanted.kubeconfig)
 
 

@@ -31,7 +31,7 @@ from tonnage.api.origin import reference
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.storage import StorageClass
-from tonnage.errors import ApiError, ApiNotFound
+from tonnage.errors import ApiError, ApiNotFoundError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.ops.claim_errors import (
@@ -136,7 +136,7 @@ class _Reader:
             path = f"/apis/{ref.api_group}/v1/namespaces/{namespace}/volumesnapshots/{ref.name}"
             try:
                 status = msgspec.json.decode(await self._client.read(path)).get("status") or {}
-            except ApiNotFound:
+            except ApiNotFoundError:
                 found[f"{namespace}/{ref.name}"] = SNAPSHOT_MISSING
                 continue
             except (ApiError, msgspec.DecodeError, AttributeError):

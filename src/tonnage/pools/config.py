@@ -17,7 +17,7 @@ from pathlib import Path
 from tonnage.aio.clock import Clock
 from tonnage.api.names import RENAMED_KINDS
 from tonnage.api.quantity import from_bytes, to_bytes
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import PoolLimits, check_name
 from tonnage.pools.base.overcommit import NO_KEEP, Disks, Keep
 from tonnage.pools.core.backend import Backend
@@ -142,13 +142,13 @@ def parse(text: str) -> PoolConfig:
     erase: eraserate (a quantity per second, 0 for unlimited); fake: largest, directories=yes|no; lvm, whose WHERE is a
     volume group: thin=THIN_POOL, thinsize, overcommit; pmem, whose WHERE is a region or `all`: mode.
 
-    Old names of kinds (names.RENAMED_KINDS) are accepted. Raises Invalid.
+    Old names of kinds (names.RENAMED_KINDS) are accepted. Raises InvalidError.
     """
     head, *pairs = text.split(",")
     word, _, where = head.partition(":")
     kind = RENAMED_KINDS.get(word, word)  # the name of a pool without name= stays: ids of volumes begin with it
     if kind not in _KEYS:
-        raise Invalid(f"pool {text[:80]!r}: unknown kind {kind[:40]!r}, want one of {', '.join(KINDS)}")
+        raise InvalidError(f"pool {text[:80]!r}: unknown kind {kind[:40]!r}, want one of {', '.join(KINDS)}")
     if kind == "lvm":
         from tonnage.host.lvm import check_group
 
@@ -156,17 +156,19 @@ def parse(text: str) -> PoolConfig:
     elif kind == "pmem":
         where = _region(where)
     elif where and (kind == "fake" or not where.startswith("/") or "\0" in where):
-        raise Invalid(f"pool {text[:80]!r}: {_where_hint(kind)}")
+        raise InvalidError(f"pool {text[:80]!r}: {_where_hint(kind)}")
     options: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if key not in _KEYS[kind]:
-            raise Invalid(f"pool {text[:80]!r}: {kind} has no option {key[:40]!r}, it has {', '.join(_KEYS[kind])}")
+            raise InvalidError(
+                f"pool {text[:80]!r}: {kind} has no option {key[:40]!r}, it has {', '.join(_KEYS[kind])}"
+            )
         if not equals or not value or key in options:
-            raise Invalid(f"pool {text[:80]!r}: want {key}=VALUE once")
+            raise InvalidError(f"pool {text[:80]!r}: want {key}=VALUE once")
         options[key] = value
     if missing := {"overcommit", "thinsize"} & set(options) if kind == "lvm" and "thin" not in options else set():
-        raise Invalid(f"pool {text[:80]!r}: {min(missing)} is of a thin pool, name it with thin=")
+        raise InvalidError(f"pool {text[:80]!r}: {min(missing)} is of a thin pool, name it with thin=")
     return PoolConfig(
         kind,
         Path(where) if where and kind not in ("lvm", "pmem") else None,
@@ -194,39 +196,39 @@ def _bytes(count: int | None) -> str:
 
 
 def _inline(options: Mapping[str, str]) -> int:
-    """Bytes of the pool that are reserved for inline volumes. Raises Invalid."""
+    """Bytes of the pool that are reserved for inline volumes. Raises InvalidError."""
     inline, size = _size(options, "inline"), _size(options, "size")
     if size and inline > size:
-        raise Invalid(f"inline={from_bytes(inline)}: more than the pool's size={from_bytes(size)}")
+        raise InvalidError(f"inline={from_bytes(inline)}: more than the pool's size={from_bytes(size)}")
     return inline
 
 
 def _keep(text: str) -> Keep:
-    """Min free: bytes or a share, 10Gi or 15%. Raises Invalid."""
+    """Min free: bytes or a share, 10Gi or 15%. Raises InvalidError."""
     if text.endswith("%"):
         if not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,3})?", text[:-1]):
-            raise Invalid(f"keep={text[:40]}: want a share of the disk below 100%, or bytes")
+            raise InvalidError(f"keep={text[:40]}: want a share of the disk below 100%, or bytes")
         return Keep(percent=float(text[:-1]))
     if (size := to_bytes(text)) < 0:
-        raise Invalid(f"keep={text[:40]}: want bytes, as 10Gi, or a share of the disk, as 15%")
+        raise InvalidError(f"keep={text[:40]}: want bytes, as 10Gi, or a share of the disk, as 15%")
     return Keep(size)
 
 
 def _region(text: str) -> str:
-    """A region of persistent memory, "" for all. Raises Invalid."""
+    """A region of persistent memory, "" for all. Raises InvalidError."""
     if text and not re.fullmatch(r"all|region\d{1,6}|0x[0-9a-f]{1,16}", text):
-        raise Invalid(f"pool pmem:{text[:40]}: want a region as region0, its iset_id as 0xba90120012b4dc, or all")
+        raise InvalidError(f"pool pmem:{text[:40]}: want a region as region0, its iset_id as 0xba90120012b4dc, or all")
     return "" if text == "all" else text
 
 
 def _mode(text: str) -> str:
-    """How a pmem pool uses memory; "" for its default. Raises Invalid."""
+    """How a pmem pool uses memory; "" for its default. Raises InvalidError."""
     if not text:
         return text
     from tonnage.host.ndctl import MODES
 
     if text not in (known := (*MODES, "lvm")):
-        raise Invalid(f"mode={text[:40]}: want one of {', '.join(known)}")
+        raise InvalidError(f"mode={text[:40]}: want one of {', '.join(known)}")
     return text
 
 
@@ -243,7 +245,7 @@ def _where_hint(kind: str) -> str:
 def _size(options: Mapping[str, str], key: str) -> int:
     size = to_bytes(options[key]) if key in options else 0
     if key in options and size < 1:
-        raise Invalid(f"{key}={options[key][:40]}: want more than 0 bytes")
+        raise InvalidError(f"{key}={options[key][:40]}: want more than 0 bytes")
     return size
 
 
@@ -252,14 +254,14 @@ def _rate(options: Mapping[str, str]) -> int | None:
     if (text := options.get("eraserate")) is None:
         return None
     if (rate := to_bytes(text)) < 0:
-        raise Invalid(f"eraserate={text[:40]}: want bytes in a second, as 200Mi, or 0 for no limit")
+        raise InvalidError(f"eraserate={text[:40]}: want bytes in a second, as 200Mi, or 0 for no limit")
     return rate
 
 
 def _flag(options: Mapping[str, str], key: str, *, default: str = "no") -> bool:
     value = options.get(key, default)
     if value not in ("yes", "no", "true", "false"):
-        raise Invalid(f"{key}={value[:40]}: want yes or no")
+        raise InvalidError(f"{key}={value[:40]}: want yes or no")
     return value in ("yes", "true")
 
 
@@ -270,14 +272,14 @@ def _ratio(value: str) -> float:
     except ValueError:
         ratio = 0.0
     if not ratio >= 1.0:
-        raise Invalid(f"overcommit={value[:40]}: want yes, no, or a ratio of at least 1")
+        raise InvalidError(f"overcommit={value[:40]}: want yes, no, or a ratio of at least 1")
     return ratio
 
 
 def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None = None) -> Pool:
     """Create the pool that a configuration describes, not open yet.
 
-    disks: the account of disks, the process's own by default. Raises Invalid.
+    disks: the account of disks, the process's own by default. Raises InvalidError.
     """
     name = config.name or config.kind
     if config.kind == "fake":
@@ -290,7 +292,7 @@ def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None 
 
 def _fake(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
     if not config.size:
-        raise Invalid(f"pool {name!r}: a fake pool needs size=")
+        raise InvalidError(f"pool {name!r}: a fake pool needs size=")
     from tonnage.pools.fake import FakePool
 
     rate = config.erase_rate or 0
@@ -300,9 +302,9 @@ def _fake(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
 
 
 def _backend(config: PoolConfig, name: str, clock: Clock | None, disks: Disks | None) -> Backend:
-    """The back end of a pool on real disks. Raises Invalid."""
+    """The back end of a pool on real disks. Raises InvalidError."""
     if config.overcommit == _ANY and not config.size:
-        raise Invalid(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
+        raise InvalidError(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
     if config.kind == "lvm":
         from tonnage.pools.lvm.backend import LvmBackend
         from tonnage.pools.lvm.thin_pool import LvmLimits
@@ -318,7 +320,7 @@ def _backend(config: PoolConfig, name: str, clock: Clock | None, disks: Disks | 
 
         return PmemBackend(name, config.region, mode=config.mode or "fsdax", most=config.size, clock=clock)
     if config.where is None:
-        raise Invalid(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
+        raise InvalidError(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
     if config.kind == "static":
         from tonnage.pools.static.backend import StaticBackend
 
@@ -361,7 +363,7 @@ def _whole(size: int) -> str:
 
 
 def outlook(configs: Iterable[PoolConfig]) -> list[Outlook]:
-    """The outlook of each disk under the pools. Blocking; makes nothing. Raises Invalid."""
+    """The outlook of each disk under the pools. Blocking; makes nothing. Raises InvalidError."""
     disks: dict[int, list[PoolConfig]] = {}
     for config in configs:
         if config.where is not None and config.has_size:
@@ -383,7 +385,7 @@ def _existing(path: Path) -> Path:
     for candidate in (path, *path.parents):
         if candidate.exists():
             return candidate
-    raise Invalid(f"{path} is not an absolute path")
+    raise InvalidError(f"{path} is not an absolute path")
 
 
 def _taken(where: Path) -> int:

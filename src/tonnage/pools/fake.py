@@ -19,7 +19,7 @@ from msgspec import structs
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import AlreadyExists, HostError, NotFound, OutOfRange, Precondition, host_errors
+from tonnage.errors import AlreadyExistsError, HostError, NotFoundError, OutOfRangeError, PreconditionError, host_errors
 from tonnage.host import nofollow, tree
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, PoolVolume, Stats, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, RESERVE, check_shared, erase_of
@@ -80,7 +80,9 @@ class FakeBackend(Backend):
         if want.size > self._largest and request.name not in self.records.volumes:
             most = from_bytes(min(self.size, self._largest))
             size = from_bytes(want.size)
-            raise OutOfRange(f"volume {request.name} of {size} can never fit: pool {self.name!r} holds {most} at most")
+            raise OutOfRangeError(
+                f"volume {request.name} of {size} can never fit: pool {self.name!r} holds {most} at most"
+            )
         return want
 
     def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
@@ -106,7 +108,7 @@ class FakeBackend(Backend):
         if name not in self.records.volumes:
             return
         if using := sorted(self.staged.get(name, set()) | self._published.get(name, set())):
-            raise Precondition(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
+            raise PreconditionError(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
         record = self.records.volumes.pop(name)
         self.records.used -= record.size
         self.remains.add(record.volume(), self._clock.monotonic())
@@ -125,11 +127,11 @@ class FakeBackend(Backend):
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
         record = self.record(name)
         if str(staging) not in self.staged.get(name, ()):
-            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
+            raise PreconditionError(f"volume {name} is not staged at {staging}: stage it first")
         shown = self._targets.setdefault(str(target), (name, readonly))
         if shown != (name, readonly):
             what = f"volume {shown[0]}, {'read-only' if shown[1] else 'writable'}"
-            raise AlreadyExists(f"{target} already shows {what}; requested {name}, readonly={readonly}")
+            raise AlreadyExistsError(f"{target} already shows {what}; requested {name}, readonly={readonly}")
         self._published.setdefault(name, set()).add(str(target))
         if self._directories:
             mounts.make_file(target) if record.block else mounts.make_directory(target, mode=0o777)
@@ -141,7 +143,7 @@ class FakeBackend(Backend):
     def stats(self, name: str, path: Path) -> Stats:
         record = self.record(name)
         if str(path) not in self.staged.get(name, ()) and self._targets.get(str(path), ("",))[0] != name:
-            raise NotFound(f"volume {name} is not at {path}")
+            raise NotFoundError(f"volume {name} is not at {path}")
         return Stats(total=record.size, used=0, available=record.size)  # files in its directory are not measured
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
@@ -182,7 +184,7 @@ class FakePool(Pool):
     volumes appear to be erased (there is nothing to overwrite), 0: at once. features: in place of all that it has.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what tests vary
         self,
         name: str,
         size: int,

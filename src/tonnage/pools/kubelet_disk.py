@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Invalid, Unavailable
+from tonnage.errors import InvalidError, UnavailableError
 from tonnage.host import mount
 from tonnage.host.mount import Mount
 from tonnage.pools.base.overcommit import Keep
@@ -30,20 +30,20 @@ _NODE = (Path("/"), Path("/etc/hosts"))
 def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
     """The pool's configuration with its min free. kubelet: directories of the kubelet, when known.
 
-    Raises Unavailable for a pool on the node's disk without `rootfs` (its own disk may not be mounted yet), Invalid for
-    one that could leave nothing free.
+    Raises UnavailableError for a pool on the node's disk without `rootfs` (its own disk may not be mounted yet),
+    InvalidError for one that could leave nothing free.
     """
     if not (shared := shares(config, kubelet)):
         return config
     keep = EVICTION if config.keep is None else config.keep
     if config.rootfs is False:
-        raise Unavailable(
+        raise UnavailableError(
             f"pool {config.name}: {config.where} is on the node's root file system (with {shared}): mount its disk,"
             f" give it a disk of its own or say rootfs=yes, which keeps {_amount(config, keep)} free for the kubelet's"
             " eviction threshold"
         )
     if config.rootfs and config.keep is None and config.overcommit == float("inf"):
-        raise Invalid(
+        raise InvalidError(
             f"pool {config.name}: overcommit=yes on the node's root file system can keep nothing free: say"
             " overcommit=RATIO, or keep=0 if the disk may be filled"
         )
@@ -51,7 +51,7 @@ def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
 
 
 def check(config: PoolConfig, kubelet: Sequence[Path] = ()) -> None:
-    """Raises Unavailable for a pool on the node's own disk without `rootfs`, as while its own is missing."""
+    """Raises UnavailableError for a pool on the node's own disk without `rootfs`, as while its own is missing."""
     if config.rootfs is False:
         settle(config, kubelet)
 

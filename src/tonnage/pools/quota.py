@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec import structs
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import HostError, Invalid, Unavailable, Unsupported, host_errors
+from tonnage.errors import HostError, InvalidError, UnavailableError, UnsupportedError, host_errors
 from tonnage.host import mount, quota, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import Features, PoolLimits
@@ -76,10 +76,10 @@ class QuotaDirectories:
         pass
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        raise Unsupported(f"{self._folder.where} does not offer volumes made from a {record.source}")
+        raise UnsupportedError(f"{self._folder.where} does not offer volumes made from a {record.source}")
 
     def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        raise Unsupported(f"{self._folder.where} does not offer snapshots")
+        raise UnsupportedError(f"{self._folder.where} does not offer snapshots")
 
     def limits(self, bounds: PoolLimits) -> PoolLimits:
         return bounds
@@ -92,14 +92,14 @@ class QuotaDirectories:
         return record.size, self.held
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """Check parameters. Raises Unsupported for ext4 without `allowUnenforced`."""
+        """Check parameters. Raises UnsupportedError for ext4 without `allowUnenforced`."""
         check_shared(parameters)
         check_no_erasure(parameters)
         allowed = parameters.get("allowUnenforced", "false")
         if allowed not in ("true", "false"):
-            raise Invalid(f"parameter allowUnenforced={allowed[:40]!r}: want true or false")
+            raise InvalidError(f"parameter allowUnenforced={allowed[:40]!r}: want true or false")
         if self.fstype == "ext4" and allowed != "true":
-            raise Unsupported(
+            raise UnsupportedError(
                 f"pool {self._folder.name!r} is on ext4, which holds no process with CAP_SYS_RESOURCE (no privileged"
                 ' pod) to a quota: say allowUnenforced: "true" in the class, or use xfs'
             )
@@ -111,16 +111,16 @@ class QuotaDirectories:
             yield fd
 
     def prepare(self) -> None:
-        """Raises Unavailable unless the file system there holds projects to their limits."""
+        """Raises UnavailableError unless the file system there holds projects to their limits."""
         existing = next(path for path in (self._folder.path, *self._folder.path.parents) if path.exists())
         device = os.stat(existing).st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
         fstype = next((entry.fstype for entry in mount.mounts() if entry.device == number), "an unknown file system")
         if fstype not in FSTYPES:
-            raise Unavailable(f"{self._folder.where} is on {fstype}: project quotas need xfs or ext4")
+            raise UnavailableError(f"{self._folder.where} is on {fstype}: project quotas need xfs or ext4")
         with opened(existing, os.O_RDONLY | os.O_DIRECTORY) as fd:
             if not quota.is_enforced(fd):
-                raise Unavailable(
+                raise UnavailableError(
                     f"{self._folder.where}: project quotas are off on this {fstype}: mount it with -o prjquota"
                     " (ext4: made or tuned with -O quota,project before); needs Linux 5.14"
                 )
@@ -217,7 +217,7 @@ class QuotaDirectories:
         number = self._projects.get(content.name.removesuffix(self._folder.suffix))
         try:
             return quota.get(self._folder.directory.at, number).used if number else 0
-        except (OSError, Unavailable):
+        except (OSError, UnavailableError):
             return 0
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -27,9 +27,9 @@ RUNNING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 def _check_name(text: str) -> str:
-    """Return a scheduler's name. Raises Invalid."""
+    """Return a scheduler's name. Raises InvalidError."""
     if not names.is_dns_subdomain(text):
-        raise Invalid(f"--name {text[:80]!r}: want a DNS subdomain, as {names.SCHEDULER}")
+        raise InvalidError(f"--name {text[:80]!r}: want a DNS subdomain, as {names.SCHEDULER}")
     return text
 
 

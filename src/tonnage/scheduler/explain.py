@@ -169,7 +169,7 @@ _NAMED = 5
 def hold_for_others(cycle: Cycle, pod: Pod, pods: Iterable[Pod]) -> list[Pod]:
     """Count capacity reserved for other pods, as it applies to this pod.
 
-    Returns those pods. Raises: Invalid.
+    Returns those pods. Raises: InvalidError.
     """
     nominations, found = Nominations(cycle, set()), []
     for other in pods:

@@ -38,7 +38,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
 from tonnage.observe import metrics
 from tonnage.scheduler.core import conditions
-from tonnage.scheduler.core.binding import DefaultBinder, VolumeBinder, Withdrawn
+from tonnage.scheduler.core.binding import DefaultBinder, RescheduledError, VolumeBinder
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import ConditionWriter
 from tonnage.scheduler.core.cycle import Cycle
@@ -291,4 +291,4 @@ class Scheduler:
             log.error("binding failed pod=%s node=%s", pod.key, decision.node, exc_info=failure)
         else:
             log.info("binding failed pod=%s node=%s error=%s", pod.key, decision.node, failure)
-        self._fail(entry, str(failure), free=isinstance(failure, Withdrawn))
+        self._fail(entry, str(failure), free=isinstance(failure, RescheduledError))

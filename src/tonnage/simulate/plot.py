@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tonnage.errors import HostError, Invalid, Unsupported
+from tonnage.errors import HostError, InvalidError, UnsupportedError
 from tonnage.simulate.tally import Series
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ def check(file: Path) -> None:
     Raises: Invalid for a form that is not drawn or a folder that is not there, Unsupported without matplotlib.
     """
     if file.suffix.lower() not in FORMS:
-        raise Invalid(f"--plot {file}: the name must end in {' or '.join(FORMS)}")
+        raise InvalidError(f"--plot {file}: the name must end in {' or '.join(FORMS)}")
     if not file.absolute().parent.is_dir():
-        raise Invalid(f"--plot {file}: there is no folder {file.parent}")
+        raise InvalidError(f"--plot {file}: there is no folder {file.parent}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise Unsupported("--plot needs matplotlib: pip install 'tonnage[plots]'") from None
+        raise UnsupportedError("--plot needs matplotlib: pip install 'tonnage[plots]'") from None
 
 
 def draw(file: Path, title: str, runs: Mapping[str, Series]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 
@@ -28,8 +28,11 @@ DEFAULT = ScoringStrategy.LEAST_ALLOCATED.value
 
 
 def policies(given: list[str]) -> list[Policy]:
-    """The policies of these names (each may be several with commas), each once. Raises Invalid for an unknown one."""
+    """The policies of these names (each may be several with commas), each once.
+
+    Raises InvalidError for an unknown one.
+    """
     wanted = dict.fromkeys(name for text in given for name in text.split(",")) or {DEFAULT: None}
     if unknown := [name for name in wanted if name not in POLICIES]:
-        raise Invalid(f"there is no policy {unknown[0]!r}; there are {', '.join(POLICIES)}")
+        raise InvalidError(f"there is no policy {unknown[0]!r}; there are {', '.join(POLICIES)}")
     return [POLICIES[name] for name in wanted]

@@ -14,7 +14,7 @@ from tonnage.api import kinds, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import Kind
 from tonnage.api.quantity import to_bytes
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
@@ -61,7 +61,7 @@ class FakeNode:
             await self.client.patch(kinds.CLAIMS, claim, {"metadata": meta}, "default")
 
     async def claim(self, name: str) -> PersistentVolumeClaim:
-        """The claim now. Raises ApiNotFound."""
+        """The claim now. Raises ApiNotFoundError."""
         return await self.client.get(kinds.CLAIMS, name, "default")
 
     async def phase(self, name: str) -> str:
@@ -90,7 +90,7 @@ class FakeNode:
         """Whether there is no such object."""
         try:
             await self.client.get(kind, name, namespace)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return True
         return False
 

@@ -148,8 +148,8 @@ def _failure(fault: Fault, arguments: tuple[Any, ...]) -> Exception:
         return OSError(fault.number, os.strerror(fault.number))
     command = arguments[0]
     if fault.number == errno.ETIMEDOUT:
-        return run.CommandFailed(command, "not done after 60 s, killed")
-    return run.CommandFailed(command, "exit code 1", code=1, stderr=f"{command[0]}: {os.strerror(fault.number)}")
+        return run.CommandError(command, "not done after 60 s, killed")
+    return run.CommandError(command, "exit code 1", code=1, stderr=f"{command[0]}: {os.strerror(fault.number)}")
 
 
 def _layer(name: str, module: ModuleType, functions: Mapping[str, Callable[..., Any]]) -> _Layer:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import Unsupported
+from tonnage.errors import UnsupportedError
 from tonnage.host.iolimits import Cgroups
 
 pytestmark = pytest.mark.real
@@ -53,7 +53,7 @@ def test_a_pod_writes_no_faster_than_its_class_says(make_cluster: Callable[..., 
     uid = str(uuid4())
     try:
         Cgroups().make_pod(uid)
-    except (Unsupported, OSError) as failure:
+    except (UnsupportedError, OSError) as failure:
         pytest.skip(f"no cgroup that limits IO can be made: {failure}")
     finally:
         Cgroups().remove_pod(uid)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.api.cron import parse
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 
 def at(text: str) -> datetime:
@@ -77,11 +77,11 @@ def test_the_last_time_is_the_one_before_the_next(schedule: str, start: datetime
     ["", "* * * *", "60 * * * *", "* * 0 * *", "* * * * 7", "5-1 * * * *", "*/0 * * * *", "a * * * *", "@every 5m"],
 )
 def test_what_cannot_be_read(text: str) -> None:
-    with pytest.raises(Invalid, match="schedule"):
+    with pytest.raises(InvalidError, match="schedule"):
         parse(text)
 
 
 def test_zones_are_those_of_the_database() -> None:
     for zone in ("Mars/Phobos", "../etc/passwd"):
-        with pytest.raises(Invalid, match="unknown time zone"):
+        with pytest.raises(InvalidError, match="unknown time zone"):
             parse("@daily", zone)

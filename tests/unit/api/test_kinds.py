@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.api import kinds
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 
 
 def test_paths_of_lists_objects_and_subresources() -> None:
@@ -18,7 +18,7 @@ def test_paths_of_lists_objects_and_subresources() -> None:
 
 @pytest.mark.parametrize("name", ["..", "a/b", "a%2Fb"])
 def test_a_name_that_leads_elsewhere_is_no_objects(name: str) -> None:
-    with pytest.raises(ApiNotFound):
+    with pytest.raises(ApiNotFoundError):
         kinds.PODS.path("ns", name)
 
 

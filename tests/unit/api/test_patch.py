@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.api.patch import apply_json_patch, merge, same
-from tonnage.errors import ApiInvalid, Invalid
+from tonnage.errors import ApiInvalidError, InvalidError
 
 scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3)
 values = st.recursive(scalars, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=3), v, max_size=3))
@@ -106,29 +106,29 @@ def test_json_patch(target: Any, operations: Any, result: Any) -> None:
 @pytest.mark.parametrize(
     ("operation", "error"),
     [
-        ({"op": "test", "path": "/foo", "value": "bar2"}, ApiInvalid),
-        ({"op": "test", "path": "/n", "value": True}, ApiInvalid),
-        ({"op": "remove", "path": "/nothing"}, ApiInvalid),
-        ({"op": "replace", "path": "/nothing/x", "value": 1}, ApiInvalid),
-        ({"op": "replace", "path": "/foo/x", "value": 1}, ApiInvalid),
-        ({"op": "replace", "path": "/list/2", "value": 1}, ApiInvalid),
-        ({"op": "test", "path": "/nothing", "value": 1}, ApiInvalid),
-        ({"op": "test", "path": "/nothing/x", "value": None}, ApiInvalid),
-        ({"op": "copy", "from": "/nothing/x", "path": "/y"}, ApiInvalid),
-        ({"op": "move", "from": "/nothing", "path": "/y"}, ApiInvalid),
-        ({"op": "add", "path": "/nothing/x", "value": 1}, ApiInvalid),
-        ({"op": "add", "path": "/list/3", "value": 1}, ApiInvalid),
-        ({"op": "add", "path": "/list/01", "value": 1}, ApiInvalid),
-        ({"op": "add", "path": "/list/-4", "value": 1}, ApiInvalid),
-        ({"op": "remove", "path": "/list/-3"}, ApiInvalid),
-        ({"op": "replace", "path": "/list/-", "value": 1}, ApiInvalid),
-        ({"op": "add", "path": "/list/99999999999999999999", "value": 1}, ApiInvalid),
-        ({"op": "add", "path": "/foo"}, Invalid),
-        ({"op": "add", "path": "foo", "value": 1}, Invalid),
-        ({"op": "move", "from": "/obj", "path": "/obj/x"}, Invalid),
-        ({"op": "remove", "path": ""}, Invalid),
-        ({"op": "grow", "path": "/foo"}, Invalid),
-        ("nonsense", Invalid),
+        ({"op": "test", "path": "/foo", "value": "bar2"}, ApiInvalidError),
+        ({"op": "test", "path": "/n", "value": True}, ApiInvalidError),
+        ({"op": "remove", "path": "/nothing"}, ApiInvalidError),
+        ({"op": "replace", "path": "/nothing/x", "value": 1}, ApiInvalidError),
+        ({"op": "replace", "path": "/foo/x", "value": 1}, ApiInvalidError),
+        ({"op": "replace", "path": "/list/2", "value": 1}, ApiInvalidError),
+        ({"op": "test", "path": "/nothing", "value": 1}, ApiInvalidError),
+        ({"op": "test", "path": "/nothing/x", "value": None}, ApiInvalidError),
+        ({"op": "copy", "from": "/nothing/x", "path": "/y"}, ApiInvalidError),
+        ({"op": "move", "from": "/nothing", "path": "/y"}, ApiInvalidError),
+        ({"op": "add", "path": "/nothing/x", "value": 1}, ApiInvalidError),
+        ({"op": "add", "path": "/list/3", "value": 1}, ApiInvalidError),
+        ({"op": "add", "path": "/list/01", "value": 1}, ApiInvalidError),
+        ({"op": "add", "path": "/list/-4", "value": 1}, ApiInvalidError),
+        ({"op": "remove", "path": "/list/-3"}, ApiInvalidError),
+        ({"op": "replace", "path": "/list/-", "value": 1}, ApiInvalidError),
+        ({"op": "add", "path": "/list/99999999999999999999", "value": 1}, ApiInvalidError),
+        ({"op": "add", "path": "/foo"}, InvalidError),
+        ({"op": "add", "path": "foo", "value": 1}, InvalidError),
+        ({"op": "move", "from": "/obj", "path": "/obj/x"}, InvalidError),
+        ({"op": "remove", "path": ""}, InvalidError),
+        ({"op": "grow", "path": "/foo"}, InvalidError),
+        ("nonsense", InvalidError),
     ],
 )
 def test_json_patch_refuses(operation: Any, error: type[Exception]) -> None:
@@ -140,9 +140,9 @@ def test_json_patch_refuses(operation: Any, error: type[Exception]) -> None:
 
 
 def test_json_patch_is_a_list_of_bounded_length() -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         apply_json_patch({}, {"op": "add"})
-    with pytest.raises(Invalid, match="at most"):
+    with pytest.raises(InvalidError, match="at most"):
         apply_json_patch({}, [{"op": "test", "path": "", "value": {}}] * 10_001)
 
 
@@ -166,12 +166,12 @@ def test_same_is_equality_that_knows_booleans(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("op", [["add"], {"add": 1}, 5, None])
 def test_json_patch_of_no_operation(op: Any) -> None:
-    with pytest.raises(Invalid, match="is not an operation"):
+    with pytest.raises(InvalidError, match="is not an operation"):
         apply_json_patch({}, [{"op": op, "path": "/a", "value": 1}])
 
 
 def test_json_patch_that_doubles_itself_is_refused() -> None:
     doubling = [{"op": "copy", "from": "/a", "path": f"/a/{n}"} for n in range(60)]
-    with pytest.raises(ApiInvalid, match="more than 3145728 bytes"):
+    with pytest.raises(ApiInvalidError, match="more than 3145728 bytes"):
         apply_json_patch({"a": {"x": "y" * 100}}, doubling)
     assert len(apply_json_patch({"a": {"x": "y" * 100}}, doubling[:4])["a"]) == 5

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.api.quantity import MAX, NANO, Quantity, from_bytes, to_bytes
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 # Text and what `kubectl` shows for it after the API server has canonicalised it (apimachinery quantity_test.go's rules).
 CANONICAL = [
@@ -26,7 +26,7 @@ def test_canonical(text: str, canonical: str) -> None:
 
 @pytest.mark.parametrize("text", ["", " 1", "1 ", "Gi", "1gi", "1K", "1ki", "1e", "1e3Ki", "--1", "1.2.3", "١", "0x10", "1" * 200, "1Gib", "NaN", "inf", "1,5"])  # fmt: skip
 def test_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="quantity"):
+    with pytest.raises(InvalidError, match="quantity"):
         Quantity.parse(text)
 
 

@@ -7,7 +7,7 @@ import pytest
 from tonnage.api.core import NodeSelector, NodeSelectorTerm
 from tonnage.api.meta import LabelSelector, SelectorRequirement
 from tonnage.api.selectors import from_label_selector, node_matcher, parse_fields, parse_labels
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 LABELS = {"app": "web", "tier": "front", "n": "7", "empty": ""}
 
@@ -28,7 +28,7 @@ def test_label_selectors(text: str, matches: bool) -> None:
 
 @pytest.mark.parametrize("text", ["=x", "a=b,,c", "a in b", "a in (b", "!", "a b", "(x)", "a=b)"])
 def test_label_selectors_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="selector"):
+    with pytest.raises(InvalidError, match="selector"):
         parse_labels(text)
 
 
@@ -37,7 +37,7 @@ def test_field_selectors() -> None:
 
     assert selector.matches({"metadata.name": "x", "spec.nodeName": "n2"})
     assert not selector.matches({"metadata.name": "x", "spec.nodeName": "n1"})
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         parse_fields("metadata.name")
 
 
@@ -48,7 +48,7 @@ def test_struct_selector() -> None:
 
     assert from_label_selector(selector).matches(LABELS)
     assert from_label_selector(LabelSelector()).matches({})
-    with pytest.raises(Invalid, match="Near"):
+    with pytest.raises(InvalidError, match="Near"):
         from_label_selector(LabelSelector(match_expressions=[SelectorRequirement(key="n", operator="Near")]))
 
 

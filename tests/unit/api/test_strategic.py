@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.api.strategic import apply
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 
 def pod(**spec: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def test_element_order() -> None:
     ],
 )
 def test_senseless_patches_are_refused(patch: Any) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         apply(pod(containers=[container("a")]), patch, "Pod")
 
 

@@ -14,7 +14,7 @@ from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
 from tonnage.box.cleanup import clean, leftovers, remove
 from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.errors import Busy, HostError, Precondition
+from tonnage.errors import BusyError, HostError, PreconditionError
 from tonnage.host import loop, mount
 from tonnage.pools.directory.directory import MARKER, OWN
 
@@ -86,7 +86,7 @@ def test_a_purge_never_reaches_into_a_foreign_mount(data: DataFolder, user: Path
     foreign = data.path / "foreign"
     foreign.mkdir()
     mount.bind(user, foreign)
-    with pytest.raises(Precondition, match="foreign is a mount that is not tonnage's"):
+    with pytest.raises(PreconditionError, match="foreign is a mount that is not tonnage's"):
         remove(data)
     assert (user / "file").read_text() == "mine"
     assert data.exists()
@@ -131,7 +131,7 @@ def test_a_pool_that_another_process_uses_is_not_removed(data: DataFolder, real_
     marker = real_folder / "disk" / "node-1" / MARKER
     with marker.open() as taken:
         fcntl.flock(taken, fcntl.LOCK_EX)
-        with pytest.raises(Busy, match="in use by another process"):
+        with pytest.raises(BusyError, match="in use by another process"):
             remove(data)
     assert marker.exists()
     assert data.exists()
@@ -156,7 +156,7 @@ def test_disks_of_another_cluster_are_kept(real_folder: Path) -> None:
     records = real_folder / "disks" / "node-1" / OWN
     records.mkdir(parents=True)
     (records / "ssd.json").write_text('{"volume": {"owner": {"tonnage.dev/cluster": "theirs"}}}')
-    with pytest.raises(Precondition, match="volumes of another cluster"):
+    with pytest.raises(PreconditionError, match="volumes of another cluster"):
         remove(data)
 
 
@@ -165,7 +165,7 @@ def test_volumes_of_another_cluster_in_the_same_directory_are_kept(data: DataFol
     ours, pool = asyncio.run(_known(data)), real_folder / "disk" / "node-1"
     (pool / "pvc-1.json").write_text(f'{{"owner": {{"tonnage.dev/cluster": "{ours}"}}}}')
     (pool / "pvc-2.json").write_text('{"owner": {"tonnage.dev/cluster": "theirs"}}')
-    with pytest.raises(Precondition, match=r"volumes of another cluster \(pvc-2\).*nothing was removed"):
+    with pytest.raises(PreconditionError, match=r"volumes of another cluster \(pvc-2\).*nothing was removed"):
         remove(data)
     assert sorted(entry.name for entry in pool.glob("*.json")) == ["pvc-1.json", "pvc-2.json"]
     assert data.exists()
@@ -189,6 +189,6 @@ def test_nobody_starts_while_the_folder_is_cleaned(tmp_path: Path) -> None:
     data.close()
     with data.held():
         assert DataFolder(data.path).end_running() is False
-        with pytest.raises(Busy, match="being cleaned or opened by another process"):
+        with pytest.raises(BusyError, match="being cleaned or opened by another process"):
             DataFolder(data.path).open(Settings())
     DataFolder(data.path).open(Settings())

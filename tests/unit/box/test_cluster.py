@@ -19,7 +19,7 @@ from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
-from tonnage.errors import ApiError, Busy
+from tonnage.errors import ApiError, BusyError
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import load
@@ -79,7 +79,7 @@ async def test_one_process_a_folder(tmp_path: Path) -> None:
     first = box(tmp_path)
     await first.start()
     try:
-        with pytest.raises(Busy, match="in use by process"):
+        with pytest.raises(BusyError, match="in use by process"):
             await box(tmp_path).start()
     finally:
         await first.stop()

@@ -10,7 +10,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.box.control_plane import control_plane
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -29,7 +29,7 @@ async def test_an_ephemeral_claim_lives_with_its_pod(
         async def claim() -> Any:
             try:
                 return await kube.get(CLAIMS, "p-data", "default")
-            except ApiNotFound:
+            except ApiNotFoundError:
                 return None
 
         made = await eventually(claim)

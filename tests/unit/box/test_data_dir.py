@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.errors import Busy, Invalid
+from tonnage.errors import BusyError, InvalidError
 from tonnage.host import tree
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
@@ -20,7 +20,7 @@ def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:
     first.open(Settings(nodes=3))
 
     assert DataFolder(tmp_path / "d").running() == os.getpid()
-    with pytest.raises(Busy, match=f"in use by process {os.getpid()}"):
+    with pytest.raises(BusyError, match=f"in use by process {os.getpid()}"):
         DataFolder(tmp_path / "d").open(Settings())
     first.close()
     second = DataFolder(tmp_path / "d")
@@ -42,26 +42,26 @@ def test_the_scoring_is_kept_and_only_one_that_exists_is_taken(tmp_path: Path) -
 
     marker = data.path / "tonnage.json"
     marker.write_text(marker.read_text().replace("tightest-fit", "widest-fit"))
-    with pytest.raises(Invalid, match="widest-fit"):
+    with pytest.raises(InvalidError, match="widest-fit"):
         data.settings()
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
 
-    with pytest.raises(Invalid, match="not tonnage's"):
+    with pytest.raises(InvalidError, match="not tonnage's"):
         DataFolder(tmp_path).open(Settings())
-    with pytest.raises(Invalid, match="not tonnage's"):
+    with pytest.raises(InvalidError, match="not tonnage's"):
         DataFolder(tmp_path).purge()
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_unknown_format_and_broken_marker_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tonnage.json").write_text('{"format": 99, "settings": {}}')
-    with pytest.raises(Invalid, match="format 99"):
+    with pytest.raises(InvalidError, match="format 99"):
         DataFolder(tmp_path).settings()
     (tmp_path / "tonnage.json").write_text("{")
-    with pytest.raises(Invalid, match="cannot be read"):
+    with pytest.raises(InvalidError, match="cannot be read"):
         DataFolder(tmp_path).settings()
 
 
@@ -70,12 +70,12 @@ def test_a_file_or_link_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
 
     for name in ("file", "link"):
-        with pytest.raises(Invalid, match="not a folder"):
+        with pytest.raises(InvalidError, match="not a folder"):
             DataFolder(tmp_path / name).open(Settings())
 
 
 def test_read_only_parent_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="cannot be used"):
+    with pytest.raises(InvalidError, match="cannot be used"):
         DataFolder(Path("/proc/tonnage")).open(Settings())
 
 
@@ -90,7 +90,7 @@ def test_what_another_process_left_before_the_lock_was_taken_stays(
         take(self, running=running)
 
     monkeypatch.setattr(DataFolder, "_take", late)
-    with pytest.raises(Invalid, match="not tonnage's"):
+    with pytest.raises(InvalidError, match="not tonnage's"):
         data.open(Settings())
     data.undo()
     assert (data.path / "nodes" / "n1" / "pools").is_dir()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.box.external_drivers import endpoints
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 ONE, TWO = ["node-1"], ["node-1", "node-2"]
 
@@ -42,5 +42,5 @@ def test_a_socket_and_its_node(text: str, nodes: list[str], expected: dict[str, 
     ],
 )
 def test_what_makes_no_sense_is_refused(texts: list[str], nodes: list[str], reason: str) -> None:
-    with pytest.raises(Invalid, match=reason):
+    with pytest.raises(InvalidError, match=reason):
         endpoints(texts, nodes)

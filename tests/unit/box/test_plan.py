@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan, what_stays
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 MEMORY = Settings(nodes=2, pools=["fake,size=1Gi"], runtime="none")
 
@@ -72,7 +72,7 @@ def test_new_pools_that_no_one_means_are_refused_with_what_to_write(
     tmp_path: Path, pools: list[str], size: str, words: str
 ) -> None:
     data, settings = DataFolder(tmp_path / "d"), Settings(nodes=2, pools=pools, runtime="none")
-    with pytest.raises(Invalid, match=words):
+    with pytest.raises(InvalidError, match=words):
         plan(data, settings, pool_size=size)
     if not size:  # a cluster that was made so by an older version goes on
         keep(data, settings)
@@ -98,7 +98,7 @@ def test_nodes_may_be_added_and_not_lost(tmp_path: Path) -> None:
 
     more = Settings(nodes=3, pools=MEMORY.pools, runtime="none")
     assert len(plan(data, more).nodes) == 3
-    with pytest.raises(Invalid, match="has 2 nodes; with 1"):
+    with pytest.raises(InvalidError, match="has 2 nodes; with 1"):
         plan(data, Settings(nodes=1, pools=MEMORY.pools, runtime="none"))
 
 
@@ -108,7 +108,7 @@ def test_pools_may_grow_and_be_added_and_not_lost(tmp_path: Path) -> None:
 
     grown = Settings(nodes=2, pools=["fake,size=2Gi", "fake,name=more,size=1Gi"], runtime="none")
     assert [p.name for p in plan(data, grown).nodes["node-1"]] == ["fake", "more"]
-    with pytest.raises(Invalid, match="has pool fake"):
+    with pytest.raises(InvalidError, match="has pool fake"):
         plan(data, Settings(nodes=2, pools=["fake,name=other,size=1Gi"], runtime="none"))
 
 
@@ -119,7 +119,7 @@ def test_a_volume_group_is_of_one_node(tmp_path: Path, real_folder: Path, need_p
 
     made = plan(data, Settings(nodes=1, pools=["lvm:vg0,size=1Gi"], runtime="none"))
     assert [pool.group for pool in made.nodes["node-1"]] == ["vg0"]
-    with pytest.raises(Invalid, match="volume group vg0 can be the pool of one node only"):
+    with pytest.raises(InvalidError, match="volume group vg0 can be the pool of one node only"):
         plan(data, Settings(nodes=2, pools=["lvm:vg0,size=1Gi"], runtime="none"))
 
 
@@ -151,5 +151,5 @@ def test_folders_of_content_are_kept_and_must_be_what_they_seem(tmp_path: Path) 
     made = plan(data, structs.replace(MEMORY, sources=[str(folder)]))
     assert made.settings.sources == [str(folder)]
     for wrong, words in ((tmp_path / "none", "there is no such folder"), (link, f"want the folder itself, {folder}")):
-        with pytest.raises(Invalid, match=words):
+        with pytest.raises(InvalidError, match=words):
             plan(data, structs.replace(MEMORY, sources=[str(wrong)]))

@@ -17,7 +17,7 @@ from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.claims.bind import bind, find, is_complete, is_sent, pause, send, withdrawals
-from tonnage.errors import ApiConflict, ApiNotFound, Precondition
+from tonnage.errors import ApiConflictError, ApiNotFoundError, PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -178,7 +178,7 @@ def test_claim_that_goes_while_it_is_bound_leaves_a_released_volume(turns: list[
             volume = await on.volume("v", claim, storageClassName="late")
 
             async def agent() -> None:
-                with suppress(Precondition, ApiConflict, ApiNotFound):
+                with suppress(PreconditionError, ApiConflictError, ApiNotFoundError):
                     await bind(on.slow, claim, volume)
 
             async def user() -> None:

@@ -23,7 +23,7 @@ from tonnage.claims.create_request import (
 from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 SEGMENT = {names.TOPOLOGY_NODE: "node-1"}
 PREFIX = names.CSI_PREFIX
@@ -131,7 +131,7 @@ def test_access_modes_follow_the_drivers_words(fine: bool, modes: list[str], wan
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(spec: dict[str, Any], parameters: dict[str, str], text: str) -> None:
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(InvalidError) as refusal:
         _plan(_claim(**spec), _class(parameters))
     assert text in str(refusal.value)
 
@@ -142,7 +142,7 @@ def test_places_are_this_node_if_the_class_allows_it() -> None:
         return _class(allowedTopologies=[term])
 
     assert _plan(_claim(), only("node-1")).topology is not None
-    with pytest.raises(Invalid, match="not in the allowed topologies of class c"):
+    with pytest.raises(InvalidError, match="not in the allowed topologies of class c"):
         _plan(_claim(), only("node-2"))
     assert _plan(_claim(), _class(), _driver(topology=False)).topology is None
 
@@ -169,7 +169,7 @@ def test_secret_templates_are_filled_in(name: str, namespace: str, filled: Secre
 )
 def test_secret_templates_that_cannot_be_filled_in_are_refused(name: str, namespace: str) -> None:
     role = f"{PREFIX}provisioner-secret-"
-    with pytest.raises(Invalid, match="secret template"):
+    with pytest.raises(InvalidError, match="secret template"):
         secret_of({f"{role}name": name, f"{role}namespace": namespace}, "provisioner-", _claim(), "pvc-u-1")
 
 
@@ -201,16 +201,16 @@ def test_without_a_word_volumes_are_kept() -> None:
      "release-after: 1h", "1h", "Keep", "release-after:59s", "release-after:0s", "release-after:9999999d"],
 )  # fmt: skip
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match=r"tonnage\.dev/on-node-gone"):
+    with pytest.raises(InvalidError, match=r"tonnage\.dev/on-node-gone"):
         release_after({names.ON_NODE_GONE: text})
 
 
 def test_the_driver_never_sees_it_and_a_fault_in_it_is_the_classs() -> None:
     fine = {names.ON_NODE_GONE: "release-after:1h", names.ROLLBACK: "true", "erase": "zero"}
     assert parameters_of(_class(fine)) == {"erase": "zero"}
-    with pytest.raises(Invalid, match="the shortest time is 1m"):
+    with pytest.raises(InvalidError, match="the shortest time is 1m"):
         parameters_of(_class({names.ON_NODE_GONE: "release-after:1s"}))
     with pytest.raises(
-        Invalid, match=r"unknown parameter 'tonnage\.dev/on-node-lost': of those for the agent there are"
+        InvalidError, match=r"unknown parameter 'tonnage\.dev/on-node-lost': of those for the agent there are"
     ):
         parameters_of(_class({"tonnage.dev/on-node-lost": "keep"}))

@@ -12,7 +12,7 @@ from tonnage.claims.data_source import POPULATED, Away, content_of, leave_to_pop
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource
-from tonnage.errors import Invalid, Precondition
+from tonnage.errors import InvalidError, PreconditionError
 from tonnage.kube.client import Client
 
 SOURCE = {"dataSource": {"kind": "PersistentVolumeClaim", "name": "first"}, "storageClassName": "late"}
@@ -61,16 +61,16 @@ async def test_a_copy_is_made_on_the_node_of_its_source(kube: Client, make_claim
 )
 async def test_a_copy_that_can_never_be(kube: Client, make_claim: Any, size: str, driver: str, why: str) -> None:
     await _bound_source(kube, make_claim)
-    with pytest.raises(Invalid, match=why):
+    with pytest.raises(InvalidError, match=why):
         await content_of(kube, await make_claim("copy", size, **SOURCE), _driver(name=driver))
 
 
 async def test_a_source_that_is_not_ready(kube: Client, make_claim: Any) -> None:
     copy = await make_claim("copy", "2Gi", **SOURCE)
-    with pytest.raises(Precondition, match="claim first is not there"):
+    with pytest.raises(PreconditionError, match="claim first is not there"):
         await content_of(kube, copy, _driver())
     await make_claim("first", "2Gi", storageClassName="late")
-    with pytest.raises(Precondition, match="claim first is not bound yet"):
+    with pytest.raises(PreconditionError, match="claim first is not bound yet"):
         await content_of(kube, copy, _driver())
 
 

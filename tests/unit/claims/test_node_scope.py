@@ -24,7 +24,7 @@ from tonnage.claims.node_scope import (
 )
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import CreatedVolume
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 
 SCOPE = NodeScope("node-1", "cluster-1")
 POOLS = {"scratch": "image", "disks": "static", "fast": "lvm"}
@@ -94,9 +94,9 @@ def test_an_ephemeral_claim_has_a_pod() -> None:
     assert owner is not None
     assert owner.uid == "pod-1"
     check_owner(ours, pod)
-    with pytest.raises(Precondition, match="was not created for pod ns/app"):
+    with pytest.raises(PreconditionError, match="was not created for pod ns/app"):
         check_owner(plain, pod)
-    with pytest.raises(Precondition, match="pod is not owner"):
+    with pytest.raises(PreconditionError, match="pod is not owner"):
         check_owner(_claim(ownerReferences=[{**OWNER, "uid": "pod-0"}]), pod)
 
 

@@ -17,7 +17,7 @@ from tonnage.claims.create_request import plan
 from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import CreatedVolume
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 SCOPE = NodeScope("node-1", "cluster-1")
 SEGMENT = {names.TOPOLOGY_NODE: "node-1"}
@@ -90,5 +90,5 @@ def test_a_pre_provisioned_pv_waits_for_any_claim() -> None:
 
 def test_secrets_named_after_a_claim_suit_no_pre_provisioned_pv() -> None:
     pv.check_secrets(_class())
-    with pytest.raises(Invalid, match="cannot be filled in"):
+    with pytest.raises(InvalidError, match="cannot be filled in"):
         pv.check_secrets(_class(SECRET))

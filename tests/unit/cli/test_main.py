@@ -12,18 +12,18 @@ import pytest
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.cli.main import VERBS, exit_code, main
 from tonnage.cli.output import Output
-from tonnage.errors import Busy, HostError, Invalid, Precondition, TonnageError, Unavailable
+from tonnage.errors import BusyError, HostError, InvalidError, PreconditionError, TonnageError, UnavailableError
 from tonnage.pools.config import KINDS
 
 
 @pytest.mark.parametrize(
     ("failure", "code"),
     [
-        (Invalid("x"), 2),
-        (Busy("x"), 3),
-        (Precondition("x"), 3),
+        (InvalidError("x"), 2),
+        (BusyError("x"), 3),
+        (PreconditionError("x"), 3),
         (HostError("x"), 4),
-        (Unavailable("x"), 1),
+        (UnavailableError("x"), 1),
         (TonnageError("x"), 1),
     ],
 )

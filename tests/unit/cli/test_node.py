@@ -11,7 +11,7 @@ import pytest
 
 from tonnage.cli import node
 from tonnage.cli.main import build_parser
-from tonnage.errors import Invalid, NotFound
+from tonnage.errors import InvalidError, NotFoundError
 
 Run = Callable[..., Any]
 
@@ -42,7 +42,7 @@ def test_the_environment_names_node_and_namespace(monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_pools() -> None:
-    with pytest.raises(Invalid, match="no pools: name at least one"):
+    with pytest.raises(InvalidError, match="no pools: name at least one"):
         node.configured(_parsed())
 
 
@@ -56,5 +56,5 @@ def test_check_shows_faults_and_starts_nothing(tonnage: Run, tmp_path: Path) -> 
 def test_a_cluster_that_does_not_run(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     node.add_cluster_arguments(parser)
-    with pytest.raises(NotFound, match=r"no cluster runs in .*: name another with --data or --kubeconfig"):
+    with pytest.raises(NotFoundError, match=r"no cluster runs in .*: name another with --data or --kubeconfig"):
         node.cluster_of(parser.parse_args(["--data", str(tmp_path / "none")]))

@@ -13,7 +13,7 @@ import pytest
 
 from tonnage.errors import HostError
 from tonnage.host import mount
-from tonnage.host.run import CommandFailed, run
+from tonnage.host.run import CommandError, run
 from tonnage.node.config import pool_setup
 from tonnage.pools.config import parse
 
@@ -173,7 +173,7 @@ def test_a_volume_group_is_made_and_extended(
         assert run(["lvm", "vgs", "--noheadings", "-o", "pv_count", group]).strip() == "2"
         assert "nothing to do" in tonnage("pools", "extend", f"lvm:{group}", second, "--yes").out
     finally:
-        with suppress(CommandFailed):
+        with suppress(CommandError):
             run(["lvm", "vgremove", "--yes", group])
 
 

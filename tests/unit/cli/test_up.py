@@ -12,7 +12,7 @@ import pytest
 from tonnage.box.data_dir import Settings
 from tonnage.cli import up
 from tonnage.cli.main import build_parser
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 Run = Callable[..., Any]
@@ -40,7 +40,7 @@ def test_what_is_given_now_goes_over_what_is_stored() -> None:
     ],
 )
 def test_a_wrong_number_is_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(Invalid, match=message):
+    with pytest.raises(InvalidError, match=message):
         up._settings(_parsed(*arguments), None)
 
 

@@ -10,7 +10,7 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import kinds, names
 from tonnage.controller.evict_unfit import FIRST, FORGOTTEN, LONGEST, REASON, UnfitPods, pause
-from tonnage.errors import ApiError, ApiNotFound
+from tonnage.errors import ApiError, ApiNotFoundError
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
 
@@ -50,7 +50,7 @@ class Bench:
         """Whether nobody has asked for the pod's end."""
         try:
             return not (await self.kube.get(kinds.PODS, pod.metadata.name, "default")).metadata.deleting
-        except ApiNotFound:
+        except ApiNotFoundError:
             return False
 
     async def counted(self) -> list[int]:

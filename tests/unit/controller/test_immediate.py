@@ -14,7 +14,7 @@ from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
 from tonnage.claims.data_source import POPULATED
 from tonnage.controller.config import LoopKey
 from tonnage.controller.immediate import ImmediateController
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -351,7 +351,7 @@ async def test_a_write_that_fails_waits_for_its_back_off(
     controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: Any) -> Any:
-        raise Unavailable("connection lost")
+        raise UnavailableError("connection lost")
 
     await make_node("n1", "3Gi", counted="1")
     await make_claim("c", "2Gi", storageClassName="now")
@@ -359,7 +359,7 @@ async def test_a_write_that_fails_waits_for_its_back_off(
     woken: list[Any] = []
     monkeypatch.setattr(controller, "enqueue", woken.append)
     monkeypatch.setattr("tonnage.controller.immediate.send", fails)
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         await controller.reconcile(LoopKey("claim", "default/c"))
     assert woken == []
     assert controller._published.outstanding() == 0

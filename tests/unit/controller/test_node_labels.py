@@ -12,7 +12,7 @@ from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.controller.config import LoopKey
 from tonnage.controller.node_labels import CLAIM, VOLUME, Scoping
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 
@@ -141,7 +141,7 @@ async def test_a_label_that_does_not_stay_is_not_written_for_ever(
         return await kube.get(CLAIMS, "c", "default")
 
     monkeypatch.setattr(kube, "patch", taken_off)
-    with pytest.raises(Precondition, match=r"claim default/c: somebody changes label tonnage\.dev/node"):
+    with pytest.raises(PreconditionError, match=r"claim default/c: somebody changes label tonnage\.dev/node"):
         await scoping.reconcile(LoopKey(CLAIM, "default/c"))
 
 

@@ -11,7 +11,7 @@ from tests.unit.controller.contexts import context
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
 from tonnage.controller.node_loss import GoneNodes
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -69,7 +69,7 @@ class Cluster:
     async def has_claim(self) -> bool:
         try:
             return not (await self.kube.get(CLAIMS, "c", "default")).metadata.deleting
-        except ApiNotFound:
+        except ApiNotFoundError:
             return False
 
 

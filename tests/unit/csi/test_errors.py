@@ -11,16 +11,16 @@ from tonnage.csi.errors import Code, CsiError, expected, to_csi
 @pytest.mark.parametrize(
     ("failure", "code"),
     [
-        (errors.Invalid("x"), 3),
-        (errors.Unsupported("x"), 3),
-        (errors.NotFound("x"), 5),
-        (errors.AlreadyExists("x"), 6),
-        (errors.Exhausted("x"), 8),
-        (errors.Precondition("x"), 9),
-        (errors.Busy("x"), 10),
-        (errors.OutOfRange("x"), 11),
+        (errors.InvalidError("x"), 3),
+        (errors.UnsupportedError("x"), 3),
+        (errors.NotFoundError("x"), 5),
+        (errors.AlreadyExistsError("x"), 6),
+        (errors.ExhaustedError("x"), 8),
+        (errors.PreconditionError("x"), 9),
+        (errors.BusyError("x"), 10),
+        (errors.OutOfRangeError("x"), 11),
         (errors.HostError("x"), 13),
-        (errors.Unavailable("x"), 14),
+        (errors.UnavailableError("x"), 14),
     ],
 )
 def test_each_error_of_the_domain_has_its_code(failure: errors.TonnageError, code: int) -> None:

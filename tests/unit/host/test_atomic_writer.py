@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import HostError, InvalidError
 from tonnage.host import atomic_writer
 from tonnage.host.atomic_writer import Content
 
@@ -28,7 +28,7 @@ def test_files_change_at_one_stroke(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../b", "", "..data", "a//b"])
 def test_files_stay_below_their_folder(tmp_path: Path, path: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         atomic_writer.write(str(tmp_path), {path: Content(b"")})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host import disk, loop, mount
 from tonnage.host.run import run
 
@@ -37,7 +37,7 @@ def test_a_device_with_a_file_system_free_and_mounted(real_folder: Path) -> None
 
 
 def test_what_is_no_device(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="is not a block device"):
+    with pytest.raises(InvalidError, match="is not a block device"):
         disk.inspect(tmp_path)
-    with pytest.raises(Invalid, match=r"device .*missing: No such file"):
+    with pytest.raises(InvalidError, match=r"device .*missing: No such file"):
         disk.inspect(tmp_path / "missing")

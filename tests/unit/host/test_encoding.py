@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host.encoding import encode
 
 
@@ -17,7 +17,7 @@ def test_text_becomes_the_bytes_that_it_was() -> None:
     ("text", "why"), [("a\0--bind", "NUL byte at 1"), ("\ud800", "not valid Unicode at character 0")]
 )
 def test_what_cannot_be_passed_is_rejected_without_showing_it(text: str, why: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidError) as caught:
         encode(text, "variable PASSWORD")
     assert str(caught.value).startswith("variable PASSWORD ")
     assert why in str(caught.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Precondition, Unsupported
+from tonnage.errors import HostError, PreconditionError, UnsupportedError
 from tonnage.host.iolimits import Cgroup, Cgroups, origin
 
 UID = "0f1e2d3c-1111-2222-3333-444455556666"
@@ -58,7 +58,7 @@ def test_a_pods_group_is_found_by_every_way_to_name_it(tmp_path: Path, name: str
     found = Cgroups(tmp_path)
     for _ in range(2):
         assert found.pod(UID) == Cgroup(group, v2=v2)
-    with pytest.raises(Precondition, match=f"pod {OTHER} has no cgroup"):
+    with pytest.raises(PreconditionError, match=f"pod {OTHER} has no cgroup"):
         found.pod(OTHER)
 
 
@@ -69,10 +69,10 @@ def test_what_a_pod_made_itself_is_not_taken_for_a_pods_group(tmp_path: Path) ->
     (top / "elsewhere").mkdir()
     (top / "kubelet" / f"pod{UID}-link").symlink_to(top / "elsewhere")
     (top / "way").symlink_to(tmp_path)
-    with pytest.raises(Precondition, match="has no cgroup"):
+    with pytest.raises(PreconditionError, match="has no cgroup"):
         Cgroups(tmp_path).pod(UID)
     for bad in ("", "../x", "a/b", "..", "x" * 64):
-        with pytest.raises(Precondition, match="is none"):
+        with pytest.raises(PreconditionError, match="is none"):
             Cgroups(tmp_path).pod(bad)
 
 
@@ -102,7 +102,7 @@ def test_limits_in_v1_are_set_for_every_group_below_too(tmp_path: Path) -> None:
 
 def test_a_machine_without_the_controller(tmp_path: Path) -> None:
     for _ in range(2):
-        with pytest.raises(Unsupported, match="IO cannot be limited on this node"):
+        with pytest.raises(UnsupportedError, match="IO cannot be limited on this node"):
             Cgroups(tmp_path).top()
         (tmp_path / "cgroup.controllers").write_text("cpu memory")
     (tmp_path / "unified").mkdir()
@@ -115,7 +115,7 @@ def test_a_group_by_name(tmp_path: Path) -> None:
     (top / "nomad.slice").mkdir()
     assert Cgroups(tmp_path).named("/nomad.slice").path == top / "nomad.slice"
     for bad in ("nothing", "../x", "nomad.slice/../.."):
-        with pytest.raises(Precondition, match="there is no cgroup"):
+        with pytest.raises(PreconditionError, match="there is no cgroup"):
             Cgroups(tmp_path).named(bad)
 
 

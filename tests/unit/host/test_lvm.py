@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Precondition, Unavailable
+from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, PreconditionError, UnavailableError
 from tonnage.host import lvm
-from tonnage.host.run import CommandFailed
+from tonnage.host.run import CommandError
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
@@ -28,13 +28,13 @@ def test_a_tag_is_readable_where_it_can_be() -> None:
 
 
 def test_a_tag_that_is_too_long_is_refused() -> None:
-    with pytest.raises(Invalid, match="too long"):
+    with pytest.raises(InvalidError, match="too long"):
         lvm.tag("tonnage", "o", "claim", value="x" * 1020)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "-a", "a b", "a/b", "a\0", "a" * 101, "ä"])
 def test_no_volume_groups(name: str) -> None:
-    with pytest.raises(Invalid, match="volume group"):
+    with pytest.raises(InvalidError, match="volume group"):
         lvm.check_group(name)
 
 
@@ -63,20 +63,20 @@ def test_names_of_the_device_mapper() -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ('Volume group "vg0" has insufficient free space (869 extents): 50000 required.', Exhausted),
-        ("VG vg0 642 metadata on /dev/a (521860 bytes) exceeds maximum metadata size (521472 bytes)", Exhausted),
-        ('Volume group "vgx" not found\n  Cannot process volume group vgx', Unavailable),
-        ('Failed to find logical volume "vg0/nope"', NotFound),
-        ("Logical volume vg0/t0 contains a filesystem in use.", Precondition),
-        ("Logical volume vg0/s0 in use.", Precondition),
-        ("Cannot change VG vg0 while PVs are missing.\n  See vgreduce --removemissing", Unavailable),
-        ("Maximum number of logical volumes (7) reached in volume group vg0", Exhausted),
-        ("Cannot create new thin volume, free space in thin pool vg0/thin reached threshold.", Exhausted),
+        ('Volume group "vg0" has insufficient free space (869 extents): 50000 required.', ExhaustedError),
+        ("VG vg0 642 metadata on /dev/a (521860 bytes) exceeds maximum metadata size (521472 bytes)", ExhaustedError),
+        ('Volume group "vgx" not found\n  Cannot process volume group vgx', UnavailableError),
+        ('Failed to find logical volume "vg0/nope"', NotFoundError),
+        ("Logical volume vg0/t0 contains a filesystem in use.", PreconditionError),
+        ("Logical volume vg0/s0 in use.", PreconditionError),
+        ("Cannot change VG vg0 while PVs are missing.\n  See vgreduce --removemissing", UnavailableError),
+        ("Maximum number of logical volumes (7) reached in volume group vg0", ExhaustedError),
+        ("Cannot create new thin volume, free space in thin pool vg0/thin reached threshold.", ExhaustedError),
         ("Something else", HostError),
     ],
 )
 def test_what_lvm_says_and_what_is_meant(said: str, error: type[Exception]) -> None:
-    failure = CommandFailed(["lvm"], "exit code 5", code=5, stderr=f"  WARNING: not found in use.\n  {said}")
+    failure = CommandError(["lvm"], "exit code 5", code=5, stderr=f"  WARNING: not found in use.\n  {said}")
     meant = lvm.meaning(["lvcreate", "vg0"], failure)
     assert type(meant) is error
     assert said.splitlines()[0] in str(meant)
@@ -86,10 +86,10 @@ def test_what_lvm_says_and_what_is_meant(said: str, error: type[Exception]) -> N
 def test_a_group_that_is_not_there_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(command: list[str], **_: object) -> str:
         said = '  Volume group "nogroup" not found\n  Cannot process volume group nogroup'
-        raise CommandFailed(command, "exit code 5", code=5, stderr=said)
+        raise CommandError(command, "exit code 5", code=5, stderr=said)
 
     monkeypatch.setattr(lvm, "run", absent)
-    with pytest.raises(Unavailable, match=r"no volume group nogroup.*tonnage pools init lvm:nogroup DEVICE"):
+    with pytest.raises(UnavailableError, match=r"no volume group nogroup.*tonnage pools init lvm:nogroup DEVICE"):
         lvm.read("nogroup")
 
 

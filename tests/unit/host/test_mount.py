@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Precondition
+from tonnage.errors import HostError, PreconditionError
 from tonnage.host import mount
 
 TABLE = r"""36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
@@ -91,9 +91,9 @@ class TestReal:
         real, link = real_folder / "real", real_folder / "link"
         real.mkdir()
         link.symlink_to(real)
-        with pytest.raises(Precondition, match="symlink"):
+        with pytest.raises(PreconditionError, match="symlink"):
             mount.mount("none", link, "tmpfs")
-        with pytest.raises(Precondition, match="symlink"):
+        with pytest.raises(PreconditionError, match="symlink"):
             mount.bind(real_folder, link)
         mount.mount("none", real, "tmpfs")
         assert not mount.umount(link)
@@ -111,6 +111,6 @@ class TestReal:
 
     def test_busy(self, real_folder: Path) -> None:
         mount.mount("none", real_folder, "tmpfs")
-        with (real_folder / "open").open("w"), pytest.raises(Precondition, match="in use"):
+        with (real_folder / "open").open("w"), pytest.raises(PreconditionError, match="in use"):
             mount.umount(real_folder)
         assert mount.umount(real_folder)

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from tonnage.errors import Exhausted, HostError, NotFound, Precondition
+from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
-from tonnage.host.run import CommandFailed
+from tonnage.host.run import CommandError
 
 MI = 1024**2
 SOME = UUID("11111111-2222-3333-4444-555555555555")
@@ -57,7 +57,7 @@ def test_regions(devices: Path) -> None:
     assert not found[1].labelled
     assert ndctl.region("region1", devices) == found[1]
     for name in ("region2", "region9", "../x"):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             ndctl.region(name, devices)
 
 
@@ -86,13 +86,13 @@ def test_a_namespace_is_found_by_its_uuid(devices: Path) -> None:
         ndctl.find("region9", SOME, devices)
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, said: str | CommandFailed) -> list[list[str]]:
+def answer(monkeypatch: pytest.MonkeyPatch, said: str | CommandError) -> list[list[str]]:
     """Stand in for ndctl, where only its words matter; what it was asked."""
     asked: list[list[str]] = []
 
     def run(command: list[str], **_: object) -> str:
         asked.append(command)
-        if isinstance(said, CommandFailed):
+        if isinstance(said, CommandError):
             raise said
         return said
 
@@ -122,13 +122,13 @@ def test_what_is_asked_of_ndctl(monkeypatch: pytest.MonkeyPatch, devices: Path) 
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ("failed to create namespace: No space left on device", Exhausted),
-        ("error destroying namespaces: Device or resource busy", Precondition),
+        ("failed to create namespace: No space left on device", ExhaustedError),
+        ("error destroying namespaces: Device or resource busy", PreconditionError),
         ("  Error: namespace0.0: failed to enable", HostError),
     ],
 )
 def test_errors_by_what_ndctl_says(monkeypatch: pytest.MonkeyPatch, said: str, error: type[Exception]) -> None:
-    answer(monkeypatch, CommandFailed(["ndctl"], "exit code 1", code=1, stderr=said))
+    answer(monkeypatch, CommandError(["ndctl"], "exit code 1", code=1, stderr=said))
     with pytest.raises(error, match="ndctl create-namespace") as raised:
         Ndctl().create("region0", mode="fsdax", size=64 * MI, uuid=SOME, label="a")
     assert type(raised.value) is error

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.host import libc, nofollow
 
 
@@ -46,14 +46,14 @@ def test_opens_what_is_there(folder: Path) -> None:
 
 @pytest.mark.parametrize("path", ["link", "link/b", "a/up/a", "a/end", "link/absent"])
 def test_symlinks_are_refused_wherever_they_are(folder: Path, path: str) -> None:
-    with pytest.raises(Precondition, match="symlink"):
+    with pytest.raises(PreconditionError, match="symlink"):
         nofollow.open_path(folder / path)
 
 
 def test_a_symlink_at_the_end_is_for_the_user_of_parent_to_see(folder: Path) -> None:
     with nofollow.parent(folder / "link") as (at, name):
         assert os.readlink(name, dir_fd=at) == "a"
-    with pytest.raises(Precondition, match="symlink"), nofollow.parent(folder / "link" / "b"):
+    with pytest.raises(PreconditionError, match="symlink"), nofollow.parent(folder / "link" / "b"):
         raise AssertionError
 
 
@@ -100,7 +100,7 @@ def test_a_folder_exchanged_meanwhile_is_never_entered(folder: Path) -> None:
                 assert os.fstat(at).st_ino != secret
                 os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=at))
                 seen.add("made")
-        except Precondition:
+        except PreconditionError:
             seen.add("refused")
         except FileNotFoundError:
             seen.add("absent")

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tonnage.host.run import KEPT, CommandFailed, run
+from tonnage.host.run import KEPT, CommandError, run
 
 
 def test_says_what_the_program_printed() -> None:
@@ -21,37 +21,37 @@ def test_environment_is_small_and_fixed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_failure_tells_command_code_and_stderr() -> None:
-    with pytest.raises(CommandFailed, match=r"sh -c .*: exit code 3: broken") as caught:
+    with pytest.raises(CommandError, match=r"sh -c .*: exit code 3: broken") as caught:
         run(["sh", "-c", "echo broken >&2; exit 3"])
     assert (caught.value.code, caught.value.stderr, caught.value.command[0]) == (3, "broken", "sh")
 
 
 def test_death_by_signal() -> None:
-    with pytest.raises(CommandFailed, match="killed by signal 9") as caught:
+    with pytest.raises(CommandError, match="killed by signal 9") as caught:
         run(["sh", "-c", "kill -9 $$"])
     assert caught.value.code == -9
 
 
 def test_program_that_is_not_there() -> None:
-    with pytest.raises(CommandFailed, match=r"mkfs\.nothing is not installed"):
+    with pytest.raises(CommandError, match=r"mkfs\.nothing is not installed"):
         run(["mkfs.nothing"])
 
 
 def test_time_limit_kills_the_whole_group() -> None:
-    with pytest.raises(CommandFailed, match=r"not done after 0.3 s") as caught:
+    with pytest.raises(CommandError, match=r"not done after 0.3 s") as caught:
         run(["sh", "-c", "sleep 1000 & echo $!; wait"], timeout=0.3)
     assert caught.value.code is None
 
 
 def test_time_limit_holds_when_only_a_grandchild_keeps_the_output_open() -> None:
-    with pytest.raises(CommandFailed, match="not done"):
+    with pytest.raises(CommandError, match="not done"):
         run(["sh", "-c", "sleep 1000 & exit 0"], timeout=0.3)
 
 
 def test_program_that_closes_its_output_is_waited_for() -> None:
-    with pytest.raises(CommandFailed, match="exit code 3"):
+    with pytest.raises(CommandError, match="exit code 3"):
         run(["sh", "-c", "exec >&- 2>&-; sleep 0.05; exit 3"])
-    with pytest.raises(CommandFailed, match="not done"):
+    with pytest.raises(CommandError, match="not done"):
         run(["sh", "-c", "exec >&- 2>&-; sleep 1000"], timeout=0.3)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.host import mount, tree
-from tonnage.host.run import CommandFailed, run
+from tonnage.host.run import CommandError, run
 
 DEEP = 3000
 
@@ -114,7 +114,7 @@ def test_files_that_were_made_hard_to_remove_go_all_the_same(real_folder: Path, 
     for path in (top / "a" / "f", top / "a" / "b", deep / "d", deep, top / "a"):
         try:
             run(["chattr", flag, str(path)])
-        except CommandFailed as failure:
+        except CommandError as failure:
             pytest.skip(f"no such flags here: {failure}")
     tree.remove(top)
     assert not top.exists()

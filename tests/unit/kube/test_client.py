@@ -9,7 +9,14 @@ import pytest
 
 from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES
 from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiError, ApiInvalid, ApiNotFound, Unavailable
+from tonnage.errors import (
+    ApiAlreadyExistsError,
+    ApiConflictError,
+    ApiError,
+    ApiInvalidError,
+    ApiNotFoundError,
+    UnavailableError,
+)
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -24,9 +31,9 @@ def config_map(name: str, **data: str) -> dict[str, object]:
 async def test_a_name_that_leads_elsewhere_is_no_objects(client: Client, name: str) -> None:
     """Names come out of annotations and references, which anybody may write."""
     await client.create(CONFIG_MAPS, config_map("a"), "default")
-    with pytest.raises(ApiNotFound, match="no object can have this name"):
+    with pytest.raises(ApiNotFoundError, match="no object can have this name"):
         await client.get(CONFIG_MAPS, name, "default")
-    with pytest.raises(ApiNotFound, match="no object can have this name"):
+    with pytest.raises(ApiNotFoundError, match="no object can have this name"):
         await client.patch(CONFIG_MAPS, name, {"data": {"x": "1"}}, "default")
 
 
@@ -41,7 +48,7 @@ async def test_life_of_an_object(client: Client) -> None:
     assert patched.data == {"y": "2", "z": "3"}
 
     await client.delete(CONFIG_MAPS, "a", "default", uid=made.metadata.uid)
-    with pytest.raises(ApiNotFound, match='configmaps "a" not found'):
+    with pytest.raises(ApiNotFoundError, match='configmaps "a" not found'):
         await client.get(CONFIG_MAPS, "a", "default")
 
 
@@ -49,14 +56,14 @@ async def test_refusals_are_the_errors_they_are(client: Client) -> None:
     made = await client.create(CONFIG_MAPS, config_map("a"), "default")
     await client.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, "default")
 
-    with pytest.raises(ApiAlreadyExists):
+    with pytest.raises(ApiAlreadyExistsError):
         await client.create(CONFIG_MAPS, config_map("a"), "default")
     version = made.metadata.resource_version
-    with pytest.raises(ApiConflict):
+    with pytest.raises(ApiConflictError):
         await client.patch(CONFIG_MAPS, "a", {"data": {"x": "2"}}, "default", resource_version=version)
-    with pytest.raises(ApiConflict):
+    with pytest.raises(ApiConflictError):
         await client.delete(CONFIG_MAPS, "a", "default", uid="other")
-    with pytest.raises(ApiInvalid) as refused:
+    with pytest.raises(ApiInvalidError) as refused:
         await client.create(CONFIG_MAPS, config_map("Not A Name"), "default")
     assert [cause.field for cause in refused.value.causes] == ["metadata.name"]
     with pytest.raises(ApiError) as refused_kind:
@@ -114,7 +121,7 @@ async def test_without_a_server_it_says_which(server: ApiServer, tmp_path: Path)
     await client.list(NAMESPACES)
     await server.stop()
 
-    with pytest.raises(Unavailable, match=url):
+    with pytest.raises(UnavailableError, match=url):
         await client.list(NAMESPACES)
     await client.close()
 

@@ -9,7 +9,7 @@ import pytest
 from tonnage.aio.backoff import Backoff
 from tonnage.api.kinds import CONFIG_MAPS, NODES
 from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.errors import ApiConflict, Invalid
+from tonnage.errors import ApiConflictError, InvalidError
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller, Reconciler
 from tonnage.kube.informer import Informers
@@ -47,9 +47,9 @@ def test_failures_come_again_ever_later_and_results_set_the_next_look() -> None:
         async def reconcile(key: str) -> float | None:
             times.append(loop.time())
             if len(times) == 1:
-                raise ApiConflict("somebody was first")
+                raise ApiConflictError("somebody was first")
             if len(times) == 2:
-                raise Invalid("no")
+                raise InvalidError("no")
             if len(times) == 3:
                 return 100.0
             return None

@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.api.core import ConfigMap
 from tonnage.api.kinds import CONFIG_MAPS
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.finalizers import protect, release
 
@@ -35,9 +35,9 @@ async def test_added_and_removed_each_twice(client: Client) -> None:
 async def test_an_object_that_has_changed_is_read_again(client: Client) -> None:
     made = await _made(client, OURS)
     await client.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, "default")
-    with pytest.raises(ApiConflict):
+    with pytest.raises(ApiConflictError):
         await release(client, CONFIG_MAPS, made, OURS)
-    with pytest.raises(ApiConflict):
+    with pytest.raises(ApiConflictError):
         await protect(client, CONFIG_MAPS, made, OTHER)
     assert await _now(client) == [OURS]
 
@@ -48,7 +48,7 @@ async def test_a_deleted_and_a_recreated_object_are_left_alone(client: Client) -
     await client.delete(CONFIG_MAPS, "a", "default")
     for call in (protect, release):
         await call(client, CONFIG_MAPS, made, OTHER if call is protect else OURS)
-    with pytest.raises(ApiNotFound):
+    with pytest.raises(ApiNotFoundError):
         await client.get(CONFIG_MAPS, "a", "default")
     await _made(client, OURS)
     await release(client, CONFIG_MAPS, made, OURS)

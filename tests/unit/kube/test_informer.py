@@ -11,7 +11,7 @@ import pytest
 from tonnage.api.core import ConfigMap
 from tonnage.api.kinds import CONFIG_MAPS, PODS
 from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informer, Informers
 from tonnage.kube.transport import Request, Response, Transport
@@ -30,7 +30,7 @@ class Shaky:
         self.requests += 1
         self.lists += request.method == "GET" and request.query.get("limit") != "1"  # one is asked for the version
         if self.broken or self.requests % 3 == 0:
-            raise Unavailable("the line is dead")
+            raise UnavailableError("the line is dead")
         return await self.inner.request(request)
 
     @asynccontextmanager
@@ -45,7 +45,7 @@ class Shaky:
             yield chunk[len(chunk) // 2 :]
             count += 1
             if count == 2:
-                raise Unavailable("cut off")
+                raise UnavailableError("cut off")
 
     async def close(self) -> None:
         await self.inner.close()
@@ -269,9 +269,9 @@ class Restored:
     async def _lines(self) -> AsyncIterator[bytes]:
         if len(self.watched) == 1:
             self.version = 40
-            raise Unavailable("gone")
+            raise UnavailableError("gone")
         if len(self.watched) == 2:
-            raise Unavailable("gone again, but with all that it had")
+            raise UnavailableError("gone again, but with all that it had")
         await asyncio.Event().wait()
         yield b""
 

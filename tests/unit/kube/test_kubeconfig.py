@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Invalid, Unavailable
+from tonnage.errors import InvalidError, UnavailableError
 from tonnage.kube import kubeconfig
 
 CONFIG = """
@@ -57,14 +57,14 @@ async def test_token_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     file = write(tmp_path, "{}")
 
-    with pytest.raises(Invalid, match="no cluster named 'missing'"):
+    with pytest.raises(InvalidError, match="no cluster named 'missing'"):
         kubeconfig.load(file, context="two")
-    with pytest.raises(Invalid, match=r"no context named 'three'; there are \['one', 'two'\]"):
+    with pytest.raises(InvalidError, match=r"no context named 'three'; there are \['one', 'two'\]"):
         kubeconfig.load(file, context="three")
-    with pytest.raises(Invalid, match="No such file"):
+    with pytest.raises(InvalidError, match="No such file"):
         kubeconfig.load(tmp_path / "nowhere")
     file.write_text("current-context: [")
-    with pytest.raises(Invalid, match="config"):
+    with pytest.raises(InvalidError, match="config"):
         kubeconfig.load(file)
 
 
@@ -105,11 +105,11 @@ async def test_exec_plugin_is_asked_again_when_its_token_has_run_out(
 async def test_exec_plugin_that_fails_says_so(tmp_path: Path) -> None:
     access = kubeconfig.load(write(tmp_path, plugin(tmp_path, "import sys; sys.exit('no login')")))
 
-    with pytest.raises(Unavailable, match="failed with code 1: no login"):
+    with pytest.raises(UnavailableError, match="failed with code 1: no login"):
         await access.token()
 
 
 def test_in_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(Invalid, match="not inside a pod"):
+    with pytest.raises(InvalidError, match="not inside a pod"):
         kubeconfig.in_cluster(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from tonnage.api.kinds import CONFIG_MAPS, REPLICA_SETS
 from tonnage.api.policy import PodDisruptionBudgetStatus
 from tonnage.api.workloads import DeploymentStatus
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.object_write import delete_object, has_fields, patch_object, write_status
 
@@ -18,7 +18,7 @@ async def test_an_object_that_changed_is_patched_only_unguarded(kube: Client) ->
     first = await kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "1"}}, "default")
     second = await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "2"}})
     assert second.data == {"k": "2"}
-    with pytest.raises(ApiConflict):
+    with pytest.raises(ApiConflictError):
         await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "3"}})
     assert (await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "3"}}, guarded=False)).data == {"k": "3"}
 
@@ -27,19 +27,19 @@ async def test_a_later_object_of_the_name_is_left_alone(kube: Client) -> None:
     first = await kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
     await delete_object(kube, CONFIG_MAPS, first)
     await delete_object(kube, CONFIG_MAPS, first)
-    with pytest.raises(ApiNotFound):
+    with pytest.raises(ApiNotFoundError):
         await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "1"}})
     await kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
-    with pytest.raises(ApiConflict):
+    with pytest.raises(ApiConflictError):
         await delete_object(kube, CONFIG_MAPS, first)
-    with pytest.raises(ApiConflict):
+    with pytest.raises(ApiConflictError):
         await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "1"}}, guarded=False)
 
 
 async def test_a_delete_may_be_guarded_by_the_version(kube: Client) -> None:
     first = await kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
     await patch_object(kube, CONFIG_MAPS, first, {"data": {"k": "1"}})
-    with pytest.raises(ApiConflict):
+    with pytest.raises(ApiConflictError):
         await delete_object(kube, CONFIG_MAPS, first, guarded=True)
     await delete_object(kube, CONFIG_MAPS, first)
     assert (await kube.list(CONFIG_MAPS, "default", fields="metadata.name=a")).items == []

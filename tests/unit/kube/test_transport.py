@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import JSON, Request
 
@@ -23,6 +23,6 @@ async def test_a_stream_is_lines_and_a_refusal_is_raised_on_entering(client: Cli
     async with client.transport.stream(Request("GET", "/api/v1/namespaces", query)) as chunks:
         line = await anext(chunks)
     assert msgspec.json.decode(line.splitlines()[0])["type"] == "ADDED"
-    with pytest.raises(ApiNotFound):
+    with pytest.raises(ApiNotFoundError):
         async with client.transport.stream(Request("GET", "/api/v1/nothing", {"watch": "true"})):
             pytest.fail("it was entered")

@@ -16,7 +16,7 @@ from tests.unit.api.forms import at, paths, written, wrong
 from tonnage.api import kinds
 from tonnage.api.kinds import CSI_NODES, NODES, PODS, Kind
 from tonnage.api.storage import CSINode
-from tonnage.errors import ApiUnreadable
+from tonnage.errors import ApiUnreadableError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informer, Informers
 from tonnage.kube.transport import Request, Response
@@ -153,10 +153,10 @@ async def test_a_wrong_type_anywhere_is_named_and_hides_nothing(
     named = [(place, obj) for place, obj in faults if isinstance(_meta(obj).get("name"), str)]
     server = Scripted(*(obj for _, obj in faults), {"metadata": {"name": "good"}})
     client = Client(server)
-    with pytest.raises(ApiUnreadable):
+    with pytest.raises(ApiUnreadableError):
         await client.list(kind)
     for place, obj in named:
-        with pytest.raises(ApiUnreadable) as said:
+        with pytest.raises(ApiUnreadableError) as said:
             await client.get(kind, _name(obj))
         assert str(said.value).startswith(f"{kind.plural} {_name(obj)}: cannot be read: {place}: Expected"), place
     async with mirrored(server, kind) as informer:
@@ -289,14 +289,14 @@ async def test_the_answer_to_a_write_that_cannot_be_read_names_the_object() -> N
 
     client = Client(Answering())
     for call in (client.create(NODES, {}), client.patch(NODES, "n1", {}), client.get(NODES, "n1")):
-        with pytest.raises(ApiUnreadable, match=r"^nodes n1: cannot be read: spec.taints\[0\].key: Expected"):
+        with pytest.raises(ApiUnreadableError, match=r"^nodes n1: cannot be read: spec.taints\[0\].key: Expected"):
             await call
 
 
 async def test_namespaces_are_named() -> None:
     obj = {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"containers": [{"env": [{"name": 1}]}]}}
     with pytest.raises(
-        ApiUnreadable, match=r"^pods ns/p: cannot be read: spec.containers\[0\].env\[0\].name: Expected"
+        ApiUnreadableError, match=r"^pods ns/p: cannot be read: spec.containers\[0\].env\[0\].name: Expected"
     ):
         await Client(Scripted(obj)).list(PODS)
 

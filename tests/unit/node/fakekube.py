@@ -11,7 +11,7 @@ import msgspec
 from tonnage.api.kinds import Kind
 from tonnage.api.patch import merge
 from tonnage.api.selectors import parse_fields, parse_labels
-from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound
+from tonnage.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError
 from tonnage.kube.cache import Cache
 
 
@@ -88,7 +88,7 @@ class FakeKube:
         """Remove an object, by a hand that is not counted."""
         data = self.objects.pop((kind.plural, namespace, name), None)
         if data is None:
-            raise ApiNotFound(f"no {kind.kind} {name}")
+            raise ApiNotFoundError(f"no {kind.kind} {name}")
         for informer in self._of(kind):
             informer.cache.remove(f"{namespace}/{name}" if namespace else name)
 
@@ -110,7 +110,7 @@ class FakeKube:
     async def get(self, kind: Kind[Any], name: str, namespace: str = "") -> Any:
         """As Client.get."""
         if (data := self.objects.get((kind.plural, namespace, name))) is None:
-            raise ApiNotFound(f"no {kind.kind} {name}")
+            raise ApiNotFoundError(f"no {kind.kind} {name}")
         return msgspec.convert(data, kind.struct)
 
     async def create(self, kind: Kind[Any], body: dict[str, Any], namespace: str = "") -> Any:
@@ -120,7 +120,7 @@ class FakeKube:
             raise ApiError(f"no {kind.kind} can be made now")
         name = body["metadata"]["name"]
         if (kind.plural, namespace, name) in self.objects:
-            raise ApiAlreadyExists(f"{kind.kind} {name} is there")
+            raise ApiAlreadyExistsError(f"{kind.kind} {name} is there")
         made = self.put(kind, name, body, namespace)
         self._written("create", kind)
         return made
@@ -130,7 +130,7 @@ class FakeKube:
         self._may_write()
         data = self.objects.get((kind.plural, namespace, name))
         if data is None:
-            raise ApiNotFound(f"no {kind.kind} {name}")
+            raise ApiNotFoundError(f"no {kind.kind} {name}")
         made = self.put(kind, name, merge(data, body), namespace)
         self._written("patch", kind)
         return made

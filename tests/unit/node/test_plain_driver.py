@@ -12,7 +12,7 @@ import pytest
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.registration import RegistrationClient
-from tonnage.errors import HostError, Precondition
+from tonnage.errors import HostError, PreconditionError
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver, serve
 from tonnage.observe.exporter import Address
@@ -77,7 +77,7 @@ async def test_a_second_driver_at_the_same_socket_is_refused_and_the_first_goes_
     first = StandaloneDriver(config)
     await first.start()
     try:
-        with pytest.raises(Precondition, match="another process serves"):
+        with pytest.raises(PreconditionError, match="another process serves"):
             await serve(StandaloneDriver(replace(config, registry=None)), asyncio.Event())
         async with CsiClient(config.endpoint) as client:
             assert await client.probe()

@@ -9,7 +9,7 @@ import pytest
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.pools.fake import FakePool
 
 pytestmark = pytest.mark.virtual_time
@@ -24,7 +24,7 @@ class _Failing(FakePool):
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
         if self.why:
-            raise Unavailable(self.why)
+            raise UnavailableError(self.why)
         await super().delete(name, wait=wait)
 
 

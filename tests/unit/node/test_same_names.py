@@ -15,7 +15,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.claims.node_scope import reaches
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.fake import FakePool
 
@@ -38,7 +38,7 @@ class _Gated(FakePool):
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
         if self.stuck:
-            raise Unavailable("stuck")
+            raise UnavailableError("stuck")
         await super().delete(name, wait=wait)
 
 

@@ -14,7 +14,7 @@ import pytest
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.host import mount
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.static.backend import StaticBackend
@@ -88,7 +88,7 @@ async def _release(node: Any, name: str) -> None:
 
 async def _let_go(node: Any, name: str) -> None:
     """As the protection controller does."""
-    with suppress(ApiNotFound, ApiConflict):
+    with suppress(ApiNotFoundError, ApiConflictError):
         meta = (await node.kube.get(kinds.VOLUMES, name)).metadata
         body = {"metadata": {"finalizers": [f for f in meta.finalizers if f != names.PV_PROTECTION] or None}}
         await node.kube.patch(kinds.VOLUMES, name, body, resource_version=meta.resource_version)

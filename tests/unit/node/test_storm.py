@@ -17,7 +17,7 @@ from tonnage.box.controllers.ephemeral import EphemeralController
 from tonnage.box.controllers.garbage_collector import GarbageCollector
 from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.errors import ApiConflict, ApiNotFound, Unavailable
+from tonnage.errors import ApiConflictError, ApiNotFoundError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
 
@@ -74,7 +74,7 @@ class StockScheduler:
             self.sent[pod.metadata.name] += 1
             try:
                 await self.node.send(claim.metadata.name, node=chosen)
-            except (ApiNotFound, ApiConflict):
+            except (ApiNotFoundError, ApiConflictError):
                 return
             await asyncio.sleep(self.random.choice(self.gaps))
 
@@ -98,10 +98,10 @@ class _Trouble:
         await asyncio.sleep(self._chance.uniform(0.0, 2.0))
         fails = self._chance.random()
         if fails < 0.1:
-            raise Unavailable("it was never sent")
+            raise UnavailableError("it was never sent")
         response = await self._transport.request(request)
         if fails < 0.2:
-            raise Unavailable("its answer was lost")
+            raise UnavailableError("its answer was lost")
         return response
 
 

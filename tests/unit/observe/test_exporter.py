@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.observe.exporter import Address, Exporter, parse_address
 
 
@@ -36,7 +36,7 @@ def test_who_reaches_it(host: str, others: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "1:2:", "65536", "-1", "localhost:9100", "٣"])
 def test_refused_addresses(text: str) -> None:
-    with pytest.raises(Invalid, match=re.escape(f"metrics address {text!r}")):
+    with pytest.raises(InvalidError, match=re.escape(f"metrics address {text!r}")):
         parse_address(text)
 
 

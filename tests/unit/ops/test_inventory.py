@@ -13,7 +13,7 @@ from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import services
 from tonnage.csi.server.server import CsiServer
-from tonnage.errors import Invalid, NotFound, Precondition, Unavailable
+from tonnage.errors import InvalidError, NotFoundError, PreconditionError, UnavailableError
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.ops import inventory, sources
@@ -129,7 +129,7 @@ async def test_a_driver_that_has_gone(driver: DriverConfig, folder: Path) -> Non
     (made, *_) = (await source.contents()).volumes
     other = type(made)(made.id, made.size, driver="other.example.com")
 
-    with pytest.raises(NotFound, match=r"no driver other\.example\.com answers any more"):
+    with pytest.raises(NotFoundError, match=r"no driver other\.example\.com answers any more"):
         await source.delete(other)
     assert await inventory.answers(driver.endpoint)
     assert not await inventory.answers(folder / "none.sock")
@@ -177,7 +177,7 @@ async def test_a_pool_that_somebody_holds(real_folder: Path) -> None:
         (pool,) = await Direct([config]).pools()
         assert pool.state.startswith("pool p is held by another process: read it through the socket")
         assert not pool.readable
-        with pytest.raises(Unavailable, match="pool p is held by another process"):
+        with pytest.raises(UnavailableError, match="pool p is held by another process"):
             await Direct([config]).contents()
     finally:
         await holder.close()
@@ -198,10 +198,10 @@ async def test_a_configuration_leads_to_the_running_driver(driver: DriverConfig,
 @pytest.mark.parametrize(
     ("wanted", "kind", "text"),
     [
-        (Wanted(data=Path("/d"), pools=["fake"]), Invalid, "--data is a box; .* choose one"),
-        (Wanted(endpoint="csi.sock"), Invalid, "want a unix socket with an absolute path"),
-        (Wanted(endpoint="/nowhere/csi.sock"), Unavailable, "no driver answers at /nowhere/csi.sock: start it"),
-        (Wanted(data=Path("/nowhere")), NotFound, "there is no cluster in /nowhere; name a box's folder"),
+        (Wanted(data=Path("/d"), pools=["fake"]), InvalidError, "--data is a box; .* choose one"),
+        (Wanted(endpoint="csi.sock"), InvalidError, "want a unix socket with an absolute path"),
+        (Wanted(endpoint="/nowhere/csi.sock"), UnavailableError, "no driver answers at /nowhere/csi.sock: start it"),
+        (Wanted(data=Path("/nowhere")), NotFoundError, "there is no cluster in /nowhere; name a box's folder"),
     ],
 )
 async def test_refused_sources(wanted: Wanted, kind: type[Exception], text: str) -> None:
@@ -221,7 +221,7 @@ async def test_delete_of_a_volume_in_use_is_refused(real_folder: Path) -> None:
 
     source = Direct([config])
     (_, made) = (await source.contents()).volumes
-    with pytest.raises(Precondition):
+    with pytest.raises(PreconditionError):
         await source.delete(made)
     assert len((await source.contents()).volumes) == 2
 

@@ -12,7 +12,7 @@ from tonnage.aio.clock import RealClock, rfc3339
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
-from tonnage.errors import ApiAlreadyExists
+from tonnage.errors import ApiAlreadyExistsError
 from tonnage.kube.client import Client, Listing
 from tonnage.ops import orphans
 from tonnage.ops.orphans import Owner, Registry
@@ -111,7 +111,7 @@ async def test_adopted(kube: Client, registry: Registry) -> None:
         "Block",
         "Retain",
     )
-    with pytest.raises(ApiAlreadyExists):
+    with pytest.raises(ApiAlreadyExistsError):
         await registry.adopt(orphans.persistent_volume(volume, name="kept", storage_class="fast", block=True))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.errors import Invalid, NotFound, Unavailable
+from tonnage.errors import InvalidError, NotFoundError, UnavailableError
 from tonnage.ops.inventory import Direct
 from tonnage.ops.sources import Wanted, opened
 
@@ -17,10 +17,10 @@ POOL = "fake,name=a,size=1Gi"
 @pytest.mark.parametrize(
     ("wanted", "error", "message"),
     [
-        (Wanted(data=Path("/x"), pools=[POOL]), Invalid, "choose one"),
-        (Wanted(data=Path("/nowhere/x")), NotFound, "name a box's folder with --data"),
-        (Wanted(endpoint="/nowhere/csi.sock"), Unavailable, r"no driver answers at /nowhere/csi\.sock"),
-        (Wanted(endpoint="x"), Invalid, "want a unix socket"),
+        (Wanted(data=Path("/x"), pools=[POOL]), InvalidError, "choose one"),
+        (Wanted(data=Path("/nowhere/x")), NotFoundError, "name a box's folder with --data"),
+        (Wanted(endpoint="/nowhere/csi.sock"), UnavailableError, r"no driver answers at /nowhere/csi\.sock"),
+        (Wanted(endpoint="x"), InvalidError, "want a unix socket"),
     ],
 )
 async def test_what_cannot_be_read(wanted: Wanted, error: type[Exception], message: str) -> None:

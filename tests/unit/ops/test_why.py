@@ -13,7 +13,7 @@ from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NAMESPACES, NODES
 from tonnage.api.names import DRIVER, TOPOLOGY_NODE, WAIT_FOR_FIRST_CONSUMER
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.ops.cluster_snapshot import Published
 from tonnage.ops.why import why
@@ -69,7 +69,7 @@ async def test_claims_and_capacity_are_read(kube: Client) -> None:
 
 
 async def test_a_pod_that_is_not_there(kube: Client) -> None:
-    with pytest.raises(ApiNotFound, match="nope"):
+    with pytest.raises(ApiNotFoundError, match="nope"):
         await why(kube, "nope", "default", clock=RealClock())
 
 

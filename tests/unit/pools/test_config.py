@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import Invalid, TonnageError
+from tonnage.errors import InvalidError, TonnageError
 from tonnage.pools.base.overcommit import Keep
 from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
 from tonnage.pools.directory.backend import DirectoryBackend
@@ -88,7 +88,7 @@ def test_parse(text: str, config: PoolConfig) -> None:
     ],
 )
 def test_refused_by_name(text: str, words: str) -> None:
-    with pytest.raises(Invalid, match=words.replace("(", r"\(")):
+    with pytest.raises(InvalidError, match=words.replace("(", r"\(")):
         parse(text)
 
 
@@ -128,7 +128,7 @@ def test_make(tmp_path: Path) -> None:
     ],
 )
 def test_make_refuses(text: str, words: str) -> None:
-    with pytest.raises(Invalid, match=words):
+    with pytest.raises(InvalidError, match=words):
         make(parse(text))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tonnage.aio.clock import LoopClock, RealClock
-from tonnage.errors import Exhausted, Invalid, OutOfRange, Precondition
+from tonnage.errors import ExhaustedError, InvalidError, OutOfRangeError, PreconditionError
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.fake import FakePool
 from tonnage.testing.clock import run_virtual
@@ -50,10 +50,10 @@ class MemoryMachine(RuleBasedStateMachine):
             if self.model[name] >= size:
                 assert _now(self.pool.create(request)).size == self.model[name]
         elif size > 600:
-            with pytest.raises(OutOfRange):
+            with pytest.raises(OutOfRangeError):
                 _now(self.pool.create(request))
         elif taken + size > 1000:
-            with pytest.raises(Exhausted):
+            with pytest.raises(ExhaustedError):
                 _now(self.pool.create(request))
         else:
             _now(self.pool.create(request))
@@ -62,7 +62,7 @@ class MemoryMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
         if any(staged == name for staged, _ in self.staged):
-            with pytest.raises(Precondition):
+            with pytest.raises(PreconditionError):
                 _now(self.pool.delete(name))
         else:
             _now(self.pool.delete(name))
@@ -104,7 +104,7 @@ def test_created_by_the_clock_it_was_given() -> None:
 async def test_least_size_rounds_up_and_keeps_the_limit() -> None:
     pool = FakePool("m", 1000, smallest=10)
     assert (await pool.create(VolumeRequest("a", 1))).size == 10
-    with pytest.raises(OutOfRange, match="at least"):
+    with pytest.raises(OutOfRangeError, match="at least"):
         await pool.create(VolumeRequest("b", 1, limit=5))
 
 
@@ -165,10 +165,10 @@ async def test_what_is_erased_is_seen_as_time_goes_by() -> None:
     clock.now += 2
     assert [(e.name, e.percent) for e in await pool.erasing()] == [("a", 50)]
     await pool.create(VolumeRequest("a", 80))
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         await pool.create(VolumeRequest("d", 1))
     clock.now += 1
     assert await pool.erasing() == []
     assert (await pool.capacity()).free == 20
-    with pytest.raises(Invalid, match="erase"):
+    with pytest.raises(InvalidError, match="erase"):
         await pool.create(VolumeRequest("d", 1, parameters={"erase": "burn"}))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.errors import Busy
+from tonnage.errors import BusyError
 from tonnage.host import loop, mount
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
@@ -243,7 +243,7 @@ async def _check_copies(kind: str, option: str, folder: Path, said: list[str]) -
 
 async def _stage(pool: Pool, staging: Path, name: str = "v") -> None:
     for _ in range(100):  # an orphaned mkfs may still be at work
-        with suppress(Busy):
+        with suppress(BusyError):
             await pool.stage(name, staging)
             return
         time.sleep(0.02)  # noqa: ASYNC251

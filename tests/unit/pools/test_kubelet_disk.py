@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Invalid, Unavailable
+from tonnage.errors import InvalidError, UnavailableError
 from tonnage.host import mount
 from tonnage.pools import kubelet_disk
 from tonnage.pools.base.overcommit import Disks, Keep
@@ -56,7 +56,7 @@ def test_a_disk_of_its_own_is_left_as_it_is(elsewhere: Path) -> None:
 def test_the_kubelets_disk_counts_too(elsewhere: Path) -> None:
     (elsewhere / "kubelet").mkdir()
     config = _image(elsewhere / "pool", ",rootfs=no")
-    with pytest.raises(Unavailable, match=f"with {elsewhere}/kubelet"):
+    with pytest.raises(UnavailableError, match=f"with {elsewhere}/kubelet"):
         kubelet_disk.settle(config, [elsewhere / "kubelet"])
     assert kubelet_disk.settle(config, [Path("/root"), elsewhere / "not-made"]) == config
 
@@ -70,7 +70,7 @@ def test_a_symlink_to_the_nodes_disk(elsewhere: Path, tmp_path: Path) -> None:
 def test_a_configuration_must_say_that_it_is_meant(on_root: Path) -> None:
     refused = r"on the node's root file system .*give it a disk of its own or say rootfs=yes"
     for look in (kubelet_disk.settle, kubelet_disk.check):
-        with pytest.raises(Unavailable, match=refused):
+        with pytest.raises(UnavailableError, match=refused):
             look(_image(on_root, ",rootfs=no"))
     kubelet_disk.check(_image(on_root, ",rootfs=yes"))
     assert kubelet_disk.settle(_image(on_root, ",rootfs=yes")).keep == Keep(percent=15)
@@ -78,7 +78,7 @@ def test_a_configuration_must_say_that_it_is_meant(on_root: Path) -> None:
 
 
 def test_nothing_can_be_kept_of_what_is_promised_without_bound(on_root: Path) -> None:
-    with pytest.raises(Invalid, match="can keep nothing free: say overcommit=RATIO, or keep=0"):
+    with pytest.raises(InvalidError, match="can keep nothing free: say overcommit=RATIO, or keep=0"):
         kubelet_disk.settle(_image(on_root, ",rootfs=yes,overcommit=yes"))
     assert kubelet_disk.settle(_image(on_root, ",rootfs=yes,overcommit=yes,keep=0")).keep == Keep()
     assert "it may fill that" in kubelet_disk.remark(_image(on_root, ",overcommit=yes"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Invalid, Unavailable, Unsupported
+from tonnage.errors import InvalidError, UnavailableError, UnsupportedError
 from tonnage.host import mount
 from tonnage.pools.quota import FSTYPES, PROJECTS, QuotaDirectories, make_backend
 
@@ -17,7 +17,7 @@ def test_a_disk_without_quotas_is_refused(real_folder: Path) -> None:
     disk.mkdir()
     mount.mount("none", disk, "tmpfs", ["size=1m"])
     backend = make_backend(disk / "pool")
-    with pytest.raises(Unavailable, match="is on tmpfs: project quotas need xfs or ext4"):
+    with pytest.raises(UnavailableError, match="is on tmpfs: project quotas need xfs or ext4"):
         backend.open()
     assert not backend.is_open
     assert list(disk.iterdir()) == []
@@ -28,11 +28,11 @@ def test_parameters(tmp_path: Path) -> None:
     contents = backend.contents
     assert isinstance(contents, QuotaDirectories)
     contents.check({"allowUnenforced": "true"})
-    with pytest.raises(Invalid, match="allowUnenforced='maybe'"):
+    with pytest.raises(InvalidError, match="allowUnenforced='maybe'"):
         contents.check({"allowUnenforced": "maybe"})
-    with pytest.raises(Invalid, match="erase: zero"):
+    with pytest.raises(InvalidError, match="erase: zero"):
         contents.check({"erase": "zero"})
     contents.fstype = "ext4"
-    with pytest.raises(Unsupported, match='allowUnenforced: "true" in the class'):
+    with pytest.raises(UnsupportedError, match='allowUnenforced: "true" in the class'):
         contents.check({})
     assert (contents.limit(), contents.fstypes) == (PROJECTS, FSTYPES)

@@ -17,7 +17,7 @@ from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -228,7 +228,7 @@ class Trouble:
     async def request(self, request: Request) -> Response:
         """See Transport."""
         if self.fails(request):
-            raise Unavailable("connection lost")
+            raise UnavailableError("connection lost")
         return await self._inner.request(request)
 
 

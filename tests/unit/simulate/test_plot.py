@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Invalid, Unsupported
+from tonnage.errors import HostError, InvalidError, UnsupportedError
 from tonnage.simulate import plot
 from tonnage.simulate.tally import Series, Tally
 
@@ -36,15 +36,15 @@ def test_a_png_is_one(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Invalid, match=r"the name must end in \.png or \.svg"):
+    with pytest.raises(InvalidError, match=r"the name must end in \.png or \.svg"):
         plot.check(tmp_path / "runs.pdf")
-    with pytest.raises(Invalid, match=r"there is no folder .*no-such"):
+    with pytest.raises(InvalidError, match=r"there is no folder .*no-such"):
         plot.check(tmp_path / "no-such" / "runs.png")
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(HostError, match=r"folder\.png: Is a directory"):
         plot.draw(tmp_path / "folder.png", "", RUNS)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(Unsupported, match=r"pip install 'tonnage\[plots\]'"):
+    with pytest.raises(UnsupportedError, match=r"pip install 'tonnage\[plots\]'"):
         plot.check(tmp_path / "runs.png")
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.simulate.policy import POLICIES, policies
 
 
 def test_policies_by_name() -> None:
     assert [p.name for p in policies(["most-free,untracked", "most-free"])] == ["most-free", "untracked"]
     assert [p.name for p in policies([])] == ["least-allocated"]
-    with pytest.raises(Invalid, match="there is no policy 'best'; there are least-allocated"):
+    with pytest.raises(InvalidError, match="there is no policy 'best'; there are least-allocated"):
         policies(["best"])
 
 

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tonnage.errors import Exhausted
+from tonnage.errors import ExhaustedError
 from tonnage.simulate.cluster.agent import Agent, Order
 from tonnage.simulate.policy import POLICIES
 from tonnage.simulate.simulation import RunOptions, Simulation
@@ -177,7 +177,9 @@ def test_a_pool_does_not_give_what_it_has_not(make_workload: Make) -> None:
     simulation = Simulation(make_workload(), nodes(1), POLICIES["least-allocated"])
     agent: Agent = simulation.agents["node-0"]
     source = next(iter(agent._told))
-    with pytest.raises(Exhausted, match="node-0: 107374182401 bytes were booked in scratch, which has 107374182400"):
+    with pytest.raises(
+        ExhaustedError, match="node-0: 107374182401 bytes were booked in scratch, which has 107374182400"
+    ):
         agent.create(Order("one", source, 100 * GIB + 1, 1))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.api import kinds
-from tonnage.errors import ApiConflict, ApiInvalid
+from tonnage.errors import ApiConflictError, ApiInvalidError
 from tonnage.testing.apiserver import api_server, caught_up, client, informers
 from tonnage.testing.clock import ManualClock
 from tonnage.testing.objects import Objects
@@ -15,12 +15,12 @@ async def test_it_validates_and_versions_as_kubernetes_does() -> None:
     async with api_server() as server:
         kube = client(server)
         objects = Objects(kube)
-        with pytest.raises(ApiInvalid, match=r"spec\.resources"):
+        with pytest.raises(ApiInvalidError, match=r"spec\.resources"):
             await objects.claim("data", "0")
         claim = await objects.claim("data", "1Gi")
         stale = {"metadata": {"resourceVersion": claim.metadata.resource_version, "labels": {"a": "b"}}}
         await kube.patch(kinds.CLAIMS, "data", {"metadata": {"labels": {"c": "d"}}}, "default")
-        with pytest.raises(ApiConflict):
+        with pytest.raises(ApiConflictError):
             await kube.patch(kinds.CLAIMS, "data", stale, "default")
 
 

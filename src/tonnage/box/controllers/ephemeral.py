@@ -16,7 +16,7 @@ from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Pod, Volume, claim_name
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
 from tonnage.claims.node_scope import check_owner
-from tonnage.errors import ApiAlreadyExists, Precondition, TonnageError
+from tonnage.errors import ApiAlreadyExistsError, PreconditionError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
@@ -55,7 +55,7 @@ class EphemeralController:
                 await self._ensure(pod, volume)
             except TonnageError as failure:
                 self._events.warning(refer(PODS, pod), "FailedBinding", f"ephemeral volume {volume.name}: {failure}")
-                raise Precondition(f"pod {key}, ephemeral volume {volume.name}: {failure}") from failure
+                raise PreconditionError(f"pod {key}, ephemeral volume {volume.name}: {failure}") from failure
 
     async def _ensure(self, pod: Pod, volume: Volume) -> None:
         namespace, name = pod.metadata.namespace, claim_name(pod.metadata.name, volume)
@@ -68,11 +68,11 @@ class EphemeralController:
         EPHEMERAL_CREATED.inc()
         try:
             return await self._client.create(CLAIMS, claim_of(pod, volume), pod.metadata.namespace)
-        except ApiAlreadyExists:  # stale cache: we created it before a crash, or another client did
+        except ApiAlreadyExistsError:  # stale cache: we created it before a crash, or another client did
             return await self._client.get(CLAIMS, name, pod.metadata.namespace)
         except TonnageError as failure:
             EPHEMERAL_FAILED.inc()
-            raise Precondition(f"create PVC {name}: {failure}") from failure
+            raise PreconditionError(f"create PVC {name}: {failure}") from failure
 
     def _claim_gone(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
         if old is None or new is not None:

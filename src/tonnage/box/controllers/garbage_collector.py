@@ -20,7 +20,7 @@ from tonnage.api.kinds import ALL, BY_KIND, EVENTS, Kind
 from tonnage.api.meta import KubeObject, OwnerReference, to_builtins
 from tonnage.box.controllers.owner_graph import OwnerLookup, Owners, blocks, refers_to
 from tonnage.box.controllers.tombstones import Tombstones
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
@@ -108,7 +108,7 @@ class GarbageCollector:
             return dependent
         if ref.uid in self._absent or place in self._absent:
             return None
-        with suppress(ApiNotFound):
+        with suppress(ApiNotFoundError):
             live = await self._client.get(kind, ref.name, namespace if kind.namespaced else "")
             if live.metadata.uid == ref.uid:
                 return OwnerLookup(kind, live)
@@ -151,7 +151,7 @@ class GarbageCollector:
         refs = found.obj.metadata.owner_references
         kept = [to_builtins(ref) for ref in refs if ref.uid not in gone]
         if len(kept) < len(refs):
-            with suppress(ApiNotFound):
+            with suppress(ApiNotFoundError):
                 await self._set_references(found, kept)
 
     async def _unblock(self, found: OwnerLookup) -> KubeObject:

@@ -20,7 +20,7 @@ from tonnage.api.core import Namespace
 from tonnage.api.kinds import ALL, EVENTS, NAMESPACES, PODS, Kind
 from tonnage.api.meta import KubeObject, PartialObject
 from tonnage.claims.timers import Waits
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client, status_error
 from tonnage.kube.controller import Controller
 from tonnage.kube.informer import Informers
@@ -95,7 +95,7 @@ class NamespaceController:
 
     async def _finalize(self, name: str) -> None:
         """PUT namespaces/NAME/finalize: the object as it is, without our finalizer."""
-        with suppress(ApiNotFound):
+        with suppress(ApiNotFoundError):
             whole = msgspec.json.decode(await self._client.read(NAMESPACES.path("", name)))
             finalizers = whole.get("spec", {}).get("finalizers", [])
             whole["spec"] = {"finalizers": [f for f in finalizers if f != names.NAMESPACE_FINALIZER]}
@@ -118,7 +118,7 @@ class NamespaceController:
         conditions = [self._condition("NamespaceContentRemaining", "SomeResourcesRemain", remaining)]
         if held:
             conditions.append(self._condition("NamespaceFinalizersRemaining", "SomeFinalizersRemain", held))
-        with suppress(ApiNotFound):
+        with suppress(ApiNotFoundError):
             status = {"status": {"conditions": conditions}}
             await self._client.patch(NAMESPACES, namespace.metadata.name, status, subresource="status")
 

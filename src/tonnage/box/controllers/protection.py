@@ -18,7 +18,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.pods import Pod
 from tonnage.box.controllers.tombstones import Tombstones
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
 from tonnage.kube.finalizers import protect, release
@@ -69,7 +69,7 @@ class ClaimProtection:
             return any(uses(pod, claim) for pod in await self._pod_lists.of(meta.namespace))
         try:
             return uses(await self._client.get(PODS, owner.name, meta.namespace), claim)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return False
 
     def _ended_use(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
@@ -125,7 +125,7 @@ class _PodLists:
         self._last: dict[str, tuple[int, list[Pod]]] = {}  # how many had asked when it began, and what it found
 
     async def of(self, namespace: str) -> list[Pod]:
-        """All pods of the namespace, as they are at some time after the call. Raises ApiError, Unavailable."""
+        """All pods of the namespace, as they are at some time after the call. Raises ApiError, UnavailableError."""
         self._asked += 1
         mine = self._asked
         async with self._locks.hold(namespace):

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from tonnage.api.core import Namespace, ServiceAccount
 from tonnage.api.kinds import NAMESPACES, SERVICE_ACCOUNTS
-from tonnage.errors import ApiAlreadyExists, ApiNotFound
+from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller
 from tonnage.kube.informer import Informers
@@ -35,7 +35,7 @@ class ServiceAccountController:
         namespace = self._namespaces.get(name)
         if namespace is None or namespace.metadata.deleting or self._accounts.get(f"{name}/{ACCOUNT}") is not None:
             return
-        with suppress(ApiAlreadyExists, ApiNotFound):  # NotFound: the namespace has gone meanwhile
+        with suppress(ApiAlreadyExistsError, ApiNotFoundError):  # NotFound: the namespace has gone meanwhile
             await self._client.create(SERVICE_ACCOUNTS, {"metadata": {"name": ACCOUNT}}, name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from tonnage.errors import HostError, Precondition
+from tonnage.errors import HostError, PreconditionError
 from tonnage.host import tree
 
 
@@ -48,11 +48,11 @@ def remove_empty(path: str, *, after: str = "") -> None:
 def remove_tree(folder: str) -> None:
     """Remove a folder with all in it, following no symlink. Idempotent.
 
-    Raises HostError, and Precondition when something is mounted below it: what belongs to others is never removed.
+    Raises HostError, and PreconditionError when something is mounted below it: what belongs to others is never removed.
     """
     try:
         tree.remove(folder)
     except OSError as failure:
         if failure.errno == errno.EBUSY:
-            raise Precondition(f"{folder} is not removed: {failure.strerror}, unmount it first") from failure
+            raise PreconditionError(f"{folder} is not removed: {failure.strerror}, unmount it first") from failure
         raise HostError(f"cannot remove {folder}: {failure.strerror}") from failure

@@ -24,7 +24,7 @@ from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
 from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
 from tonnage.box.kubelet.volumes.volumes import VolumeManager
-from tonnage.errors import NotFound, TonnageError
+from tonnage.errors import NotFoundError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -148,7 +148,7 @@ class Kubelet:
             try:
                 await self.volumes.csi.sweep(name)
                 waits.forget(name)
-            except NotFound:  # the driver went meanwhile: swept when it is back
+            except NotFoundError:  # the driver went meanwhile: swept when it is back
                 self._swept.discard(name)
             except TonnageError as failure:
                 wait = waits.next(name)

@@ -21,7 +21,7 @@ from tonnage.api.kinds import NODES
 from tonnage.api.quantity import from_bytes
 from tonnage.box.kubelet.pods.eviction import disk_space
 from tonnage.box.kubelet.volumes.sources import NodeFields
-from tonnage.errors import ApiError, ApiNotFound, Unavailable
+from tonnage.errors import ApiError, ApiNotFoundError, UnavailableError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 
@@ -94,7 +94,7 @@ class NodeObject:
         """Create or update the Node. Idempotent. Raises ApiError."""
         try:
             node = await self._client.get(NODES, self._name)
-        except ApiNotFound:
+        except ApiNotFoundError:
             body = {"metadata": {"name": self._name, "labels": self._labels}, "spec": {}, "status": self._status(None)}
             node = await self._client.create(NODES, body)
         missing = {key: value for key, value in self._labels.items() if node.metadata.labels.get(key) != value}
@@ -115,7 +115,7 @@ class NodeObject:
         while True:
             try:
                 await self._check_disk()
-            except (ApiError, Unavailable, OSError) as failure:
+            except (ApiError, UnavailableError, OSError) as failure:
                 log.info("disk pressure not reported node=%s error=%s", self._name, failure)
             await self._clock.sleep(_DISK_EVERY)
 
@@ -147,7 +147,7 @@ class NodeObject:
             try:
                 node = await self.register()
                 await self._patch_status({"conditions": self._conditions(node)})
-            except (ApiError, Unavailable) as failure:
+            except (ApiError, UnavailableError) as failure:
                 log.info("heartbeat not written node=%s error=%s", self._name, failure)
 
     def _conditions(self, node: Node | None) -> list[dict[str, Any]]:

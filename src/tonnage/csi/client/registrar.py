@@ -15,7 +15,7 @@ from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import Registration
-from tonnage.errors import Invalid, Precondition, TonnageError, Unavailable
+from tonnage.errors import InvalidError, PreconditionError, TonnageError, UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +51,9 @@ class Registrar:
             while True:
                 try:
                     self._made.append(await self._try(client))
-                except Precondition as reason:
+                except PreconditionError as reason:
                     log.info("driver has a registrar of its own socket=%s found=%s", endpoint, reason)
-                except Invalid as failure:
+                except InvalidError as failure:
                     log.error("driver not registered socket=%s error=%s", endpoint, failure)
                 except TonnageError as failure:
                     pause = backoff.next("")
@@ -65,12 +65,12 @@ class Registrar:
                 return
 
     async def _try(self, client: CsiClient) -> Registration:
-        """Raises CsiError, Unavailable, Invalid for a name that cannot be registered, and as Registration.start."""
+        """Register a driver that is ready. Raises CsiError, UnavailableError, InvalidError, and as Registration.start."""
         if not await client.probe():
-            raise Unavailable("it is not ready")
+            raise UnavailableError("it is not ready")
         name = names.check_driver_name((await client.plugin_info()).name)  # it becomes part of a path
         if name in self._taken:
-            raise Invalid(f"another driver of this node has the name {name}: give this one another name")
+            raise InvalidError(f"another driver of this node has the name {name}: give this one another name")
         registration = Registration(name, client.socket, self._registry)
         await registration.start()
         return registration

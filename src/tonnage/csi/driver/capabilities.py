@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.core.pool import Pool
 
@@ -48,14 +48,14 @@ class Use:
 
 
 def check(capabilities: Sequence[csi_pb2.VolumeCapability]) -> Use:
-    """Check capabilities that one volume must have together. Raises Invalid naming the unsupported one."""
+    """Check capabilities that one volume must have together. Raises InvalidError naming the unsupported one."""
     if not capabilities:
-        raise Invalid("volume_capabilities is missing")
+        raise InvalidError("volume_capabilities is missing")
     for capability in capabilities:
         _check_mode(capability)
     blocks = {_is_block(capability) for capability in capabilities}
     if len(blocks) > 1:
-        raise Invalid("a volume is either raw block or a file system, both are asked")
+        raise InvalidError("a volume is either raw block or a file system, both are asked")
     block = blocks.pop()
     modes = {capability.access_mode.mode for capability in capabilities}
     return Use(
@@ -68,25 +68,25 @@ def check(capabilities: Sequence[csi_pb2.VolumeCapability]) -> Use:
 
 
 def check_one(request: csi_pb2.NodeStageVolumeRequest | csi_pb2.NodePublishVolumeRequest) -> Use:
-    """Check the capability of a node call. Raises Invalid."""
+    """Check the capability of a node call. Raises InvalidError."""
     if not request.HasField("volume_capability"):
-        raise Invalid("volume_capability is missing")
+        raise InvalidError("volume_capability is missing")
     return check([request.volume_capability])
 
 
 def _check_mode(capability: csi_pb2.VolumeCapability) -> None:
     mode = capability.access_mode.mode
     if mode == Mode.UNKNOWN:
-        raise Invalid("volume_capability.access_mode is missing")
+        raise InvalidError("volume_capability.access_mode is missing")
     if mode not in SINGLE_NODE:
         known = mode in Mode.Mode.values()
         label = Mode.Mode.Name(mode) if known else str(int(mode))
-        raise Invalid(
+        raise InvalidError(
             f"access mode {_IN_KUBERNETES.get(mode, label)} is not possible: local volumes live on one node;"
             " use ReadWriteOnce or ReadWriteOncePod"
         )
     if capability.WhichOneof("access_type") is None:
-        raise Invalid("volume_capability.access_type is missing: want block or mount")
+        raise InvalidError("volume_capability.access_type is missing: want block or mount")
 
 
 def _is_block(capability: csi_pb2.VolumeCapability) -> bool:
@@ -95,22 +95,22 @@ def _is_block(capability: csi_pb2.VolumeCapability) -> bool:
 
 def _fstype(capabilities: Sequence[csi_pb2.VolumeCapability]) -> str:
     if any(capability.mount.volume_mount_group for capability in capabilities):
-        raise Invalid("volume_mount_group is not offered (no VOLUME_MOUNT_GROUP): let the kubelet apply fsGroup")
+        raise InvalidError("volume_mount_group is not offered (no VOLUME_MOUNT_GROUP): let the kubelet apply fsGroup")
     asked = {capability.mount.fs_type for capability in capabilities} - {""}
     if len(asked) > 1:
-        raise Invalid(f"one volume has one file system, requested {', '.join(sorted(asked))}")
+        raise InvalidError(f"one volume has one file system, requested {', '.join(sorted(asked))}")
     return asked.pop() if asked else ""
 
 
 def mount_options(flags: Iterable[str]) -> tuple[str, ...]:
-    """Allowed mount options without duplicates. Raises Invalid naming the first other one."""
+    """Allowed mount options without duplicates. Raises InvalidError naming the first other one."""
     result: dict[str, None] = {}
     for flag in flags:
         # One flag may hold several options, but the commas of a quoted SELinux context do not separate.
         for option in (flag,) if _CONTEXT.fullmatch(flag) else flag.split(","):
             if option not in MOUNT_OPTIONS and not _CONTEXT.fullmatch(option):
                 allowed = ", ".join(sorted(MOUNT_OPTIONS))
-                raise Invalid(f"mount option {option[:40]!r} is not allowed: allowed are {allowed}")
+                raise InvalidError(f"mount option {option[:40]!r} is not allowed: allowed are {allowed}")
             result[option] = None
     return tuple(result)
 
@@ -118,25 +118,25 @@ def mount_options(flags: Iterable[str]) -> tuple[str, ...]:
 def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
     """The file system for a new volume: the first requested that is not empty; the pool must support it.
 
-    "" for block and for the pool's default. Raises Invalid naming the supported ones.
+    "" for block and for the pool's default. Raises InvalidError naming the supported ones.
     """
     if block:
         if not pool.features.blocks:
-            raise Invalid(f"pool {pool.name} ({pool.kind}) has no raw block volumes: ask for a file system")
+            raise InvalidError(f"pool {pool.name} ({pool.kind}) has no raw block volumes: ask for a file system")
         return ""
     wanted = sorted({fstype for fstype in asked if fstype})
     if len(wanted) > 1:
-        raise Invalid(f"one volume has one file system, requested {' and '.join(wanted)}")
+        raise InvalidError(f"one volume has one file system, requested {' and '.join(wanted)}")
     if wanted and wanted[0] not in pool.features.fstypes:
         offered = ", ".join(pool.features.fstypes)
-        raise Invalid(f"file system {wanted[0][:40]!r} is not offered by pool {pool.name}: it has {offered}")
+        raise InvalidError(f"file system {wanted[0][:40]!r} is not offered by pool {pool.name}: it has {offered}")
     return wanted[0] if wanted else ""
 
 
 def check_fits(volume: PoolVolume, use: Use) -> None:
-    """Check that a volume has a capability. Raises Invalid."""
+    """Check that a volume has a capability. Raises InvalidError."""
     if volume.block != use.block:
         is_, asked = ("raw block", "mount") if volume.block else ("a file system", "block")
-        raise Invalid(f"volume {volume.name} is {is_}, requested {asked}")
+        raise InvalidError(f"volume {volume.name} is {is_}, requested {asked}")
     if use.fstype and volume.fstype and use.fstype != volume.fstype:
-        raise Invalid(f"volume {volume.name} has file system {volume.fstype}, requested {use.fstype[:40]!r}")
+        raise InvalidError(f"volume {volume.name} has file system {volume.fstype}, requested {use.fstype[:40]!r}")

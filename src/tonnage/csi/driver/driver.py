@@ -16,7 +16,7 @@ from tonnage.csi.driver import volume_id
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.server.inflight import InFlight
-from tonnage.errors import Invalid, NotFound, TonnageError, Unavailable
+from tonnage.errors import InvalidError, NotFoundError, TonnageError, UnavailableError
 from tonnage.pools.base.contract import PoolVolume, VolumeCondition, check_name, is_inline
 from tonnage.pools.core.pool import Pool
 
@@ -50,7 +50,7 @@ class Driver:
     directory (0700), where inline volumes are staged. roots: directories that must contain callers' staging and target
     paths (the kubelet's), anywhere when there is none. sources: allowed directories for populating volumes. in_flight,
     throttle: shared by drivers over the same pools. openings: opens the pools, and retries failed ones; None where they
-    are known to be open. Raises Invalid when the configuration is inconsistent.
+    are known to be open. Raises InvalidError when the configuration is inconsistent.
     """
 
     node_id: str
@@ -74,15 +74,15 @@ class Driver:
 
     def __post_init__(self) -> None:
         if not self.pools:
-            raise Invalid(f"driver {self.name}: needs at least one pool")
+            raise InvalidError(f"driver {self.name}: needs at least one pool")
         names.check_driver_name(self.name)
         if self.default_pool and self.default_pool not in self.pools:
-            raise Invalid(f"default pool {self.default_pool!r} is not among {', '.join(self.pools)}")
+            raise InvalidError(f"default pool {self.default_pool!r} is not among {', '.join(self.pools)}")
         if not self.node_id or len(self.node_id.encode()) > 256:
-            raise Invalid(f"node id {self.node_id[:40]!r}: want 1 to 256 bytes")
+            raise InvalidError(f"node id {self.node_id[:40]!r}: want 1 to 256 bytes")
         for pool in self.pools:
             if len(check_name(pool)) > volume_id.MAX_POOL:
-                raise Invalid(f"pool name {pool!r}: want at most {volume_id.MAX_POOL} characters")
+                raise InvalidError(f"pool name {pool!r}: want at most {volume_id.MAX_POOL} characters")
 
     @property
     def topology(self) -> dict[str, str]:
@@ -110,42 +110,42 @@ class Driver:
         return min(filter(None, (together, self.max_volumes)), default=0)
 
     def pool(self, name: str) -> Pool:
-        """The pool of that name, the default one for "". Raises Invalid naming the existing ones."""
+        """The pool of that name, the default one for "". Raises InvalidError naming the existing ones."""
         if not name:
             return self.first_pool
         if name not in self.pools:
             # Without the node's name: equal nodes then have equal messages, which are aggregated.
-            raise Invalid(f"there is no pool {name[:63]!r} (there is {', '.join(self.pools)})")
+            raise InvalidError(f"there is no pool {name[:63]!r} (there is {', '.join(self.pools)})")
         return self.pools[name]
 
     def locate(self, vid: str) -> tuple[Pool, str] | None:
         """Pool and volume name of an id; None when no volume of ours can have it.
 
-        Raises Unavailable when its pool is not served here: an unreachable volume is not deleted.
+        Raises UnavailableError when its pool is not served here: an unreachable volume is not deleted.
         """
         parts = volume_id.split(vid)
         if parts is None:
             return None
         pool, name = parts
         if pool not in self.pools:
-            raise Unavailable(
+            raise UnavailableError(
                 f"volume {vid}: pool {pool!r} is not served on node {self.node_id} (it has {', '.join(self.pools)})"
             )
         return self.pools[pool], name
 
     def place(self, vid: str, kind: str = "volume") -> tuple[Pool, str]:
-        """Pool and name of an id. Raises NotFound when none of ours can have it, Unavailable as locate()."""
+        """Pool and name of an id. Raises NotFoundError when none of ours can have it, UnavailableError as locate()."""
         if (place := self.locate(vid)) is None:
-            raise NotFound(f"there is no {kind} {vid!r} on node {self.node_id}")
+            raise NotFoundError(f"there is no {kind} {vid!r} on node {self.node_id}")
         return place
 
     def check_open(self, pool: Pool) -> None:
-        """Raises Unavailable with the reason when a pool could not be opened."""
+        """Raises UnavailableError with the reason when a pool could not be opened."""
         if self.openings is not None and (why := self.openings.why(pool.name)):
-            raise Unavailable(f"pool {pool.name} is not open: {why}")
+            raise UnavailableError(f"pool {pool.name} is not open: {why}")
 
     async def find(self, vid: str) -> tuple[Pool, PoolVolume]:
-        """The volume with that id. Raises NotFound, Unavailable when its pool is not open."""
+        """The volume with that id. Raises NotFoundError, UnavailableError when its pool is not open."""
         pool, name = self.place(vid)
         self.check_open(pool)
         return pool, await pool.get(name)
@@ -153,17 +153,17 @@ class Driver:
     async def find_inline(self, handle: str) -> tuple[Pool, PoolVolume] | None:
         """The inline volume with that handle, in any pool.
 
-        Raises Unavailable when no open pool has it and other pools are not open.
+        Raises UnavailableError when no open pool has it and other pools are not open.
         """
         name = volume_id.inline_name(handle)
-        unseen: Unavailable | None = None
+        unseen: UnavailableError | None = None
         for pool in self.pools.values():
             try:
                 self.check_open(pool)
                 volume = await pool.get(name)
-            except NotFound:
+            except NotFoundError:
                 continue
-            except Unavailable as failure:
+            except UnavailableError as failure:
                 unseen = failure
                 continue
             if is_inline(volume.owner):

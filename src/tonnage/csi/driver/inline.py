@@ -20,12 +20,12 @@ from tonnage.csi.driver.driver import Driver, named
 from tonnage.csi.driver.parameters import Selection, select
 from tonnage.csi.driver.paths import check_parent
 from tonnage.errors import (
-    AlreadyExists,
-    Exhausted,
-    Invalid,
-    OutOfRange,
-    Precondition,
-    Unavailable,
+    AlreadyExistsError,
+    ExhaustedError,
+    InvalidError,
+    OutOfRangeError,
+    PreconditionError,
+    UnavailableError,
     host_errors,
 )
 from tonnage.pools.base.contract import INLINE, PoolVolume, VolumeRequest, is_inline
@@ -46,33 +46,33 @@ class Inline:
     async def publish(self, request: csi_pb2.NodePublishVolumeRequest, target: Path, use: Use) -> None:
         """Create the pod's volume, mount it, and publish it at target. Idempotent.
 
-        Raises as Pool's methods, Invalid.
+        Raises as Pool's methods, InvalidError.
         """
         if use.block:
-            raise Invalid("an inline volume is a file system: raw block needs a claim")
+            raise InvalidError("an inline volume is a file system: raw block needs a claim")
         pool, wanted = self._request(request.volume_id, dict(request.volume_context), use)
         check_parent(target)
         self._driver.check_open(pool)
         found = None
-        with suppress(Unavailable):  # another pool's: the same pod asks for the same one each time
+        with suppress(UnavailableError):  # another pool's: the same pod asks for the same one each time
             found = await self._driver.find_inline(request.volume_id)
         if found is not None and found[0] is not pool:
-            raise AlreadyExists(f"inline volume {request.volume_id} exists in pool {found[0].name}")
+            raise AlreadyExistsError(f"inline volume {request.volume_id} exists in pool {found[0].name}")
         try:
             volume = await pool.create(wanted)
-        except (Exhausted, OutOfRange) as reason:
+        except (ExhaustedError, OutOfRangeError) as reason:
             self._driver.on_inline()  # the scheduler used older capacity
             self._driver.on_unfit(request.volume_context, str(reason))
             raise
         self._driver.on_inline()
         if not is_inline(volume.owner):
-            raise AlreadyExists(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
+            raise AlreadyExistsError(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
         try:
             await self._show(request, pool, volume, target, use)
         except Exception as failure:
             if found is None:
                 # What another volume shows at the target is not ours to take away.
-                await self._take_back(pool, volume.name, None if isinstance(failure, AlreadyExists) else target)
+                await self._take_back(pool, volume.name, None if isinstance(failure, AlreadyExistsError) else target)
             raise
 
     async def _show(
@@ -89,7 +89,7 @@ class Inline:
         """Roll back a failed publish: after a final error the kubelet does not call NodeUnpublishVolume."""
         try:
             if target is not None:
-                with suppress(Precondition):  # something else is there, which stays
+                with suppress(PreconditionError):  # something else is there, which stays
                     await pool.unpublish(name, target)
             await self._remove(pool, name, None)
         except Exception as failure:
@@ -127,9 +127,9 @@ class Inline:
     def _select(self, attributes: Mapping[str, str]) -> Selection:
         try:
             return select(self._driver, {key: value for key, value in attributes.items() if key != SIZE})
-        except Invalid as reason:
+        except InvalidError as reason:
             more = "" if SIZE in attributes else f"; {SIZE!r} is required"
-            raise Invalid(f"volumeAttributes: {reason}{more}") from None
+            raise InvalidError(f"volumeAttributes: {reason}{more}") from None
 
     def _staging(self, name: str) -> Path:
         return Path(os.path.realpath(self._driver.state)) / "inline" / name  # mounts follow no symlink
@@ -137,13 +137,13 @@ class Inline:
 
 def _size(text: str) -> int:
     if not text:
-        raise Invalid(f'volumeAttributes: {SIZE!r} is missing: an inline volume needs a size, such as "4Gi"')
+        raise InvalidError(f'volumeAttributes: {SIZE!r} is missing: an inline volume needs a size, such as "4Gi"')
     try:
         size = quantity.to_bytes(text)
-    except Invalid as reason:
-        raise Invalid(f"volumeAttributes: {SIZE}: {reason}") from None
+    except InvalidError as reason:
+        raise InvalidError(f"volumeAttributes: {SIZE}: {reason}") from None
     if size <= 0:
-        raise Invalid(f"volumeAttributes: {SIZE}={text!r}: want more than 0")
+        raise InvalidError(f"volumeAttributes: {SIZE}={text!r}: want more than 0")
     return size
 
 

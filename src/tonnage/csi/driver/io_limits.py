@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.aio.tasks import Background
-from tonnage.errors import HostError, Precondition, TonnageError, Unavailable, Unsupported
+from tonnage.errors import HostError, PreconditionError, TonnageError, UnavailableError, UnsupportedError
 from tonnage.host import inotify, mount
 from tonnage.host.iolimits import Cgroup, Cgroups, Device, origin
 from tonnage.pools.base.contract import PoolVolume
@@ -59,7 +59,7 @@ class Throttle:
         self._watched: inotify.Inotify | None = None
 
     def check(self) -> None:
-        """Raises Unsupported where this node cannot limit IO."""
+        """Raises UnsupportedError where this node cannot limit IO."""
         self._cgroups.top()
 
     async def publish(
@@ -85,20 +85,20 @@ class Throttle:
         if uid:
             try:
                 return self._cgroups.pod(uid)
-            except Precondition as reason:
-                raise Precondition(f"volume {volume} has limits of IO, which cannot be held: {reason}") from None
+            except PreconditionError as reason:
+                raise PreconditionError(f"volume {volume} has limits of IO, which cannot be held: {reason}") from None
         if not self._group:
-            raise Precondition(
+            raise PreconditionError(
                 f"volume {volume} has limits of IO, and {target} tells of no pod whose cgroup could be limited: name a"
                 " group of the orchestrator with ioCgroup in the driver's configuration, or take the limits away"
             )
         return self._cgroups.named(self._group)
 
     async def hold(self, pool: Pool, volume: PoolVolume, target: Path, group: Cgroup) -> None:
-        """Set the limits for the volume published at target. Idempotent. Raises HostError, Precondition."""
+        """Set the limits for the volume published at target. Idempotent. Raises HostError, PreconditionError."""
         device = await _device(pool, volume, target)
         if device is None:
-            raise Precondition(f"volume {volume.name} has no device whose IO could be limited: stage it first")
+            raise PreconditionError(f"volume {volume.name} has no device whose IO could be limited: stage it first")
         await self._set(target, _Held(group, device, io_limits_of(volume.effective)))
 
     async def _set(self, target: Path, held: _Held) -> None:
@@ -134,7 +134,7 @@ class Throttle:
     async def again(self, pool: Pool, volume: PoolVolume) -> None:
         """Apply the limits in a volume's record wherever it is published. Idempotent.
 
-        Raises Precondition, Unsupported, HostError for the first failure, after setting the others.
+        Raises PreconditionError, UnsupportedError, HostError for the first failure, after setting the others.
         """
         failed: list[TonnageError] = []
         for target in await self._shown(pool, volume):
@@ -142,7 +142,7 @@ class Throttle:
                 held = self._held.get(str(target))
                 group = held.group if held else await self._threads.run(self._find, volume.name, target, "")
                 await self.hold(pool, volume, target, group)
-            except (Precondition, Unsupported) as failure:
+            except (PreconditionError, UnsupportedError) as failure:
                 if io_limits_of(volume.effective):  # else there is nothing to take away either
                     failed.append(failure)
             except TonnageError as failure:
@@ -168,7 +168,7 @@ class Throttle:
                 continue
             try:
                 volumes = await pool.list()
-            except Unavailable:
+            except UnavailableError:
                 continue
             for volume in volumes:
                 try:

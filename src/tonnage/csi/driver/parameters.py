@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tonnage.api import names
 from tonnage.csi.driver.driver import KEPT, OWNER_DRIVER, Driver
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.base.parameters import check_modifiable, check_refused, check_shared, io_limits_of, source_of
 from tonnage.pools.core.pool import Pool
 
@@ -47,7 +47,7 @@ class Selection:
 
 
 def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
-    """Parse parameters. Raises Invalid for an unknown key or pool, naming it and the known ones."""
+    """Parse parameters. Raises InvalidError for an unknown key or pool, naming it and the known ones."""
     pool = _pool(driver, parameters.get(POOL, ""), parameters.get(KIND, ""))
     for_the_record = {k for k in parameters if k.startswith(names.CSI_PREFIX) or k in RECORDED or is_fstype(k)}
     ours = {k: v for k, v in parameters.items() if k not in for_the_record}
@@ -58,7 +58,7 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     check_refused(pool, ours)
     if unknown := sorted(set(ours) - pool.features.parameters):
         accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.features.parameters, *foreign})
-        raise Invalid(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
+        raise InvalidError(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
     check_shared(ours)
     _check_source(driver, ours)
     _check_limits(driver, ours)
@@ -72,7 +72,7 @@ def _translate(
 ) -> dict[str, str]:
     """Parameters without the foreign keys, or with the equivalent ones where the pool knows them.
 
-    Keys that the pool knows stay unchanged. Raises Invalid for a value that is not listed.
+    Keys that the pool knows stay unchanged. Raises InvalidError for a value that is not listed.
     """
     result = {}
     for key, value in parameters.items():
@@ -80,7 +80,7 @@ def _translate(
             result[key] = value
             continue
         if value not in foreign[key]:
-            raise Invalid(f"{key}={value[:40]!r}: want one of {', '.join(sorted(foreign[key]))}")
+            raise InvalidError(f"{key}={value[:40]!r}: want one of {', '.join(sorted(foreign[key]))}")
         if (ours := _SWITCHES.get(key)) is not None and ours in known:
             result.setdefault(ours, "zero" if value in _TRUE else "none")
     return result
@@ -96,13 +96,16 @@ def _check_source(driver: Driver, parameters: Mapping[str, str]) -> None:
     if path is None or any(path.is_relative_to(allowed) for allowed in driver.sources):
         return
     there_is = ", ".join(map(str, driver.sources)) or "there is none, see --source"
-    raise Invalid(
+    raise InvalidError(
         f"parameter source: {path} is not in a folder whose content volumes may get on this node ({there_is})"
     )
 
 
 def changes(driver: Driver, pool: Pool, mutable: Mapping[str, str]) -> dict[str, str]:
-    """Mutable parameters (of a VolumeAttributesClass) without the orchestrator's own. Raises Invalid, Unsupported."""
+    """Mutable parameters (of a VolumeAttributesClass) without the orchestrator's own.
+
+    Raises InvalidError, UnsupportedError.
+    """
     ours = {key: value for key, value in mutable.items() if not key.startswith(names.CSI_PREFIX)}
     check_modifiable(pool, ours)
     _check_limits(driver, ours)
@@ -117,7 +120,7 @@ def is_fstype(key: str) -> bool:
 def _fstype(parameters: Mapping[str, str]) -> str:
     named = sorted({value for key, value in parameters.items() if is_fstype(key) and value})
     if len(named) > 1:
-        raise Invalid(f"one volume has one file system, the parameters name {' and '.join(named)}")
+        raise InvalidError(f"one volume has one file system, the parameters name {' and '.join(named)}")
     return named[0] if named else ""
 
 
@@ -127,9 +130,9 @@ def _pool(driver: Driver, name: str, kind: str) -> Pool:
     if not kind or pool.kind == kind:
         return pool
     if name:
-        raise Invalid(f"pool {name!r} is of kind {pool.kind}, requested {kind[:40]!r}")
+        raise InvalidError(f"pool {name!r} is of kind {pool.kind}, requested {kind[:40]!r}")
     for other in driver.pools.values():
         if other.kind == kind:
             return other
     kinds = ", ".join(sorted({other.kind for other in driver.pools.values()}))
-    raise Invalid(f"there is no pool of kind {kind[:40]!r} (there is {kinds})")
+    raise InvalidError(f"there is no pool of kind {kind[:40]!r} (there is {kinds})")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tonnage.csi.server.limits import check_path
-from tonnage.errors import Invalid, NotFound, Precondition, host_errors, ignore_errno
+from tonnage.errors import InvalidError, NotFoundError, PreconditionError, host_errors, ignore_errno
 from tonnage.host import nofollow
 
 _LONGEST_NAME = 255
@@ -29,24 +29,24 @@ class Places:
     def path(self, field: str, text: str) -> Path:
         """The path in a request's field, with symlinks on the way to its root resolved.
 
-        Raises Invalid when it is not absolute or beneath no root.
+        Raises InvalidError when it is not absolute or beneath no root.
         """
         path = self._beneath(Path(check_path(field, text)))
         if path is None:
-            raise Invalid(f"{field} {text[:200]!r}: want a path beneath {' or '.join(map(str, self._roots))}")
+            raise InvalidError(f"{field} {text[:200]!r}: want a path beneath {' or '.join(map(str, self._roots))}")
         return path
 
     def shown(self, text: str) -> Path:
         """The path in a request's volume_path.
 
-        Raises Invalid when it is missing, Precondition for a symlink in it, and NotFound when no volume is there (CSI,
-        NodeGetVolumeStats and NodeExpandVolume).
+        Raises InvalidError when it is missing, PreconditionError for a symlink in it, and NotFoundError when no volume
+        is there (CSI, NodeGetVolumeStats and NodeExpandVolume).
         """
         if not text:
-            raise Invalid("volume_path is missing")
+            raise InvalidError("volume_path is missing")
         path = self._beneath(Path(check_path("volume_path", text))) if text.startswith("/") else None
         if path is None or not _is_there(path):
-            raise NotFound(f"nothing is at volume_path {text[:200]!r}")
+            raise NotFoundError(f"nothing is at volume_path {text[:200]!r}")
         return path
 
     def _beneath(self, path: Path) -> Path | None:
@@ -62,23 +62,23 @@ class Places:
 def check_parent(target: Path) -> None:
     """Check the parent directory of target, which the caller must create.
 
-    Raises Precondition when it is missing or there is a symlink on the way to it, Invalid when no file can have that
-    name.
+    Raises PreconditionError when it is missing or there is a symlink on the way to it, InvalidError when no file can
+    have that name.
     """
     if len(os.fsencode(target.name)) > _LONGEST_NAME:
-        raise Invalid(f"{target.name[:40]!r}...: a file's name has at most {_LONGEST_NAME} bytes")
+        raise InvalidError(f"{target.name[:40]!r}...: a file's name has at most {_LONGEST_NAME} bytes")
     if not _is_there(target.parent, os.O_PATH | os.O_DIRECTORY):
-        raise Precondition(f"{target.parent} is not there: the caller makes the folder that holds the target path")
+        raise PreconditionError(f"{target.parent} is not there: the caller makes the folder that holds the target path")
 
 
 def refuse_links(*paths: Path) -> None:
-    """Raises Precondition when there is a symlink in one of the paths, dangling or not."""
+    """Raises PreconditionError when there is a symlink in one of the paths, dangling or not."""
     for path in paths:
         _is_there(path)
 
 
 def _is_there(path: Path, flags: int = os.O_PATH) -> bool:
-    """Whether a path exists. Raises Precondition for a symlink in it, HostError."""
+    """Whether a path exists. Raises PreconditionError for a symlink in it, HostError."""
     with host_errors(f"cannot open {path}"), ignore_errno(*_ABSENT):
         os.close(nofollow.open_path(path, flags))
         return True

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background
-from tonnage.errors import HostError, TonnageError, Unavailable
+from tonnage.errors import HostError, TonnageError, UnavailableError
 from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,9 @@ class Openings:
             task.cancel()
 
     def _start(self, name: str, *, late: bool) -> None:
-        self._failures.setdefault(name, Unavailable(f"pool {name!r} is being opened: its disk has not answered yet"))
+        self._failures.setdefault(
+            name, UnavailableError(f"pool {name!r} is being opened: its disk has not answered yet")
+        )
         self._tried[name] = self._clock.monotonic()
         task = self._background.start(self._open(name, late=late), f"pool {name}")
         self._attempts[name] = task

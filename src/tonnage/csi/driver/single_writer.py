@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.host import mount
 
 
@@ -20,15 +20,17 @@ class SingleWriters:
         self._targets: dict[str, dict[Path, bool]] = {}
 
     def check(self, volume: str, target: Path, *, single: bool) -> None:
-        """Raises Precondition when publishing the volume at target would violate a single-writer publication."""
+        """Raises PreconditionError when publishing the volume at target would violate a single-writer publication."""
         for other, other_single in self._targets.get(volume, {}).items():
             if other != target and (single or other_single) and os.path.lexists(other):
-                raise Precondition(f"volume {volume} is published at {other}, and its access mode allows one target")
+                raise PreconditionError(
+                    f"volume {volume} is published at {other}, and its access mode allows one target"
+                )
 
     def check_mounts(self, volume: str, staging: Path, target: Path, *, home: Path | None = None) -> None:
         """The same for a publication that must be the only one, by the mount table. Blocking.
 
-        home: where the pool itself has the volume mounted. Raises Precondition, HostError.
+        home: where the pool itself has the volume mounted. Raises PreconditionError, HostError.
         """
         table = list(mount.mounts())
         staged = {(entry.device, entry.root) for entry in table if _is_in(entry.target, staging)}
@@ -36,7 +38,9 @@ class SingleWriters:
             other = entry.target
             known = other in (str(target), str(home)) or _is_in(other, staging)
             if (entry.device, entry.root) in staged and not known:
-                raise Precondition(f"volume {volume} is published at {other}, and its access mode allows one target")
+                raise PreconditionError(
+                    f"volume {volume} is published at {other}, and its access mode allows one target"
+                )
 
     def add(self, volume: str, target: Path, *, single: bool) -> None:
         """Record a publication. Idempotent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import MAX_NAME, check_name
 
 MAX_POOL = 63
@@ -23,7 +23,7 @@ def safe_name(name: str, *, longest: int = MAX_VOLUME) -> str:
     try:
         if len(name) <= longest and not _MAPPED.fullmatch(name):
             return check_name(name)
-    except Invalid:
+    except InvalidError:
         pass
     alike = _UNSAFE.sub("-", name).strip("-.")[:24]
     return f"n-{alike}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
@@ -46,7 +46,7 @@ def split(volume_id: str) -> tuple[str, str] | None:
         return None
     try:
         return pool, check_name(name)
-    except Invalid:
+    except InvalidError:
         return None
 
 

@@ -24,7 +24,7 @@ from tonnage.csi.server.http2 import LARGEST_BODY, Http2Request, Http2Response
 from tonnage.csi.server.inflight import InFlight
 from tonnage.csi.server.request_text import describe
 from tonnage.csi.server.service import PREFIX, Method, Service
-from tonnage.errors import InUse
+from tonnage.errors import InUseError
 from tonnage.observe import trace
 from tonnage.observe.metrics import CSI_CALLS
 
@@ -108,7 +108,7 @@ class Calls:
             method = self._method(request.fields.get(b":path", b""))
             seconds = _timeout(request)
             message = method.read(request)
-        except _Refusal as refusal:
+        except _RefusedError as refusal:
             reply(refusal.answer)
             return _nothing
         except CsiError as failure:
@@ -171,7 +171,7 @@ class Calls:
                     self._holding.add(call.task)
                     call.task.add_done_callback(self._holding.discard)
                     return await call.method.function(call.message)
-            except InUse:
+            except InUseError:
                 call.holds = False
                 if pause is None or not call.is_heard:
                     raise
@@ -225,7 +225,7 @@ def _nothing() -> None:
     """Default for a finished call whose caller is gone."""
 
 
-class _Refusal(Exception):
+class _RefusedError(Exception):
     """A request that is not gRPC."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -238,15 +238,15 @@ class _Refusal(Exception):
 def _check_form(request: Http2Request) -> None:
     """Check that a request is gRPC.
 
-    Raises _Refusal with an HTTP status, CsiError if the request is too long.
+    Raises _RefusedError with an HTTP status, CsiError if the request is too long.
     """
     fields = request.fields
     if fields.get(b":method") != b"POST":
-        raise _Refusal(405, "want POST")
+        raise _RefusedError(405, "want POST")
     if fields.get(b"content-type") not in _TYPES:
-        raise _Refusal(415, "want content-type application/grpc")
+        raise _RefusedError(415, "want content-type application/grpc")
     if fields.get(b"te") != b"trailers":
-        raise _Refusal(400, "want te: trailers")
+        raise _RefusedError(400, "want te: trailers")
     if request.is_long:
         raise CsiError(Code.RESOURCE_EXHAUSTED, f"a request of more than {LARGEST_BODY} bytes")
 

@@ -55,7 +55,7 @@ class Reason(IntEnum):
     ENHANCE_YOUR_CALM = 11
 
 
-class Fault(Exception):
+class FrameError(Exception):
     """A violation of HTTP/2 by the peer: its connection must be closed."""
 
     def __init__(self, reason: Reason, what: str) -> None:
@@ -72,26 +72,26 @@ class Frame(NamedTuple):
     payload: bytes
 
     def content(self) -> bytes:
-        """The payload of DATA and HEADERS without padding and priority. Raises Fault."""
+        """The payload of DATA and HEADERS without padding and priority. Raises FrameError."""
         payload, start, end = self.payload, 0, len(self.payload)
         if self.flags & PADDED:
             start, end = 1, end - (payload[0] if payload else 0)
         if self.flags & PRIORITY and self.kind == FrameType.HEADERS:
             start += 5
         if start > end:
-            raise Fault(Reason.PROTOCOL_ERROR, "more padding than payload")
+            raise FrameError(Reason.PROTOCOL_ERROR, "more padding than payload")
         return payload[start:end]
 
     def number(self) -> int:
-        """The payload of RST_STREAM and WINDOW_UPDATE. Raises Fault."""
+        """The payload of RST_STREAM and WINDOW_UPDATE. Raises FrameError."""
         if len(self.payload) != 4:
-            raise Fault(Reason.FRAME_SIZE_ERROR, f"{len(self.payload)} bytes in a frame of kind {self.kind}")
+            raise FrameError(Reason.FRAME_SIZE_ERROR, f"{len(self.payload)} bytes in a frame of kind {self.kind}")
         return int.from_bytes(self.payload, "big") & LARGEST_WINDOW
 
     def settings(self) -> Iterator[tuple[int, int]]:
-        """The payload of SETTINGS: numbers and values. Raises Fault."""
+        """The payload of SETTINGS: numbers and values. Raises FrameError."""
         if self.stream or len(self.payload) % 6 or (self.flags & ACK and self.payload):
-            raise Fault(Reason.FRAME_SIZE_ERROR, "settings that are none")
+            raise FrameError(Reason.FRAME_SIZE_ERROR, "settings that are none")
         return struct.iter_unpack(">HL", self.payload)
 
 
@@ -105,13 +105,13 @@ class Frames:
     def read(self, data: bytes) -> Iterator[Frame]:
         """The frames that this data completes.
 
-        Raises Fault for data that is not HTTP/2, or a frame that is too long.
+        Raises FrameError for data that is not HTTP/2, or a frame that is too long.
         """
         unread = self._unread
         unread += data
         if not self._is_greeted:
             if not PREFACE.startswith(unread[: len(PREFACE)]):
-                raise Fault(Reason.PROTOCOL_ERROR, "no HTTP/2")
+                raise FrameError(Reason.PROTOCOL_ERROR, "no HTTP/2")
             if len(unread) < len(PREFACE):
                 return
             self._is_greeted = True
@@ -120,7 +120,7 @@ class Frames:
         while len(unread) - start >= _HEAD.size:
             high, low, kind, flags, stream = _HEAD.unpack_from(unread, start)
             if (size := high << 8 | low) > FRAME_SIZE:
-                raise Fault(Reason.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+                raise FrameError(Reason.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
             end = start + _HEAD.size + size
             if len(unread) < end:
                 break

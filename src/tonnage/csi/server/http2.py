@@ -24,8 +24,8 @@ from tonnage.csi.server.frames import (
     END_STREAM,
     FRAME_SIZE,
     LARGEST_WINDOW,
-    Fault,
     Frame,
+    FrameError,
     Frames,
     FrameType,
     Reason,
@@ -147,7 +147,7 @@ class ServerConnection(asyncio.Protocol):
         try:
             for found in self._frames.read(data):
                 self._take(found)
-        except Fault as fault:
+        except FrameError as fault:
             log.info("connection closed, not HTTP/2 error=%s", fault)
             self._end(fault.reason)
         else:
@@ -185,7 +185,7 @@ class ServerConnection(asyncio.Protocol):
             case FrameType.RST_STREAM:
                 self._reset(found)
             case FrameType.PUSH_PROMISE | FrameType.CONTINUATION:
-                raise Fault(Reason.PROTOCOL_ERROR, f"a frame of kind {found.kind} that nothing led to")
+                raise FrameError(Reason.PROTOCOL_ERROR, f"a frame of kind {found.kind} that nothing led to")
 
     def _headers(self, found: Frame) -> None:
         whole = found._replace(payload=found.content())
@@ -198,9 +198,9 @@ class ServerConnection(asyncio.Protocol):
         begun = self._partial
         assert begun is not None
         if found.kind != FrameType.CONTINUATION or found.stream != begun.stream:
-            raise Fault(Reason.PROTOCOL_ERROR, "something else in the middle of a header block")
+            raise FrameError(Reason.PROTOCOL_ERROR, "something else in the middle of a header block")
         if len(begun.payload) + len(found.payload) > LARGEST_HEAD:
-            raise Fault(Reason.ENHANCE_YOUR_CALM, "too long a header block")
+            raise FrameError(Reason.ENHANCE_YOUR_CALM, "too long a header block")
         self._partial = begun._replace(payload=begun.payload + found.payload)
         if found.flags & END_HEADERS:
             whole, self._partial = self._partial, None
@@ -211,15 +211,15 @@ class ServerConnection(asyncio.Protocol):
         try:
             fields = dict(self._decoder.decode(found.payload, raw=True))
         except HPACKError as failure:
-            raise Fault(Reason.COMPRESSION_ERROR, str(failure)) from None
+            raise FrameError(Reason.COMPRESSION_ERROR, str(failure)) from None
         is_last = bool(found.flags & END_STREAM)
         if (stream := self._streams.get(found.stream)) is not None:
             if not is_last or stream.is_whole:
-                raise Fault(Reason.PROTOCOL_ERROR, "a header block after the end, or in the middle")
+                raise FrameError(Reason.PROTOCOL_ERROR, "a header block after the end, or in the middle")
             self._whole(stream)
             return
         if found.stream % 2 == 0:
-            raise Fault(Reason.PROTOCOL_ERROR, f"stream {found.stream} is none of a client's")
+            raise FrameError(Reason.PROTOCOL_ERROR, f"stream {found.stream} is none of a client's")
         if found.stream <= self._last:
             return  # ended by us before the client had sent all
         self._last = found.stream
@@ -239,10 +239,10 @@ class ServerConnection(asyncio.Protocol):
         if (stream := self._streams.get(found.stream)) is None:
             return  # ended by us before the client had sent all
         if stream.is_whole:
-            raise Fault(Reason.STREAM_CLOSED, "data after the end")
+            raise FrameError(Reason.STREAM_CLOSED, "data after the end")
         stream.received += len(found.payload)
         if stream.received > _WINDOW:
-            raise Fault(Reason.FLOW_CONTROL_ERROR, "more data than there is window")
+            raise FrameError(Reason.FLOW_CONTROL_ERROR, "more data than there is window")
         if len(stream.body) <= LARGEST_BODY:
             stream.body += found.content()
         if found.flags & END_STREAM or len(stream.body) > LARGEST_BODY:
@@ -287,7 +287,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _check_known(self, found: Frame) -> None:
         if not 0 < found.stream <= self._last:
-            raise Fault(Reason.PROTOCOL_ERROR, f"a frame of kind {found.kind} for stream {found.stream}")
+            raise FrameError(Reason.PROTOCOL_ERROR, f"a frame of kind {found.kind} for stream {found.stream}")
 
     def _reset(self, found: Frame) -> None:
         self._check_known(found)
@@ -300,26 +300,26 @@ class ServerConnection(asyncio.Protocol):
         if found.flags & ACK:
             return
         if not FRAME_SIZE <= values.get(Setting.MAX_FRAME_SIZE, FRAME_SIZE) < 2**24:
-            raise Fault(Reason.PROTOCOL_ERROR, f"frames of {values[Setting.MAX_FRAME_SIZE]} bytes")
+            raise FrameError(Reason.PROTOCOL_ERROR, f"frames of {values[Setting.MAX_FRAME_SIZE]} bytes")
         self._frame_size = values.get(Setting.MAX_FRAME_SIZE, self._frame_size)
         more = values.get(Setting.INITIAL_WINDOW_SIZE, self._first_window) - self._first_window
         self._first_window += more
         for stream in self._streams.values():
             stream.window += more
         if max(self._first_window, *(stream.window for stream in self._streams.values()), 0) > LARGEST_WINDOW:
-            raise Fault(Reason.FLOW_CONTROL_ERROR, "too large a window")
+            raise FrameError(Reason.FLOW_CONTROL_ERROR, "too large a window")
         self._out.append(frames.frame(FrameType.SETTINGS, ACK))
         self._send_more()
 
     def _ping(self, found: Frame) -> None:
         if len(found.payload) != 8:
-            raise Fault(Reason.FRAME_SIZE_ERROR, f"a ping of {len(found.payload)} bytes")
+            raise FrameError(Reason.FRAME_SIZE_ERROR, f"a ping of {len(found.payload)} bytes")
         if not found.flags & ACK:
             self._out.append(frames.frame(FrameType.PING, ACK, 0, found.payload))
 
     def _more_window(self, found: Frame) -> None:
         if (more := found.number()) == 0:
-            raise Fault(Reason.PROTOCOL_ERROR, "no more window")
+            raise FrameError(Reason.PROTOCOL_ERROR, "no more window")
         if found.stream == 0:
             self._window += more
         else:
@@ -329,5 +329,5 @@ class ServerConnection(asyncio.Protocol):
             stream.window += more
             more = stream.window
         if max(more, self._window) > LARGEST_WINDOW:
-            raise Fault(Reason.FLOW_CONTROL_ERROR, "too large a window")
+            raise FrameError(Reason.FLOW_CONTROL_ERROR, "too large a window")
         self._send_more()

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tonnage.errors import Busy
+from tonnage.errors import BusyError
 
 
 class InFlight:
@@ -21,9 +21,9 @@ class InFlight:
 
     @contextmanager
     def hold(self, key: str, doing: str) -> Iterator[None]:
-        """Lock key while the body runs. Raises Busy when it is locked."""
+        """Lock key while the body runs. Raises BusyError when it is locked."""
         if (running := self._keys.get(key)) is not None:
-            raise Busy(f"operation pending for volume {key}: {running} is under way, repeat {doing} later")
+            raise BusyError(f"operation pending for volume {key}: {running} is under way, repeat {doing} later")
         self._keys[key] = doing
         try:
             yield

@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 MAX_STRING = 128
 MAX_NODE_ID = 256
@@ -28,7 +28,7 @@ Check = Callable[[Any], object]
 
 
 def check_request(request: Message) -> None:
-    """Check all fields of a request that are set. Raises Invalid."""
+    """Check all fields of a request that are set. Raises InvalidError."""
     for check in _checks(request.DESCRIPTOR):
         check(request)
 
@@ -36,42 +36,42 @@ def check_request(request: Message) -> None:
 def check_id(field: str, text: str) -> str:
     """Check a volume id or name: not empty, at most 128 bytes, no control characters, no `..` as a component."""
     if not text:
-        raise Invalid(f"{field} is missing")
+        raise InvalidError(f"{field} is missing")
     _check_text(field, text, MAX_STRING)
     if _BANNED.search(text):
-        raise Invalid(f"{field} {text[:40]!r} contains control characters")
+        raise InvalidError(f"{field} {text[:40]!r} contains control characters")
     if ".." in text.split("/"):
-        raise Invalid(f"{field} {text[:40]!r} must not contain '..'")
+        raise InvalidError(f"{field} {text[:40]!r} must not contain '..'")
     return text
 
 
 def check_path(field: str, text: str) -> str:
-    """Check a path: absolute, at most 4095 bytes, no NUL, no `..`. Raises Invalid."""
+    """Check a path: absolute, at most 4095 bytes, no NUL, no `..`. Raises InvalidError."""
     if not text:
-        raise Invalid(f"{field} is missing")
+        raise InvalidError(f"{field} is missing")
     if not text.startswith("/"):
-        raise Invalid(f"{field} {text[:80]!r}: want an absolute path")
+        raise InvalidError(f"{field} {text[:80]!r}: want an absolute path")
     _check_plain_path(field, text)
     return text
 
 
 def _check_plain_path(field: str, text: str) -> None:
     if "\0" in text:
-        raise Invalid(f"{field} {text[:40]!r} contains NUL")
+        raise InvalidError(f"{field} {text[:40]!r} contains NUL")
     _check_text(field, text, MAX_PATH)
     if ".." in text.split("/"):
-        raise Invalid(f"{field} {text[:80]!r} must not contain '..'")
+        raise InvalidError(f"{field} {text[:80]!r} must not contain '..'")
 
 
 def _check_text(field: str, text: str, limit: int) -> None:
     # Most strings are short ASCII: count the bytes only where it can matter.
     if len(text) * 4 > limit and (size := len(text.encode())) > limit:
-        raise Invalid(f"{field} has {size} bytes, at most {limit} are allowed")
+        raise InvalidError(f"{field} has {size} bytes, at most {limit} are allowed")
 
 
 def _check_total(field: str, size: int) -> None:
     if size > MAX_MAP:
-        raise Invalid(f"{field} has {size} bytes in all, at most {MAX_MAP} are allowed")
+        raise InvalidError(f"{field} has {size} bytes in all, at most {MAX_MAP} are allowed")
 
 
 def _map_size(pairs: Mapping[str, str]) -> int:

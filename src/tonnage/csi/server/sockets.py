@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import Invalid, Precondition, host_errors
+from tonnage.errors import InvalidError, PreconditionError, host_errors
 from tonnage.host.descriptor import opened
 
 LONGEST_PATH = 107
@@ -23,8 +23,8 @@ def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
     """A listening socket at path, mode 0600; its directory is made with 0700 if missing.
 
     It is bound under a temporary name and renamed, so it is never visible without listening or with other permissions.
-    A socket left by a dead process is replaced. Raises Invalid (path too long, something else is there), Precondition
-    (a live process answers there), HostError.
+    A socket left by a dead process is replaced. Raises InvalidError (path too long, something else is there),
+    PreconditionError (a live process answers there), HostError.
     """
     check_length(path)
     with host_errors(f"cannot make the socket {path}"):
@@ -35,9 +35,9 @@ def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
 
 
 def check_length(path: Path) -> None:
-    """Raises Invalid when no unix socket can have this path."""
+    """Raises InvalidError when no unix socket can have this path."""
     if (size := len(os.fsencode(path))) > LONGEST_PATH:
-        raise Invalid(f"socket path {path} has {size} bytes, Linux takes {LONGEST_PATH}: choose a shorter folder")
+        raise InvalidError(f"socket path {path} has {size} bytes, Linux takes {LONGEST_PATH}: choose a shorter folder")
 
 
 @contextmanager
@@ -54,9 +54,9 @@ def _refuse_taken(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise Invalid(f"{path} exists and is not a socket: it is left alone, remove it or choose another path")
+        raise InvalidError(f"{path} exists and is not a socket: it is left alone, remove it or choose another path")
     if _answers(path):
-        raise Precondition(f"another process serves {path}: stop it or choose another path")
+        raise PreconditionError(f"another process serves {path}: stop it or choose another path")
 
 
 def _answers(path: Path) -> bool:

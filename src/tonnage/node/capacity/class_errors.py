@@ -14,7 +14,7 @@ from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.api.storage import StorageClass
 from tonnage.claims.create_request import fstype_of, parameters_of
 from tonnage.claims.node_scope import CapacitySource, NodeScope
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.kube.client import refer
 from tonnage.kube.events import EventRecorder
 
@@ -31,7 +31,7 @@ def fault_of(storage_class: StorageClass) -> str:
     try:
         parameters_of(storage_class)
         fstype_of(storage_class)
-    except Invalid as reason:
+    except InvalidError as reason:
         return str(reason)
     return ""
 

@@ -24,7 +24,7 @@ from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity import tier
 from tonnage.capacity.tier import Notice
-from tonnage.errors import ApiError, ApiNotFound
+from tonnage.errors import ApiError, ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.node.config.agent import AgentConfig
@@ -176,7 +176,7 @@ class NodeTiers:
             return
         try:
             self._told = await self._client.patch(NODES, self._node, {"metadata": {"labels": change}})
-        except ApiNotFound:
+        except ApiNotFoundError:
             return
         except ApiError as failure:
             if failure.code != _FORBIDDEN:

@@ -19,7 +19,7 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.desired import Wish
 from tonnage.capacity.ledger import PoolCapacity
 from tonnage.capacity.object import counted, difference, inline, least, managed_by, numbers, reason
-from tonnage.errors import ApiAlreadyExists, ApiError, ApiNotFound
+from tonnage.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -143,7 +143,7 @@ class OwnCapacity:
 
         rise: whether numbers may increase.
 
-        Returns the errors of rejected writes; one rejected object does not stop the others. Raises: Unavailable.
+        Returns the errors of rejected writes; one rejected object does not stop the others. Raises: UnavailableError.
         """
         refused: list[ApiError] = []
         for wish in wishes:
@@ -159,7 +159,7 @@ class OwnCapacity:
         Raises: Unavailable.
         """
         try:
-            with suppress(ApiNotFound):
+            with suppress(ApiNotFoundError):
                 await self._client.delete(CAPACITIES, name, self._namespace)
         except ApiError as failure:
             return [failure]
@@ -185,7 +185,7 @@ class OwnCapacity:
         try:
             self._left.pop(wish.name, None)  # until the outcome is known
             self._keep(await self._client.patch(CAPACITIES, wish.name, body, self._namespace), ours=True)
-        except ApiNotFound:
+        except ApiNotFoundError:
             self.there.pop(wish.name, None)
             self._wake()
 
@@ -199,7 +199,7 @@ class OwnCapacity:
         body = wish.body(self._scope, self._namespace, owner)
         try:
             self._keep(await self._client.create(CAPACITIES, body, self._namespace), ours=True)
-        except ApiAlreadyExists:  # made before a restart, and the watch is behind
+        except ApiAlreadyExistsError:  # made before a restart, and the watch is behind
             self._keep(await self._client.get(CAPACITIES, wish.name, self._namespace))
             self._wake()
 

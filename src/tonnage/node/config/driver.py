@@ -19,7 +19,7 @@ import yaml
 from tonnage import option
 from tonnage.api import names
 from tonnage.csi.server import sockets
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host.iolimits import ROOT as CGROUPS
 from tonnage.observe.exporter import Address, parse_address
 from tonnage.option import Option, Values
@@ -40,15 +40,17 @@ def socket_path(text: str) -> Path:
     if path.startswith("//"):
         path = path[2:]
     if not path.startswith("/") or "\0" in path or path.endswith("/"):
-        raise Invalid(f"endpoint {text[:120]!r}: want a unix socket with an absolute path, as unix:///run/csi.sock")
+        raise InvalidError(
+            f"endpoint {text[:120]!r}: want a unix socket with an absolute path, as unix:///run/csi.sock"
+        )
     sockets.check_length(Path(path))
     return Path(path)
 
 
 def absolute(what: str, text: str) -> Path:
-    """Return an absolute path without `..`. Raises Invalid naming `what`."""
+    """Return an absolute path without `..`. Raises InvalidError naming `what`."""
     if not text.startswith("/") or "\0" in text:
-        raise Invalid(f"{what} {text[:120]!r}: want an absolute path")
+        raise InvalidError(f"{what} {text[:120]!r}: want an absolute path")
     return Path(os.path.normpath(text))
 
 
@@ -62,14 +64,14 @@ def _roots(text: str) -> tuple[Path, ...]:
 
 def _group(text: str) -> str:
     if ".." in text.split("/") or "\0" in text:
-        raise Invalid(f"ioCgroup {text[:120]!r}: want the name of a group below the root, as nomad.slice")
+        raise InvalidError(f"ioCgroup {text[:120]!r}: want the name of a group below the root, as nomad.slice")
     return text.strip("/")
 
 
 def _topology_key(text: str) -> str:
     prefix, slash, name = text.rpartition("/")
     if (slash and not names.is_dns_subdomain(prefix)) or not _NAME_PART.fullmatch(name):
-        raise Invalid(f"topology key {text[:120]!r}: want a label key, as {names.TOPOLOGY_NODE}")
+        raise InvalidError(f"topology key {text[:120]!r}: want a label key, as {names.TOPOLOGY_NODE}")
     return text
 
 
@@ -164,17 +166,17 @@ DRIVER_FILE = option.file_type("DriverFile", [DriverConfig], **POOLS)
 
 
 def load(path: Path, form: type[msgspec.Struct] = DRIVER_FILE) -> Values:
-    """Read a file of that type. Raises Invalid with the file and the position."""
+    """Read a file of that type. Raises InvalidError with the file and the position."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as failure:
-        raise Invalid(f"{path}: cannot be read: {getattr(failure, 'strerror', None) or failure}") from failure
+        raise InvalidError(f"{path}: cannot be read: {getattr(failure, 'strerror', None) or failure}") from failure
     try:
         return option.convert(yaml.load(text, _StrictLoader), form)
     except yaml.YAMLError as failure:
-        raise Invalid(f"{path}: {_flat(failure)}") from None
+        raise InvalidError(f"{path}: {_flat(failure)}") from None
     except msgspec.ValidationError as failure:
-        raise Invalid(f"{path}: {_readable(str(failure), form)}") from None
+        raise InvalidError(f"{path}: {_readable(str(failure), form)}") from None
 
 
 def pools_of(file: Values, origin: str) -> list[PoolConfig]:
@@ -197,11 +199,11 @@ def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str
     """
     found = {"node_name": node, **option.read(DriverConfig, given, file)}
     if "endpoint" not in found:
-        raise Invalid("no endpoint: say where to listen, as --endpoint unix:///run/tonnage/csi.sock")
+        raise InvalidError("no endpoint: say where to listen, as --endpoint unix:///run/tonnage/csi.sock")
     if not pools:
-        raise Invalid("no pools: name at least one, as --pool image:/var/lib/tonnage-pool,size=100Gi")
+        raise InvalidError("no pools: name at least one, as --pool image:/var/lib/tonnage-pool,size=100Gi")
     if doubles := sorted({p.name for p in pools if [q.name for q in pools].count(p.name) > 1}):
-        raise Invalid(f"two pools are named {doubles[0]!r}: give each a name=")
+        raise InvalidError(f"two pools are named {doubles[0]!r}: give each a name=")
     found.setdefault("state", default_state(found.get("driver_name", names.DRIVER)))
     return DriverConfig(pools=list(pools), **found)
 
@@ -211,11 +213,11 @@ def _pool(entry: Mapping[str, Any], place: str) -> PoolConfig:
     values = {key: _text(value, f"{place}.{key}") for key, value in entry.items()}
     kind, path = values.pop("kind", ""), values.pop("path", "")
     if not kind:
-        raise Invalid(f"{place}: kind is missing, want one of {', '.join(pool_config.KINDS)}")
+        raise InvalidError(f"{place}: kind is missing, want one of {', '.join(pool_config.KINDS)}")
     head = f"{kind}:{path}" if path else kind
     for key, value in {"kind": kind, "path": path, **values}.items():
         if "," in value:
-            raise Invalid(f"{place}.{key}: {value[:80]!r} has a comma, which no pool can have")
+            raise InvalidError(f"{place}.{key}: {value[:80]!r} has a comma, which no pool can have")
     if kind not in (*pool_config.KINDS, *names.RENAMED_KINDS):
         _at(f"{place}.kind", kind)
     _at(f"{place}.path", head)
@@ -227,16 +229,18 @@ def _pool(entry: Mapping[str, Any], place: str) -> PoolConfig:
 def _at(place: str, text: str) -> PoolConfig:
     try:
         return pool_config.parse(text)
-    except Invalid as reason:
+    except InvalidError as reason:
         # The user did not write this description: we made it from the entry.
-        raise Invalid(f"{place}: {str(reason).removeprefix(f'pool {text[:80]!r}: ')}") from None
+        raise InvalidError(f"{place}: {str(reason).removeprefix(f'pool {text[:80]!r}: ')}") from None
 
 
 def _text(value: object, place: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, str | int | float):
-        raise Invalid(f"{place}: want a text or a number, found {'nothing' if value is None else 'a list or mapping'}")
+        raise InvalidError(
+            f"{place}: want a text or a number, found {'nothing' if value is None else 'a list or mapping'}"
+        )
     return str(value)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from tonnage import option
 from tonnage.api import names
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.node.config import driver as config_driver
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.driver import DriverConfig
@@ -51,7 +51,7 @@ def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str
     """
     for name in _FOLLOWING:
         if file.get(name) or given.get(name):
-            raise Invalid(f"{name}: for a node it follows from the kubelet's folder: name that one, as kubelet")
+            raise InvalidError(f"{name}: for a node it follows from the kubelet's folder: name that one, as kubelet")
     own = option.read(NodeConfig, given, file)
     kubelet = own.get("kubelet", KUBELET)
     plugins = kubelet / "plugins" / (given.get("driver_name") or file.get("driver_name") or names.DRIVER)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, Invalid, Precondition, Unsupported
+from tonnage.errors import HostError, InvalidError, PreconditionError, UnsupportedError
 from tonnage.host import btrfs, disk, mount
 from tonnage.host.disk import Disk
-from tonnage.host.run import CommandFailed, run
+from tonnage.host.run import CommandError, run
 from tonnage.pools.config import PoolConfig
 from tonnage.pools.directory.directory import NOTE
 
@@ -62,7 +62,7 @@ class PoolSetupPlan:
                     os.makedirs(step.command[-1], mode=0o700, exist_ok=True)
                 else:
                     run(step.command, timeout=_MKFS_TIMEOUT)
-            except (CommandFailed, OSError) as failure:
+            except (CommandError, OSError) as failure:
                 raise HostError(f"{step.purpose}: {failure}") from failure
             done(step)
 
@@ -75,13 +75,15 @@ def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", 
     Raises: Invalid; Unsupported for kinds without devices; Precondition for a device that is in use or not empty.
     """
     if not devices:
-        raise Invalid("name the devices that the pool is made of, as /dev/sdb")
+        raise InvalidError("name the devices that the pool is made of, as /dev/sdb")
     if len(set(devices)) < len(devices):
-        raise Invalid("the same device is named twice")
+        raise InvalidError("the same device is named twice")
     if config.kind == "lvm":
         return _init_group(config, devices)
     if config.kind not in ("btrfs", "image", "quota"):
-        raise Unsupported(f"a pool of kind {config.kind} is not made of devices: `tonnage driver` starts with it as is")
+        raise UnsupportedError(
+            f"a pool of kind {config.kind} is not made of devices: `tonnage driver` starts with it as is"
+        )
     return _init_filesystem(config, devices, _choose(config.kind, fstype, data, len(devices)), data)
 
 
@@ -93,7 +95,7 @@ def plan_extend(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     if config.kind == "lvm":
         return _extend_group(config, devices)
     if config.kind not in ("btrfs", "image", "quota"):
-        raise Unsupported(f"a pool of kind {config.kind} is not made of devices")
+        raise UnsupportedError(f"a pool of kind {config.kind} is not made of devices")
     return _extend_filesystem(_place(config), devices)
 
 
@@ -101,11 +103,11 @@ def _choose(kind: str, fstype: str, data: str, devices: int) -> str:
     offered = {"btrfs": ("btrfs",), "image": ("xfs", "ext4", "btrfs"), "quota": ("xfs", "ext4")}[kind]
     chosen = fstype or offered[0]
     if chosen not in offered:
-        raise Invalid(f"--fstype {chosen[:40]!r}: a pool of kind {kind} lies on {' or '.join(offered)}")
+        raise InvalidError(f"--fstype {chosen[:40]!r}: a pool of kind {kind} lies on {' or '.join(offered)}")
     if devices > 1 and chosen != "btrfs":
-        raise Invalid(f"{chosen} takes one device, {devices} are named: make a btrfs or lvm pool of them")
+        raise InvalidError(f"{chosen} takes one device, {devices} are named: make a btrfs or lvm pool of them")
     if data not in ("single", "raid1", "raid10"):
-        raise Invalid(f"--data {data[:40]!r}: want single, raid1 or raid10")
+        raise InvalidError(f"--data {data[:40]!r}: want single, raid1 or raid10")
     return chosen
 
 
@@ -114,7 +116,7 @@ def _init_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     disks = [disk.inspect(path) for path in devices]
     missing = [found for found in disks if str(found.node) not in members]
     if members and missing:
-        raise Precondition(
+        raise PreconditionError(
             f"volume group {config.group} exists without {missing[0].path}:"
             f" `tonnage pools extend lvm:{config.group} {missing[0].path}` adds it"
         )
@@ -128,7 +130,7 @@ def _init_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
 def _extend_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     members = _members(config.group)
     if not members:
-        raise Precondition(f"there is no volume group {config.group}: `tonnage pools init` makes it")
+        raise PreconditionError(f"there is no volume group {config.group}: `tonnage pools init` makes it")
     if not devices:
         grow = tuple(Step(("lvm", "pvresize", node), f"use the new size of {node}") for node in members)
         return PoolSetupPlan(grow)
@@ -183,9 +185,9 @@ def _init_filesystem(config: PoolConfig, devices: Sequence[Path], fstype: str, d
     if mount.is_mount(where):
         if _shown_at(where) in {str(found.node) for found in disks}:
             return PoolSetupPlan((), after)
-        raise Precondition(f"something else is mounted at {where} already: choose another folder")
+        raise PreconditionError(f"something else is mounted at {where} already: choose another folder")
     if where.exists() and any(entry.name != NOTE for entry in where.iterdir()):
-        raise Precondition(f"{where} is not empty: choose another folder, or empty it")
+        raise PreconditionError(f"{where} is not empty: choose another folder, or empty it")
     steps = []
     if not all(_is_ours(found, fstype) for found in disks):
         for found in disks:
@@ -213,7 +215,7 @@ def _mkfs(kind: str, fstype: str, data: str, disks: Sequence[Disk]) -> tuple[str
 def _extend_filesystem(where: Path, devices: Sequence[Path]) -> PoolSetupPlan:
     shown = next((entry for entry in mount.mounts() if entry.target == str(where)), None)
     if shown is None:
-        raise Precondition(f"nothing is mounted at {where}: `tonnage pools init` makes a pool of devices")
+        raise PreconditionError(f"nothing is mounted at {where}: `tonnage pools init` makes a pool of devices")
     if shown.fstype == "btrfs" and devices:
         disks = [found for path in devices if not _is_member(where, found := disk.inspect(path))]
         for found in disks:
@@ -224,14 +226,16 @@ def _extend_filesystem(where: Path, devices: Sequence[Path]) -> PoolSetupPlan:
         balance = f"btrfs balance start {where}   # spreads what is there over all devices; takes long, may be left out"
         return PoolSetupPlan((Step(("btrfs", "device", "add", *nodes, str(where)), "add to the btrfs"),), (balance,))
     if devices:
-        raise Unsupported(f"{shown.fstype} at {where} takes no further device: enlarge its own, then run this without")
+        raise UnsupportedError(
+            f"{shown.fstype} at {where} takes no further device: enlarge its own, then run this without"
+        )
     commands = {
         "btrfs": ("btrfs", "filesystem", "resize", "max", str(where)),
         "xfs": ("xfs_growfs", "-d", str(where)),
         "ext4": ("resize2fs", shown.source),
     }
     if shown.fstype not in commands:
-        raise Unsupported(f"{where} is a {shown.fstype}, which is not enlarged here")
+        raise UnsupportedError(f"{where} is a {shown.fstype}, which is not enlarged here")
     return PoolSetupPlan((Step(commands[shown.fstype], f"use the new size of the devices of {where}"),))
 
 
@@ -246,7 +250,7 @@ def _is_member(where: Path, found: Disk) -> bool:
 
 def _place(config: PoolConfig) -> Path:
     if config.where is None:
-        raise Invalid(f"name the folder where the pool is mounted, as {config.kind}:/mnt/fast")
+        raise InvalidError(f"name the folder where the pool is mounted, as {config.kind}:/mnt/fast")
     return config.where
 
 
@@ -261,12 +265,12 @@ def _is_ours(found: Disk, fstype: str) -> bool:
 
 
 def _check_empty(found: Disk) -> None:
-    """Raise Precondition unless a device is unused and empty."""
+    """Raise PreconditionError unless a device is unused and empty."""
     if found.users:
-        raise Precondition(f"{found.path} is in use: {'; '.join(found.users)}. Name an unused device")
+        raise PreconditionError(f"{found.path} is in use: {'; '.join(found.users)}. Name an unused device")
     if found.signatures:
         what = ", ".join(sorted({signature.type for signature in found.signatures}))
-        raise Precondition(
+        raise PreconditionError(
             f"{found.path} is not empty: it holds {what}. If nothing on it is needed: wipefs --all {found.node}"
         )
 
@@ -278,6 +282,6 @@ def _fstab_source(found: Disk) -> str:
     """
     try:
         uuid = run(["blkid", "--match-tag", "UUID", "--output", "value", str(found.node)]).strip()
-    except CommandFailed:
+    except CommandError:
         uuid = ""
     return f"UUID={uuid}" if uuid else str(found.path)

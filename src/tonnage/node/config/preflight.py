@@ -17,7 +17,7 @@ from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.server import sockets
-from tonnage.errors import HostError, Invalid, TonnageError, Unavailable, Unsupported
+from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableError, UnsupportedError
 from tonnage.host.iolimits import Cgroups
 from tonnage.node.config import preflight_pool
 from tonnage.node.config.driver import DriverConfig
@@ -84,7 +84,7 @@ def warn(findings: list[PreflightFinding]) -> None:
 
 def may_come(finding: PreflightFinding) -> bool:
     """Return whether a fault is a missing disk, not a wrong description."""
-    return finding.what.startswith(_POOL) and isinstance(finding.fault, Unavailable | HostError)
+    return finding.what.startswith(_POOL) and isinstance(finding.fault, UnavailableError | HostError)
 
 
 def _tiny(config: PoolConfig) -> str:
@@ -108,7 +108,7 @@ def _driver(config: DriverConfig) -> PreflightFinding:
 
 
 def make_pools(config: DriverConfig) -> dict[str, Pool]:
-    """Return the pools by name, not yet open. Raises Invalid."""
+    """Return the pools by name, not yet open. Raises InvalidError."""
     return {found.name: make_pool(found, config.roots) for found in config.pools}
 
 
@@ -135,7 +135,7 @@ def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Drive
 
 
 def make_pool(config: PoolConfig, kubelet: Sequence[Path]) -> Pool:
-    """Return a pool, not yet open. Raises Invalid."""
+    """Return a pool, not yet open. Raises InvalidError."""
     return pool_config.make(_settled(config, kubelet))
 
 
@@ -150,7 +150,7 @@ def _settled(pool: PoolConfig, kubelet: Sequence[Path]) -> PoolConfig:
     """
     try:
         return kubelet_disk.settle(pool, kubelet)
-    except Unavailable:
+    except UnavailableError:
         return pool
 
 
@@ -160,9 +160,9 @@ def _endpoint(path: Path) -> PreflightFinding:
     except OSError as failure:
         if failure.errno == errno.ENOENT:
             return PreflightFinding("endpoint", f"{path}")
-        return _fault("endpoint", Invalid(f"endpoint {path}: {failure.strerror}"))
+        return _fault("endpoint", InvalidError(f"endpoint {path}: {failure.strerror}"))
     if not stat.S_ISSOCK(mode):
-        return _fault("endpoint", Invalid(f"{path} exists and is not a socket: remove it or choose another path"))
+        return _fault("endpoint", InvalidError(f"{path} exists and is not a socket: remove it or choose another path"))
     return PreflightFinding("endpoint", f"{path} (there is a socket: it is replaced if no program answers)")
 
 
@@ -174,19 +174,19 @@ def _state(path: Path) -> PreflightFinding:
     except OSError as failure:
         return _fault("state", HostError(f"state folder {path}: {failure.strerror}"))
     if not stat.S_ISDIR(mode):
-        return _fault("state", Invalid(f"state folder {path} is not a directory"))
+        return _fault("state", InvalidError(f"state folder {path} is not a directory"))
     return PreflightFinding("state", f"{path}")
 
 
 def _registry(path: Path, driver: str) -> PreflightFinding:
     try:
         sockets.check_length(path / f"{driver}{SUFFIX}")
-    except Invalid as failure:
+    except InvalidError as failure:
         return _fault("registry", failure)
     if not path.is_dir():
         why = "is not a directory" if path.exists() else "is not there"
         text = f"registry {path} {why}: name the kubelet's folder plugins_registry, or leave --registry out"
-        return _fault("registry", Invalid(text))
+        return _fault("registry", InvalidError(text))
     return PreflightFinding("registry", f"{path}")
 
 
@@ -197,10 +197,10 @@ def _source(path: Path) -> PreflightFinding:
     """
     real = Path(os.path.realpath(path))
     if real != path:
-        return _fault("source", Invalid(f"source {path} has a symlink in it: name {real}"))
+        return _fault("source", InvalidError(f"source {path} has a symlink in it: name {real}"))
     if not path.is_dir():
         why = "is not a directory" if path.exists() else "is not there"
-        return _fault("source", Invalid(f"source {path} {why}: make it, or leave it out"))
+        return _fault("source", InvalidError(f"source {path} {why}: make it, or leave it out"))
     return PreflightFinding("source", f"{path}", warning=path == path.parent)
 
 
@@ -214,7 +214,7 @@ def _cgroups(config: DriverConfig) -> PreflightFinding:
         top = groups.top()
         if config.io_cgroup:
             groups.named(config.io_cgroup)
-    except Unsupported as reason:
+    except UnsupportedError as reason:
         return PreflightFinding("cgroups", str(reason), warning=bool(config.io_cgroup))
     except TonnageError as failure:
         return _fault("cgroups", failure)
@@ -238,7 +238,7 @@ def _disks(config: DriverConfig) -> Iterator[PreflightFinding]:
     """Check whether the disks hold what their pools may allocate in all."""
     settled = []
     for pool in config.pools:
-        with suppress(Invalid, Unavailable):
+        with suppress(InvalidError, UnavailableError):
             settled.append(kubelet_disk.settle(pool, config.roots))
     for outlook in pool_config.outlook(settled):
         yield PreflightFinding(f"disk of {outlook.disk}", str(outlook), warning=not outlook.fits)

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import HostError, Unavailable
+from tonnage.errors import HostError, UnavailableError
 from tonnage.host import btrfs, fstab, loop
 from tonnage.host.run import PATH
 from tonnage.pools import config as pool_config
@@ -69,14 +69,14 @@ def _machine(pool: PoolConfig) -> None:
 
 
 def _group(pool: PoolConfig) -> str:
-    """Describe a volume group, read by one command. Raises Unavailable, HostError."""
+    """Describe a volume group, read by one command. Raises UnavailableError, HostError."""
     from tonnage.host import lvm
 
     found = lvm.read(pool.group)
     if not found.writable:
-        raise Unavailable(f"pool {pool.name}: volume group {pool.group} is read-only or exported")
+        raise UnavailableError(f"pool {pool.name}: volume group {pool.group} is read-only or exported")
     if pool.thin and pool.thin not in found.volumes and not pool.thin_size:
-        raise Unavailable(
+        raise UnavailableError(
             f"pool {pool.name}: volume group {pool.group} has no thin pool {pool.thin}: make it, or say thinsize="
         )
     free, total = from_bytes(found.free * found.extent), from_bytes(found.extents * found.extent)
@@ -84,7 +84,7 @@ def _group(pool: PoolConfig) -> str:
 
 
 def _memory(pool: PoolConfig) -> str:
-    """Describe regions of persistent memory, from sysfs. Raises Unavailable."""
+    """Describe regions of persistent memory, from sysfs. Raises UnavailableError."""
     from tonnage.pools.pmem import region
 
     found = region.select(pool.region, f"pool {pool.name}")
@@ -93,7 +93,7 @@ def _memory(pool: PoolConfig) -> str:
 
 
 def _disks(where: Path) -> str:
-    """Describe a discovery directory. Raises Unavailable."""
+    """Describe a discovery directory. Raises UnavailableError."""
     from tonnage.pools.static import discovery
 
     discovery.check_directory(where)
@@ -103,32 +103,34 @@ def _disks(where: Path) -> str:
 
 
 def _projects(where: Path) -> None:
-    """Raise Unavailable if the file system has no project quotas."""
+    """Raise UnavailableError if the file system has no project quotas."""
     from tonnage.pools import quota
 
     quota.make_backend(where).contents.prepare()
 
 
 def _directory(pool: PoolConfig, where: Path) -> str:
-    """Describe a pool's directory. Raises Unavailable."""
+    """Describe a pool's directory. Raises UnavailableError."""
     if point := fstab.missing(where):
-        raise Unavailable(f"pool {pool.name}: the disk of {where} is not mounted: mount {point}")
+        raise UnavailableError(f"pool {pool.name}: the disk of {where} is not mounted: mount {point}")
     try:
         mode = os.lstat(where).st_mode
         if stat.S_ISLNK(mode):
-            raise Unavailable(f"pool {pool.name}: {where} is a symlink: name the directory itself")
+            raise UnavailableError(f"pool {pool.name}: {where} is a symlink: name the directory itself")
         if not stat.S_ISDIR(mode):
-            raise Unavailable(f"pool {pool.name}: {where} is not a directory")
+            raise UnavailableError(f"pool {pool.name}: {where} is not a directory")
         entries = set(os.listdir(where))
     except FileNotFoundError:
         return "new: the directory will be made"
     except OSError as failure:
-        raise Unavailable(f"pool {pool.name}: {where}: {failure.strerror}") from failure
+        raise UnavailableError(f"pool {pool.name}: {where}: {failure.strerror}") from failure
     if NOTE in entries:
-        raise Unavailable(f"pool {pool.name}: the disk of {where} is not mounted: mount it, or remove {where / NOTE}")
+        raise UnavailableError(
+            f"pool {pool.name}: the disk of {where} is not mounted: mount it, or remove {where / NOTE}"
+        )
     if MARKER not in entries:
         if foreign := sorted(entries - _UNMARKED):
-            raise Unavailable(
+            raise UnavailableError(
                 f"pool {pool.name}: {where} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
             )
         return "new: the directory is empty"
@@ -139,14 +141,14 @@ def _directory(pool: PoolConfig, where: Path) -> str:
 
 
 def _marker(pool: PoolConfig, where: Path) -> str:
-    """Return the kind in the pool's marker, "" without a marker. Raises Unavailable."""
+    """Return the kind in the pool's marker, "" without a marker. Raises UnavailableError."""
     try:
         marker = marker_of(where)
     except (OSError, ValueError) as failure:
-        raise Unavailable(f"pool {pool.name}: {where / MARKER} cannot be read: {failure}") from failure
+        raise UnavailableError(f"pool {pool.name}: {where / MARKER} cannot be read: {failure}") from failure
     kind = marker.kind if marker is not None else ""
     if kind and kind not in _MARKS[pool.kind]:
-        raise Unavailable(f"pool {pool.name}: {where} belongs to a pool of kind {kind}, not {pool.kind}")
+        raise UnavailableError(f"pool {pool.name}: {where} belongs to a pool of kind {kind}, not {pool.kind}")
     return kind
 
 

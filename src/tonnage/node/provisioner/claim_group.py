@@ -30,7 +30,7 @@ from tonnage.capacity.ledger import Shortfall, Stage
 from tonnage.claims.bind import find, withdrawals
 from tonnage.claims.data_source import Away, content_of
 from tonnage.claims.node_scope import CapacitySource, pod_owner
-from tonnage.errors import Invalid, Precondition
+from tonnage.errors import InvalidError, PreconditionError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner import reschedule
 from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
@@ -77,7 +77,7 @@ class GroupFinder:
         self._claimants: OrderedDict[str, list[_PodClaims]] = OrderedDict()
 
     async def of(self, claim: PersistentVolumeClaim) -> PodClaimGroup:
-        """Return the group of a claim. Raises ApiError, Unavailable."""
+        """Return the group of a claim. Raises ApiError, UnavailableError."""
         meta = claim.metadata
         owner = pod_owner(claim)
         if owner is not None and names.annotation(meta.annotations, names.SINGLE_CLAIM) == meta.uid:
@@ -190,7 +190,7 @@ class GroupFinder:
             return None
         try:
             return driver.source(storage_class), to_bytes(spec.resources.requests["storage"])
-        except (KeyError, Invalid):
+        except (KeyError, InvalidError):
             return None
 
 
@@ -414,7 +414,7 @@ class GroupReserver:
         True reasons are clones whose source is on another node. "" also where that is not known.
         """
         for claim in copies:
-            with suppress(Invalid, Precondition):
+            with suppress(InvalidError, PreconditionError):
                 found = class_of(self._node, claim)
                 content = await content_of(self._node.client, claim, found[1]) if found is not None else None
                 if isinstance(content, Away):

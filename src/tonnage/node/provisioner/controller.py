@@ -27,7 +27,7 @@ from tonnage.capacity.ledger import ClaimReservation, Stage
 from tonnage.claims.create_request import plan
 from tonnage.claims.data_source import Away, content_of, leave_to_populator
 from tonnage.claims.node_scope import DriverInfo, provisioner_of
-from tonnage.errors import Invalid, NotFound, Precondition
+from tonnage.errors import InvalidError, NotFoundError, PreconditionError
 from tonnage.kube.controller import Controller
 from tonnage.kube.informer import Informer, Informers
 from tonnage.node.provisioner.claim_group import GroupReserver
@@ -199,7 +199,7 @@ class Provisioner:
             return
         try:
             size = requested(claim)
-        except Invalid:
+        except InvalidError:
             return  # reconcile reports it
         attempt = names.annotation(claim.metadata.annotations, names.RESCHEDULES)
         source, now = driver.source(storage_class), self._node.clock.monotonic()
@@ -296,15 +296,15 @@ class Provisioner:
         name = claim.spec.storage_class_name or ""
         storage_class = self._node.classes.get(name)
         if storage_class is None:
-            raise NotFound(f"claim {claim.key}: there is no StorageClass {name!r}")
+            raise NotFoundError(f"claim {claim.key}: there is no StorageClass {name!r}")
         if storage_class.provisioner != driver.name:
             return Plan()
         try:
             request = plan(claim, storage_class, driver, self._node.scope)
             content = await content_of(self._node.client, claim, driver) if reference(claim) is not None else None
-        except Invalid as reason:
+        except InvalidError as reason:
             return Plan(fault=failed_text(name, reason))
-        except Precondition as reason:
+        except PreconditionError as reason:
             return Plan(not_ready=failed_text(name, reason))
         creation = Creation(claim, driver, storage_class, request)
         if isinstance(content, Away):

@@ -21,7 +21,7 @@ from tonnage.claims.create_request import ClaimRequest, read_secret
 from tonnage.claims.node_scope import DriverInfo, claim_uid, is_ephemeral
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import ApiAlreadyExists, ApiNotFound, Precondition, TonnageError, Unavailable
+from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError, PreconditionError, TonnageError, UnavailableError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.rejection import REASON, failed_text, report
@@ -168,7 +168,7 @@ def _report_failure(node: NodeContext, creation: Creation, reason: Exception) ->
 async def _deliver(node: NodeContext, uid: str, creation: Creation, volume: CreatedVolume) -> None:
     """Create the PV and bind it, or delete the volume if its claim is gone.
 
-    Idempotent. Raises: ApiError, Unavailable; Precondition if the PV's name is taken.
+    Idempotent. Raises: ApiError, UnavailableError; PreconditionError if the PV's name is taken.
     """
     claim = creation.claim if _is_here(node, creation.claim) else await read_waiting(node, creation.claim)
     if claim is None:
@@ -177,10 +177,10 @@ async def _deliver(node: NodeContext, uid: str, creation: Creation, volume: Crea
     wanted = pv.body(creation.request, volume, claim, creation.storage_class, creation.driver, node.scope)
     try:
         created = await node.client.create(VOLUMES, wanted)
-    except ApiAlreadyExists:
+    except ApiAlreadyExistsError:
         created = await node.client.get(VOLUMES, creation.request.name)
         if created.spec.claim_ref is None or created.spec.claim_ref.uid != uid:
-            raise Precondition(
+            raise PreconditionError(
                 f"PersistentVolume {creation.request.name} exists and is not for claim {claim.key}: remove it"
             ) from None
         if not creation.driver.reaches(created):  # of another node, which was selected for the claim meanwhile
@@ -212,7 +212,7 @@ async def hand_over(node: NodeContext, claim: PersistentVolumeClaim, volume: Per
     state.phase, state.bound_until = Phase.BOUND, float("inf")
     try:
         await bind(node.client, claim, volume)
-    except (ApiNotFound, Precondition) as reason:
+    except (ApiNotFoundError, PreconditionError) as reason:
         # The claim was deleted meanwhile. The PV controller releases the volume, and it is reclaimed.
         log.info("volume not bound claim=%s volume=%s reason=%s", claim.key, volume.metadata.name, reason)
     except TonnageError:
@@ -320,7 +320,7 @@ class ExistingVolumes:
             return False
         try:
             volumes = await found.client.list_volumes()
-        except (CsiError, Unavailable) as failure:
+        except (CsiError, UnavailableError) as failure:
             log.warning("volumes not listed driver=%s error=%s", driver, failure)
             return False
         uids = frozenset(map(claim_uid, volumes)) - {""}

@@ -22,7 +22,7 @@ from tonnage.claims.create_request import capacity_parameters, plan
 from tonnage.claims.node_scope import DriverInfo, pod_owner
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.errors import Invalid, TonnageError
+from tonnage.errors import InvalidError, TonnageError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.state import FailureReport
@@ -58,7 +58,7 @@ class Feasibility:
         storage_class, driver = found
         try:
             request = plan(claim, storage_class, driver, self._node.scope)
-        except Invalid as reason:
+        except InvalidError as reason:
             return str(reason)
         if not (driver.default_pool and driver.lists_capacity):
             return ""

@@ -26,7 +26,7 @@ from tonnage.capacity.ledger import ClaimReservation, Shortfall
 from tonnage.capacity.tier import PATIENT_FROM
 from tonnage.claims.bind import change, find, withdrawals
 from tonnage.claims.node_scope import is_ephemeral
-from tonnage.errors import ApiConflict, ApiNotFound, TonnageError
+from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner import other_nodes, starvation
 from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
@@ -191,9 +191,9 @@ async def _send(node: NodeContext, claim: PersistentVolumeClaim, reschedules: in
 
     try:
         await change(node.client, CLAIMS, now, back)
-    except ApiNotFound:
+    except ApiNotFoundError:
         return False
-    except ApiConflict:
+    except ApiConflictError:
         if (await read_claim(node, claim)) is None:  # created again: the new claim does not have this node
             return False
         raise
@@ -299,9 +299,9 @@ async def _delete(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
         await node.client.delete(
             CLAIMS, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
         )
-    except ApiNotFound:
+    except ApiNotFoundError:
         return True
-    except ApiConflict as failure:
+    except ApiConflictError as failure:
         log.info("claim not rolled back yet claim=%s reason=%s", claim.key, failure)
         return False
     log.info("claim rolled back claim=%s", claim.key)

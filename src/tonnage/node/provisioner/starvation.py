@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tonnage.capacity.ledger import ClaimReservation
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.errors import CsiError
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.node.provisioner.context import NodeContext
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ async def _empty_size(node: NodeContext, source: CapacitySource) -> int:
     try:
         free = await driver.client.get_capacity({"pool": pool} if pool else {}, topology=segment)
         volumes = await driver.client.list_volumes()
-    except (CsiError, Unavailable) as failure:
+    except (CsiError, UnavailableError) as failure:
         log.warning("capacity not known driver=%s error=%s", driver.name, failure)
         return 0
     return free.available + sum(v.size for v in volumes if not pool or v.id.startswith(f"{pool}/"))

@@ -13,7 +13,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.object import managed_by, object_name
 from tonnage.claims.create_request import allowed_in
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.ops.cluster_snapshot import Published, View
 from tonnage.ops.doctor import tiers
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
@@ -120,7 +120,7 @@ def _differences(found: Published, node: Node, storage_class: StorageClass) -> I
         yield "it has no owner reference to its Node, so it would outlive the Node"
     try:
         amount = to_bytes(found.capacity or "0")
-    except Invalid as failure:
+    except InvalidError as failure:
         yield str(failure)
         return
     if amount > 0 and meta.annotations.get(names.REASON):

@@ -17,7 +17,7 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.bind import withdrawals
 from tonnage.controller.expansion_events import growth_of
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.ops.cluster_snapshot import View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.doctor.installation import leader
@@ -162,7 +162,7 @@ def _roomless(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
         asked = requested(claim)
         rooms = {c.metadata.labels.get(names.NODE_LABEL, c.key): _largest(c.maximum_volume_size, c.capacity)
                  for c in objects}  # fmt: skip
-    except Invalid as failure:
+    except InvalidError as failure:
         return fail(_CHECK, claim.key, f"{begin}: {failure}", "see capacity")
     node, room = max(rooms.items(), key=lambda item: item[1])
     text = (

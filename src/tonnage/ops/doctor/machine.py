@@ -19,7 +19,7 @@ from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.errors import CsiError
-from tonnage.errors import ApiNotFound, Invalid, TonnageError, Unavailable
+from tonnage.errors import ApiNotFoundError, InvalidError, TonnageError, UnavailableError
 from tonnage.host.run import PATH
 from tonnage.kube.client import Client
 from tonnage.node.config import preflight
@@ -39,7 +39,7 @@ _LOOPS = frozenset({"image", "btrfs"})
 
 
 async def check(view: View, client: Client, config: NodeConfig, clock: Clock) -> list[Finding]:
-    """The node of that configuration. Nothing is made or changed. Raises Unavailable without an API server."""
+    """The node of that configuration. Nothing is made or changed. Raises UnavailableError without an API server."""
     found = [*await asyncio.to_thread(_configured, config), *_kernel(view, config)]
     registration = config.driver.registry
     if registration is not None and not (socket := registration / f"{config.driver.driver_name}{SUFFIX}").exists():
@@ -97,7 +97,7 @@ def _kernel(view: View, config: NodeConfig) -> Iterator[Finding]:
         lacking.append("loop devices (/dev/loop-control): load module loop")
     wanted = {name for kind in kinds for name in _MADE_IN.get(kind, ())}
     for storage_class in view.ours:
-        with suppress(Invalid):
+        with suppress(InvalidError):
             wanted.add(fstype_of(storage_class) or "")
     for name in sorted(filter(None, wanted)):
         if shutil.which(f"mkfs.{name}", path=PATH) is None:
@@ -157,7 +157,7 @@ async def _compare(
             published = to_bytes((await client.get(PUBLISHED, object_, config.agent.namespace)).capacity or "0")
         except CsiError as failure:
             return fail("room", about, f"GetCapacity failed: {failure.message}", "see the agent's log")
-        except ApiNotFound:
+        except ApiNotFoundError:
             return None  # capacity.py tells
         if abs(published - has) <= SLACK or (published < has and waiting):
             return None
@@ -193,7 +193,7 @@ async def _orphans(client: Client, config: NodeConfig, clock: Clock) -> list[Fin
         await registry.look()
         contents = await source.contents()
         nobodys = [v.id for v in (*contents.volumes, *contents.snapshots) if await registry.owner(v) is Owner.NOBODY]
-    except Unavailable:
+    except UnavailableError:
         raise
     except (CsiError, TonnageError) as failure:
         text = f"cannot find the owners of volumes: {failure}"

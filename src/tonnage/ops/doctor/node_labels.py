@@ -19,7 +19,7 @@ _PROBE_NODE = "doctor"
 
 
 async def check(view: View, client: Client) -> list[Finding]:
-    """All of this file; a claim is tried with dryRun, so that none is made. Raises Unavailable."""
+    """All of this file; a claim is tried with dryRun, so that none is made. Raises UnavailableError."""
     return [*await _labeller(view, client), *_labels(view), *_restraint(view)]
 
 

@@ -84,7 +84,7 @@ def _of(role: Mapping[str, Any]) -> Iterator[Right]:
 
 
 async def check(view: View, client: Client) -> list[Finding]:
-    """Each account. Raises Unavailable."""
+    """Each account. Raises UnavailableError."""
     findings: list[Finding] = []
     for account, file, is_there in _ROLES:
         if not is_there(view):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeConfig | None = None) -> list[Finding]:
     """Check the installation in that namespace, and the machine as that node where one is given. Idempotent.
 
-    Raises Unavailable without a connection, ApiError for an invalid answer of the API server.
+    Raises UnavailableError without a connection, ApiError for an invalid answer of the API server.
     """
     found = await cluster_snapshot.read(client, namespace, now=clock.time())
     findings = [*installation.check(found), *registration.check(found)]
@@ -52,7 +52,7 @@ async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeCon
 async def examine_box(client: Client, data: DataFolder | None, *, clock: Clock) -> list[Finding]:
     """Check a box: machine and process first, then its objects. data: its folder, None if unknown.
 
-    Raises Unavailable without a connection, ApiError for an invalid answer of the API server.
+    Raises UnavailableError without a connection, ApiError for an invalid answer of the API server.
     """
     found = await cluster_snapshot.read(client, names.SYSTEM_NAMESPACE, now=clock.time())
     found.is_box = True

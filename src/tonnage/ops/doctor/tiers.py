@@ -9,7 +9,7 @@ from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.quantity import to_bytes
 from tonnage.capacity import tier
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.ops.cluster_snapshot import Published, View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 
@@ -63,7 +63,7 @@ def _objects(kept: list[Published]) -> Iterator[Finding]:
         promised = [found.capacity or "0", found.maximum_volume_size or "0"]
         try:
             wrong = [text for text in promised if to_bytes(text) != to_bytes(value)]
-        except Invalid:
+        except InvalidError:
             wrong = promised
         if wrong:
             text = f"class {found.storage_class_name}: the object of tier {value} has {', '.join(wrong)}"

@@ -75,13 +75,13 @@ def template(file: str) -> str:
 
 
 def render(chosen: Installation) -> str:
-    """All objects as one text of YAML, in the order in which they are to be made. Raises Invalid."""
+    """All objects as one text of YAML, in the order in which they are to be made. Raises InvalidError."""
     texts = [render_part(part.file, chosen) for part in PARTS]
     return "---\n".join(text for text in texts if text)
 
 
 def render_part(file: str, chosen: Installation) -> str:
-    """The objects of one template, "" for none. Raises Invalid."""
+    """The objects of one template, "" for none. Raises InvalidError."""
     common = _common(chosen)
     part = next(part for part in PARTS if part.file == file)
     return "---\n".join(fill(template(file), {**common, **values}) for values in part.each(chosen))

@@ -11,7 +11,7 @@ from typing import Any
 from tonnage import __version__
 from tonnage.api import names
 from tonnage.capacity import tier
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.node.config.agent import BINDINGS, SCOPES
 from tonnage.node.config.node import KUBELET
 from tonnage.option import Values
@@ -83,16 +83,16 @@ class Installation:
 def parse_class(text: str) -> Class:
     """`NAME[,key=value...]`: fields of a StorageClass by their names, `default=yes`, all else parameters.
 
-    Raises Invalid.
+    Raises InvalidError.
     """
     name, *pairs = text.split(",")
     if not names.is_dns_subdomain(name):
-        raise Invalid(f"class {text[:80]!r}: want NAME[,key=value...], as fast,pool=nvme")
+        raise InvalidError(f"class {text[:80]!r}: want NAME[,key=value...], as fast,pool=nvme")
     values: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key or key in values:
-            raise Invalid(f"class {name}: {pair[:80]!r}: want key=value, each key once")
+            raise InvalidError(f"class {name}: {pair[:80]!r}: want key=value, each key once")
         values[key] = value
     default = _is_yes(name, "default", values.pop("default", "no"))
     fields: dict[str, Any] = {key: values.pop(key) for key in CLASS_FIELDS if key in values}
@@ -103,23 +103,23 @@ def parse_class(text: str) -> Class:
         ("volumeBindingMode", (names.IMMEDIATE, names.WAIT_FOR_FIRST_CONSUMER)),
     ):
         if fields.get(key, known[0]) not in known:
-            raise Invalid(f"class {name}: {key} {fields[key][:40]!r}: want {' or '.join(known)}")
+            raise InvalidError(f"class {name}: {key} {fields[key][:40]!r}: want {' or '.join(known)}")
     return Class(name, values, default, fields)
 
 
 def parse_secrets(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Each `NAMESPACE/NAME`, or `NAMESPACE` for all of its secrets: namespace -> names. Raises Invalid."""
+    """Each `NAMESPACE/NAME`, or `NAMESPACE` for all of its secrets: namespace -> names. Raises InvalidError."""
     found: dict[str, list[str]] = {}
     for text in texts:
         namespace, slash, name = text.partition("/")
         if not names.is_dns_label(namespace) or (slash and not names.is_dns_subdomain(name)):
-            raise Invalid(f"secret {text[:80]!r}: want NAMESPACE or NAMESPACE/NAME")
+            raise InvalidError(f"secret {text[:80]!r}: want NAMESPACE or NAMESPACE/NAME")
         found.setdefault(namespace, []).append(name)
     return {namespace: [] if "" in given else given for namespace, given in found.items()}
 
 
 def parse_pool(text: str) -> dict[str, Any]:
-    """A pool as in --pool, as an entry of a node's file. Raises Invalid."""
+    """A pool as in --pool, as an entry of a node's file. Raises InvalidError."""
     config = pool_config.parse(text)
     head, *pairs = text.split(",")
     _, _, where = head.partition(":")
@@ -128,12 +128,12 @@ def parse_pool(text: str) -> dict[str, Any]:
 
 
 def parse_groups(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Each `GROUP:POOL`, the pool as in --pool: group -> pools, in their order. Raises Invalid."""
+    """Each `GROUP:POOL`, the pool as in --pool: group -> pools, in their order. Raises InvalidError."""
     found: dict[str, list[dict[str, Any]]] = {}
     for text in texts:
         group, colon, pool = text.partition(":")
         if not colon or not names.is_dns_label(group) or len(group) > LONGEST_GROUP:
-            raise Invalid(
+            raise InvalidError(
                 f"group {text[:80]!r}: want NAME:POOL, as nvme:lvm:vg0,name=scratch; the name a DNS label of at most"
                 f" {LONGEST_GROUP} characters"
             )
@@ -142,22 +142,24 @@ def parse_groups(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 def parse_version(text: str) -> tuple[int, int]:
-    """A version of Kubernetes, as 1.30. Raises Invalid."""
+    """A version of Kubernetes, as 1.30. Raises InvalidError."""
     found = _VERSION.fullmatch(text)
     if found is None:
-        raise Invalid(f"version of Kubernetes {text[:40]!r}: want one as 1.36")
+        raise InvalidError(f"version of Kubernetes {text[:40]!r}: want one as 1.36")
     return int(found[1]), int(found[2])
 
 
 def pool_folders(pools: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The folders of the node that pools lie in, each once; none of those that lie in another. Raises Invalid."""
+    """The folders of the node that pools lie in, each once; none of those that lie in another. Raises InvalidError."""
     found: list[str] = []
     for pool in pools:
         path = str(pool.get("path", ""))
         if not path.startswith("/"):
             continue  # a volume group or a region: reached through /dev
         if ".." in PurePosixPath(path).parts or str(PurePosixPath(path)) != path:
-            raise Invalid(f"pool {pool.get('name', path)}: path {path[:120]!r}: want it absolute, without '..' or '//'")
+            raise InvalidError(
+                f"pool {pool.get('name', path)}: path {path[:120]!r}: want it absolute, without '..' or '//'"
+            )
         if path not in found:
             found.append(path)
     return found
@@ -165,5 +167,5 @@ def pool_folders(pools: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _is_yes(name: str, key: str, text: str) -> bool:
     if text not in ("yes", "no", "true", "false"):
-        raise Invalid(f"class {name}: {key}={text[:40]}: want yes or no")
+        raise InvalidError(f"class {name}: {key}={text[:40]}: want yes or no")
     return text in ("yes", "true")

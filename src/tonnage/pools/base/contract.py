@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from tonnage.errors import Invalid, Unsupported
+from tonnage.errors import InvalidError, UnsupportedError
 from tonnage.pools.base.overcommit import NO_KEEP, Keep
 
 MAX_NAME = 128
@@ -21,9 +21,9 @@ INLINE = "inline"
 
 
 def check_name(name: str) -> str:
-    """Return name if it may become part of a path: letters, digits, `-_.`, at most 128. Raises Invalid."""
+    """Return name if it may become part of a path: letters, digits, `-_.`, at most 128. Raises InvalidError."""
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
-        raise Invalid(
+        raise InvalidError(
             f"volume name {name[:40]!r}: want letters, digits, '-', '_' or '.', at most {MAX_NAME} characters"
         )
     return name
@@ -185,7 +185,7 @@ class Features:
 
     fstypes: supported file systems, the first is the default. blocks: raw block volumes. parameters: supported class
     parameters, except `pool`, `kind` and those under csi.storage.k8s.io/. snapshots: otherwise their methods raise
-    Unsupported, and list_snapshots() is empty. clones: create() takes a source. expansion: expand() is supported.
+    UnsupportedError, and list_snapshots() is empty. clones: create() takes a source. expansion: expand() is supported.
     modifiable: parameters that modify() can change. shares_limit: all pools of that kind on the machine share one
     volume_limit(). refused: parameters of other kinds that this one can never support, with the reason. step, least:
     sizes are multiples of step and at least `least` bytes. whole_disks: a volume is a whole disk, which the back end
@@ -217,9 +217,9 @@ class FeaturedPool(Protocol):
         """What it offers."""
 
 
-def unsupported(pool: FeaturedPool, what: str) -> Unsupported:
+def unsupported(pool: FeaturedPool, what: str) -> UnsupportedError:
     """The error for a feature that a kind does not have."""
-    return Unsupported(f"pool {pool.name!r} ({pool.features.kind}) does not offer {what}")
+    return UnsupportedError(f"pool {pool.name!r} ({pool.features.kind}) does not offer {what}")
 
 
 @dataclass(frozen=True)

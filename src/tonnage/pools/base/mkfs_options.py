@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 _LONGEST = 512  # characters
 _K = 1024
@@ -121,21 +121,21 @@ _LONG = {"btrfs": {"--nodesize": "-n", "--features": "-O", "--csum": "--checksum
 
 @cache
 def read(fstype: str, text: str) -> MkfsOptions:
-    """Parse the mkfs options of a text for a file system. Raises Invalid, naming what is not allowed."""
+    """Parse the mkfs options of a text for a file system. Raises InvalidError, naming what is not allowed."""
     if not text:
         return NONE
     table = _TABLES[fstype]
     if len(text) > _LONGEST or not text.isprintable():
-        raise Invalid(f"parameter mkfsOptions: want at most {_LONGEST} printable characters")
+        raise InvalidError(f"parameter mkfsOptions: want at most {_LONGEST} printable characters")
     words: dict[str, str] = {}
     for name, value in _pairs(fstype, text):
         if fault := table[name].fault(value):
-            raise Invalid(f"parameter mkfsOptions: {name} {fault[:40]}: {name} takes {table[name].hint}")
+            raise InvalidError(f"parameter mkfsOptions: {name} {fault[:40]}: {name} takes {table[name].hint}")
         if name in words:
-            raise Invalid(f"parameter mkfsOptions: {name} is there twice")
+            raise InvalidError(f"parameter mkfsOptions: {name} is there twice")
         words[name] = value
     if "-i" in words and "-N" in words:
-        raise Invalid("parameter mkfsOptions: -i and -N say the same thing, want one of them")
+        raise InvalidError("parameter mkfsOptions: -i and -N say the same thing, want one of them")
     numbers = [int(words.get(name, "0")) if fstype == "ext4" else 0 for name in ("-i", "-I", "-N")]
     return MkfsOptions(tuple(words.items()), *numbers)
 
@@ -145,19 +145,23 @@ def _pairs(fstype: str, text: str) -> list[tuple[str, str]]:
     try:
         rest = shlex.split(text)
     except ValueError as reason:
-        raise Invalid(f"parameter mkfsOptions: {reason}: {text[:60]!r}") from None
+        raise InvalidError(f"parameter mkfsOptions: {reason}: {text[:60]!r}") from None
     pairs = []
     while rest:
         word = rest.pop(0)
         if not word.startswith("-"):
-            raise Invalid(f"parameter mkfsOptions: {word[:40]!r} is no option: the device and its size are the pool's")
+            raise InvalidError(
+                f"parameter mkfsOptions: {word[:40]!r} is no option: the device and its size are the pool's"
+            )
         name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
         name = _LONG.get(fstype, {}).get(name, name)
         if name not in (table := _TABLES[fstype]):
-            raise Invalid(f"parameter mkfsOptions: {name[:40]!r} is not for {fstype} here, want {', '.join(table)}")
+            raise InvalidError(
+                f"parameter mkfsOptions: {name[:40]!r} is not for {fstype} here, want {', '.join(table)}"
+            )
         if not equals:
             if not rest:
-                raise Invalid(f"parameter mkfsOptions: {name} lacks its value")
+                raise InvalidError(f"parameter mkfsOptions: {name} lacks its value")
             value = rest.pop(0)
         pairs.append((name, value))
     return pairs

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Exhausted
+from tonnage.errors import ExhaustedError
 
 _BLOCK = 4096
 HUGE = 2**62
@@ -83,13 +83,13 @@ class SharedDisk:
         """Reserve bytes for a file that may grow to `length`; for a known file only the difference.
 
         ratio: overcommit factor for free bytes, inf for unlimited. keep: what stays free. allocated: returns the bytes
-        that it has now; by default path is a file. Raises Exhausted.
+        that it has now; by default path is a file. Raises ExhaustedError.
         """
         with self._lock:
             more = length - self._length(path)
             if ratio != float("inf") and more > (room := self._room(ratio, more, keep)):
                 beside = f", excluding {keep} of min free," if keep else ""
-                raise Exhausted(
+                raise ExhaustedError(
                     f"the disk under {self._path} has {from_bytes(max(0, room))}{beside} that is neither used nor"
                     f" reserved, {from_bytes(more)} are needed; free space there, or set overcommit= of the pool"
                 )

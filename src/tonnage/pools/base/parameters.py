@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.api.quantity import to_bytes
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import FeaturedPool, PoolVolume
 
 ERASE, RESERVE, SOURCE, MKFS_OPTIONS = "erase", "reserve", "source", "mkfsOptions"
@@ -34,47 +34,50 @@ class IoLimits:
 
 
 def erase_of(parameters: Mapping[str, str], offered: Iterable[str] = ERASURES) -> str:
-    """How content is erased when the volume is deleted: `none`, `discard`, `zero` or `shred`. Raises Invalid."""
+    """How content is erased when the volume is deleted: `none`, `discard`, `zero` or `shred`. Raises InvalidError."""
     method = parameters.get(ERASE, "none")
     if method not in (known := tuple(offered)):
-        raise Invalid(f"parameter erase: {method[:40]!r} is not offered here, want {' or '.join(known)}")
+        raise InvalidError(f"parameter erase: {method[:40]!r} is not offered here, want {' or '.join(known)}")
     return method
 
 
 def io_limits_of(parameters: Mapping[str, str]) -> IoLimits:
-    """The limits of `iops` (a number) and `bandwidth` (a quantity of bytes in a second, as 50Mi). Raises Invalid."""
+    """The limits of `iops` (a number) and `bandwidth` (a quantity of bytes in a second, as 50Mi).
+
+    Raises InvalidError.
+    """
     return IoLimits(_amount(parameters, IOPS), _amount(parameters, BANDWIDTH))
 
 
 def reserve_of(parameters: Mapping[str, str]) -> int:
-    """Bytes of the pool that volumes of the class leave free. Raises Invalid."""
+    """Bytes of the pool that volumes of the class leave free. Raises InvalidError."""
     return _amount(parameters, RESERVE)
 
 
 def source_of(parameters: Mapping[str, str]) -> Path | None:
     """The directory on the node that a new volume is populated from (`dir:///data/models`), None for none.
 
-    Raises Invalid. The driver's allow-list decides whether that directory may be used.
+    Raises InvalidError. The driver's allow-list decides whether that directory may be used.
     """
     text = parameters.get(SOURCE, "")
     if not text:
         return None
     path = text.removeprefix(_SOURCE_SCHEME)
     if path == text or not path.startswith("/") or "\0" in path or ".." in path.split("/"):
-        raise Invalid(f"parameter source: {text[:80]!r}: want a folder of the node, as dir:///data/models")
+        raise InvalidError(f"parameter source: {text[:80]!r}: want a folder of the node, as dir:///data/models")
     return Path(os.path.normpath(path))
 
 
 def check_refused(pool: FeaturedPool, parameters: Iterable[str]) -> None:
-    """Reject parameters that a kind does not support, with the reason. Raises Invalid."""
+    """Reject parameters that a kind does not support, with the reason. Raises InvalidError."""
     refused = pool.features.refused
     if names := sorted(refused.keys() & set(parameters)):
         where = f"pool {pool.name!r} ({pool.features.kind})"
-        raise Invalid(f"parameter {names[0]}: {where} cannot have it: {refused[names[0]]}")
+        raise InvalidError(f"parameter {names[0]}: {where} cannot have it: {refused[names[0]]}")
 
 
 def check_shared(parameters: Mapping[str, str]) -> None:
-    """Check the values of the shared parameters. Raises Invalid."""
+    """Check the values of the shared parameters. Raises InvalidError."""
     if not parameters:
         return  # as most classes
     erase_of(parameters)
@@ -86,7 +89,7 @@ def check_shared(parameters: Mapping[str, str]) -> None:
 def changed(pool: FeaturedPool, volume: PoolVolume, parameters: Mapping[str, str]) -> dict[str, str]:
     """The volume's `mutable` parameters after Pool.modify(); an empty value restores the class's.
 
-    Raises Invalid for a parameter that `pool` cannot change, and for a bad value.
+    Raises InvalidError for a parameter that `pool` cannot change, and for a bad value.
     """
     check_modifiable(pool, parameters)
     kept = {**volume.mutable, **parameters}
@@ -94,7 +97,7 @@ def changed(pool: FeaturedPool, volume: PoolVolume, parameters: Mapping[str, str
 
 
 def check_modifiable(pool: FeaturedPool, parameters: Mapping[str, str]) -> None:
-    """Check parameters to change, or to set over those of the class. Raises Invalid."""
+    """Check parameters to change, or to set over those of the class. Raises InvalidError."""
     check_refused(pool, parameters)
     if unknown := sorted(set(parameters) - pool.features.modifiable):
         there_is = (
@@ -102,7 +105,7 @@ def check_modifiable(pool: FeaturedPool, parameters: Mapping[str, str]) -> None:
             if pool.features.modifiable
             else "none can be"
         )
-        raise Invalid(
+        raise InvalidError(
             f"pool {pool.name!r} ({pool.features.kind}) cannot change the parameter {unknown[0][:60]!r}: {there_is}"
         )
     check_shared({key: value for key, value in parameters.items() if value})
@@ -114,8 +117,8 @@ def _amount(parameters: Mapping[str, str], key: str) -> int:
         return 0
     try:
         amount = to_bytes(text)
-    except Invalid as reason:
-        raise Invalid(f"parameter {key}: {reason}") from None
+    except InvalidError as reason:
+        raise InvalidError(f"parameter {key}: {reason}") from None
     if not 1 <= amount <= _MOST:
-        raise Invalid(f"parameter {key}: {text[:40]!r}: want 1 or more")
+        raise InvalidError(f"parameter {key}: {text[:40]!r}: want 1 or more")
     return amount

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Unavailable
+from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, UnavailableError
 from tonnage.pools.base import checksum
 from tonnage.pools.base import mkfs_options as mkfs
 from tonnage.pools.base.contract import PoolVolume, Snapshot, VolumeOrigin, VolumeRequest, VolumeState, check_name
@@ -94,7 +94,7 @@ def check(record: VolumeRecord) -> None:
         reserve_of(parameters)
         if record.fstype and record.mkfs:
             mkfs.read(record.fstype, record.mkfs)
-    except (Invalid, KeyError) as failure:
+    except (InvalidError, KeyError) as failure:
         raise ValueError(str(failure)) from None
     if not 0 < record.size <= _LARGEST or not 0 <= record.length <= _LARGEST or not 0 <= record.made <= _LARGEST:
         raise ValueError(f"its size is {record.size}, its length {record.length}, it was made for {record.made}")
@@ -137,9 +137,9 @@ class Records:
         self.lock = threading.RLock()
         self._key = key
 
-    def closed(self) -> Unavailable:
+    def closed(self) -> UnavailableError:
         """The error while the pool is not open: an unreachable volume is never taken for a deleted one."""
-        return Unavailable(f"{self.where} is not open{self.problem and ': '}{self.problem}")
+        return UnavailableError(f"{self.where} is not open{self.problem and ': '}{self.problem}")
 
     def check_damaged(self, name: str) -> None:
         """Raises HostError when a damaged record has that name."""
@@ -149,22 +149,22 @@ class Records:
             )
 
     def get(self, name: str) -> VolumeRecord:
-        """A record. Raises NotFound, HostError for a damaged one."""
+        """A record. Raises NotFoundError, HostError for a damaged one."""
         self.check_damaged(name)
         try:
             return self.volumes[name]
         except KeyError:
-            raise NotFound(f"{self.where} has no volume {name[:128]!r}") from None
+            raise NotFoundError(f"{self.where} has no volume {name[:128]!r}") from None
 
     def all(self) -> list[VolumeRecord]:
         """All records, sorted by name."""
         return [record for _, record in sorted(self.volumes.items())]
 
     def book(self, name: str, size: int) -> None:
-        """Count bytes of a volume or snapshot as reserved; negative releases them. Raises Exhausted."""
+        """Count bytes of a volume or snapshot as reserved; negative releases them. Raises ExhaustedError."""
         with self.lock:
             if size > 0 and self.most and self.used + size > self.most:
-                raise Exhausted(f"{size} bytes for {name} do not fit any more into {self.where}")
+                raise ExhaustedError(f"{size} bytes for {name} do not fit any more into {self.where}")
             self.used += size
 
     def put_back(self, record: VolumeRecord) -> None:

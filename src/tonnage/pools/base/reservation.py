@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Exhausted, OutOfRange
+from tonnage.errors import ExhaustedError, OutOfRangeError
 from tonnage.pools.base.contract import Capacity, PoolVolume, is_inline
 from tonnage.pools.base.record import VolumeRecord
 
@@ -78,16 +78,16 @@ def left(room: Capacity, reserve: Reserve, *, step: int = 1) -> Capacity:
 def check_more(pool: str, volume: PoolVolume, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
     """Check that a volume can grow to `size` bytes.
 
-    pool: its name. room: what left() returns with that reserve. Raises OutOfRange when a volume can never have `size`
-    bytes, Exhausted when the free bytes do not suffice.
+    pool: its name. room: what left() returns with that reserve. Raises OutOfRangeError when a volume can never have
+    `size` bytes, ExhaustedError when the free bytes do not suffice.
     """
     if size > room.total:
-        raise OutOfRange(
+        raise OutOfRangeError(
             f"volume {volume.name} cannot have {from_bytes(size)}: pool {pool!r} holds"
             f" {from_bytes(room.total)} at most{_ever(reserve)}"
         )
     if size - volume.size > room.free:
-        raise Exhausted(
+        raise ExhaustedError(
             f"volume {volume.name} cannot grow by {from_bytes(size - volume.size)}: pool {pool!r} has"
             f" {from_bytes(room.free)} free{reserve} ({_promised(room, reserve)})"
         )
@@ -96,16 +96,16 @@ def check_more(pool: str, volume: PoolVolume, size: int, room: Capacity, reserve
 def check_room(pool: str, name: str, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
     """Check that a new volume fits.
 
-    pool: its name. room: what left() returns with that reserve. Raises OutOfRange when the empty pool would
-    be too small, Exhausted when the free bytes do not suffice.
+    pool: its name. room: what left() returns with that reserve. Raises OutOfRangeError when the empty pool would
+    be too small, ExhaustedError when the free bytes do not suffice.
     """
     if size > room.total:
-        raise OutOfRange(
+        raise OutOfRangeError(
             f"volume {name} of {from_bytes(size)} can never fit: pool {pool!r} holds"
             f" {from_bytes(room.total)} at most{_ever(reserve)}"
         )
     if size > room.largest:
-        raise Exhausted(
+        raise ExhaustedError(
             f"volume {name} of {from_bytes(size)} does not fit: pool {pool!r} has at most"
             f" {from_bytes(room.largest)} for one volume{reserve} ({_promised(room, reserve)})"
         )

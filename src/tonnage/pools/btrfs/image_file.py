@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from tonnage.errors import HostError, Invalid, Precondition, Unavailable
+from tonnage.errors import HostError, InvalidError, PreconditionError, UnavailableError
 from tonnage.host import loop, mount
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.contract import PoolLimits
@@ -41,7 +41,10 @@ class BtrfsImage:
         self._directory = Directory(path, "btrfs-image")
 
     def open(self) -> None:
-        """Lock the directory, make the image if it is missing, mount it. Raises Unavailable, Exhausted, HostError."""
+        """Lock the directory, make the image if it is missing, mount it.
+
+        Raises UnavailableError, ExhaustedError, HostError.
+        """
         self._directory.open()
         try:
             self._directory.clean()
@@ -53,7 +56,7 @@ class BtrfsImage:
             self._mount(record)
         except OSError as failure:
             self.close()
-            raise Unavailable(f"pool directory {self._directory.path}: {failure.strerror}") from failure
+            raise UnavailableError(f"pool directory {self._directory.path}: {failure.strerror}") from failure
         except BaseException:
             self.close()
             raise
@@ -61,7 +64,7 @@ class BtrfsImage:
     def _record(self) -> VolumeRecord:
         size = self._bounds.size
         if not size and not self._image.exists():
-            raise Invalid(f"{self._directory.path} is not on btrfs: give the pool a size= for a btrfs image there")
+            raise InvalidError(f"{self._directory.path} is not on btrfs: give the pool a size= for a btrfs image there")
         length = BTRFS.length(size)
         return VolumeRecord(_NAME, size, uuid4(), length=length, sparse=self._bounds.sparse, fstype="btrfs")
 
@@ -82,7 +85,7 @@ class BtrfsImage:
     def _mount(self, record: VolumeRecord) -> None:
         if mount.is_mount(self.root):
             if not file.shows(self._image, self.root):
-                raise Unavailable(f"{self.root} is a mount of something else: unmount it first")
+                raise UnavailableError(f"{self.root} is a mount of something else: unmount it first")
             return
         for index in loop.of_file(self._image):  # volumes of an earlier run are still mounted
             mount.mount(loop.device(index), self.root, "btrfs", ("nodev",))
@@ -92,7 +95,7 @@ class BtrfsImage:
 
     def close(self) -> None:
         """Unmount the root unless it is in use; mounted volumes stay. Idempotent."""
-        with suppress(Precondition, HostError):  # the directory must be let go in any case
+        with suppress(PreconditionError, HostError):  # the directory must be let go in any case
             mounts.unstage(self.root)
         with suppress(OSError):
             self._disks.of(self._image.parent).forget(self._image)

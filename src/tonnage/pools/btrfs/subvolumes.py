@@ -17,7 +17,7 @@ from uuid import UUID
 
 from msgspec import structs
 
-from tonnage.errors import HostError, Unavailable, Unsupported, host_errors
+from tonnage.errors import HostError, UnavailableError, UnsupportedError, host_errors
 from tonnage.host import btrfs, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import PoolLimits
@@ -77,7 +77,7 @@ class Subvolumes:
         if self._image is None:
             return bounds
         if (bounds.size, bounds.sparse) != (self._folder.bounds.size, self._folder.bounds.sparse):
-            raise Unsupported(f"{self._folder.where} lies in an image, which was made as large as it is")
+            raise UnsupportedError(f"{self._folder.where} lies in an image, which was made as large as it is")
         return dataclasses.replace(bounds, keep=NO_KEEP)  # of the disk outside
 
     @property
@@ -102,7 +102,7 @@ class Subvolumes:
         """Switch quotas on."""
         self._fs = btrfs.fsid(self.at)
         if self._fs is None:
-            raise Unavailable(f"{self._folder.directory.path} is not on btrfs")
+            raise UnavailableError(f"{self._folder.directory.path} is not on btrfs")
         if not btrfs.has_quota(self._fs):
             btrfs.enable_quota(self.at)
         self.mounts.find("btrfs")
@@ -184,7 +184,7 @@ class Subvolumes:
             return 0
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Create a subvolume as a copy of another; return its record. Raises Exhausted, HostError."""
+        """Create a subvolume as a copy of another; return its record. Raises ExhaustedError, HostError."""
         source = (
             self._folder.snapshots.content(origin.name) if record.from_snapshot else self._folder.content(origin.name)
         )

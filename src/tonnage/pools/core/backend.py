@@ -2,7 +2,7 @@
 
 The pool is the database. What must survive is stored with the volume, so open() finds everything by listing after a
 kill at any moment. The pool calls all methods in its threads, with a lock held for each volume's name. Any of them may
-raise HostError when the kernel or a tool fails, and Unavailable when the pool cannot be reached.
+raise HostError when the kernel or a tool fails, and UnavailableError when the pool cannot be reached.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import NotFound
+from tonnage.errors import NotFoundError
 from tonnage.pools.base.contract import (
     Capacity,
     Erasure,
@@ -49,7 +49,10 @@ class Backend(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Lock the pool and read the records; finish or undo what a kill interrupted. Raises Unavailable, Invalid."""
+        """Lock the pool and read the records; finish or undo what a kill interrupted.
+
+        Raises UnavailableError, InvalidError.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -79,11 +82,11 @@ class Backend(ABC):
         return False
 
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
-        """Check the values of a class's parameters. Raises Invalid, Unsupported."""
+        """Check the values of a class's parameters. Raises InvalidError, UnsupportedError."""
         check_shared(parameters)
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
-        """Check a request and round its size. Raises Invalid, Unsupported, OutOfRange."""
+        """Check a request and round its size. Raises InvalidError, UnsupportedError, OutOfRangeError."""
         return requests.check(self, request, least=self.features.least, step=self.features.step)
 
     def step_of(self, record: VolumeRecord) -> int:
@@ -92,21 +95,28 @@ class Backend(ABC):
 
     @abstractmethod
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """Create a volume that does not exist yet. origin: what to copy. Raises Exhausted, OutOfRange, Precondition."""
+        """Create a volume that does not exist yet.
+
+        origin: what to copy. Raises ExhaustedError, OutOfRangeError, PreconditionError.
+        """
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete a volume; an unknown one is success. Raises Precondition while it is in use, InUse if briefly."""
+        """Delete a volume; an unknown one is success.
+
+        Raises PreconditionError while it is in use, InUseError if briefly.
+        """
 
     @abstractmethod
     def write(self, record: VolumeRecord) -> None:
-        """Write a volume's record, which commits the change. Raises Exhausted."""
+        """Write a volume's record, which commits the change. Raises ExhaustedError."""
 
     @abstractmethod
     def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
         """Stage a volume at the directory path: format it once and mount it; attach raw block. Idempotent.
 
-        A formatted volume that does not mount is an error, never a reason to format. Raises NotFound, AlreadyExists.
+        A formatted volume that does not mount is an error, never a reason to format. Raises NotFoundError,
+        AlreadyExistsError.
         """
 
     @abstractmethod
@@ -117,8 +127,8 @@ class Backend(ABC):
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
         """Publish a staged volume at target: a directory, or for raw block a device node. Idempotent.
 
-        Raises NotFound, Precondition when it is not staged, AlreadyExists when target shows something else or differs
-        in readonly.
+        Raises NotFoundError, PreconditionError when it is not staged, AlreadyExistsError when target shows something
+        else or differs in readonly.
         """
 
     @abstractmethod
@@ -127,7 +137,7 @@ class Backend(ABC):
 
     @abstractmethod
     def stats(self, name: str, path: Path) -> Stats:
-        """Usage of the volume as mounted at path. Raises NotFound when the volume or path is not there."""
+        """Usage of the volume as mounted at path. Raises NotFoundError when the volume or path is not there."""
 
     def fault(self, record: VolumeRecord, path: Path | None) -> str:
         """The problem of a volume, and of its mount at path if one is given; "" for none."""
@@ -145,23 +155,24 @@ class Backend(ABC):
         return 0
 
     def rebound(self, bounds: PoolLimits) -> None:
-        """Set new limits. Volumes stay, also those above the limits. Idempotent. Raises Unsupported."""
+        """Set new limits. Volumes stay, also those above the limits. Idempotent. Raises UnsupportedError."""
         self.records.most = bounds.size
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """Expand a volume to `size` bytes, more than it has; durable. Raises Exhausted, Precondition."""
+        """Expand a volume to `size` bytes, more than it has; durable. Raises ExhaustedError, PreconditionError."""
         raise unsupported(self, "larger volumes")
 
     def grow(self, name: str, path: Path) -> VolumeRecord:
         """Grow the file system at path (or the raw block device) to the expanded size. Idempotent.
 
-        By default expand() is effective at once. Raises NotFound, Precondition when it cannot grow while mounted.
+        By default expand() is effective at once. Raises NotFoundError, PreconditionError when it cannot grow while
+        mounted.
         """
-        self.stats(name, path)  # raises NotFound
+        self.stats(name, path)  # raises NotFoundError
         return self.record(name)
 
     def device(self, name: str) -> tuple[int, int] | None:
-        """Major and minor number of the volume's own block device, None while it has none. Raises Unsupported."""
+        """Major and minor number of the volume's own block device, None while it has none. Raises UnsupportedError."""
         self.record(name)
         raise unsupported(self, "block devices of its volumes")
 
@@ -170,7 +181,7 @@ class Backend(ABC):
         return origin.size, self.room(origin.fstype, {}, block=origin.block)
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        """Create a snapshot that does not exist yet. Raises NotFound, Exhausted, Precondition."""
+        """Create a snapshot that does not exist yet. Raises NotFoundError, ExhaustedError, PreconditionError."""
         raise unsupported(self, "snapshots")
 
     def delete_snapshot(self, name: str) -> None:
@@ -196,27 +207,27 @@ class Backend(ABC):
     # What all kinds share
 
     def check_open(self) -> None:
-        """Raises Unavailable unless the back end is open."""
+        """Raises UnavailableError unless the back end is open."""
         if not self.is_open:
             raise self.records.closed()
 
     def record(self, name: str) -> VolumeRecord:
-        """A volume's record. Raises NotFound, Unavailable, HostError for a damaged one."""
+        """A volume's record. Raises NotFoundError, UnavailableError, HostError for a damaged one."""
         self.check_open()
         return self.records.get(name)
 
     def snapshot_record(self, name: str) -> VolumeRecord:
-        """A snapshot's record. Raises NotFound, HostError for a damaged one."""
+        """A snapshot's record. Raises NotFoundError, HostError for a damaged one."""
         if (found := self.find_snapshot(name)) is None:
-            raise NotFound(f"pool {self.name!r} has no snapshot {name[:128]!r}")
+            raise NotFoundError(f"pool {self.name!r} has no snapshot {name[:128]!r}")
         return found
 
     def origin(self, source: VolumeOrigin) -> VolumeRecord:
-        """The source of a new volume. Raises NotFound."""
+        """The source of a new volume. Raises NotFoundError."""
         return self.snapshot_record(source.snapshot) if source.snapshot else self.record(source.volume)
 
     def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
-        """Record a volume's changed parameters; durable. Raises NotFound, Exhausted, Unsupported."""
+        """Record a volume's changed parameters; durable. Raises NotFoundError, ExhaustedError, UnsupportedError."""
         record = replace(self.record(name), mutable=dict(mutable))
         self.write(record)
         return record

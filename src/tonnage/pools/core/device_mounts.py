@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExists, NotFound, Precondition
+from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError
 from tonnage.host import mount, superblock
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
@@ -35,7 +35,7 @@ class Devices(Protocol):
     def make_content(self, record: VolumeRecord, device: str) -> None:
         """Make the content of a volume in state new, durable. Idempotent.
 
-        Raises Precondition when foreign content is on it, Busy, HostError.
+        Raises PreconditionError when foreign content is on it, BusyError, HostError.
         """
 
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
@@ -52,11 +52,11 @@ class DeviceMounts:
         self._devices = devices
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
-        """Format a volume once and mount it at path; attach raw block. Raises AlreadyExists, Precondition."""
+        """Format a volume once and mount it at path; attach raw block. Raises AlreadyExistsError, PreconditionError."""
         device = self._devices.bring_up(record)
         if mount.is_mount(path):
             if record.block or not block_device.is_mounted(device, path):
-                raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
+                raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")
         else:
             mounts.make_directory(path)
             if record.state == "new":
@@ -72,7 +72,10 @@ class DeviceMounts:
             self._grow(record, device)
 
     def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
-        """Grow the file system of a volume at path; return its record. Raises NotFound, Precondition, HostError."""
+        """Grow the file system of a volume at path; return its record.
+
+        Raises NotFoundError, PreconditionError, HostError.
+        """
         self.stats(record, path)
         if record.pending and not record.block:
             online.grow(record, block_device.roots(self._devices.bring_up(record)))
@@ -100,18 +103,18 @@ class DeviceMounts:
         mounts.unstage(path)
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a staged volume. Raises Precondition, AlreadyExists, Unsupported."""
+        """Publish a staged volume. Raises PreconditionError, AlreadyExistsError, UnsupportedError."""
         name = record.name
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
-            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
+            raise PreconditionError(f"volume {name} is not staged at {staging}: stage it first")
         device = self._devices.device_of(record)
         shows = block_device.is_shown if record.block else block_device.is_mounted
         if device is None or not shows(device, source):
-            raise Precondition(f"{staging} shows something else than volume {name}")
+            raise PreconditionError(f"{staging} shows something else than volume {name}")
         if record.block and mount.is_mount(target):
             if not block_device.is_published(device, target, readonly=readonly):
-                raise AlreadyExists(
+                raise AlreadyExistsError(
                     f"{target} shows something else, or not with readonly={readonly}: unpublish it first"
                 )
         elif record.block and readonly:
@@ -120,9 +123,9 @@ class DeviceMounts:
             mounts.publish(source, target, block=record.block, readonly=readonly)
 
     def stats(self, record: VolumeRecord, path: Path) -> Stats:
-        """Usage of a volume at path. Raises NotFound."""
+        """Usage of a volume at path. Raises NotFoundError."""
         if not self._is_at(record, path):
-            raise NotFound(f"volume {record.name} is not at {path}")
+            raise NotFoundError(f"volume {record.name} is not at {path}")
         if record.block:
             return Stats(total=record.size, used=record.size, available=0)
         return mounts.stats(path)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
-from tonnage.errors import Exhausted, TonnageError
+from tonnage.errors import ExhaustedError, TonnageError
 from tonnage.observe import metrics
 from tonnage.pools.base.contract import Erasure
 from tonnage.pools.base.threads import Threads
@@ -58,7 +58,7 @@ class Eraser:
     metrics. random: returns that many random bytes. freed: called when the bytes of a job are free.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what pools of each kind hand in
         self,
         pool: str,
         kind: str,
@@ -129,7 +129,7 @@ class Eraser:
                 await self._woken.wait()
 
     async def _erase(self, job: EraseJob) -> None:
-        """Erase one job to its end. Raises HostError, Unavailable."""
+        """Erase one job to its end. Raises HostError, UnavailableError."""
         path = None if job.is_done else await self._threads.run(self._records.path, job)
         if path is not None:
             wiper = Wiper(job, path, random=self._random)
@@ -169,5 +169,7 @@ class Eraser:
         wiper.sync()
         try:
             self._records.save(wiper.job)
-        except Exhausted as failure:  # the end of this job may be what makes room; only a restart would repeat work
+        except (
+            ExhaustedError
+        ) as failure:  # the end of this job may be what makes room; only a restart would repeat work
             log.warning("position not written down pool=%s volume=%s error=%s", self._pool, wiper.job.name, failure)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import KeyedLocks
-from tonnage.errors import Exhausted, HostError, InUse, NotFound, OutOfRange, TonnageError
+from tonnage.errors import ExhaustedError, HostError, InUseError, NotFoundError, OutOfRangeError, TonnageError
 from tonnage.pools.base import reservation
 from tonnage.pools.base.contract import (
     WELL,
@@ -51,7 +51,7 @@ def _nothing() -> None:
 
 
 class Pool:
-    """The volumes of a back end. All methods raise Unavailable, HostError."""
+    """The volumes of a back end. All methods raise UnavailableError, HostError."""
 
     def __init__(
         self, name: str, backend: Backend, *, erase_rate: int | None = None, clock: Clock | None = None
@@ -113,8 +113,8 @@ class Pool:
     def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
         """Set new limits. Volumes stay, also those above the limits.
 
-        erase_rate: bytes per second, 0 for unlimited, None for the default. Raises Unsupported for limits that can only
-        be set at the start.
+        erase_rate: bytes per second, 0 for unlimited, None for the default. Raises UnsupportedError for limits that can
+        only be set at the start.
         """
         self.backend.rebound(bounds)
         self._erase_rate = erase_rate
@@ -125,10 +125,10 @@ class Pool:
         """Create a volume; it is durable when this returns.
 
         A size below the least is rounded up to it, unless that passes the limit. An existing volume of that name that
-        fits the request is returned. Raises Exhausted (not enough capacity now), OutOfRange (can never fit, or size >
-        limit), AlreadyExists (the name is taken by a volume that does not fit the request), Invalid, Unsupported. With
-        a source: NotFound when there is none, OutOfRange when the size is below the source's, Precondition when it
-        cannot be copied while in use.
+        fits the request is returned. Raises ExhaustedError (not enough capacity now), OutOfRangeError (can never fit,
+        or size > limit), AlreadyExistsError (the name is taken by a volume that does not fit the request),
+        InvalidError, UnsupportedError. With a source: NotFound when there is none, OutOfRange when the size is below
+        the source's, Precondition when it cannot be copied while in use.
         """
         self.backend.check_open()
         check_modifiable(self, request.mutable)
@@ -156,7 +156,7 @@ class Pool:
         requests.check_content(request.parameters, want.fstype, origin, block=request.block)
         try:
             return self._make(request, want, origin)
-        except (Exhausted, OutOfRange):
+        except (ExhaustedError, OutOfRangeError):
             if not backend.reread():
                 raise
         return self._make(request, want, origin)
@@ -182,12 +182,12 @@ class Pool:
     async def delete(self, name: str, *, wait: bool = True) -> None:
         """Delete a volume and its record; an unknown one is success.
 
-        wait: wait a moment for a volume whose use may be ending (InUse). Raises Precondition while it is in use.
+        wait: wait a moment for a volume whose use may be ending (InUse). Raises PreconditionError while it is in use.
         """
         for pause in _PAUSES if wait else ():
             try:
                 await self._delete_now(name)
-            except InUse:
+            except InUseError:
                 await asyncio.sleep(pause)
             else:
                 return
@@ -231,7 +231,7 @@ class Pool:
         return self._eraser.erasing() if self._eraser is not None else []
 
     async def get(self, name: str) -> PoolVolume:
-        """Read one record. Raises NotFound."""
+        """Read one record. Raises NotFoundError."""
         return self.backend.volume(self.backend.record(name))
 
     async def list(self) -> Sequence[PoolVolume]:
@@ -268,8 +268,8 @@ class Pool:
     ) -> Capacity:
         """Capacity for volumes of a class.
 
-        inline: for inline volumes, which may use the inline capacity. Raises Invalid, Unsupported for parameters that
-        create() would reject.
+        inline: for inline volumes, which may use the inline capacity. Raises InvalidError, UnsupportedError for
+        parameters that create() would reject.
         """
         fstype = requests.fstype_of(self, fstype, block=block)
         self.backend.check(parameters, fstype, block=block)
@@ -303,7 +303,7 @@ class Pool:
             await self._run(self.backend.unpublish, name, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
-        """Usage of the volume as mounted at path. Raises NotFound when the volume or path is not there."""
+        """Usage of the volume as mounted at path. Raises NotFoundError when the volume or path is not there."""
         return await self._run(self.backend.stats, name, path)
 
     async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
@@ -312,8 +312,9 @@ class Pool:
         It has the content of one moment, also while the volume is in use, and outlives the volume. An existing snapshot
         of that name and volume is returned.
 
-        Raises NotFound (no such volume), AlreadyExists (the name is taken by a snapshot of another volume), Exhausted,
-        Precondition (the volume is in use in a way that allows no consistent copy), Invalid, Unsupported.
+        Raises NotFoundError (no such volume), AlreadyExistsError (the name is taken by a snapshot of another volume),
+        ExhaustedError, PreconditionError (the volume is in use in a way that allows no consistent copy), InvalidError,
+        UnsupportedError.
         """
         self._check_snapshots()
         check_name(name)
@@ -346,9 +347,9 @@ class Pool:
                 self._erase()
 
     async def get_snapshot(self, name: str) -> Snapshot:
-        """Read one snapshot's record. Raises NotFound, also where there are no snapshots."""
+        """Read one snapshot's record. Raises NotFoundError, also where there are no snapshots."""
         if not self.features.snapshots:
-            raise NotFound(f"pool {self.name!r} has no snapshot {name[:128]!r}")
+            raise NotFoundError(f"pool {self.name!r} has no snapshot {name[:128]!r}")
         self.backend.check_open()
         return self.backend.snapshot_record(name).snapshot()
 
@@ -362,9 +363,9 @@ class Pool:
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
         """Expand a volume to at least `size` bytes, the controller's part; durable when this returns.
 
-        A volume that is large enough is returned unchanged. limit: maximum bytes, 0 for none. Raises NotFound,
-        Exhausted, OutOfRange (can never fit, or the volume is larger than limit: no volume ever shrinks), Invalid,
-        Unsupported.
+        A volume that is large enough is returned unchanged. limit: maximum bytes, 0 for none. Raises NotFoundError,
+        ExhaustedError, OutOfRangeError (can never fit, or the volume is larger than limit: no volume ever shrinks),
+        InvalidError, UnsupportedError.
         """
         async with self._locks.hold(name):
             self.backend.check_open()
@@ -384,8 +385,8 @@ class Pool:
     async def grow(self, name: str, path: Path) -> PoolVolume:
         """Grow the file system at path (or the raw block device) to the expanded size, the node's part.
 
-        Raises NotFound when the volume or path is not there, Precondition when it cannot grow while mounted (the next
-        stage() grows it), Unsupported.
+        Raises NotFoundError when the volume or path is not there, PreconditionError when it cannot grow while mounted
+        (the next stage() grows it), UnsupportedError.
         """
         if not self.features.expansion:
             raise unsupported(self, "larger volumes")
@@ -395,8 +396,8 @@ class Pool:
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
         """Change parameters of a volume; durable when this returns. An empty value restores the class's.
 
-        The caller applies the change to a volume in use (I/O limits of its pods). Raises NotFound, Invalid for a
-        parameter that is not in `modifiable` or has a bad value.
+        The caller applies the change to a volume in use (I/O limits of its pods). Raises NotFoundError, InvalidError
+        for a parameter that is not in `modifiable` or has a bad value.
         """
         async with self._locks.hold(name):
             self.backend.check_open()
@@ -411,7 +412,7 @@ class Pool:
     async def device(self, name: str) -> tuple[int, int] | None:
         """Major and minor number of the volume's own block device, None while it has none.
 
-        Raises NotFound, and Unsupported where volumes have no device of their own.
+        Raises NotFoundError, and UnsupportedError where volumes have no device of their own.
         """
         return await self._run(self.backend.device, name)
 
@@ -426,7 +427,7 @@ class Pool:
     async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
         """Condition of a volume, and of its mount at path if one is given.
 
-        Raises NotFound for an unknown volume. Problems of a known one are returned, not raised.
+        Raises NotFoundError for an unknown volume. Problems of a known one are returned, not raised.
         """
         return await self._run(self._condition, name, path)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import AlreadyExists, Invalid, OutOfRange, Unsupported
+from tonnage.errors import AlreadyExistsError, InvalidError, OutOfRangeError, UnsupportedError
 from tonnage.pools.base.contract import FeaturedPool, PoolVolume, Snapshot, VolumeRequest, check_name
 from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused
 from tonnage.pools.base.record import VolumeRecord
@@ -23,10 +23,10 @@ class RequestedVolume:
 
 
 def fstype_of(pool: FeaturedPool, fstype: str, *, block: bool) -> str:
-    """The requested file system, "" for raw block, or for any where that is a choice. Raises Unsupported."""
+    """The requested file system, "" for raw block, or for any where that is a choice. Raises UnsupportedError."""
     if block:
         if not pool.features.blocks:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"pool {pool.name!r} ({pool.features.kind}) has no raw block volumes: ask for a file system"
             )
         return ""
@@ -34,7 +34,7 @@ def fstype_of(pool: FeaturedPool, fstype: str, *, block: bool) -> str:
         return ""
     wanted = fstype or pool.features.fstypes[0]
     if wanted not in pool.features.fstypes:
-        raise Unsupported(
+        raise UnsupportedError(
             f"pool {pool.name!r} ({pool.features.kind}) has no file system {wanted[:40]!r}: it has {_list(pool)}"
         )
     return wanted
@@ -43,24 +43,26 @@ def fstype_of(pool: FeaturedPool, fstype: str, *, block: bool) -> str:
 def check(pool: FeaturedPool, request: VolumeRequest, *, least: int = 1, step: int = 1) -> RequestedVolume:
     """Check a request and round its size up to `least` and to a multiple of `step`, both in bytes.
 
-    Raises Invalid, Unsupported, and OutOfRange when the rounded size passes the request's limit.
+    Raises InvalidError, UnsupportedError, and OutOfRangeError when the rounded size passes the request's limit.
     """
     check_name(request.name)
     if not 1 <= request.size <= LARGEST or not 0 <= request.limit <= LARGEST:
-        raise Invalid(f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes")
+        raise InvalidError(
+            f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes"
+        )
     fstype = fstype_of(pool, request.fstype, block=request.block)
     if request.source and not pool.features.clones:
-        raise Unsupported(
+        raise UnsupportedError(
             f"pool {pool.name!r} ({pool.features.kind}) does not offer volumes made from a {request.source}"
         )
     check_refused(pool, request.parameters)
     if unknown := sorted(set(request.parameters) - pool.features.parameters):
-        raise Invalid(f"pool {pool.name!r} ({pool.features.kind}) does not know the parameter {unknown[0][:60]!r}")
+        raise InvalidError(f"pool {pool.name!r} ({pool.features.kind}) does not know the parameter {unknown[0][:60]!r}")
     if request.limit and request.size > request.limit:
-        raise OutOfRange(f"volume {request.name}: size {request.size} is more than its limit {request.limit}")
+        raise OutOfRangeError(f"volume {request.name}: size {request.size} is more than its limit {request.limit}")
     size = -(-max(request.size, least) // step) * step
     if request.limit and size > request.limit:
-        raise OutOfRange(
+        raise OutOfRangeError(
             f"volume {request.name}: a {fstype or 'block'} volume here has at least {from_bytes(size)},"
             f" which is more than its limit {from_bytes(request.limit)}"
         )
@@ -72,25 +74,25 @@ def check_content(
 ) -> None:
     """Check the file system and content that a class asks for. origin: what to copy.
 
-    Raises Invalid for what a raw block volume cannot have, or a copy, whose file system exists already.
+    Raises InvalidError for what a raw block volume cannot have, or a copy, whose file system exists already.
     """
     options = parameters.get(MKFS_OPTIONS, "")
     if block:
         named = sorted({MKFS_OPTIONS, SOURCE} & {key for key, value in parameters.items() if value})
         if named:
-            raise Invalid(f"parameter {named[0]}: a raw block volume has no file system: use another class for it")
+            raise InvalidError(f"parameter {named[0]}: a raw block volume has no file system: use another class for it")
     if not options or not fstype:
         return
     wanted = form_of(fstype, options).options
     if origin is not None and wanted != form_of(fstype, origin.mkfs).options:
-        raise Invalid(
+        raise InvalidError(
             f"parameter mkfsOptions: what the volume is filled from was made with {origin.mkfs or 'none'!r} and is"
             " copied as it is: use a class with the same or none"
         )
 
 
 def check_existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) -> None:
-    """Check that an existing volume fits the request. Raises AlreadyExists with the difference.
+    """Check that an existing volume fits the request. Raises AlreadyExistsError with the difference.
 
     A volume larger than requested fits up to the limit (CSI, CreateVolume). The owner is not compared.
     """
@@ -106,28 +108,28 @@ def check_existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVo
     if volume.source != request.source:
         differs.append(f"it was made from {volume.source or 'nothing'}, requested {request.source or 'an empty one'}")
     if differs:
-        raise AlreadyExists(f"volume {request.name} exists and {'; '.join(differs)}")
+        raise AlreadyExistsError(f"volume {request.name} exists and {'; '.join(differs)}")
 
 
 def filled(pool: FeaturedPool, request: VolumeRequest, origin: PoolVolume | Snapshot) -> VolumeRequest:
     """The request for a copy of origin, completed by origin's properties.
 
-    Raises Unsupported, Invalid when it is of another kind, OutOfRange when the size is below origin's.
+    Raises UnsupportedError, InvalidError when it is of another kind, OutOfRangeError when the size is below origin's.
     """
     if not pool.features.clones:
-        raise Unsupported(
+        raise UnsupportedError(
             f"pool {pool.name!r} ({pool.features.kind}) does not offer volumes made from a {request.source}"
         )
     if request.block != origin.block:
         is_ = "raw block" if origin.block else "a file system"
-        raise Invalid(f"volume {request.name}: its source, {request.source}, is {is_}: ask for the same")
+        raise InvalidError(f"volume {request.name}: its source, {request.source}, is {is_}: ask for the same")
     if request.fstype not in ("", origin.fstype):
-        raise Invalid(
+        raise InvalidError(
             f"volume {request.name}: its source, {request.source}, has the file system {origin.fstype}, asked is"
             f" {request.fstype[:40]}: content is copied as it is, ask for {origin.fstype}"
         )
     if request.size < origin.size:
-        raise OutOfRange(
+        raise OutOfRangeError(
             f"volume {request.name}: size {request.size} is less than that of its source, {request.source}:"
             f" ask for {origin.size} bytes or more"
         )
@@ -140,28 +142,31 @@ def again(volume: PoolVolume, request: VolumeRequest) -> VolumeRequest:
 
 
 def check_snapshot(snapshot: Snapshot, volume: str) -> None:
-    """Raises AlreadyExists unless an existing snapshot is of that volume."""
+    """Raises AlreadyExistsError unless an existing snapshot is of that volume."""
     if snapshot.volume != volume:
-        raise AlreadyExists(f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, requested {volume}")
+        raise AlreadyExistsError(
+            f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, requested {volume}"
+        )
 
 
 def larger(pool: FeaturedPool, volume: PoolVolume, size: int, limit: int, *, step: int = 1) -> int:
     """The size of a volume after expand(), its present size when that is large enough.
 
-    Raises Invalid, Unsupported, and OutOfRange when it is or would be larger than limit: no volume shrinks.
+    Raises InvalidError, UnsupportedError, and OutOfRangeError when it is or would be larger than limit: no volume
+    shrinks.
     """
     if not pool.features.expansion:
-        raise Unsupported(f"pool {pool.name!r} ({pool.features.kind}) does not offer larger volumes")
+        raise UnsupportedError(f"pool {pool.name!r} ({pool.features.kind}) does not offer larger volumes")
     if not 0 <= size <= LARGEST or not 0 <= limit <= LARGEST:
-        raise Invalid(f"volume {volume.name}: size {size}, limit {limit}: want 0 to {LARGEST} bytes")
+        raise InvalidError(f"volume {volume.name}: size {size}, limit {limit}: want 0 to {LARGEST} bytes")
     if limit and volume.size > limit:
-        raise OutOfRange(
+        raise OutOfRangeError(
             f"volume {volume.name} has {volume.size} bytes, requested at most {limit}: a volume is never made smaller,"
             " its content could be cut off; make a new one and copy"
         )
     wanted = max(volume.size, -(-size // step) * step)
     if limit and wanted > limit:
-        raise OutOfRange(f"volume {volume.name}: {wanted} bytes (whole blocks) are more than the limit {limit}")
+        raise OutOfRangeError(f"volume {volume.name}: {wanted} bytes (whole blocks) are more than the limit {limit}")
     return wanted
 
 

@@ -31,7 +31,7 @@ from typing import Protocol
 
 import msgspec
 
-from tonnage.errors import Unsupported, host_errors
+from tonnage.errors import UnsupportedError, host_errors
 from tonnage.host import device, libc
 from tonnage.host.descriptor import opened
 from tonnage.pools.base import checksum
@@ -90,7 +90,7 @@ def check(job: EraseJob) -> None:
 class EraseRecords(Protocol):
     """The erase jobs of a kind of pool. Called in threads, except jobs().
 
-    All raise HostError, Exhausted, Unavailable.
+    All raise HostError, ExhaustedError, UnavailableError.
     """
 
     def jobs(self) -> Sequence[EraseJob]:
@@ -296,9 +296,9 @@ def medium_of(folder: Path) -> Medium:
 
 
 def check_overwrites(folder: Path, medium: Medium) -> None:
-    """Raises Unsupported where files are on a file system that never overwrites blocks in place."""
+    """Raises UnsupportedError where files are on a file system that never overwrites blocks in place."""
     if not medium.overwrites:
-        raise Unsupported(
+        raise UnsupportedError(
             f"erase by overwriting: {folder} lies on {medium.kind}, which writes new bytes elsewhere and leaves the old"
             " ones on the disk; use erase=discard, or encrypt the disk"
         )

@@ -23,7 +23,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import Exhausted, HostError, TonnageError, Unavailable, Unsupported, host_errors
+from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, UnsupportedError, host_errors
 from tonnage.pools.base import overcommit
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, Stats, VolumeRequest
 from tonnage.pools.base.overcommit import HUGE, Disks, SharedDisk
@@ -86,7 +86,7 @@ class PoolFolder:
 
     @property
     def account(self) -> SharedDisk:
-        """The account of the disk. Raises Unavailable when the pool is not open."""
+        """The account of the disk. Raises UnavailableError when the pool is not open."""
         if self.disk is None:
             raise self.records.closed()
         return self.disk
@@ -96,12 +96,12 @@ class PoolFolder:
         return self.directory.path / f"{name}{self.suffix}"
 
     def bytes_left(self) -> int:
-        """Free bytes of the disk, reserved or not. Raises Unavailable, HostError."""
+        """Free bytes of the disk, reserved or not. Raises UnavailableError, HostError."""
         with host_errors(f"cannot see how full the disk under {self.path} is"):
             return self.account.free()
 
     def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
-        """Write a volume's record. Raises Exhausted, HostError."""
+        """Write a volume's record. Raises ExhaustedError, HostError."""
         self.directory.write(record, durable=durable)
         self.records.volumes[record.name] = record
 
@@ -114,7 +114,7 @@ class Mounts(Protocol):
     """The volumes of a pool where they are staged and published."""
 
     def check_unused(self, name: str) -> None:
-        """Raises Precondition while a volume is mounted or attached, HostError."""
+        """Raises PreconditionError while a volume is mounted or attached, HostError."""
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Stage a volume, as Backend.stage."""
@@ -153,7 +153,7 @@ class DirectoryBackend(Backend):
         self._seen: Sequence[VolumeRecord] = ()
 
     def open(self) -> None:
-        """Raises Invalid too."""
+        """Raises InvalidError too."""
         try:
             self.folder.name = self.name
             self.contents.prepare()
@@ -163,7 +163,7 @@ class DirectoryBackend(Backend):
             self._load()
         except OSError as failure:
             self.close()
-            raise Unavailable(f"{self.records.where}: {failure.strerror}") from failure
+            raise UnavailableError(f"{self.records.where}: {failure.strerror}") from failure
         except BaseException:
             self.close()
             raise
@@ -311,7 +311,7 @@ class DirectoryBackend(Backend):
         return requests.check(self, request, least=self._least(self._form(fstype, request.parameters)), step=BLOCK)
 
     def _form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
-        """The file system format for a volume of a class, None where none is made. Raises Invalid."""
+        """The file system format for a volume of a class, None where none is made. Raises InvalidError."""
         return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype and self.contents.is_file else None
 
     def _least(self, form: Format | None) -> int:
@@ -332,7 +332,9 @@ class DirectoryBackend(Backend):
                 ratio=folder.bounds.ratio, enough=enough, keep=folder.bounds.keep, pool=folder.path
             )
         except OSError as failure:
-            raise Unavailable(f"cannot see how full the disk under {folder.path} is: {failure.strerror}") from failure
+            raise UnavailableError(
+                f"cannot see how full the disk under {folder.path} is: {failure.strerror}"
+            ) from failure
         if room < enough:
             free = min(free, form.usable(room) if form else room // BLOCK * BLOCK)
         largest = free // BLOCK * BLOCK
@@ -383,9 +385,9 @@ class DirectoryBackend(Backend):
         return uuid5(NAMESPACE_URL, f"{self.folder.path}/{name}/{created!r}")
 
     def _undo(self, content: Path, *, is_secret: bool) -> None:
-        """Remove content without a volume; secret content is overwritten first. Raises HostError, Unavailable."""
+        """Remove content without a volume; secret content is overwritten first. Raises HostError, UnavailableError."""
         if is_secret and content.exists():
-            with suppress(Exhausted):
+            with suppress(ExhaustedError):
                 self.folder.erasures.add_rubbish(content)
                 return
             wipe(EraseJob("", content.stem, "zero", os.stat(content).st_size), content)
@@ -424,11 +426,11 @@ class DirectoryBackend(Backend):
         self.contents.changed(name)
 
     def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
-        """Record changed parameters. Raises Unsupported where old content may be in blocks that others share."""
+        """Record changed parameters. Raises UnsupportedError where old content may be in blocks that others share."""
         record = self.record(name)
         is_new_secret = is_overwritten(replace(record, mutable=dict(mutable))) and not is_overwritten(record)
         if self.folder.medium.shares and is_new_secret:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"volume {name}: {self.records.where} lies on a disk where files can share blocks, so what is"
                 " overwritten at the end must be known from the beginning: set erase in the class"
             )
@@ -453,7 +455,7 @@ class DirectoryBackend(Backend):
             return self.folder.erasures.holds(record)
         try:
             self.folder.erasures.add(record, method, content)
-        except Exhausted as failure:  # a full disk must not keep volumes from being deleted
+        except ExhaustedError as failure:  # a full disk must not keep volumes from being deleted
             log.warning("erasing at once volume=%s reason=%s", record.name, failure)
             wipe(EraseJob("", record.name, method, record.length), content)
             return False
@@ -567,7 +569,7 @@ class DirectoryBackend(Backend):
 
     def grow(self, name: str, path: Path) -> VolumeRecord:
         record = self.record(name)
-        self.mounts.stats(record, path)  # raises NotFound
+        self.mounts.stats(record, path)  # raises NotFoundError
         return self.mounts.grow(record, path)
 
     def device(self, name: str) -> tuple[int, int] | None:

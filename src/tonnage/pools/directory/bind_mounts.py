@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tonnage.errors import AlreadyExists, HostError, NotFound, Precondition, Unsupported
+from tonnage.errors import AlreadyExistsError, HostError, NotFoundError, PreconditionError, UnsupportedError
 from tonnage.host import mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
@@ -40,9 +40,9 @@ class BindMounts:
         return sorted(paths)
 
     def check_unused(self, name: str) -> None:
-        """Raises Precondition while a volume is mounted."""
+        """Raises PreconditionError while a volume is mounted."""
         if using := self.uses(name):
-            raise Precondition(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
+            raise PreconditionError(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
 
     def shows(self, name: str, path: Path) -> bool:
         """Whether the mount at path is of that volume. Raises HostError when that cannot be read: it may be."""
@@ -60,12 +60,12 @@ class BindMounts:
         """Bind-mount the directory of a volume. Idempotent."""
         name = record.name
         if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"a {self._folder.kind} volume cannot have the mount option {strange[0][:40]!r} of its own"
             )
         if mount.is_mount(path):
             if not self.shows(name, path):
-                raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
+                raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")
         else:
             mounts.make_directory(path)
             mount.bind(self._folder.content(name), path, options=("nodev", *options))
@@ -77,10 +77,10 @@ class BindMounts:
         self.uses(name)
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Bind-mount a staged volume at target. Idempotent. Raises Precondition, AlreadyExists."""
+        """Bind-mount a staged volume at target. Idempotent. Raises PreconditionError, AlreadyExistsError."""
         name = record.name
         if not self.shows(name, staging):
-            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
+            raise PreconditionError(f"volume {name} is not staged at {staging}: stage it first")
         mounts.publish(staging, target, block=False, readonly=readonly)
         self._shown.setdefault(name, set()).add(target)
 
@@ -90,9 +90,9 @@ class BindMounts:
         self.uses(name)
 
     def stats(self, record: VolumeRecord, path: Path) -> Stats:
-        """Usage that the file system reports for the directory. Raises NotFound."""
+        """Usage that the file system reports for the directory. Raises NotFoundError."""
         if not self.shows(record.name, path):
-            raise NotFound(f"volume {record.name} is not mounted at {path}")
+            raise NotFoundError(f"volume {record.name} is not mounted at {path}")
         used = min(record.size, self._held(self._folder.content(record.name)))
         left, shown = min(record.size - used, self._folder.bytes_left()), mounts.stats(path)
         return replace(shown, total=record.size, used=used, available=left)
@@ -102,8 +102,8 @@ class BindMounts:
         return record
 
     def device(self, record: VolumeRecord) -> tuple[int, int] | None:
-        """Raises Unsupported."""
-        raise Unsupported(f"{self._folder.where} does not offer block devices of its volumes")
+        """Raises UnsupportedError."""
+        raise UnsupportedError(f"{self._folder.where} does not offer block devices of its volumes")
 
     def fault(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume's mount, "" for none."""

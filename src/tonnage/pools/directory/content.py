@@ -32,10 +32,10 @@ class VolumeContent(Protocol):
     fstypes: tuple[str, ...]
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """Check the values of a class's parameters. Raises Invalid, Unsupported."""
+        """Check the values of a class's parameters. Raises InvalidError, UnsupportedError."""
 
     def prepare(self) -> None:
-        """Prepare what the directory needs below it. Raises Unavailable, Invalid, HostError, OSError."""
+        """Prepare what the directory needs below it. Raises UnavailableError, InvalidError, HostError, OSError."""
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
         """Check what an earlier run left, before leftovers are removed. Raises HostError, OSError."""
@@ -52,17 +52,17 @@ class VolumeContent(Protocol):
     def make(self, record: VolumeRecord) -> VolumeRecord:
         """Create the content of a new, empty volume; return its record. Replaces a leftover without a record.
 
-        Raises Exhausted, HostError.
+        Raises ExhaustedError, HostError.
         """
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Create the content of a volume as a copy of another's or a snapshot's; return its record."""
 
     def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        """Create a snapshot's content; return its record. Raises Exhausted, Precondition, HostError."""
+        """Create a snapshot's content; return its record. Raises ExhaustedError, PreconditionError, HostError."""
 
     def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
-        """Extend the content to the expanded record, before that is written. Raises Exhausted, HostError."""
+        """Extend the content to the expanded record, before that is written. Raises ExhaustedError, HostError."""
 
     def remove(self, content: Path) -> None:
         """Remove content; success when it is gone. Raises HostError."""
@@ -86,7 +86,7 @@ class VolumeContent(Protocol):
         """The problem of a volume's content, "" for none."""
 
     def limits(self, bounds: PoolLimits) -> PoolLimits:
-        """New limits as they apply to the directory. Raises Unsupported."""
+        """New limits as they apply to the directory. Raises UnsupportedError."""
 
     def commit(self) -> None:
         """Make all changes durable, where not `durable`. Raises HostError."""

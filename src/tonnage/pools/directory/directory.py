@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import Exhausted, HostError, NotFound, Unavailable, host_errors
+from tonnage.errors import ExhaustedError, HostError, NotFoundError, UnavailableError, host_errors
 from tonnage.host import fstab
 from tonnage.host.descriptor import opened
 from tonnage.pools.base import checksum
@@ -33,7 +33,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _DiskErrors:
-    """Raise an OSError of the body as `what: cause`, or as Exhausted `insufficient free space full: cause`."""
+    """Raise an OSError of the body as `what: cause`, or as ExhaustedError `insufficient free space full: cause`."""
 
     __slots__ = ("_full", "_what")
 
@@ -48,7 +48,7 @@ class _DiskErrors:
     ) -> None:
         if isinstance(failure, OSError):
             if failure.errno in FULL:
-                raise Exhausted(f"insufficient free space {self._full}: {failure.strerror}") from failure
+                raise ExhaustedError(f"insufficient free space {self._full}: {failure.strerror}") from failure
             raise HostError(f"{self._what}: {failure.strerror}") from failure
 
 
@@ -124,7 +124,10 @@ def _copy(directory: Path | int) -> Marker | None:
 
 
 class Directory:
-    """One pool directory. All methods raise Unavailable when it cannot be reached, HostError when a write fails."""
+    """One pool directory.
+
+    All methods raise UnavailableError when it cannot be reached, HostError when a write fails.
+    """
 
     def __init__(self, path: Path, kind: str) -> None:
         self.path = path
@@ -137,41 +140,41 @@ class Directory:
 
         name: the pool's, "" for any. inside: it is a subdirectory of a checked pool, so a damaged marker is rewritten.
 
-        Raises Unavailable when it is not a plain directory, holds foreign files, or is in use by another process. Also
-        when it belongs to another kind of pool, to one of another name that has volumes, or a newer version. Also when
-        its marker is damaged and has no copy, and when its disk is not mounted: what is below a mount point is not the
-        pool, and its volumes are not deleted.
+        Raises UnavailableError when it is not a plain directory, holds foreign files, or is in use by another process.
+        Also when it belongs to another kind of pool, to one of another name that has volumes, or a newer version. Also
+        when its marker is damaged and has no copy, and when its disk is not mounted: what is below a mount point is not
+        the pool, and its volumes are not deleted.
         """
         try:
             self._check()
             self._take(name, inside=inside)
         except OSError as failure:
             self.close()
-            raise Unavailable(f"pool directory {self.path}: {failure.strerror}{_hint(failure)}") from failure
+            raise UnavailableError(f"pool directory {self.path}: {failure.strerror}{_hint(failure)}") from failure
         except BaseException:
             self.close()
             raise
 
     def _check(self) -> None:
         if point := fstab.missing(self.path):
-            raise Unavailable(
+            raise UnavailableError(
                 f"pool directory {self.path}: its disk is not mounted: mount {point}, or take it out of {fstab.FSTAB}"
             )
         with suppress(FileExistsError):
             self.path.mkdir(mode=0o700, parents=True)
         mode = os.lstat(self.path).st_mode
         if stat.S_ISLNK(mode):
-            raise Unavailable(f"pool directory {self.path} is a symlink: name the directory itself")
+            raise UnavailableError(f"pool directory {self.path} is a symlink: name the directory itself")
         if not stat.S_ISDIR(mode):
-            raise Unavailable(f"pool directory {self.path} is not a directory")
+            raise UnavailableError(f"pool directory {self.path} is not a directory")
         names = {entry for entry in os.listdir(self.path) if not entry.startswith(HALF)}
         if NOTE in names:
-            raise Unavailable(
+            raise UnavailableError(
                 f"pool directory {self.path}: its disk is not mounted: mount it, or remove {self.path / NOTE} if"
                 " volumes are to be made without it"
             )
         if MARKER not in names and (foreign := sorted(names - _OURS)):
-            raise Unavailable(
+            raise UnavailableError(
                 f"pool directory {self.path} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
             )
 
@@ -184,10 +187,14 @@ class Directory:
         try:
             fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Unavailable(f"pool directory {self.path} is in use by another process: stop that one first") from None
+            raise UnavailableError(
+                f"pool directory {self.path} is in use by another process: stop that one first"
+            ) from None
         marker = self._read_marker(name, inside=inside)
         if marker.kind != self._kind:
-            raise Unavailable(f"pool directory {self.path} belongs to a pool of kind {marker.kind}, not {self._kind}")
+            raise UnavailableError(
+                f"pool directory {self.path} belongs to a pool of kind {marker.kind}, not {self._kind}"
+            )
         if name and marker.name != name:
             self._rename(marker, name)
         elif marker.version != VERSION:
@@ -199,14 +206,14 @@ class Directory:
             marker = read_marker(text)
         except ValueError as failure:
             if "newer" in str(failure):
-                raise Unavailable(f"pool directory {self.path}: {failure}") from failure
+                raise UnavailableError(f"pool directory {self.path}: {failure}") from failure
             marker = self._restored(name, text, str(failure), inside=inside)
         if marker.version == VERSION and _copy(self._at) != marker:
             self._mark(marker)
         return marker
 
     def _restored(self, name: str, text: bytes, fault: str, *, inside: bool) -> Marker:
-        """The marker of a directory with a damaged one. Raises Unavailable."""
+        """The marker of a directory with a damaged one. Raises UnavailableError."""
         made = Marker(self._kind, uuid4(), name=name)
         is_new = not text and not {entry for entry in os.listdir(self._at) if not entry.startswith(HALF)} - _OURS
         if is_new:  # or killed before the marker was written: nothing can be in it then
@@ -214,7 +221,7 @@ class Directory:
             return made
         if (kept := _copy(self._at)) is None and not inside:
             example = msgspec.json.encode(msgspec.structs.replace(made, version=1)).decode()
-            raise Unavailable(
+            raise UnavailableError(
                 f"pool directory {self.path}: its marker {MARKER} is damaged ({fault}), nothing was touched: put a copy"
                 f" of it back; or if this is that pool's directory, write this line to it: {example}"
             )
@@ -226,7 +233,7 @@ class Directory:
     def _rename(self, marker: Marker, name: str) -> None:
         """Check the pool's name: two pools with swapped names would each report the other's volumes as deleted."""
         if marker.name and any(entry.endswith(_RECORD) for entry in os.listdir(self._at)):
-            raise Unavailable(
+            raise UnavailableError(
                 f"pool directory {self.path} has volumes of a pool named {marker.name!r}, which their ids begin with:"
                 f" call it name={marker.name} instead of {name}, or delete them first"
             )
@@ -253,13 +260,13 @@ class Directory:
 
     @property
     def at(self) -> int:
-        """The open directory's descriptor. Raises Unavailable when it is not open."""
+        """The open directory's descriptor. Raises UnavailableError when it is not open."""
         if self._at < 0:
-            raise Unavailable(f"pool directory {self.path} is not open")
+            raise UnavailableError(f"pool directory {self.path} is not open")
         return self._at
 
     def check_place(self) -> None:
-        """Raises Unavailable unless the path still leads to the open directory.
+        """Raises UnavailableError unless the path still leads to the open directory.
 
         Content is named by paths. They lead elsewhere when the disk is unmounted under us (umount -l) or another one is
         mounted over it.
@@ -267,9 +274,9 @@ class Directory:
         try:
             here, opened = os.stat(self.path, follow_symlinks=False), os.fstat(self.at)
         except OSError as failure:
-            raise Unavailable(f"pool directory {self.path}: {failure.strerror}") from failure
+            raise UnavailableError(f"pool directory {self.path}: {failure.strerror}") from failure
         if (here.st_dev, here.st_ino) != (opened.st_dev, opened.st_ino):
-            raise Unavailable(
+            raise UnavailableError(
                 f"pool directory {self.path} is not the one that was opened: its disk was unmounted, or something"
                 " mounted over it; mount it there as it was and start anew"
             )
@@ -285,7 +292,7 @@ class Directory:
                 is_readonly = os.fstatvfs(fd).f_flag & os.ST_RDONLY
         except OSError as failure:
             return f"the disk under {self.path} cannot be read: {failure.strerror}"
-        except Unavailable as failure:
+        except UnavailableError as failure:
             return str(failure)
         return f"the file system under {self.path} is read-only: look at the kernel's log" if is_readonly else ""
 
@@ -304,7 +311,7 @@ class Directory:
                 continue
             try:
                 yield self.read(name)
-            except NotFound:
+            except NotFoundError:
                 continue  # removed since it was listed
             except (ValueError, OSError) as failure:
                 if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
@@ -313,7 +320,7 @@ class Directory:
                 yield Damage(name, str(failure))
 
     def read(self, name: str) -> VolumeRecord:
-        """One record. Raises NotFound, OSError, ValueError when it is damaged or of a newer tonnage."""
+        """One record. Raises NotFoundError, OSError, ValueError when it is damaged or of a newer tonnage."""
         record = self.read_as(name, VolumeRecord)
         check(record)
         if record.name != name:
@@ -321,12 +328,12 @@ class Directory:
         return record
 
     def read_as(self, name: str, kind: type[T]) -> T:
-        """Read what put() wrote by that name. Raises NotFound, OSError, ValueError when it is anything else."""
+        """Read what put() wrote by that name. Raises NotFoundError, OSError, ValueError when it is anything else."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for a writer
             fd = os.open(f"{name}{_RECORD}", flags, dir_fd=self.at)
         except FileNotFoundError:
-            raise NotFound(f"no record of volume {name}") from None
+            raise NotFoundError(f"no record of volume {name}") from None
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise ValueError("it is no file")
@@ -340,7 +347,8 @@ class Directory:
     def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
         """Write or replace a record, atomically.
 
-        durable: synced when this returns; otherwise the caller commits the file system. Raises Exhausted, HostError.
+        durable: synced when this returns; otherwise the caller commits the file system. Raises ExhaustedError,
+        HostError.
         """
         self.put(record.name, record, durable=durable)
 
@@ -365,7 +373,7 @@ class Directory:
             with suppress(OSError):
                 os.unlink(half, dir_fd=self._at)
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(
+                raise ExhaustedError(
                     f"insufficient free space to write {self.path / final}: {failure.strerror}"
                 ) from failure
             raise HostError(f"cannot write {self.path / final}: {failure.strerror}") from failure

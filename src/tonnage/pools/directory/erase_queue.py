@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import Exhausted, Unavailable, host_errors
+from tonnage.errors import ExhaustedError, UnavailableError, host_errors
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import VERSION, EraseJob, check
@@ -48,7 +48,7 @@ class Erasures:
         self._directory = Directory(self._folder, f"{kind}-erasing")
 
     def open(self) -> None:
-        """Read the jobs. Raises Unavailable, HostError, OSError."""
+        """Read the jobs. Raises UnavailableError, HostError, OSError."""
         self._entries, self._unreadable = {}, {}
         if not self._folder.is_symlink() and not self._folder.exists():
             return
@@ -95,13 +95,13 @@ class Erasures:
                 self._is_open = True
 
     def _prepare(self) -> None:
-        """Make the directory for the first job. Raises Exhausted, Unavailable."""
+        """Make the directory for the first job. Raises ExhaustedError, UnavailableError."""
         try:
             self._take()
-        except Unavailable as failure:
+        except UnavailableError as failure:
             why = failure.__cause__
             if isinstance(why, OSError) and why.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Exhausted(str(failure)) from failure
+                raise ExhaustedError(str(failure)) from failure
             raise
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Erasures:
     def add(self, record: VolumeRecord, method: str, content: Path) -> None:
         """Move a volume's content here, durably.
 
-        Raises Exhausted when the job cannot be written (nothing has changed then), HostError, Unavailable.
+        Raises ExhaustedError when the job cannot be written (nothing has changed then), HostError, UnavailableError.
         """
         self._add(
             _Entry(uuid4().hex, record.name, method, record.length, room=record.size, volume=record.uuid), content
@@ -176,7 +176,7 @@ class Erasures:
 
     def _check(self) -> None:
         if not self._is_open:
-            raise Unavailable(f"{self._folder} is not open")
+            raise UnavailableError(f"{self._folder} is not open")
 
 
 def _sync(folder: Path) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tonnage.errors import HostError, NotFound, Unavailable
+from tonnage.errors import HostError, NotFoundError, UnavailableError
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.directory import Damage, Directory
 
@@ -33,7 +33,7 @@ class Snapshots:
         self.directory = Directory(self.path, f"{kind}-snapshots")
 
     def open(self, discard: Callable[[Path], None]) -> None:
-        """Read the records; contents without one are passed to discard. Raises Unavailable, HostError."""
+        """Read the records; contents without one are passed to discard. Raises UnavailableError, HostError."""
         self.records, self.damaged = {}, {}
         if not self.path.is_symlink() and not self.path.exists():
             return
@@ -61,24 +61,24 @@ class Snapshots:
         self.directory.close()
 
     def prepare(self) -> None:
-        """Make the directory for the first snapshot. Raises Unavailable."""
+        """Make the directory for the first snapshot. Raises UnavailableError."""
         try:
             self._take()
         except OSError as failure:
-            raise Unavailable(f"cannot make {self.path}: {failure.strerror}") from failure
+            raise UnavailableError(f"cannot make {self.path}: {failure.strerror}") from failure
 
     def content(self, name: str) -> Path:
         """Path of a snapshot's content."""
         return self.path / f"{name}{self._suffix}"
 
     def record(self, name: str) -> VolumeRecord:
-        """A record. Raises NotFound, HostError for a damaged one."""
+        """A record. Raises NotFoundError, HostError for a damaged one."""
         if name in self.damaged:
             raise HostError(f"snapshot {name}: {self.fault_of(name)}")
         try:
             return self.records[name]
         except KeyError:
-            raise NotFound(f"{self.path} has no snapshot {name[:128]!r}") from None
+            raise NotFoundError(f"{self.path} has no snapshot {name[:128]!r}") from None
 
     def fault_of(self, name: str) -> str:
         """The problem of a damaged snapshot, and what to do."""
@@ -92,7 +92,7 @@ class Snapshots:
         return self.record(name) if name in self.records or name in self.damaged else None
 
     def add(self, record: VolumeRecord, *, durable: bool) -> None:
-        """Write a record, which creates the snapshot. Raises Exhausted, HostError."""
+        """Write a record, which creates the snapshot. Raises ExhaustedError, HostError."""
         self.directory.write(record, durable=durable)
         self.records[record.name] = record
 

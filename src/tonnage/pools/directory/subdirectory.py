@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host import nofollow
 from tonnage.pools.base.parameters import BANDWIDTH, IOPS, MKFS_OPTIONS, SOURCE, erase_of, source_of
 from tonnage.pools.base.record import VolumeRecord
@@ -21,9 +21,9 @@ REFUSED = {IOPS: _SHARED, BANDWIDTH: _SHARED, MKFS_OPTIONS: _MADE}
 
 
 def check_no_erasure(parameters: Mapping[str, str]) -> None:
-    """Check `erase` where the blocks of a volume cannot be located. Raises Invalid."""
+    """Check `erase` where the blocks of a volume cannot be located. Raises InvalidError."""
     if (method := erase_of(parameters)) != "none":
-        raise Invalid(
+        raise InvalidError(
             f"parameter erase: {method}: want none: a volume here has no device of its own, and what overwrites its"
             " files need not reach the blocks they were in; use an image or lvm pool"
         )
@@ -37,7 +37,7 @@ def limit_for(size: int) -> int:
 def seed(record: VolumeRecord, content: Path) -> None:
     """Populate a new volume from its class's source, before its record is written.
 
-    Raises Exhausted, OutOfRange, Precondition, Invalid, HostError.
+    Raises ExhaustedError, OutOfRangeError, PreconditionError, InvalidError, HostError.
     """
     if (folder := source_of({SOURCE: record.from_folder})) is None:
         return

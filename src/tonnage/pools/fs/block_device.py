@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import Busy, Unsupported, host_errors
+from tonnage.errors import BusyError, UnsupportedError, host_errors
 from tonnage.host import device, loop, mount
-from tonnage.host.run import CommandFailed, run
+from tonnage.host.run import CommandError, run
 from tonnage.pools.base.parameters import SOURCE
 from tonnage.pools.base.parameters import source_of as folder_of
 from tonnage.pools.base.record import VolumeRecord
@@ -37,7 +37,7 @@ _STEP = 256 * 1024**2
 
 @contextmanager
 def locked(path: str) -> Iterator[int]:
-    """Open and lock the device. Raises Busy while another process has it locked, HostError."""
+    """Open and lock the device. Raises BusyError while another process has it locked, HostError."""
     with host_errors(f"cannot open {path}"):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -50,7 +50,7 @@ def locked(path: str) -> Iterator[int]:
             except BlockingIOError:
                 continue
         else:
-            raise Busy(f"{path} is being formatted, by a process of an earlier run or another program")
+            raise BusyError(f"{path} is being formatted, by a process of an earlier run or another program")
         yield fd
     finally:
         os.close(fd)
@@ -60,8 +60,8 @@ def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
     """Make the file system of a volume in state new, and populate it from its source. Idempotent.
 
     A used file system stays, and what an interrupted mkfs of ours left is made again. The initial content of raw block
-    was made with the volume. zeroed: blocks that were never written read as zeros. Raises Precondition when foreign
-    content is on it, HostError, and what fill_once() raises.
+    was made with the volume. zeroed: blocks that were never written read as zeros. Raises PreconditionError when
+    foreign content is on it, HostError, and what fill_once() raises.
     """
     with host_errors(f"cannot prepare {path}"):
         if record.block:
@@ -84,7 +84,7 @@ def _mkfs(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
 
     try:
         run(command(prezeroed=zeroed), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
-    except CommandFailed as failure:
+    except CommandError as failure:
         if "prezeroed" not in failure.stderr:
             raise
         run(command(prezeroed=False), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))  # e2fsprogs before 1.47
@@ -141,12 +141,13 @@ def is_published(path: str, target: Path, *, readonly: bool) -> bool:
 
 
 def publish_readonly(path: str, target: Path) -> None:
-    """Publish a device read-only at target, by a read-only loop device over it. Raises HostError, Precondition.
+    """Publish a device read-only at target, by a read-only loop device over it. Raises HostError, PreconditionError.
 
-    A read-only bind mount of the node would not stop writes to the device. Raises Unsupported for a character device.
+    A read-only bind mount of the node would not stop writes to the device. Raises UnsupportedError for a character
+    device.
     """
     if is_character(path):
-        raise Unsupported(f"{path}: memory of mode devdax cannot be shown read-only")
+        raise UnsupportedError(f"{path}: memory of mode devdax cannot be shown read-only")
     mounts.make_file(target)
     real = os.path.realpath(path)
     with host_errors(f"cannot open {path}"):
@@ -179,7 +180,7 @@ def number_of(path: str | None) -> tuple[int, int] | None:
 
 
 def unpublish(target: Path) -> None:
-    """Unmount and remove target. Raises Precondition while it is in use, HostError."""
+    """Unmount and remove target. Raises PreconditionError while it is in use, HostError."""
     index = loop_of(target)
     is_view = index is not None and loop.is_readonly(index)
     mounts.unpublish(target)

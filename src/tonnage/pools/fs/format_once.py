@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.host import device, ondisk
 from tonnage.pools.base.record import VolumeRecord
 
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
     """Whether to make the file system: there is none, or an unused one that an interrupted mkfs left.
 
-    False when the volume's own was ever mounted or holds a file: it stays, with its content. Raises Precondition when
-    foreign content is there, OSError.
+    False when the volume's own was ever mounted or holds a file: it stays, with its content. Raises PreconditionError
+    when foreign content is there, OSError.
     """
     found = device.probe(fd)
     if found is None:
         return True
     if found.uuid != record.uuid or found.kind != record.fstype:
-        raise Precondition(
+        raise PreconditionError(
             f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
             " it will not be formatted; look at it, then delete the volume"
         )

@@ -128,7 +128,7 @@ class Format:
     options: MkfsOptions = NONE
 
     def made_with(self, text: str) -> Format:
-        """The same format with a class's mkfsOptions. Raises Invalid for options that are not allowed."""
+        """The same format with a class's mkfsOptions. Raises InvalidError for options that are not allowed."""
         options = mkfs.read(self.name, text)
         least = max(self.least, options.inodes * BLOCK)  # ext4 has at most one inode for each block
         made = replace(self, options=options)
@@ -225,7 +225,7 @@ FORMATS = {form.name: form for form in (EXT4, XFS, BTRFS)}
 
 
 def form_of(fstype: str, options: str = "") -> Format:
-    """The format that a class asks for. options: its mkfsOptions. Raises Invalid."""
+    """The format that a class asks for. options: its mkfsOptions. Raises InvalidError."""
     return FORMATS[fstype].made_with(options) if options else FORMATS[fstype]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import HostError, Precondition, host_errors
+from tonnage.errors import HostError, PreconditionError, host_errors
 from tonnage.host import superblock
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 def still(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[None]:
     """Freeze the file system while the body runs: all writes before are on the device, later ones wait.
 
-    roots: its mounts, opened; the first is used and closed. mark: the file that exists meanwhile. Raises Precondition
-    when it cannot be frozen, HostError.
+    roots: its mounts, opened; the first is used and closed. mark: the file that exists meanwhile. Raises
+    PreconditionError when it cannot be frozen, HostError.
     """
     at = next(roots, None)
     if at is None:
-        raise Precondition(
+        raise PreconditionError(
             f"volume {record.name} is in use, but not mounted where this process can see it: its file system cannot be"
             " frozen for a copy of one moment; unstage the volume first"
         )
@@ -42,7 +42,7 @@ def still(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[No
             with suppress(OSError):
                 mark.unlink()
             if failure.errno == errno.EBUSY:
-                raise Precondition(
+                raise PreconditionError(
                     f"volume {record.name} is frozen by another process; thaw it (fsfreeze -u)"
                 ) from failure
             raise HostError(f"cannot freeze volume {record.name}: {failure.strerror}") from failure

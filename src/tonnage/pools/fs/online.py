@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from tonnage.errors import Exhausted, HostError, NotFound, Precondition, TonnageError
+from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError, TonnageError
 from tonnage.host import mount, superblock
 from tonnage.pools.base.record import VolumeRecord
 
@@ -15,18 +15,19 @@ from tonnage.pools.base.record import VolumeRecord
 def grow(record: VolumeRecord, roots: Iterable[int]) -> None:
     """Grow a volume's mounted file system to the length of its record.
 
-    roots: its mounts, opened; they are closed. Raises Precondition when it cannot grow while mounted, NotFound when
-    there is no mount, HostError.
+    roots: its mounts, opened; they are closed. Raises PreconditionError when it cannot grow while mounted,
+    NotFoundError when there is no mount, HostError.
     """
     failure: OSError | None = None
     for fd in roots:
         try:
             superblock.grow(fd, record.fstype, record.length)
-            return
         except OSError as error:
             failure = error
             if error.errno != errno.EROFS:  # read-only there: another mount of it may do
                 break
+        else:
+            return
         finally:
             os.close(fd)
     raise _cannot_grow(record, failure)
@@ -34,16 +35,18 @@ def grow(record: VolumeRecord, roots: Iterable[int]) -> None:
 
 def _cannot_grow(record: VolumeRecord, failure: OSError | None) -> TonnageError:
     if failure is None:
-        return NotFound(f"volume {record.name} is not mounted where this process can see it")
+        return NotFoundError(f"volume {record.name} is not mounted where this process can see it")
     if failure.errno == errno.EPERM and record.fstype == "ext4" and not superblock.may_grow_ext4():
-        return Precondition(
+        return PreconditionError(
             f"volume {record.name}: the kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, which is lacking;"
             " it grows when the volume is staged the next time: restart its pod, or run the driver with that capability"
         )
     if failure.errno == errno.EROFS:
-        return Precondition(f"volume {record.name} is mounted read-only: it grows when it is staged writable")
+        return PreconditionError(f"volume {record.name} is mounted read-only: it grows when it is staged writable")
     if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Exhausted(f"volume {record.name}: insufficient free space to grow its file system: {failure.strerror}")
+        return ExhaustedError(
+            f"volume {record.name}: insufficient free space to grow its file system: {failure.strerror}"
+        )
     return HostError(f"cannot grow the file system of volume {record.name}: {failure.strerror}")
 
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Precondition
+from tonnage.errors import ExhaustedError, HostError, InvalidError, OutOfRangeError, PreconditionError
 from tonnage.host import libc, mount, nofollow, tree
 from tonnage.host.descriptor import opened
-from tonnage.host.run import CommandFailed, run
+from tonnage.host.run import CommandError, run
 from tonnage.pools.fs.holes import data_ranges
 
 _BLOCK = 4096
@@ -32,8 +32,8 @@ _COPY = ("cp", "-dR", "--preserve=mode,ownership,timestamps,links,xattr", "--ref
 def check(folder: Path, size: int) -> None:
     """Check that a directory is there and fits into `size` bytes.
 
-    Raises Precondition when it is missing or behind a symlink, Invalid for what cannot be copied, OutOfRange when it is
-    too large, HostError.
+    Raises PreconditionError when it is missing or behind a symlink, InvalidError for what cannot be copied,
+    OutOfRangeError when it is too large, HostError.
     """
     with _opened(folder) as at:
         _check(folder, at, size)
@@ -42,7 +42,7 @@ def check(folder: Path, size: int) -> None:
 def fill(folder: Path, target: int, size: int) -> None:
     """Copy a directory's content into the open directory target, durably, with owner and mode of its root.
 
-    Raises as check(), and Exhausted when it did not fit after all.
+    Raises as check(), and ExhaustedError when it did not fit after all.
     """
     with _opened(folder) as at:
         _check(folder, at, size)
@@ -51,9 +51,9 @@ def fill(folder: Path, target: int, size: int) -> None:
             run(command, timeout=_TIMEOUT, pass_fds=(at, target))
             with _writable(target) as fd:
                 libc.syncfs(fd)
-        except CommandFailed as failure:
+        except CommandError as failure:
             if any(words in failure.stderr for words in _FULL):
-                raise Exhausted(
+                raise ExhaustedError(
                     f"source {folder} does not fit into {from_bytes(size)}: {failure.stderr[:200]}"
                 ) from None
             raise
@@ -92,10 +92,10 @@ def _is_half_filled(fd: int) -> bool:
 def _opened(folder: Path) -> Iterator[int]:
     try:
         at = nofollow.open_path(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except Precondition:
-        raise Precondition(f"source {folder} is a symlink or lies behind one: name the folder itself") from None
+    except PreconditionError:
+        raise PreconditionError(f"source {folder} is a symlink or lies behind one: name the folder itself") from None
     except OSError as failure:
-        raise Precondition(
+        raise PreconditionError(
             f"source {folder} cannot be read: {failure.strerror}: make that folder on the node"
         ) from None
     try:
@@ -116,16 +116,16 @@ def _check(folder: Path, at: int, size: int) -> None:
         needed = _needed(folder, at)
     except OSError as failure:
         if failure.errno == errno.ESTALE:
-            raise Precondition(f"source {folder} changed while it was read; stop its writers") from failure
+            raise PreconditionError(f"source {folder} changed while it was read; stop its writers") from failure
         raise HostError(f"cannot read source {folder}: {failure.strerror}") from failure
     if needed > size:
-        raise OutOfRange(
+        raise OutOfRangeError(
             f"source {folder} holds {from_bytes(needed)}, the volume is to have {from_bytes(size)}: ask for more"
         )
 
 
 def _needed(folder: Path, at: int) -> int:
-    """Bytes of a copy, in whole blocks. Raises Invalid, OSError."""
+    """Bytes of a copy, in whole blocks. Raises InvalidError, OSError."""
     total, seen = _BLOCK, set[tuple[int, int]]()
     for name, parent in tree.below(nofollow.by_fd(at, ".")):
         try:
@@ -133,13 +133,13 @@ def _needed(folder: Path, at: int) -> int:
         except FileNotFoundError:
             continue  # gone meanwhile
         if stat.S_ISBLK(found.st_mode) or stat.S_ISCHR(found.st_mode):
-            raise Invalid(f"source {folder} has the device node {name[:80]!r}: no volume gets one")
+            raise InvalidError(f"source {folder} has the device node {name[:80]!r}: no volume gets one")
         if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
             if (found.st_dev, found.st_ino) in seen:
                 continue
             seen.add((found.st_dev, found.st_ino))
         if stat.S_ISDIR(found.st_mode) and mount.is_mount(nofollow.by_fd(parent, name)):
-            raise Invalid(
+            raise InvalidError(
                 f"something is mounted in source {folder}, at {name[:80]!r}: only the folder itself is copied"
             )
         total += _rounded(_data(name, parent, found))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import HostError, Precondition
+from tonnage.errors import HostError, PreconditionError
 from tonnage.host import btrfs, loop, mount
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.record import VolumeRecord
@@ -27,8 +27,8 @@ _MARK = ".frozen-"
 def copy(image: Path, record: VolumeRecord, target: Path, *, share: bool = True) -> tuple[int, bool]:
     """Copy the image of a volume to the new file target; return its descriptor and whether they share blocks.
 
-    The copy is locked and not yet durable. share: whether sharing blocks is allowed. Raises Exhausted, Precondition (in
-    use in a way that allows no consistent copy), HostError.
+    The copy is locked and not yet durable. share: whether sharing blocks is allowed. Raises ExhaustedError,
+    PreconditionError (in use in a way that allows no consistent copy), HostError.
     """
     fd = image_copy.make(target)
     try:
@@ -58,7 +58,7 @@ def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> 
         elif record.block:
             if not share or not image_copy.can_share(fd, source):
                 why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
-                raise Precondition(
+                raise PreconditionError(
                     f"raw block volume {record.name} is in use and {why}: a copy would not be of one moment; stop its"
                     " pod first" + (", or put the pool on xfs or btrfs" if share else "")
                 )

@@ -111,7 +111,7 @@ class ImageContent:
         return record
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Make the image of a volume from another's; return its record. Raises Exhausted, Precondition."""
+        """Make the image of a volume from another's; return its record. Raises ExhaustedError, PreconditionError."""
         image = self._folder.content(record.name)
         if origin.state == "new" and not origin.block:
             file.make(image, record)  # it was never used: nothing to copy, and to be formatted still

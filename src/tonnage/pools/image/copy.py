@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
-from tonnage.errors import Exhausted, HostError, host_errors
+from tonnage.errors import ExhaustedError, HostError, host_errors
 from tonnage.host import device, loop, mount
-from tonnage.host.run import CommandFailed, run
+from tonnage.host.run import CommandError, run
 from tonnage.pools.fs.holes import data_ranges
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def copy(fd: int, source: int, path: Path, *, share: bool = True) -> bool:
     """Copy all of source into the empty file fd, holes as holes; return whether they share blocks.
 
     Not yet durable. path: of the copy, for messages. share: whether sharing is allowed; content that will be
-    overwritten must have blocks of its own. Raises Exhausted, HostError.
+    overwritten must have blocks of its own. Raises ExhaustedError, HostError.
     """
     try:
         if share:
@@ -101,7 +101,7 @@ def _copy_some(fd: int, source: int, offset: int, count: int, *, share: bool) ->
 def extend(fd: int, path: Path, length: int, *, sparse: bool) -> None:
     """Make an image at least `length` bytes long, allocated unless sparse. It never shrinks. Idempotent.
 
-    Raises Exhausted, HostError.
+    Raises ExhaustedError, HostError.
     """
     before = os.fstat(fd).st_size
     try:
@@ -116,9 +116,9 @@ def extend(fd: int, path: Path, length: int, *, sparse: bool) -> None:
         raise _failed(failure, f"extend {path} to {length} bytes") from failure
 
 
-def _failed(failure: OSError, what: str) -> Exhausted | HostError:
+def _failed(failure: OSError, what: str) -> ExhaustedError | HostError:
     if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return Exhausted(f"insufficient free space to {what}: {failure.strerror}")
+        return ExhaustedError(f"insufficient free space to {what}: {failure.strerror}")
     return HostError(f"cannot {what}: {failure.strerror}")
 
 
@@ -129,7 +129,7 @@ def renew(fd: int, path: Path, fstype: str, uuid: UUID) -> None:
         _run(fd, "tune2fs", "-U", str(uuid))
         return
     command = ("xfs_admin", "-U") if fstype == "xfs" else ("btrfstune", "-f", "-M")
-    with suppress(CommandFailed):
+    with suppress(CommandError):
         _run(fd, *command, str(uuid))
     if not _has(fd, path, uuid):  # xfs_admin refuses a log that is not empty, and calls that success
         _replay(fd, path, fstype)
@@ -160,7 +160,7 @@ def check_ext4(fd: int) -> None:
     """
     try:
         _run(fd, "e2fsck", "-f", "-p")
-    except CommandFailed as failure:
+    except CommandError as failure:
         if failure.code != _FIXED:
             raise
 

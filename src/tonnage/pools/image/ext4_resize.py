@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
-from tonnage.errors import Busy, HostError, host_errors
+from tonnage.errors import BusyError, HostError, host_errors
 from tonnage.host import device
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.run import run
@@ -101,7 +101,7 @@ def forget(image: Path) -> None:
 def settle(image: Path, record: VolumeRecord) -> None:
     """Recover an image whose growth was interrupted; leave others alone.
 
-    Raises Busy while a tool of the killed process still works on it, HostError.
+    Raises BusyError while a tool of the killed process still works on it, HostError.
     """
     if not os.path.lexists(_before(image)):
         return
@@ -124,5 +124,5 @@ def settle_all(pool: Path, records: dict[str, VolumeRecord], suffix: str, *, spa
         if (record := records.get(name)) is None:
             forget(pool / f"{name}{suffix}")
             continue
-        with suppress(Busy):  # stage() waits for the tool's end
+        with suppress(BusyError):  # stage() waits for the tool's end
             settle(pool / f"{name}{suffix}", record)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tonnage.errors import Busy, HostError, host_errors
+from tonnage.errors import BusyError, HostError, host_errors
 from tonnage.host import device, loop, mount
-from tonnage.host.run import CommandFailed, run
+from tonnage.host.run import CommandError, run
 from tonnage.pools.base.parameters import erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import OVERWRITES
@@ -37,7 +37,7 @@ _PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a
 def make(path: Path, record: VolumeRecord) -> None:
     """Create the file of a new volume, sparse or allocated. Replaces a leftover without a record.
 
-    Raises Exhausted when the disk is full, HostError.
+    Raises ExhaustedError when the disk is full, HostError.
     """
     with disk_errors(f"cannot make {path}", full=f"for the {record.length} bytes of {path}"):
         with suppress(FileNotFoundError):
@@ -62,7 +62,9 @@ def _extend(fd: int, record: VolumeRecord) -> None:
 
 
 def open_image(path: Path, *, shared: bool = False) -> int:
-    """Open the file, and lock it unless shared. Raises Busy while it is locked elsewhere, HostError when it is gone.
+    """Open the file, and lock it unless shared.
+
+    Raises BusyError while it is locked elsewhere, HostError when it is gone.
 
     The lock belongs to the open file, so an attached loop device holds it as well. So a file system is never mounted
     from two devices at once.
@@ -73,11 +75,11 @@ def open_image(path: Path, *, shared: bool = False) -> int:
         raise HostError(f"cannot open {path}: {failure.strerror}; the volume's content is lost if it is") from failure
     try:
         if not shared and not _lock(fd):
-            raise Busy(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
+            raise BusyError(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
     except OSError as failure:
         os.close(fd)
         raise HostError(f"cannot lock {path}: {failure.strerror}") from failure
-    except Busy:
+    except BusyError:
         os.close(fd)
         raise
     return fd
@@ -89,16 +91,18 @@ def _lock(fd: int) -> bool:
             time.sleep(pause)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
         except BlockingIOError:
             continue
+        else:
+            return True
     return False
 
 
 def format_image(fd: int, path: Path, record: VolumeRecord) -> None:
     """Make the file system of a volume in state new, unless it was used already: then it stays.
 
-    What an interrupted mkfs of ours left is made again. Raises Precondition when foreign content is on it, HostError.
+    What an interrupted mkfs of ours left is made again. Raises PreconditionError when foreign content is on it,
+    HostError.
     """
     with host_errors(f"cannot prepare {path}"):
         is_pristine = device.is_pristine(fd)
@@ -129,17 +133,18 @@ def _copied(fd: int, record: VolumeRecord) -> bool:
         _run_mkfs(memory, record)
         ext4_template.copy(memory, fd)
         _templates.learn(record.length, record.mkfs, memory)
-        return True
-    except CommandFailed as failure:
+    except CommandError as failure:
         if _is_old(failure):
             return False  # it would fill the memory with zeros
         raise
+    else:
+        return True
     finally:
         os.close(memory)
 
 
 def _run_mkfs(fd: int, record: VolumeRecord, *, prezeroed: bool = True) -> None:
-    """Run mkfs on an open file. Raises CommandFailed."""
+    """Run mkfs on an open file. Raises CommandError."""
     command = form_of(record.fstype, record.mkfs).mkfs(f"/dev/fd/{fd}", record.length, record.uuid, prezeroed=prezeroed)
     with _mkfs_at_once:
         run(command, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
@@ -148,13 +153,13 @@ def _run_mkfs(fd: int, record: VolumeRecord, *, prezeroed: bool = True) -> None:
 def _mkfs(fd: int, record: VolumeRecord) -> None:
     try:
         _run_mkfs(fd, record)
-    except CommandFailed as failure:
+    except CommandError as failure:
         if not _is_old(failure):
             raise
         _run_mkfs(fd, record, prezeroed=False)
 
 
-def _is_old(failure: CommandFailed) -> bool:
+def _is_old(failure: CommandError) -> bool:
     """Whether mkfs.ext4 is of e2fsprogs before 1.47, which does not know assume_storage_prezeroed."""
     return "prezeroed" in failure.stderr
 
@@ -162,8 +167,8 @@ def _is_old(failure: CommandFailed) -> bool:
 def fill_image(fd: int, path: Path, record: VolumeRecord, folder: Path) -> None:
     """Populate the new file system of an image from a directory of the node, before it is in use.
 
-    After a kill it is populated again; a used one is left alone. Raises Exhausted, OutOfRange, Precondition, Invalid,
-    HostError.
+    After a kill it is populated again; a used one is left alone. Raises ExhaustedError, OutOfRangeError,
+    PreconditionError, InvalidError, HostError.
     """
     from tonnage.pools.fs import populate
 
@@ -223,16 +228,16 @@ def is_used(path: Path, *, wait: bool = True) -> bool:
             if pause:
                 time.sleep(pause)
             try:
-                fcntl.fcntl(
-                    fd, fcntl.F_SETSIG, signal.SIGURG
-                )  # an open() elsewhere breaks the lease by SIGIO, which kills by default
+                # An open() elsewhere breaks the lease by SIGIO, which kills by default.
+                fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-                return False
             except BlockingIOError:
                 continue
             except OSError:  # a file system without leases: ask the loop devices
                 return bool(loop.of_file(path))
+            else:
+                return False
         return True
     finally:
         os.close(fd)

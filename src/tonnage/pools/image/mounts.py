@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExists, Busy, InUse, NotFound, Precondition, host_errors
+from tonnage.errors import AlreadyExistsError, BusyError, InUseError, NotFoundError, PreconditionError, host_errors
 from tonnage.host import loop, mount, superblock
 from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import Stats
@@ -33,10 +33,10 @@ class ImageMounts:
         self._folder = folder
 
     def check_unused(self, name: str) -> None:
-        """Raises InUse while a volume is mounted or attached."""
+        """Raises InUseError while a volume is mounted or attached."""
         image = self._folder.content(name)
         if file.is_used(image, wait=False) and not self._set_free(image):
-            raise InUse(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
+            raise InUseError(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
 
     def _set_free(self, image: Path) -> bool:
         """Whether an image is unused, after freeing devices that a failed unstage left attached to it."""
@@ -45,11 +45,11 @@ class ImageMounts:
         return not file.is_used(image, wait=False)
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
-        """Format an image once and mount it at path; attach raw block. Idempotent. Raises AlreadyExists."""
+        """Format an image once and mount it at path; attach raw block. Idempotent. Raises AlreadyExistsError."""
         image = self._folder.content(record.name)
         if mount.is_mount(path):
             if not file.shows(image, path):
-                raise AlreadyExists(f"{path} is a mount of something else: unmount it first")
+                raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")
             if record.pending and "ro" not in options and not _grows_unmounted(record):
                 self._grow(record, path)  # killed between mount and this
             return
@@ -86,7 +86,7 @@ class ImageMounts:
     def _stage_block(self, record: VolumeRecord, image: Path, node: Path) -> None:
         if mount.is_mount(node):
             if (index := block_device.loop_of(node)) is None or not loop.backs(index, image):
-                raise AlreadyExists(f"{node} shows something else: unmount it first")
+                raise AlreadyExistsError(f"{node} shows something else: unmount it first")
             return
         mounts.make_file(node)
         self._show_block(record, image, node, readonly=False)
@@ -95,7 +95,7 @@ class ImageMounts:
     def _show_block(self, record: VolumeRecord, image: Path, node: Path, *, readonly: bool) -> None:
         try:
             fd = file.open_image(image, shared=readonly)
-        except Busy:
+        except BusyError:
             if not self._set_free(image):
                 raise
             fd = file.open_image(image, shared=readonly)
@@ -129,19 +129,19 @@ class ImageMounts:
             loop.detach(index)
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a staged volume. Idempotent. Raises Precondition, AlreadyExists."""
+        """Publish a staged volume. Idempotent. Raises PreconditionError, AlreadyExistsError."""
         name, image = record.name, self._folder.content(record.name)
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
-            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
+            raise PreconditionError(f"volume {name} is not staged at {staging}: stage it first")
         if not record.block:
             if not file.shows(image, source):
-                raise Precondition(f"{staging} is a mount of something else than volume {name}")
+                raise PreconditionError(f"{staging} is a mount of something else than volume {name}")
             mounts.publish(source, target, block=False, readonly=readonly)
         elif mount.is_mount(target):
             index = block_device.loop_of(target)
             if index is None or not loop.backs(index, image) or loop.is_readonly(index) != readonly:
-                raise AlreadyExists(f"{target} shows something else, or not with readonly={readonly}")
+                raise AlreadyExistsError(f"{target} shows something else, or not with readonly={readonly}")
         elif readonly:  # a read-only bind of a device node does not stop writes, a read-only device does
             mounts.make_file(target)
             self._show_block(record, image, target, readonly=True)
@@ -162,19 +162,19 @@ class ImageMounts:
         return None
 
     def stats(self, record: VolumeRecord, path: Path) -> Stats:
-        """Usage of a volume at path. Raises NotFound."""
+        """Usage of a volume at path. Raises NotFoundError."""
         name = record.name
         if record.block:
             node = path / NODE if path.is_dir() else path
             if block_device.loop_of(node) is None:
-                raise NotFound(f"volume {name} is not at {path}")
+                raise NotFoundError(f"volume {name} is not at {path}")
             return Stats(total=record.size, used=record.size, available=0)
         if not mount.is_mount(path) or not file.shows(self._folder.content(name), path):
-            raise NotFound(f"volume {name} is not mounted at {path}")
+            raise NotFoundError(f"volume {name} is not mounted at {path}")
         return mounts.stats(path)
 
     def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
-        """Grow the mounted file system, or the loop device. Raises NotFound, Precondition, HostError."""
+        """Grow the mounted file system, or the loop device. Raises NotFoundError, PreconditionError, HostError."""
         image = self._folder.content(record.name)
         for index in loop.of_file(image):
             loop.set_capacity(index)

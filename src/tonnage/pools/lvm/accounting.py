@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tonnage.errors import Exhausted, NotFound, Unavailable
+from tonnage.errors import ExhaustedError, NotFoundError, UnavailableError
 from tonnage.host import lvm
 from tonnage.host.lvm import LogicalVolume, VolumeGroup
 from tonnage.pools.lvm.layout import Layout
@@ -83,12 +83,12 @@ class Account:
         self._pending: dict[str, ExtentReservation] = {}
 
     def read(self) -> VolumeGroup:
-        """Read everything again. Raises Unavailable when the group is not there or cannot be used, HostError."""
+        """Read everything again. Raises UnavailableError when the group is not there or cannot be used, HostError."""
         with self.lock:
             try:
                 group = lvm.read(self.name)
-            except NotFound as failure:
-                raise Unavailable(str(failure)) from failure
+            except NotFoundError as failure:
+                raise UnavailableError(str(failure)) from failure
             self._group, self._free = group, sum(disk.free for disk in group.disks)
             self.volumes = dict(group.volumes)
             self._promised = sum(v.size for v in group.volumes.values() if self._thin and v.pool == self._thin)
@@ -103,7 +103,7 @@ class Account:
             return group
 
     def fresh(self, *, max_age: float = float("inf")) -> VolumeGroup:
-        """The current state, read again where needed. Raises Unavailable, HostError."""
+        """The current state, read again where needed. Raises UnavailableError, HostError."""
         with self.lock:
             if self._group is None or self._stale or self._monotonic() - self._read_at > max_age:
                 return self.read()
@@ -119,7 +119,7 @@ class Account:
             self._group, self._stale = None, True
 
     def find(self, name: str) -> LogicalVolume | None:
-        """A logical volume, None for none. Raises Unavailable, HostError."""
+        """A logical volume, None for none. Raises UnavailableError, HostError."""
         with self.lock:
             self.fresh()
             return self.volumes.get(name)
@@ -137,14 +137,14 @@ class Account:
 
     @property
     def pool(self) -> LogicalVolume:
-        """The thin pool as last read. Raises Unavailable when it is gone."""
+        """The thin pool as last read. Raises UnavailableError when it is gone."""
         found = self.find(self._thin)
         if found is None:
-            raise Unavailable(f"volume group {self.name} has no thin pool {self._thin} any more")
+            raise UnavailableError(f"volume group {self.name} has no thin pool {self._thin} any more")
         return found
 
     def room(self, layout: Layout, *, max_age: float = float("inf")) -> int:
-        """Maximum size of a new volume in bytes. Raises Unavailable, HostError."""
+        """Maximum size of a new volume in bytes. Raises UnavailableError, HostError."""
         with self.lock:
             group = self.fresh(max_age=max_age)
             if self._scattered and not layout.thin and not layout.is_linear:
@@ -158,10 +158,12 @@ class Account:
 
     @contextmanager
     def making(self, booking: ExtentReservation) -> Iterator[None]:
-        """Reserve extents while a volume is made or extended; they stay counted on success. Raises Exhausted."""
+        """Reserve extents while a volume is made or extended; they stay counted on success. Raises ExhaustedError."""
         with self.lock:
             if booking.more > self.room(booking.layout):
-                raise Exhausted(f"logical volume {booking.name} does not fit any more into volume group {self.name}")
+                raise ExhaustedError(
+                    f"logical volume {booking.name} does not fit any more into volume group {self.name}"
+                )
             self._take(booking)
             self._pending[booking.name] = booking
         try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import OutOfRange, Unavailable
+from tonnage.errors import OutOfRangeError, UnavailableError
 from tonnage.host.lvm import check_group
 from tonnage.pools.base.contract import Capacity, Features, PoolLimits, Stats, VolumeRequest, unsupported
 from tonnage.pools.base.overcommit import HUGE
@@ -89,7 +89,7 @@ class LvmBackend(Backend):
         try:
             group = self.table.account.read()
             if not group.writable:
-                raise Unavailable(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
+                raise UnavailableError(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
             refresh(self.table)
             self.table.thin.open(group)
             LvmRecovery(self.table, self.volumes).run()
@@ -128,9 +128,9 @@ class LvmBackend(Backend):
         return want
 
     def _check_disks(self, layout: Layout) -> None:
-        """Raises OutOfRange when the group has too few disks for a layout."""
+        """Raises OutOfRangeError when the group has too few disks for a layout."""
         if layout.disks > (has := len(self.table.account.fresh().disks)):
-            raise OutOfRange(
+            raise OutOfRangeError(
                 f"a volume with {layout.stripes} stripes and {layout.mirrors} mirrors can never fit: it needs"
                 f" {layout.disks} disks, {self.records.where} has {has}"
             )

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from msgspec.structs import replace
 
-from tonnage.errors import NotFound, Precondition, TonnageError
+from tonnage.errors import NotFoundError, PreconditionError, TonnageError
 from tonnage.host import lvm, superblock
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device
@@ -31,11 +31,11 @@ class LvmGrowth:
         self._table, self._volumes = table, volumes
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """Expand a volume to `size` bytes; return its record. Raises Exhausted, Precondition, HostError."""
+        """Expand a volume to `size` bytes; return its record. Raises ExhaustedError, PreconditionError, HostError."""
         record, lv = self._table.records.get(name), self._table.lv(name)
         is_used = record.state != "new"
         if is_used and not record.block and record.fstype == "ext4" and not superblock.may_grow_ext4():
-            raise Precondition(
+            raise PreconditionError(
                 f"volume {name}: ext4 on a logical volume grows while it is mounted, as resize2fs on one that is not"
                 " cannot be killed without damage, and that takes CAP_SYS_RESOURCE, which is lacking: run the driver"
                 " with that capability, or use xfs"
@@ -54,7 +54,7 @@ class LvmGrowth:
     def _extend(self, lv: str, record: VolumeRecord, length: int) -> None:
         found, extent = self._table.account.find(lv), self._table.extent()
         if found is None:
-            raise NotFound(f"{self._table.group}/{lv} is gone")
+            raise NotFoundError(f"{self._table.group}/{lv} is gone")
         layout = self._table.layout_of(lv, record)
         extents, had = layout.extents(length, extent), found.size // extent
         if extents <= had:
@@ -80,7 +80,7 @@ class LvmGrowth:
             return
         path = self._table.device_of(record)
         if self._volumes.is_used(lv):
-            raise Precondition(
+            raise PreconditionError(
                 f"volume {record.name} is in use and has snapshots: LVM extends the origin of thick snapshots only"
                 " while nothing uses it; stop its pod, or delete the snapshots"
             )
@@ -109,7 +109,7 @@ class LvmGrowth:
                 block_device.zero(fd)
             ranges = lvm.extents_of(self._table.group, name)
         finally:
-            with suppress(NotFound):
+            with suppress(NotFoundError):
                 self._volumes.remove(name, scratch)
         with self._table.account.making(booking):
             lvm.lvm(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tonnage.api.quantity import to_bytes
-from tonnage.errors import Invalid, Unsupported
+from tonnage.errors import InvalidError, UnsupportedError
 from tonnage.host.lvm import PhysicalVolume
 from tonnage.pools.base.parameters import ERASE, erase_of
 
@@ -69,25 +69,27 @@ LINEAR, THIN = Layout(), Layout(thin=True)
 
 
 def read(parameters: Mapping[str, str], *, thin_pool: str, pool: str) -> Layout:
-    """The layout for class parameters. Raises Invalid, Unsupported, naming the parameter.
+    """The layout for class parameters. Raises InvalidError, UnsupportedError, naming the parameter.
 
     Without parameters it is thin where the pool has a thin pool, linear elsewhere.
     """
     thin = _flag(parameters.get("thin", "true" if thin_pool and "type" not in parameters else "false"))
     kind = parameters.get("type", "linear")
     if kind not in TYPES:
-        raise Invalid(f"parameter type={kind[:40]!r}: want one of {', '.join(TYPES)}")
+        raise InvalidError(f"parameter type={kind[:40]!r}: want one of {', '.join(TYPES)}")
     if thin and not thin_pool:
-        raise Unsupported(f"parameter thin: pool {pool!r} has no thin pool, name one as lvm:GROUP,thin=NAME")
+        raise UnsupportedError(f"parameter thin: pool {pool!r} has no thin pool, name one as lvm:GROUP,thin=NAME")
     if thin and kind != "linear":
-        raise Invalid(f"parameter type={kind}: thin volumes lie as their thin pool does; leave it out, or thin=false")
+        raise InvalidError(
+            f"parameter type={kind}: thin volumes lie as their thin pool does; leave it out, or thin=false"
+        )
     erase = erase_of(parameters)
     if thin and erase not in ("none", "discard"):
-        raise Invalid(
+        raise InvalidError(
             f"parameter erase={erase!r}: writing would fill the thin pool, which never shows old blocks: want discard"
         )
     if thin and COW_SIZE in parameters:
-        raise Invalid(
+        raise InvalidError(
             "parameter cowSize: it is for snapshots of thick volumes; thin ones share their pool: leave it out"
         )
     cow_size(parameters)
@@ -97,16 +99,16 @@ def read(parameters: Mapping[str, str], *, thin_pool: str, pool: str) -> Layout:
 
 
 def cow_size(parameters: Mapping[str, str]) -> int:
-    """Bytes that a snapshot of a thick volume has for changes, 0 for all of the volume. Raises Invalid."""
+    """Bytes that a snapshot of a thick volume has for changes, 0 for all of the volume. Raises InvalidError."""
     text = parameters.get(COW_SIZE, "")
     if not text:
         return 0
     try:
         size = to_bytes(text)
-    except Invalid as reason:
-        raise Invalid(f"parameter cowSize: {reason}") from None
+    except InvalidError as reason:
+        raise InvalidError(f"parameter cowSize: {reason}") from None
     if not MI <= size <= 2**62:
-        raise Invalid(f"parameter cowSize={text[:40]!r}: want 1Mi or more")
+        raise InvalidError(f"parameter cowSize={text[:40]!r}: want 1Mi or more")
     return size
 
 
@@ -122,17 +124,17 @@ def cow_extents(size: int, wanted: int, extent: int) -> int:
 
 def _flag(value: str) -> bool:
     if value not in ("true", "false", "yes", "no"):
-        raise Invalid(f"parameter thin={value[:40]!r}: want true or false")
+        raise InvalidError(f"parameter thin={value[:40]!r}: want true or false")
     return value in ("true", "yes")
 
 
 def _count(parameters: Mapping[str, str], key: str, kind: str, wanted: str, *, least: int) -> int:
-    """The number of parameter key, 0 where it does not apply. Raises Invalid."""
+    """The number of parameter key, 0 where it does not apply. Raises InvalidError."""
     if kind != wanted:
         if key in parameters:
-            raise Invalid(f"parameter {key}: it goes with type={wanted}, and type is {kind}")
+            raise InvalidError(f"parameter {key}: it goes with type={wanted}, and type is {kind}")
         return 0
     value = parameters.get(key, str(least))
     if not value.isascii() or not value.isdigit() or not least <= int(value[:4]) <= _MOST:
-        raise Invalid(f"parameter {key}={value[:40]!r}: want {least} to {_MOST}")
+        raise InvalidError(f"parameter {key}={value[:40]!r}: want {least} to {_MOST}")
     return int(value)

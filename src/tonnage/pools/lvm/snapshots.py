@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import Busy, Exhausted, HostError, Precondition, TonnageError, host_errors
+from tonnage.errors import BusyError, ExhaustedError, HostError, PreconditionError, TonnageError, host_errors
 from tonnage.host import device, lvm
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import VolumeOrigin
@@ -40,7 +40,10 @@ class LvmSnapshots:
         self._table, self._volumes = table, volumes
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord, source: VolumeOrigin) -> VolumeRecord:
-        """Create a volume as a copy of another that was used; return its record. Raises Exhausted, Precondition."""
+        """Create a volume as a copy of another that was used; return its record.
+
+        Raises ExhaustedError, PreconditionError.
+        """
         self._volumes.check_name(record.name)
         record = replace(record, length=length_of(origin, record.size), state="formatted")
         with self._table.counting(record.name, record.size):
@@ -103,7 +106,7 @@ class LvmSnapshots:
                 length = min(origin.length, self._bytes(path))
                 copy.copy(path, fd, length, zeroed=booking.layout.thin, rest=record.block, what=what)
             if health.is_lost(self._table.group, source):
-                raise Busy(
+                raise BusyError(
                     f"{origin.name} was overwritten faster than it was copied: repeat it, or use a larger cowSize"
                 )
 
@@ -116,7 +119,7 @@ class LvmSnapshots:
         """Provide a logical volume with another's unchanging content: that one, or a snapshot of it."""
         found = self._table.account.find(lv)
         if found is not None and found.is_thick_snapshot and health.is_lost(self._table.group, lv):
-            raise Precondition(
+            raise PreconditionError(
                 f"snapshot {origin.name} is lost: more was overwritten since it was made than cowSize keeps; delete it"
             )
         if lv in self._table.entries or not self._volumes.is_used(lv):
@@ -137,12 +140,15 @@ class LvmSnapshots:
             self._volumes.discard(name, scratch)
 
     def _take_snapshot(self, lv: str, origin: VolumeRecord, entry: TagEntry) -> str:
-        """Take a snapshot of a volume at this moment, by one command; return its name. Raises Exhausted, HostError."""
+        """Take a snapshot of a volume at this moment, by one command; return its name.
+
+        Raises ExhaustedError, HostError.
+        """
         name = lvm_tags.lv_name(self._table.group, entry)
         tags, extent, size = tuple(lvm_tags.encode(entry)), self._table.extent(), self._table.size_of(lv)
         if self._table.layout_of(lv, origin).thin:
             if self._table.thin.is_full():
-                raise Exhausted(
+                raise ExhaustedError(
                     f"snapshot of {origin.name}: thin pool {self._table.group}/{self._table.bounds.thin} is nearly full"
                 )
             booking = ExtentReservation(name, THIN, size // extent, size, tags, lv)
@@ -183,7 +189,7 @@ class LvmSnapshots:
         return replace(record, made=origin.made or origin.length, pending=pending)
 
     def take(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        """Create a snapshot of a volume. Raises Exhausted, Precondition, HostError."""
+        """Create a snapshot of a volume. Raises ExhaustedError, PreconditionError, HostError."""
         origin, lv = self._table.records.get(volume), self._table.lv(volume)
         created = self._table.clock.time()
         record = replace(

@@ -17,7 +17,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from msgspec import structs
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import Exhausted, HostError, Unavailable, host_errors
+from tonnage.errors import ExhaustedError, HostError, UnavailableError, host_errors
 from tonnage.host import lvm
 from tonnage.host.lvm import VolumeGroup
 from tonnage.pools.base.contract import PoolLimits
@@ -64,7 +64,7 @@ class LvmTable:
         self.account.change_ratio(bounds.ratio)
 
     def lock(self) -> None:
-        """Lock the group for this process. Idempotent. Raises Unavailable when another one has it, HostError."""
+        """Lock the group for this process. Idempotent. Raises UnavailableError when another one has it, HostError."""
         if self.held >= 0:
             return
         with host_errors(f"cannot make a lock in {LOCKS}"):
@@ -75,7 +75,7 @@ class LvmTable:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
-            raise Unavailable(
+            raise UnavailableError(
                 f"volume group {self.group} is in use by another pool: name another group, or stop that one first"
             ) from None
         self.held = fd
@@ -92,7 +92,7 @@ class LvmTable:
         return LOCKS / f"lvm-{self.group}-{name}.frozen"
 
     def check_open(self) -> None:
-        """Raises Unavailable unless the pool is open."""
+        """Raises UnavailableError unless the pool is open."""
         if self.held < 0:
             raise self.records.closed()
 
@@ -139,10 +139,10 @@ class LvmTable:
 
     @contextmanager
     def counting(self, key: str, size: int) -> Iterator[None]:
-        """Count bytes while something is made; keep() makes that permanent. Raises Exhausted."""
+        """Count bytes while something is made; keep() makes that permanent. Raises ExhaustedError."""
         with self.account.lock:
             if size > 0 and self.records.most and self.records.used + size > self.records.most:
-                raise Exhausted(f"{size} bytes for {key} do not fit any more into pool {self.pool!r}")
+                raise ExhaustedError(f"{size} bytes for {key} do not fit any more into pool {self.pool!r}")
             self._making[key] = size
             self.recount()
         try:
@@ -168,7 +168,7 @@ class LvmTable:
         return tags.volume_name(self.group, name)
 
     def layout(self, parameters: Mapping[str, str]) -> Layout:
-        """The layout for class parameters in this pool. Raises Invalid, Unsupported."""
+        """The layout for class parameters in this pool. Raises InvalidError, UnsupportedError."""
         return lvm_layout.read(parameters, thin_pool=self.bounds.thin, pool=self.pool)
 
     def layout_of(self, lv: str, record: VolumeRecord) -> Layout:
@@ -182,7 +182,7 @@ class LvmTable:
         return lvm_layout.read(where, thin_pool="", pool=self.pool)
 
     def extent(self) -> int:
-        """Bytes of an extent. Raises Unavailable."""
+        """Bytes of an extent. Raises UnavailableError."""
         self.check_open()
         return self.account.fresh().extent
 
@@ -205,7 +205,7 @@ class LvmTable:
         return uuid5(NAMESPACE_URL, f"lvm:{self.group}/{name}/{created!r}")
 
     def size_of(self, lv: str) -> int:
-        """Bytes of a logical volume, 0 for none. Raises Unavailable, HostError."""
+        """Bytes of a logical volume, 0 for none. Raises UnavailableError, HostError."""
         found = self.account.find(lv)
         return found.size if found else 0
 
@@ -224,5 +224,5 @@ class LvmTable:
         return path
 
     def deactivate(self, lv: str) -> None:
-        """Deactivate a logical volume. Raises Precondition while it is in use, HostError."""
+        """Deactivate a logical volume. Raises PreconditionError while it is in use, HostError."""
         lvm.lvm("lvchange", "--quiet", "--activate", "n", f"{self.group}/{lv}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from uuid import UUID
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host import lvm
 from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import VolumeState, check_name
@@ -63,7 +63,7 @@ def is_ours(tags: Sequence[str]) -> bool:
 
 
 def encode(entry: TagEntry) -> list[str]:
-    """The tags for a record. Raises Invalid when a value is too long for a tag."""
+    """The tags for a record. Raises InvalidError when a value is too long for a tag."""
     record = entry.record
     plain = {"v": str(record.version), "name": record.name, "size": str(record.size), "length": str(record.length)}
     plain |= {"uuid": str(record.uuid), "created": repr(record.created), "state": record.state}
@@ -135,7 +135,7 @@ def _decode(tags: Sequence[str], *, is_sealed: bool) -> TagEntry:
         return TagEntry(TagKind(plain.get("kind", "")), record, plain.get("erase", ""), int(plain.get("erased", "0")))
     except KeyError as failure:
         raise ValueError(f"there is no tag {_OURS}.{failure.args[0]}") from None
-    except Invalid as failure:
+    except InvalidError as failure:
         raise ValueError(str(failure)) from None
 
 

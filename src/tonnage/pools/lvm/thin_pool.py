@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.errors import HostError, TonnageError, Unavailable
+from tonnage.errors import HostError, TonnageError, UnavailableError
 from tonnage.host import dm, lvm
 from tonnage.host.lvm import VolumeGroup
 from tonnage.pools.lvm.accounting import Account
@@ -42,7 +42,7 @@ class ThinWatch:
         self._warned = False
 
     def open(self, group: VolumeGroup) -> None:
-        """Create the thin pool if it is missing, and configure it. Raises Unavailable, HostError."""
+        """Create the thin pool if it is missing, and configure it. Raises UnavailableError, HostError."""
         thin = self._bounds.thin
         if not thin:
             return
@@ -50,9 +50,9 @@ class ThinWatch:
             group = self._make()
         found = group.volumes[thin]
         if found.layout != "thin,pool":
-            raise Unavailable(f"{self._path} is {found.layout or 'something else'}, not a thin pool")
+            raise UnavailableError(f"{self._path} is {found.layout or 'something else'}, not a thin pool")
         if not found.zeroes:
-            raise Unavailable(f"thin pool {self._path} would show old data: lvm lvchange -Zy {self._path}")
+            raise UnavailableError(f"thin pool {self._path} would show old data: lvm lvchange -Zy {self._path}")
         if found.when_full != "error":  # or writers to a full pool would hang
             lvm.lvm("lvchange", "--errorwhenfull", "y", self._path)
             self._account.distrust()
@@ -92,7 +92,7 @@ class ThinWatch:
 
     def _make(self) -> VolumeGroup:
         if not self._bounds.thin_size:
-            raise Unavailable(
+            raise UnavailableError(
                 f"volume group {self._account.name} has no thin pool {self._bounds.thin}: make it (lvcreate --type"
                 " thin-pool), or say thinsize=SIZE to have it made"
             )
@@ -124,7 +124,7 @@ class ThinWatch:
         return full
 
     def fault(self) -> str:
-        """The problem of the thin pool for its volumes, "" for none. Raises Unavailable, HostError."""
+        """The problem of the thin pool for its volumes, "" for none. Raises UnavailableError, HostError."""
         found = self.state()
         if not found.writable:
             return f"its thin pool {self._path} takes no more writes: see the kernel's log, then lvm lvconvert --repair"

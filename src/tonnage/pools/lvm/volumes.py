@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExists, NotFound, Precondition, TonnageError, host_errors
+from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, TonnageError, host_errors
 from tonnage.host import dm, lvm
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
@@ -39,7 +39,7 @@ class LogicalVolumes:
         self._renaming = threading.Lock()
 
     def check_name(self, name: str) -> None:
-        """Free the name for a new volume. Raises AlreadyExists when it belongs to others, HostError."""
+        """Free the name for a new volume. Raises AlreadyExistsError when it belongs to others, HostError."""
         self._table.records.check_damaged(name)
         lv = self._table.lv(name)
         for left, entry in list(self._table.entries.items()):
@@ -52,7 +52,9 @@ class LogicalVolumes:
                 found = self._table.account.volumes.get(lv)
             if found is None or lvm_tags.is_ours(found.tags):
                 return
-        raise AlreadyExists(f"{self._table.group}/{lv} is a logical volume that is not tonnage's: it is left alone")
+        raise AlreadyExistsError(
+            f"{self._table.group}/{lv} is a logical volume that is not tonnage's: it is left alone"
+        )
 
     def booking(self, entry: TagEntry, layout: Layout) -> ExtentReservation:
         """The reservation of a logical volume to create."""
@@ -62,7 +64,7 @@ class LogicalVolumes:
         return ExtentReservation(lvm_tags.lv_name(self._table.group, entry), layout, extents, extents * extent, tags)
 
     def lvcreate(self, booking: ExtentReservation) -> None:
-        """Make an empty logical volume. Raises Exhausted, HostError."""
+        """Make an empty logical volume. Raises ExhaustedError, HostError."""
         tags = [word for tag in booking.tags for word in ("--addtag", tag)]
         command = ["lvcreate", "--yes", "--quiet", "--name", booking.name, *tags]
         if booking.layout.thin:
@@ -89,7 +91,7 @@ class LogicalVolumes:
                 block_device.zero(fd)
 
     def create(self, record: VolumeRecord) -> VolumeRecord:
-        """Create an empty volume; return its record. Raises AlreadyExists, Exhausted, HostError."""
+        """Create an empty volume; return its record. Raises AlreadyExistsError, ExhaustedError, HostError."""
         if record.fstype:
             record = replace(record, length=form_of(record.fstype, record.mkfs).length(record.size))
         else:
@@ -132,9 +134,9 @@ class LogicalVolumes:
                 self.discard(lv, entry)
 
     def check_unused(self, lv: str, what: str) -> None:
-        """Raises Precondition while a logical volume is open or its device published."""
+        """Raises PreconditionError while a logical volume is open or its device published."""
         if self.is_used(lv):
-            raise Precondition(f"{what} is in use (mounted or attached): unpublish and unstage it first")
+            raise PreconditionError(f"{what} is in use (mounted or attached): unpublish and unstage it first")
 
     def is_used(self, lv: str) -> bool:
         """Whether a device is open, or its node is where it could be opened. udev may open it for a moment."""
@@ -148,14 +150,14 @@ class LogicalVolumes:
     def let_go(self, lv: str, entry: TagEntry) -> None:
         """Remove an unused volume, or rename it while its thick snapshots need it.
 
-        lvremove would remove them too. Raises Precondition when one of them is not tonnage's, HostError.
+        lvremove would remove them too. Raises PreconditionError when one of them is not tonnage's, HostError.
         """
         if self._is_origin(lv) and not self._table.account.thick_snapshots(lv):
             self._table.account.read()
         with self.family if self._table.account.thick_snapshots(lv) else nullcontext():
             snapshots = self._table.account.thick_snapshots(lv)
             if foreign := [found.name for found in snapshots if found.name not in self._table.entries]:
-                raise Precondition(
+                raise PreconditionError(
                     f"volume {entry.record.name} has the snapshot {self._table.group}/{foreign[0]}, which is not"
                     " tonnage's and would go with it: remove that one first"
                 )
@@ -211,8 +213,8 @@ class LogicalVolumes:
         return name
 
     def remove(self, lv: str, entry: TagEntry) -> None:
-        """Remove a logical volume; one that is gone is success. Raises Precondition while in use, HostError."""
-        with self._table.account.removing(lv, self._table.layout_of(lv, entry.record)), suppress(NotFound):
+        """Remove a logical volume; one that is gone is success. Raises PreconditionError while in use, HostError."""
+        with self._table.account.removing(lv, self._table.layout_of(lv, entry.record)), suppress(NotFoundError):
             lvm.lvm("lvremove", "--yes", "--quiet", f"{self._table.group}/{lv}")
         with self._table.account.lock:
             self._table.entries.pop(lv, None)

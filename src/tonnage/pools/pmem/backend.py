@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import Exhausted, HostError, OutOfRange, Precondition, TonnageError, Unsupported
+from tonnage.errors import ExhaustedError, HostError, OutOfRangeError, PreconditionError, TonnageError, UnsupportedError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import SECTOR, PmemNamespace
 from tonnage.pools.base.contract import Capacity, Erasure, Features, Stats, VolumeRequest
@@ -101,17 +101,7 @@ class PmemBackend(Backend):
             raise
 
     def _load(self) -> None:
-        self.records.volumes, self.records.damaged, self.homes = {}, {}, {}
-        for region in self._regions:
-            region.directory.clean()
-            for found in region.directory.records():
-                if isinstance(found, Damage):
-                    self.records.damaged[found.name] = found.fault
-                elif found.name in self.homes:
-                    log.error("two regions have a volume of that name volume=%s region=%s", found.name, region.name)
-                    self.records.damaged[found.name] = f"{region.name} and {self.homes[found.name].name} both have it"
-                else:
-                    self.records.volumes[found.name], self.homes[found.name] = found, region
+        self._read_records()
         for name in self.erasures.open(self._regions, self.records.volumes):
             self._forget(self.records.volumes[name])
         for record in list(self.records.volumes.values()):
@@ -125,6 +115,19 @@ class PmemBackend(Backend):
             if record.version != VERSION:
                 self.write(upgraded(record))
         self.records.used = sum(record.size for record in self.records.volumes.values()) + self.erasures.used()
+
+    def _read_records(self) -> None:
+        self.records.volumes, self.records.damaged, self.homes = {}, {}, {}
+        for region in self._regions:
+            region.directory.clean()
+            for found in region.directory.records():
+                if isinstance(found, Damage):
+                    self.records.damaged[found.name] = found.fault
+                elif found.name in self.homes:
+                    log.error("two regions have a volume of that name volume=%s region=%s", found.name, region.name)
+                    self.records.damaged[found.name] = f"{region.name} and {self.homes[found.name].name} both have it"
+                else:
+                    self.records.volumes[found.name], self.homes[found.name] = found, region
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
         return list(self.erasures.faults)
@@ -188,7 +191,7 @@ class PmemBackend(Backend):
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
         check_shared(parameters)
         if overhead.mode_of(parameters, self.mode) == "devdax" and not block:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"pool {self.name!r}: memory of nsmode devdax has no file system: ask for raw block, or for fsdax"
             )
 
@@ -205,7 +208,7 @@ class PmemBackend(Backend):
         align = max(region.region.align for region in self._regions)
         size = overhead.usable(mode, overhead.raw_size(mode, want.size, align))
         if request.limit and size > request.limit:
-            raise OutOfRange(
+            raise OutOfRangeError(
                 f"volume {request.name}: a namespace of mode {mode} has {size} usable bytes here, which is more than"
                 f" its limit {request.limit}"
             )
@@ -254,14 +257,14 @@ class PmemBackend(Backend):
             del self._left[name]
 
     def _choose(self, record: VolumeRecord, mode: str) -> PmemRegion:
-        """The region with the smallest sufficient piece, to spare large pieces. Raises Exhausted."""
+        """The region with the smallest sufficient piece, to spare large pieces. Raises ExhaustedError."""
         fitting = []
         for region in self._regions:
             found = region.region
             if found.slots and overhead.raw_size(mode, record.made, found.align) <= found.largest:
                 fitting.append((found.largest, found.name, region))
         if not fitting:
-            raise Exhausted(
+            raise ExhaustedError(
                 f"volume {record.name} of {record.size} bytes does not fit any more into one piece of"
                 f" {self.records.where}"
             )
@@ -284,7 +287,7 @@ class PmemBackend(Backend):
         region = self.homes[name]
         found = region.find(record.uuid)
         if found is not None and device.is_used(found):
-            raise Precondition(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
+            raise PreconditionError(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
         method = erase_of(record.volume().effective)
         if method != "none" and found is not None and record.state != "new":
             # Memory has nothing that could be handed back, so what may be discarded is overwritten.

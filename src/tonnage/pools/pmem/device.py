@@ -22,7 +22,7 @@ def make_content(namespace: PmemNamespace, record: VolumeRecord) -> None:
     """Make the file system of a volume in state new and populate it, unless one was used already. Idempotent.
 
     What an interrupted mkfs of ours left is made again. Raw block was overwritten when it was made. Raises
-    Precondition, Busy, HostError.
+    PreconditionError, BusyError, HostError.
     """
     if record.block:
         return
@@ -48,7 +48,7 @@ def mkfs(namespace: PmemNamespace, record: VolumeRecord) -> list[str]:
 
 
 def clear(tool: Ndctl, namespace: PmemNamespace, *, block: bool) -> None:
-    """Wipe former content of a new namespace. Raises Busy, HostError.
+    """Wipe former content of a new namespace. Raises BusyError, HostError.
 
     All of it for raw block; otherwise only the signatures of file systems.
     """
@@ -88,7 +88,7 @@ def _is_held(device: str) -> bool:
 
 
 def wipe_ends(device: str) -> None:
-    """Wipe signatures of former content of that memory. Raises Busy, HostError."""
+    """Wipe signatures of former content of that memory. Raises BusyError, HostError."""
     with block_device.locked(device) as fd:
         end = os.lseek(fd, 0, os.SEEK_END)
         ends = min(_ENDS, end // 2 // SECTOR * SECTOR)

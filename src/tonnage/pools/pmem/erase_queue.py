@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.host.ndctl import PmemNamespace
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import VERSION, EraseJob, check
@@ -36,7 +36,10 @@ class PmemErasures:
         """Problems of jobs, and what to do about each."""
 
     def open(self, regions: Sequence[PmemRegion], volumes: Mapping[str, VolumeRecord]) -> list[str]:
-        """Read the jobs; return the names of volumes whose record a kill has left. Raises Unavailable, HostError."""
+        """Read the jobs; return the names of volumes whose record a kill has left.
+
+        Raises UnavailableError, HostError.
+        """
         self.faults = []
         by_uuid = {str(record.uuid): record.name for record in volumes.values()}
         for region in regions:
@@ -71,7 +74,7 @@ class PmemErasures:
         self._folders, self._jobs, self._regions = {}, {}, {}
 
     def add(self, region: PmemRegion, record: VolumeRecord, namespace: PmemNamespace, method: str) -> None:
-        """Add a volume's namespace; durable when this returns. Raises Exhausted, HostError."""
+        """Add a volume's namespace; durable when this returns. Raises ExhaustedError, HostError."""
         length = namespace.size if namespace.mode == "devdax" else namespace.usable
         job = EraseJob(str(record.uuid), record.name, method, length, room=record.size)
         self._put(region, job)
@@ -79,7 +82,7 @@ class PmemErasures:
 
     def _put(self, region: PmemRegion, job: EraseJob) -> None:
         if region.name not in self._folders:
-            raise Unavailable(f"{region.name} is not open")
+            raise UnavailableError(f"{region.name} is not open")
         self._folders[region.name].put(job.key, job)
 
     def jobs(self) -> Sequence[EraseJob]:
@@ -116,4 +119,4 @@ class PmemErasures:
         try:
             return self._regions[job.key]
         except KeyError:
-            raise Unavailable(f"the region of volume {job.name} is not open") from None
+            raise UnavailableError(f"the region of volume {job.name} is not open") from None

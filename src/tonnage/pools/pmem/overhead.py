@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host.ndctl import MODES, SECTOR
 from tonnage.pools.fs.formats import GI, MI, Format
 
@@ -21,10 +21,10 @@ _LEAST = {"fsdax": 0, "devdax": 0, "sector": 32 * MI}  # raw: an arena has 16 Mi
 
 
 def mode_of(parameters: Mapping[str, str], default: str) -> str:
-    """The mode of a class's volumes: `fsdax`, `devdax` or `sector`. Raises Invalid."""
+    """The mode of a class's volumes: `fsdax`, `devdax` or `sector`. Raises InvalidError."""
     mode = parameters.get(NSMODE) or default
     if mode not in MODES:
-        raise Invalid(f"parameter {NSMODE}={mode[:40]!r}: want one of {', '.join(MODES)}")
+        raise InvalidError(f"parameter {NSMODE}={mode[:40]!r}: want one of {', '.join(MODES)}")
     return mode
 
 

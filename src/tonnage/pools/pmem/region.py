@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.errors import ExhaustedError, HostError, UnavailableError
 from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
 from tonnage.host.run import run
@@ -53,7 +53,7 @@ class PmemRegion:
         self._mounted: Path | None = None
 
     def open(self) -> None:
-        """Lock the region; make the namespace for records if there is none yet. Raises Unavailable, HostError."""
+        """Lock the region; make the namespace for records if there is none yet. Raises UnavailableError, HostError."""
         try:
             self._held = take(self.name)
             self.tool = Ndctl(self._held)
@@ -63,13 +63,13 @@ class PmemRegion:
             if not mount.is_mount(path):
                 mount.mount(home.device, path, "ext4", _OPTIONS)
             elif not block_device.is_mounted(home.device, path):
-                raise Unavailable(f"{path} is a mount of something else than {home.device}: unmount it")
+                raise UnavailableError(f"{path} is a mount of something else than {home.device}: unmount it")
             self._mounted = path
             self.directory = Directory(path, "pmem")
             self.directory.open()
         except OSError as failure:
             self.close()
-            raise Unavailable(f"records of {self.name}: {failure.strerror}") from failure
+            raise UnavailableError(f"records of {self.name}: {failure.strerror}") from failure
         except BaseException:
             self.close()
             raise
@@ -96,10 +96,14 @@ class PmemRegion:
                 found.append(namespace)
         if len(found) > 1:
             names = " and ".join(namespace.name for namespace in found)
-            raise Unavailable(f"{self.name} has records in {names}: destroy the wrong one (ndctl destroy-namespace)")
+            raise UnavailableError(
+                f"{self.name} has records in {names}: destroy the wrong one (ndctl destroy-namespace)"
+            )
         home = self.tool.ready(found[0]) if found else self._make_home()
         if home.mode != "sector":
-            raise Unavailable(f"{home.name} of {self.name} has the label {RECORDS} and mode {home.mode}, not sector")
+            raise UnavailableError(
+                f"{home.name} of {self.name} has the label {RECORDS} and mode {home.mode}, not sector"
+            )
         return home
 
     def _make_home(self) -> PmemNamespace:
@@ -115,11 +119,11 @@ class PmemRegion:
 
     @property
     def region(self) -> Region:
-        """The current state of the region. Raises Unavailable."""
+        """The current state of the region. Raises UnavailableError."""
         try:
             return ndctl.region(self.name)
         except HostError as failure:
-            raise Unavailable(f"{self.name}: {failure}") from failure
+            raise UnavailableError(f"{self.name}: {failure}") from failure
 
     def find(self, uuid: UUID) -> PmemNamespace | None:
         """The namespace of that UUID. Raises HostError."""
@@ -138,26 +142,27 @@ class PmemRegion:
     def make(self, record: VolumeRecord, mode: str) -> PmemNamespace:
         """Make the namespace of a record of length 0, whose `made` is the needed bytes.
 
-        After a failure, leftovers are removed. Raises Exhausted, HostError.
+        After a failure, leftovers are removed. Raises ExhaustedError, HostError.
         """
         region = self.region
         raw = overhead.raw_size(mode, record.made, region.align)
         if raw > region.largest or not region.slots:
-            raise Exhausted(f"volume {record.name}: {raw} bytes do not fit any more into {self.name} in one piece")
+            raise ExhaustedError(f"volume {record.name}: {raw} bytes do not fit any more into {self.name} in one piece")
         with self._lock:
             try:
                 made = self.tool.create(self.name, mode=mode, size=raw, uuid=record.uuid, label=HALF)
                 if made.usable < record.made:
                     raise HostError(f"{made.name} has {made.usable} usable bytes, {record.made} are needed")
-                return made
             except BaseException:
                 self._destroy(record.uuid)
                 raise
+            else:
+                return made
 
     def relabel(self, uuid: UUID, label: str) -> None:
         """Change the label of a volume's namespace; its device is gone for a moment. Idempotent.
 
-        Raises Precondition while it is in use, HostError.
+        Raises PreconditionError while it is in use, HostError.
         """
         with self._lock:
             found = self.find(uuid)
@@ -165,7 +170,7 @@ class PmemRegion:
                 self.tool.rename(self.tool.ready(found), label)
 
     def destroy(self, uuid: UUID) -> None:
-        """Destroy a namespace of ours. Idempotent. Raises Precondition while in use, HostError."""
+        """Destroy a namespace of ours. Idempotent. Raises PreconditionError while in use, HostError."""
         with self._lock:
             self._destroy(uuid)
 
@@ -175,7 +180,7 @@ class PmemRegion:
 
 
 def take(region: str) -> int:
-    """Lock a region for this process until the descriptor is closed. Raises Unavailable, OSError.
+    """Lock a region for this process until the descriptor is closed. Raises UnavailableError, OSError.
 
     An orphaned ndctl of a killed process holds the lock for a moment.
     """
@@ -185,11 +190,12 @@ def take(region: str) -> int:
         time.sleep(pause)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
         except BlockingIOError:
             continue
+        else:
+            return fd
     os.close(fd)
-    raise Unavailable(f"{region} is in use by another pool or process: stop that one first")
+    raise UnavailableError(f"{region} is in use by another pool or process: stop that one first")
 
 
 def label_of(name: str) -> str:
@@ -198,13 +204,13 @@ def label_of(name: str) -> str:
 
 
 def select(wanted: str, where: str) -> list[Region]:
-    """The regions of a pool. Raises Unavailable, saying what to do."""
+    """The regions of a pool. Raises UnavailableError, saying what to do."""
     found = ndctl.regions()
     if wanted:
         found = [region for region in found if wanted in (region.name, f"{region.cookie:#x}")]
         if not found:
             there = ", ".join(region.name for region in ndctl.regions()) or "none"
-            raise Unavailable(
+            raise UnavailableError(
                 f"{where}: there is no region {wanted} of persistent memory, there are: {there} (ndctl list -R): name"
                 " one of these, by its iset_id where they may be numbered anew, or `pmem` for all"
             )
@@ -212,13 +218,13 @@ def select(wanted: str, where: str) -> list[Region]:
     if usable:
         return usable
     if not found:
-        raise Unavailable(
+        raise UnavailableError(
             f"{where}: this machine has no persistent memory, or no region of it (ndctl list -R): load the modules"
             " (modprobe nfit nd_pmem, cxl_pmem for CXL), set it up as persistent (ipmctl create -goal, cxl"
             " create-region), or do without this pool here"
         )
     name = found[0].name
-    raise Unavailable(
+    raise UnavailableError(
         f"{where}: {name} is read-only or has no labels, and so it holds one namespace only. If nothing on"
         f" it is of use: ndctl disable-region {name}; ndctl init-labels --force all; ndctl enable-region {name}"
     )

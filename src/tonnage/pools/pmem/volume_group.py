@@ -16,7 +16,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import NotFound, Unavailable
+from tonnage.errors import NotFoundError, UnavailableError
 from tonnage.host import lvm, ndctl
 from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
 from tonnage.pools.base.parameters import LIMITS
@@ -60,7 +60,7 @@ def prepare(wanted: str, group: str, where: str) -> None:
     """Enable the namespaces of a group; make them and the group where there are none yet. Blocking. Idempotent.
 
     A namespace has the label UNFINISHED until it is part of the group, so leftovers of a kill are reused. Raises
-    Unavailable, HostError.
+    UnavailableError, HostError.
     """
     with ExitStack() as held:
         tools = {}
@@ -76,7 +76,7 @@ def _prepare(tools: Mapping[str, Ndctl], group: str, where: str) -> None:
     finished = [tools[part.region].ready(part) for part in parts.values() if part is not None and part.label == LABEL]
     disks = _disks(group)
     if finished and not disks:
-        raise Unavailable(
+        raise UnavailableError(
             f"{where}: {finished[0].name} is part of volume group {group}, which LVM does not find (lvm pvs, lvm vgs)"
         )
     for name, tool in tools.items():
@@ -87,7 +87,7 @@ def _prepare(tools: Mapping[str, Ndctl], group: str, where: str) -> None:
             _add(tool, part, group, disks)
             disks = _disks(group)
     if not disks:
-        raise Unavailable(
+        raise UnavailableError(
             f"{where}: there is no volume group {group} and no region has free memory for one (ndctl list -RN)"
         )
 
@@ -121,5 +121,5 @@ def _disks(group: str) -> list[str]:
     """The disks of a group, none when there is no such group. Raises HostError."""
     try:
         return [disk.name for disk in lvm.read(group).disks]
-    except (NotFound, Unavailable):
+    except (NotFoundError, UnavailableError):
         return []

@@ -21,7 +21,15 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import Exhausted, HostError, NotFound, OutOfRange, Precondition, Unavailable, Unsupported
+from tonnage.errors import (
+    ExhaustedError,
+    HostError,
+    NotFoundError,
+    OutOfRangeError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
 from tonnage.host import disk as disks
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolVolume, Stats, VolumeRequest
 from tonnage.pools.base.parameters import BANDWIDTH, ERASE, IOPS, MKFS_OPTIONS, RESERVE, SOURCE
@@ -81,7 +89,7 @@ class StaticBackend(Backend):
             self._load()
         except OSError as failure:
             self.close()
-            raise Unavailable(f"{self.records.where}: {failure.strerror}") from failure
+            raise UnavailableError(f"{self.records.where}: {failure.strerror}") from failure
         except BaseException:
             self.close()
             raise
@@ -116,7 +124,7 @@ class StaticBackend(Backend):
     # Looking at disks
 
     def refresh(self) -> FoundDisk:
-        """Read the directory again; log newly rejected entries. Raises Unavailable."""
+        """Read the directory again; log newly rejected entries. Raises UnavailableError."""
         with self.records.lock:  # it opens free devices exclusively: a concurrent read, or mkfs on one, would get EBUSY
             found = look(self.directory)
             refused = dict(found.refused)
@@ -134,7 +142,7 @@ class StaticBackend(Backend):
             return self._found
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
-        """Entries that are not volumes, missing disks, and failing cleaners. Raises Unavailable."""
+        """Entries that are not volumes, missing disks, and failing cleaners. Raises UnavailableError."""
         refused = self.refresh().refused
         missing = [fault for entry in sorted(self.disk_records.disks) if (fault := self._absence(entry))]
         return [f"{self.directory / entry}: {why}" for entry, why in sorted(refused.items())] + [
@@ -156,25 +164,25 @@ class StaticBackend(Backend):
         return ""
 
     def present(self, entry: str) -> StaticDisk:
-        """The disk of a record. Raises HostError when it is missing or another one; Unavailable."""
+        """The disk of a record. Raises HostError when it is missing or another one; UnavailableError."""
         found = self.refresh()
         if fault := self._absence(entry):
             raise HostError(fault)
         return found.disks[entry]
 
     def _disk_of(self, name: str) -> StaticDisk:
-        """The disk of a volume. Raises Unavailable: an unreachable volume is not deleted."""
+        """The disk of a volume. Raises UnavailableError: an unreachable volume is not deleted."""
         try:
             return self.present(self._entries[name])
         except HostError as fault:
-            raise Unavailable(f"volume {name}: {fault}") from None
+            raise UnavailableError(f"volume {name}: {fault}") from None
 
     # Capacity
 
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
         cleaner = cleaner_of(parameters)
         if cleaner in OVERWRITES and not block and not fstype:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"cleaner {cleaner} overwrites a whole device, which a file system that is mounted already does not"
                 " allow: use quick or discard, raw block volumes, or name a file system with"
                 " csi.storage.k8s.io/fstype"
@@ -189,7 +197,7 @@ class StaticBackend(Backend):
         return self._room(list(self._fitting(self.refresh(), fstype, parameters, block=block)))
 
     def overall(self) -> Capacity:
-        """Capacity of all disks. Raises Unavailable."""
+        """Capacity of all disks. Raises UnavailableError."""
         self.check_open()
         found = self.refresh()
         return self._room([(disk, disk.size) for disk in found.disks.values() if disk.entry not in found.refused])
@@ -218,7 +226,10 @@ class StaticBackend(Backend):
     # Taking and giving back
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
-        """Create a volume of the smallest free disk that fits. Raises Exhausted, OutOfRange, HostError, Unavailable."""
+        """Create a volume of the smallest free disk that fits.
+
+        Raises ExhaustedError, OutOfRangeError, HostError, UnavailableError.
+        """
         self.records.check_damaged(request.name)
         with self.records.lock:
             disk, size = self._choose(request, want)
@@ -242,8 +253,8 @@ class StaticBackend(Backend):
             asked += f" to {from_bytes(request.limit)}"
         if not enough:
             sizes = ", ".join(from_bytes(size) for size in sorted(size for _, size in fitting)) or "none"
-            raise OutOfRange(f"{asked} can never fit: the {kind} disks of {self.records.where} are {sizes}")
-        raise Exhausted(
+            raise OutOfRangeError(f"{asked} can never fit: the {kind} disks of {self.records.where} are {sizes}")
+        raise ExhaustedError(
             f"{asked} does not fit: the {len(enough)} {kind} disks of {self.records.where} that are large enough are"
             " volumes already, or being cleaned"
         )
@@ -274,7 +285,7 @@ class StaticBackend(Backend):
     def record(self, name: str) -> VolumeRecord:
         try:
             return super().record(name)
-        except NotFound:
+        except NotFoundError:
             self._check_unknown(name)
             raise
 
@@ -288,7 +299,9 @@ class StaticBackend(Backend):
             )
 
     def give_up(self) -> None:
-        """Delete all volumes at the end of their cluster. Idempotent. Raises Precondition, Unavailable, HostError.
+        """Delete all volumes at the end of their cluster. Idempotent.
+
+        Raises PreconditionError, UnavailableError, HostError.
 
         Quick cleaners run at once, others when the pool is opened next.
         """
@@ -319,7 +332,7 @@ class StaticBackend(Backend):
     def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
         record, disk = self.record(name), self._disk_of(name)
         if not mount.shows(record, disk, staging):
-            raise Precondition(f"volume {name} is not staged at {staging}: stage it first")
+            raise PreconditionError(f"volume {name} is not staged at {staging}: stage it first")
         mount.publish(record, disk, staging, target, readonly=readonly)
 
     def unpublish(self, name: str, target: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import HostError, InvalidError
 from tonnage.host import device, libc, superblock, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob
@@ -34,10 +34,10 @@ _COPY = 4096
 
 
 def cleaner_of(parameters: Mapping[str, str]) -> str:
-    """The cleaner that a class chooses. Raises Invalid."""
+    """The cleaner that a class chooses. Raises InvalidError."""
     name = parameters.get(CLEANER, QUICK)
     if name not in CLEANERS:
-        raise Invalid(f"parameter {CLEANER}: {name[:40]!r} is unknown, want {', '.join(CLEANERS)}")
+        raise InvalidError(f"parameter {CLEANER}: {name[:40]!r} is unknown, want {', '.join(CLEANERS)}")
     return name
 
 

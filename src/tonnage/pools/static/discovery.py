@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, Invalid, TonnageError, Unavailable
+from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableError
 from tonnage.host import device, mount
 from tonnage.host.descriptor import opened
 from tonnage.host.mount import Mount
@@ -73,7 +73,7 @@ def readable(size: int) -> int:
 
 
 def check_directory(directory: Path) -> None:
-    """Raises Unavailable unless it is a plain directory that only root or this user can write to.
+    """Raises UnavailableError unless it is a plain directory that only root or this user can write to.
 
     A link planted there would give away any disk of this machine.
     """
@@ -81,24 +81,24 @@ def check_directory(directory: Path) -> None:
         found = os.lstat(directory)
     except OSError as failure:
         hint = ": make it and mount the disks below it" if isinstance(failure, FileNotFoundError) else ""
-        raise Unavailable(f"discovery directory {directory}: {failure.strerror}{hint}") from failure
+        raise UnavailableError(f"discovery directory {directory}: {failure.strerror}{hint}") from failure
     if not stat.S_ISDIR(found.st_mode):
-        raise Unavailable(f"discovery directory {directory} is not a directory: name the directory itself")
+        raise UnavailableError(f"discovery directory {directory} is not a directory: name the directory itself")
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-        raise Unavailable(
+        raise UnavailableError(
             f"discovery directory {directory} can be written to by others than root: chown root {directory} &&"
             f" chmod 755 {directory}"
         )
 
 
 def look(directory: Path) -> FoundDisk:
-    """All disks in the directory. Raises Unavailable when it cannot be read."""
+    """All disks in the directory. Raises UnavailableError when it cannot be read."""
     try:
         entries = sorted(entry for entry in os.listdir(directory) if not entry.startswith(".") and entry not in _QUIET)
         here = os.stat(directory).st_dev
         mounts = {entry.target: entry for entry in mount.mounts()}  # the last one at a place is the one that is seen
     except (OSError, HostError) as failure:
-        raise Unavailable(f"discovery directory {directory}: {failure}") from failure
+        raise UnavailableError(f"discovery directory {directory}: {failure}") from failure
     found: dict[str, StaticDisk] = {}
     refused: dict[str, str] = {}
     for entry in entries:
@@ -125,13 +125,13 @@ def _doubles(found: Mapping[str, StaticDisk]) -> list[tuple[str, str]]:
 
 
 def _disk(directory: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> StaticDisk:
-    """The disk of one entry. Raises Invalid saying why it is not a volume, OSError."""
+    """The disk of one entry. Raises InvalidError saying why it is not a volume, OSError."""
     try:
         check_name(entry)
-    except Invalid:
-        raise Invalid("its name is not one for a volume: letters, digits, '-', '_' and '.'") from None
+    except InvalidError:
+        raise InvalidError("its name is not one for a volume: letters, digits, '-', '_' and '.'") from None
     if len(entry) > LONGEST_ENTRY:
-        raise Invalid(f"its name has more than {LONGEST_ENTRY} characters")
+        raise InvalidError(f"its name has more than {LONGEST_ENTRY} characters")
     path = directory / entry
     mode = os.lstat(path).st_mode
     if stat.S_ISDIR(mode):
@@ -139,29 +139,31 @@ def _disk(directory: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -
     if not stat.S_ISLNK(mode):
         if stat.S_ISBLK(mode):
             return _device(path, entry, path)
-        raise Invalid("it is neither a mount point nor a block device: remove it, or mount a disk there")
+        raise InvalidError("it is neither a mount point nor a block device: remove it, or mount a disk there")
     try:
         node = path.resolve(strict=True)
     except (FileNotFoundError, RuntimeError):
-        raise Invalid(f"it leads to {os.readlink(path)}, which is not there") from None
+        raise InvalidError(f"it leads to {os.readlink(path)}, which is not there") from None
     if not stat.S_ISBLK(os.stat(node).st_mode):
-        raise Invalid(f"it leads to {node}, which is no block device: mount file systems, do not link to them")
+        raise InvalidError(f"it leads to {node}, which is no block device: mount file systems, do not link to them")
     return _device(path, entry, node)
 
 
 def _mounted(path: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> StaticDisk:
     shown = mounts.get(str(path))
     if shown is None or not mount.is_mount(path):
-        raise Invalid("it is a directory and no mount point: a pod would fill the disk below it; mount a disk there")
+        raise InvalidError(
+            "it is a directory and no mount point: a pod would fill the disk below it; mount a disk there"
+        )
     if os.stat(path).st_dev == here:
-        raise Invalid("it is a bind mount of the disk that the directory is on: mount a disk of its own there")
+        raise InvalidError("it is a bind mount of the disk that the directory is on: mount a disk of its own there")
     room = os.statvfs(path)
     if room.f_flag & os.ST_RDONLY:
-        raise Invalid("it is mounted read-only: mount it writable")
+        raise InvalidError("it is mounted read-only: mount it writable")
     reserved = room.f_bfree - room.f_bavail  # for root, so that no pod can have it
     size = readable((room.f_blocks - reserved) * room.f_frsize)
     if size <= 0:
-        raise Invalid(f"its file system ({shown.fstype}) has no size")
+        raise InvalidError(f"its file system ({shown.fstype}) has no size")
     return StaticDisk(entry, path, size, _file_system(shown, room.f_fsid), shown.device, fstype=shown.fstype)
 
 
@@ -182,7 +184,7 @@ def _device(path: Path, entry: str, node: Path) -> StaticDisk:
     place = f"{os.major(number)}:{os.minor(number)}"
     size = int(_read(Path("/sys/dev/block") / place / "size") or 0) * 512
     if not size:
-        raise Invalid(f"its device {node} has no size: is a medium in it?")
+        raise InvalidError(f"its device {node} has no size: is a medium in it?")
     return StaticDisk(entry, path, readable(size), f"{_device_id(place)}:{size}", place, node=node)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tonnage.errors import AlreadyExists, NotFound, Precondition, Unsupported
+from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, UnsupportedError
 from tonnage.host import device, mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
@@ -24,8 +24,8 @@ _MAY_HOLD_NODES = frozenset({"devtmpfs", "tmpfs"})
 def format_once(record: VolumeRecord, disk: StaticDisk) -> None:
     """Format a block device that was never used. Idempotent.
 
-    An existing file system of that kind stays with its content: the disk was prepared with it. Raises Precondition when
-    something else is on it, Busy, HostError.
+    An existing file system of that kind stays with its content: the disk was prepared with it. Raises PreconditionError
+    when something else is on it, BusyError, HostError.
     """
     node = str(disk.node)
     with block_device.locked(node) as fd:
@@ -37,11 +37,11 @@ def format_once(record: VolumeRecord, disk: StaticDisk) -> None:
 
 
 def is_staged(record: VolumeRecord, disk: StaticDisk, path: Path) -> bool:
-    """Whether the volume is at the staging path. Raises AlreadyExists when something else is, HostError."""
+    """Whether the volume is at the staging path. Raises AlreadyExistsError when something else is, HostError."""
     if shows(record, disk, path):
         return True
     if mount.is_mount(place := path / NODE if record.block else path):
-        raise AlreadyExists(f"{place} is a mount of something else than volume {record.name}: unmount it first")
+        raise AlreadyExistsError(f"{place} is a mount of something else than volume {record.name}: unmount it first")
     return False
 
 
@@ -71,7 +71,7 @@ def stage(record: VolumeRecord, disk: StaticDisk, path: Path, options: Sequence[
         block_device.mount_at(str(disk.node), record, path, options)
     else:
         if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"volume {record.name} is a file system that is mounted already: it cannot have the mount option"
                 f" {strange[0][:40]!r} of its own; mount {disk.path} with it"
             )
@@ -86,9 +86,9 @@ def unstage(path: Path) -> None:
 
 
 def publish(record: VolumeRecord, disk: StaticDisk, staging: Path, target: Path, *, readonly: bool) -> None:
-    """Publish a volume. Raises Unsupported for read-only raw block."""
+    """Publish a volume. Raises UnsupportedError for read-only raw block."""
     if record.block and readonly:
-        raise Unsupported(f"volume {record.name}: raw block volumes of static pools are not shown read-only")
+        raise UnsupportedError(f"volume {record.name}: raw block volumes of static pools are not shown read-only")
     mounts.publish(staging / NODE if record.block else staging, target, block=record.block, readonly=readonly)
 
 
@@ -98,10 +98,10 @@ def unpublish(target: Path) -> None:
 
 
 def stats(record: VolumeRecord, disk: StaticDisk, path: Path) -> Stats:
-    """Usage of a volume at path. Raises NotFound."""
+    """Usage of a volume at path. Raises NotFoundError."""
     place = path / NODE if record.block and path.is_dir() else path
     if not mount.is_mount(place) or not _is_of(record, disk, place):
-        raise NotFound(f"volume {record.name} is not at {path}")
+        raise NotFoundError(f"volume {record.name} is not at {path}")
     return Stats(total=record.size, used=record.size, available=0) if record.block else mounts.stats(path)
 
 
@@ -111,9 +111,9 @@ def elsewhere(disk: StaticDisk) -> str:
 
 
 def check_unused(name: str, disk: StaticDisk) -> None:
-    """Raises Precondition while the disk is mounted or published outside its directory."""
+    """Raises PreconditionError while the disk is mounted or published outside its directory."""
     if place := elsewhere(disk):
-        raise Precondition(f"volume {name} is in use at {place}: unpublish and unstage it first")
+        raise PreconditionError(f"volume {name} is in use at {place}: unpublish and unstage it first")
 
 
 def _places(disk: StaticDisk) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tonnage.errors import Invalid, NotFound, Unavailable
+from tonnage.errors import InvalidError, NotFoundError, UnavailableError
 from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import check_name
 from tonnage.pools.base.record import VolumeRecord
@@ -58,7 +58,7 @@ class DiskRecords:
     def open(self, pool: str = "") -> None:
         """Lock the directory of the named pool, and read it.
 
-        Raises Unavailable when another process or pool has it, HostError, OSError.
+        Raises UnavailableError when another process or pool has it, HostError, OSError.
         """
         self._directory.open(pool)
         self._directory.clean()
@@ -69,7 +69,7 @@ class DiskRecords:
                 continue
             try:
                 self.disks[entry] = self._read(entry)
-            except NotFound:
+            except NotFoundError:
                 continue  # removed since it was listed
             except (ValueError, OSError) as failure:
                 log.error("record of a disk is damaged, disk left alone entry=%s error=%s", entry, failure)
@@ -79,7 +79,7 @@ class DiskRecords:
 
     def _name_in(self, entry: str) -> str:
         """The volume's name in a damaged record, "" where that cannot be read; only for reports."""
-        with suppress(OSError, Invalid):
+        with suppress(OSError, InvalidError):
             text = (self._directory.path / f"{entry}{_SUFFIX}").read_bytes()[:_LONGEST]
             found = _NAME.search(text)
             return check_name(found[1].decode(errors="replace")) if found else ""
@@ -109,12 +109,12 @@ class DiskRecords:
     @property
     def is_open(self) -> bool:
         """Whether this process has locked the directory."""
-        with suppress(Unavailable):
+        with suppress(UnavailableError):
             return self._directory.at >= 0
         return False
 
     def write(self, record: DiskRecord) -> None:
-        """Write a disk's record, durably, which commits the change. Raises Exhausted, HostError."""
+        """Write a disk's record, durably, which commits the change. Raises ExhaustedError, HostError."""
         self._directory.put(record.entry, record)
         self.disks[record.entry] = record
 

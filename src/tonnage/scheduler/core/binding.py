@@ -18,7 +18,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
-from tonnage.errors import ApiError, Precondition, TonnageError, Unavailable
+from tonnage.errors import ApiError, PreconditionError, TonnageError, UnavailableError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.scheduler.core.cache import Cluster
@@ -37,7 +37,7 @@ _PATIENCE_SECONDS = 3.0
 """Seconds for which a volume may be missing without a known provisioner, before an Event says so."""
 
 
-class Withdrawn(Precondition):
+class RescheduledError(PreconditionError):
     """The node's agent rescheduled a claim: insufficient storage there."""
 
 
@@ -106,25 +106,25 @@ class Binding:
         made = [self._made(objects, made.claim) for made in self.plan.made]
         if BACK in made and AWAITED not in made:
             claim = self.plan.made[made.index(BACK)].claim
-            raise Withdrawn(f'selectedNode annotation reset for PVC "{claim.metadata.name}"')
+            raise RescheduledError(f'selectedNode annotation reset for PVC "{claim.metadata.name}"')
         return all(found) and all(fate == BOUND for fate in made)
 
     def _claim(self, objects: StorageObjects, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
         seen = objects.claims.get(claim.key)
         if seen is None or seen.metadata.uid != claim.metadata.uid:
-            raise Precondition(f'persistentvolumeclaim "{claim.metadata.name}" not found')
+            raise PreconditionError(f'persistentvolumeclaim "{claim.metadata.name}" not found')
         return seen
 
     def _found(self, objects: StorageObjects, claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
         seen, current = self._claim(objects, claim), objects.volumes.get(volume.metadata.name)
         name = volume.metadata.name
         if current is None:
-            raise Precondition(f'persistentvolume "{name}" not found')
+            raise PreconditionError(f'persistentvolume "{name}" not found')
         if _version(current) < self.sent.get(volume.metadata.uid, 0):
             return False
         self._check_reach(current)
         if current.spec.claim_ref is None or current.spec.claim_ref.uid != claim.metadata.uid:
-            raise Precondition(f'ClaimRef got reset for pv "{name}"')
+            raise PreconditionError(f'ClaimRef got reset for pv "{name}"')
         return matching.is_bound(seen)
 
     def _made(self, objects: StorageObjects, claim: PersistentVolumeClaim) -> str:
@@ -135,7 +135,7 @@ class Binding:
         if not matching.is_bound(seen):
             selected = seen.metadata.annotations.get(names.SELECTED_NODE)
             if selected not in (None, self.node):
-                raise Precondition(f'provisioning failed for PVC "{claim.metadata.name}"')
+                raise PreconditionError(f'provisioning failed for PVC "{claim.metadata.name}"')
             return BACK if selected is None else AWAITED
         volume = objects.volumes.get(seen.spec.volume_name)
         if volume is None:  # the claim's watch was faster than the PV's
@@ -146,7 +146,7 @@ class Binding:
     def _check_reach(self, volume: PersistentVolume) -> None:
         if not reach_of(volume).matches(self._labels, self.node):
             name = volume.metadata.name
-            raise Precondition(
+            raise PreconditionError(
                 f'pv "{name}" node affinity doesn\'t match node "{self.node}": no matching NodeSelectorTerms'
             )
 
@@ -194,14 +194,14 @@ class BindingWaits:
             try:
                 if binding.look(self._objects):
                     future.set_result(None)
-            except Precondition as failure:
+            except PreconditionError as failure:
                 future.set_exception(failure)
 
     def pod_gone(self, uid: str) -> None:
         """Handle a deleted pod."""
         future = self._by_pod.get(uid)
         if future is not None and not future.done():
-            future.set_exception(Precondition(POD_GONE))
+            future.set_exception(PreconditionError(POD_GONE))
 
 
 class VolumeBinder:
@@ -233,12 +233,12 @@ class VolumeBinder:
             async with asyncio.timeout(_BIND_SECONDS):
                 await self._send(binding)
                 if not self._is_assumed(pod.metadata.uid):
-                    raise Precondition(POD_GONE)
+                    raise PreconditionError(POD_GONE)
                 await self._wait(binding)
         except TimeoutError:
             raise TonnageError(prefix + "context deadline exceeded") from None
         except TonnageError as failure:
-            kind = Withdrawn if isinstance(failure, Withdrawn) else TonnageError
+            kind = RescheduledError if isinstance(failure, RescheduledError) else TonnageError
             raise kind(prefix + str(failure)) from failure
 
     async def _wait(self, binding: Binding) -> None:
@@ -298,7 +298,7 @@ class VolumeBinder:
         for delay in _RETRY_SECONDS:
             try:
                 return await call()
-            except Unavailable as failure:
+            except UnavailableError as failure:
                 log.debug("request repeated in=%.2fs error=%s", delay, failure)
             except ApiError as failure:
                 if failure.code < 500 and failure.code != 429:

@@ -18,7 +18,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
 from tonnage.capacity.published import PublishedCapacity, PublishedStorage
 from tonnage.capacity.topology_index import NodeLabels
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.scheduler.framework.nodes import Columns, Residents
 from tonnage.scheduler.framework.plugin import FREED, RejectionCause, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask, Kin, claim_uses, compile_demand, kin_of
@@ -77,7 +77,7 @@ class Cluster:
             return
         try:
             better = self.columns.set_node(new)
-        except Invalid as failure:
+        except InvalidError as failure:
             log.warning("node not usable node=%s error=%s", node.metadata.name, failure)
             self._remove_node(node.metadata.name)
             return
@@ -125,7 +125,7 @@ class Cluster:
         claims = [use.key for use in claim_uses(pod)]
         try:
             demand = compile_demand(pod)
-        except Invalid as failure:
+        except InvalidError as failure:
             log.warning("pod not counted pod=%s error=%s", pod.key, failure)
             return
         used, before = self.objects.used_by(claims), self.columns.placed.get(pod.metadata.uid)
@@ -136,7 +136,7 @@ class Cluster:
         self.residents.put(pod, pod.spec.node_name)
         try:
             self._neighbour_came(pod, kin_of(pod), pod.spec.node_name)
-        except Invalid as failure:
+        except InvalidError as failure:
             log.warning("pod not counted for affinity and spread pod=%s error=%s", pod.key, failure)
 
     def _neighbour_came(self, pod: Pod, kin: Kin, node: str) -> None:
@@ -197,7 +197,7 @@ class Cluster:
         """Handle a PV that came, changed or was deleted."""
         try:
             freed = self.static.put(old, new)
-        except Invalid as failure:
+        except InvalidError as failure:
             log.warning("volume not usable volume=%s error=%s", (new or old), failure)
             return
         if new is None:
@@ -265,7 +265,7 @@ class Cluster:
                 self.published.put(new)
             elif old is not None:
                 self.published.remove(old.key)
-        except Invalid as failure:
+        except InvalidError as failure:
             log.warning("capacity not usable object=%s error=%s", (new or old), failure)
 
     def _room(self, offer: PublishedCapacity) -> None:

@@ -16,7 +16,7 @@ from tonnage.aio.tasks import Background
 from tonnage.api.kinds import PODS
 from tonnage.api.meta import Condition
 from tonnage.api.pods import Pod
-from tonnage.errors import ApiError, ApiNotFound, TonnageError
+from tonnage.errors import ApiError, ApiNotFoundError, TonnageError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
@@ -102,7 +102,7 @@ class ConditionWriter:
                 if news.reason != GATED:
                     self._events.warning(refer(PODS, news.pod), "FailedScheduling", news.message)
                 await self._write(news)
-        except ApiNotFound:
+        except ApiNotFoundError:
             self._told.pop(uid, None)
         except TonnageError as failure:
             self._told.pop(uid, None)  # the next attempt reports it again
@@ -147,7 +147,7 @@ async def write_condition(client: Client, clock: Clock, pod: Pod, condition: Pod
     meta = pod.metadata
     for attempt in range(_TRIES):
         if pod.metadata.uid != meta.uid:
-            raise ApiNotFound(f"pod {pod.key} is another one by now")
+            raise ApiNotFoundError(f"pod {pod.key} is another one by now")
         if pod.spec.node_name and condition.name == POD_SCHEDULED:
             return
         patch = _patch(pod, condition, rfc3339(clock.time()))

@@ -68,7 +68,7 @@ class Cycle:
     # Extension points
 
     def pre_filter(self, ask: Ask) -> CycleState | Stop:
-        """Check a pod before any node. Raises Invalid."""
+        """Check a pod before any node. Raises InvalidError."""
         if ask.unsupported:
             return Stop(ask.unsupported, RejectionCause.UNSUPPORTED)
         state = CycleState(ask)
@@ -82,7 +82,7 @@ class Cycle:
         return [each for plugin in self._filters for each in plugin.filter(state)]
 
     def fits_on(self, ask: Ask, slot: int) -> bool:
-        """Return whether the pod fits one node now. Raises Invalid."""
+        """Return whether the pod fits one node now. Raises InvalidError."""
         state = self.pre_filter(ask)
         return isinstance(state, CycleState) and not any(each.check(slot) for each in self.filters(state))
 
@@ -110,7 +110,7 @@ class Cycle:
     # Deciding
 
     def decide(self, ask: Ask, *, remembers: bool = True) -> SchedulingDecision | Refusal:
-        """Find a node. Reserves nothing: the caller does. Raises Invalid.
+        """Find a node. Reserves nothing: the caller does. Raises InvalidError.
 
         remembers: whether to use and store cached rejections.
         """

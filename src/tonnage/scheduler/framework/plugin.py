@@ -195,7 +195,7 @@ class PreFilterPlugin(Protocol):
     """Checks a pod before any node."""
 
     def pre_filter(self, state: CycleState) -> Stop | None:
-        """Complete the state, or return what stops the pod on all nodes. Raises Invalid."""
+        """Complete the state, or return what stops the pod on all nodes. Raises InvalidError."""
 
 
 class FilterPlugin(Protocol):

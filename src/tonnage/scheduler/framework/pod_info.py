@@ -20,7 +20,7 @@ from tonnage.api.meta import LabelSelector
 from tonnage.api.pods import Container, Pod, Toleration, claim_name
 from tonnage.api.quantity import Quantity, to_bytes
 from tonnage.api.selectors import NodeMatcher, Requirement, Selector, from_label_selector, node_matcher, term_matcher
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 _SCORED_CPU, _SCORED_MEMORY = 100, 200 * 1024**2  # of a container without requests, in scores
@@ -74,7 +74,7 @@ class Ask:
 
 
 def compile_ask(pod: Pod) -> Ask:
-    """Compile a pod. Raises Invalid for an invalid quantity or selector."""
+    """Compile a pod. Raises InvalidError for an invalid quantity or selector."""
     spec = pod.spec
     node_affinity = spec.affinity.node_affinity if spec.affinity else None
     demand, kin = compile_demand(pod), kin_of(pod)
@@ -108,7 +108,7 @@ def claim_uses(pod: Pod) -> tuple[ClaimUse, ...]:
 
 
 def compile_demand(pod: Pod) -> Demand:
-    """Return the resources of a pod. Raises Invalid for an invalid quantity."""
+    """Return the resources of a pod. Raises InvalidError for an invalid quantity."""
     spec = pod.spec
     containers = (*spec.containers, *spec.init_containers)
     amounts = [_amounts(container) for container in spec.containers]
@@ -163,13 +163,13 @@ def _scored(amounts: Iterable[Amounts], resource: str, default: int) -> int:
 
 
 def amounts_of(texts: Mapping[str, str]) -> Amounts:
-    """Return quantities as numbers: milli for cpu, else whole units. Raises Invalid."""
+    """Return quantities as numbers: milli for cpu, else whole units. Raises InvalidError."""
     return {resource: amount_of(resource, text) for resource, text in texts.items()}
 
 
 @lru_cache(maxsize=4096)
 def amount_of(resource: str, text: str) -> int:
-    """Return a quantity as a number: milli for cpu, else whole units. Raises Invalid."""
+    """Return a quantity as a number: milli for cpu, else whole units. Raises InvalidError."""
     quantity = Quantity.parse(text)
     return quantity.milli if resource == CPU else quantity.value
 
@@ -226,7 +226,7 @@ def inline_uses(pod: Pod) -> tuple[InlineUse, ...]:
             continue
         try:
             size = to_bytes(text)
-        except Invalid:
+        except InvalidError:
             continue
         attributes = volume.csi.volume_attributes
         pool = attributes.get("pool") or (SOME if attributes.get("kind") else DEFAULT)
@@ -344,7 +344,7 @@ def _compile(text: bytes) -> Kin:
         friends, foes = (convert(raw or {}, PodAffinity) for raw in (near, far))
         constraints = convert(spread, list[TopologySpreadConstraint])
     except msgspec.ValidationError as failure:
-        raise Invalid(f"spec.affinity or spec.topologySpreadConstraints: {failure}") from None
+        raise InvalidError(f"spec.affinity or spec.topologySpreadConstraints: {failure}") from None
     required = friends.required_during_scheduling_ignored_during_execution
     forbidden = foes.required_during_scheduling_ignored_during_execution
     liked = friends.preferred_during_scheduling_ignored_during_execution

@@ -55,7 +55,7 @@ class StaticCandidate:
 
 
 def reach_of(volume: PersistentVolume) -> Reach:
-    """Return the nodes that reach a PV. Raises Invalid."""
+    """Return the nodes that reach a PV. Raises InvalidError."""
     affinity = volume.spec.node_affinity
     return reach_of_nodes(affinity.required) if affinity is not None else EVERYWHERE
 

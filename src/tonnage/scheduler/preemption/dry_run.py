@@ -18,7 +18,7 @@ from tonnage.api.pods import CSIVolumeSource, Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
 from tonnage.api.quantity import to_bytes
 from tonnage.capacity.published import NO_BOUND, Offers, PublishedCapacity
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.nodes import Placement
 from tonnage.scheduler.framework.plugin import HELPED, Refusal
@@ -258,6 +258,6 @@ def _inline(source: CSIVolumeSource, offers: Offers) -> Back | None:
         pool = next(iter(default)) if len(default) == 1 else ""
     try:
         size = to_bytes(source.volume_attributes.get("size", "0"))
-    except Invalid:
+    except InvalidError:
         return None
     return Back(pool, size, inline=True) if pool in pools and size else None

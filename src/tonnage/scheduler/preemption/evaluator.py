@@ -18,7 +18,7 @@ from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import ApiConflict, ApiNotFound, TonnageError
+from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.scheduler.core.conditions import PodCondition, write_condition
@@ -170,7 +170,7 @@ class Preemptor:
             for failure in results:
                 if failure is not None:
                     raise failure
-        except (ApiNotFound, ApiConflict):  # the pod itself is gone
+        except (ApiNotFoundError, ApiConflictError):  # the pod itself is gone
             self.nominations.drop(pod.metadata.uid)
         except TonnageError as failure:
             self._not_done(pod, candidate, failure)
@@ -198,7 +198,7 @@ class Preemptor:
         try:
             await write_condition(self._client, self._clock, victim, condition)
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
-        except (ApiNotFound, ApiConflict):
+        except (ApiNotFoundError, ApiConflictError):
             return
         message = f"Preempted by pod {pod.metadata.uid} on node {node}"
         self._events.normal(refer(PODS, victim), PREEMPTED, message)

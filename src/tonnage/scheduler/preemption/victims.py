@@ -13,7 +13,7 @@ from typing import Protocol
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.selectors import Selector, from_label_selector
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 _NOT_STARTED = "~"  # later than any time
 _OFFSET = 1 << 31
@@ -112,7 +112,7 @@ def compile_budgets(budgets: Iterable[PodDisruptionBudget]) -> list[Budget]:
             continue
         try:
             compiled = from_label_selector(selector)
-        except Invalid:
+        except InvalidError:
             continue
         status = budget.status
         found.append(Budget(budget.metadata.namespace, compiled, status.disruptions_allowed, status.disrupted_pods))

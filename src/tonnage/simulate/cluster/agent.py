@@ -11,7 +11,7 @@ from tonnage.api.meta import LabelSelector, ObjectMeta
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.ledger import Ledger
 from tonnage.claims.node_scope import CapacitySource
-from tonnage.errors import Exhausted
+from tonnage.errors import ExhaustedError
 from tonnage.node.capacity.publisher import DECREASE_EVERY, INCREASE_EVERY
 from tonnage.simulate.cluster.events import Events
 from tonnage.simulate.tally import Tally
@@ -92,10 +92,13 @@ class Agent:
             self.ledger.forget(order.uid)
 
     def create(self, order: Order) -> None:
-        """Make the volume. Raises Exhausted when the pool has not what the ledger booked: that would be its fault."""
+        """Make the volume.
+
+        Raises ExhaustedError when the pool has not what the ledger booked: that would be its fault.
+        """
         pool = order.source.room
         if order.size > self.free[pool]:
-            raise Exhausted(f"{self.node}: {order.size} bytes were booked in {pool}, which has {self.free[pool]}")
+            raise ExhaustedError(f"{self.node}: {order.size} bytes were booked in {pool}, which has {self.free[pool]}")
         self.free[pool] -= order.size
         self._tally.created += 1
         self._tally.hold(order.size)

@@ -16,7 +16,7 @@ from tonnage.aio.tasks import Background
 from tonnage.api.kinds import CLAIMS, DEPLOYMENTS, JOBS, PODS, STATEFUL_SETS, Kind
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Job
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.simulate.cluster import bodies
@@ -103,7 +103,7 @@ class Feeder:
         await self._client.create(kind, body, bodies.NAMESPACE)
 
     async def _delete(self, kind: Kind[Any], name: str) -> None:
-        with suppress(ApiNotFound):
+        with suppress(ApiNotFoundError):
             await self._client.delete(kind, name, bodies.NAMESPACE, propagation="Background")
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

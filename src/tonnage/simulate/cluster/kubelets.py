@@ -9,7 +9,7 @@ from tonnage.aio.clock import Clock, rfc3339
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 
@@ -63,7 +63,7 @@ class Kubelets:
         if self._completes(pod):
             await self._write(pod, "Succeeded", ready=False)
         else:  # its creator deletes or replaces it
-            with suppress(ApiNotFound, ApiConflict):
+            with suppress(ApiNotFoundError, ApiConflictError):
                 await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
 
     async def _write(self, pod: Pod, phase: str, *, ready: bool) -> None:
@@ -72,12 +72,12 @@ class Kubelets:
             {"type": kind, "status": str(ready), "lastTransitionTime": now} for kind in ("Ready", "ContainersReady")
         ]
         status = {"phase": phase, "conditions": conditions} | ({"startTime": now} if ready else {})
-        with suppress(ApiNotFound, ApiConflict):
+        with suppress(ApiNotFoundError, ApiConflictError):
             await self._client.patch(PODS, meta.name, {"status": status}, meta.namespace, subresource="status")
 
     async def _remove(self, pod: Pod) -> None:
         meta = pod.metadata
-        with suppress(ApiNotFound, ApiConflict):
+        with suppress(ApiNotFoundError, ApiConflictError):
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_seconds=0)
 
     async def close(self) -> None:

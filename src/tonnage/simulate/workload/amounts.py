@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from tonnage.api.quantity import to_bytes
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])")
@@ -20,50 +20,50 @@ Draw = Callable[[Random], float]
 
 
 def duration(text: Any) -> float:
-    """Seconds of "250ms", "90s", "1h30m". Raises Invalid."""
+    """Seconds of "250ms", "90s", "1h30m". Raises InvalidError."""
     parts = list(_PART.finditer(text)) if isinstance(text, str) else []
     if not parts or "".join(part[0] for part in parts) != text:
-        raise Invalid(f"{text!r} is no duration: write 250ms, 90s, 10m, 1h30m or 2d")
+        raise InvalidError(f"{text!r} is no duration: write 250ms, 90s, 10m, 1h30m or 2d")
     return sum(float(part[1]) * _UNITS[part[2]] for part in parts)
 
 
 def rate(text: Any) -> float:
-    """Rate per second, of "400/h". Raises Invalid."""
+    """Rate per second, of "400/h". Raises InvalidError."""
     found = _RATE.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise Invalid(f"{text!r} is no rate: write 2/s, 30/m, 400/h or 1000/d")
+        raise InvalidError(f"{text!r} is no rate: write 2/s, 30/m, 400/h or 1000/d")
     return float(found[1]) / _UNITS[found[2]]
 
 
 def size(text: Any) -> float:
-    """Bytes of a quantity, more than none. Raises Invalid."""
+    """Bytes of a quantity, more than none. Raises InvalidError."""
     number = to_bytes(text) if isinstance(text, str) else 0
     if number <= 0:
-        raise Invalid(f"{text!r} is no size: write 512Mi or 10Gi")
+        raise InvalidError(f"{text!r} is no size: write 512Mi or 10Gi")
     return float(number)
 
 
 def distribution(given: Any, read: Reader) -> Draw:
-    """A function that draws a value; `read` reads one. Raises Invalid for a form that is not known."""
+    """A function that draws a value; `read` reads one. Raises InvalidError for a form that is not known."""
     if not isinstance(given, dict):
         fixed = read(given)
         return lambda random: fixed
     if len(given) != 1 or (maker := _MAKERS.get(next(iter(given)))) is None:
-        raise Invalid(f"{given!r} is no distribution: there are {_FORMS}")
+        raise InvalidError(f"{given!r} is no distribution: there are {_FORMS}")
     return maker(next(iter(given.values())), read)
 
 
 def _uniform(given: Any, read: Reader) -> Draw:
     least, most = (read(each) for each in _list(given, "uniform: [least, most]", 2, 2))
     if most < least:
-        raise Invalid(f"uniform: {given!r} has its least above its most")
+        raise InvalidError(f"uniform: {given!r} has its least above its most")
     return lambda random: random.uniform(least, most)
 
 
 def _exponential(given: Any, read: Reader) -> Draw:
     mean = read(given)
     if mean <= 0:
-        raise Invalid(f"exponential: {given!r} needs a mean above 0")
+        raise InvalidError(f"exponential: {given!r} needs a mean above 0")
     return lambda random: random.expovariate(1 / mean)
 
 
@@ -71,23 +71,23 @@ def _lognormal(given: Any, read: Reader) -> Draw:
     parts = _list(given, "lognormal: [median, sigma] or [median, sigma, most]", 2, 3)
     median, sigma, most = read(parts[0]), parts[1], read(parts[2]) if len(parts) > 2 else math.inf
     if median <= 0 or not isinstance(sigma, (int, float)) or not 0 <= sigma <= 5:
-        raise Invalid(f"lognormal: {given!r} needs a median above 0 and a sigma from 0 to 5")
+        raise InvalidError(f"lognormal: {given!r} needs a median above 0 and a sigma from 0 to 5")
     return lambda random: min(most, random.lognormvariate(math.log(median), sigma))
 
 
 def _choice(given: Any, read: Reader) -> Draw:
     if not isinstance(given, dict) or not given:
-        raise Invalid(f"choice: {given!r} is not {{value: weight, ...}}")
+        raise InvalidError(f"choice: {given!r} is not {{value: weight, ...}}")
     weights = list(given.values())
     if not all(isinstance(w, (int, float)) and 0 <= w < math.inf for w in weights) or not sum(weights) > 0:
-        raise Invalid(f"choice: the weights of {given!r} are not numbers of which one is above 0")
+        raise InvalidError(f"choice: the weights of {given!r} are not numbers of which one is above 0")
     values = [read(value) for value in given]
     return lambda random: random.choices(values, weights)[0]
 
 
 def _list(given: Any, form: str, least: int, most: int) -> list[Any]:
     if not isinstance(given, list) or not least <= len(given) <= most:
-        raise Invalid(f"{given!r} is not {form}")
+        raise InvalidError(f"{given!r} is not {form}")
     return given
 
 

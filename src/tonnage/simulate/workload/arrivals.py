@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.simulate.workload import amounts
 from tonnage.simulate.workload.workload import StreamSpec, Workload
 
@@ -43,10 +43,10 @@ def expected(workload: Workload) -> float:
 def fitted(workload: Workload, pods: int, *, seed: int) -> tuple[float, list[int]]:
     """The scale of the rates at which that many pods come, and how many arrivals to take of each stream.
 
-    It is exact where a stream is of kind Pod and has no restarts; elsewhere objects come whole. Raises Invalid.
+    It is exact where a stream is of kind Pod and has no restarts; elsewhere objects come whole. Raises InvalidError.
     """
     if not (mean := expected(workload)):
-        raise Invalid("--pods: no pod can come: within the duration each stream's share of its rate is 0")
+        raise InvalidError("--pods: no pod can come: within the duration each stream's share of its rate is 0")
     most = max(stream.burst * (stream.restarts + 1) for stream in workload.streams)
     low, high = 0.0, pods / mean
     counts = _counts(workload, high, seed)

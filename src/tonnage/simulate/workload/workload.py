@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import yaml
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.simulate.workload import amounts
 
 _MOST_NODES = 1_000_000
@@ -71,7 +71,7 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delete: str = "50ms"
 
     def seconds(self) -> dict[str, float]:
-        """Return all of them by name. Raises Invalid."""
+        """Return all of them by name. Raises InvalidError."""
         return {name: amounts.duration(text) for name, text in msgspec.structs.asdict(self).items()}
 
 
@@ -103,17 +103,17 @@ F = TypeVar("F", Workload, _NodesFile)
 
 
 def load(file: Path) -> Workload:
-    """Read a workload file. Raises Invalid."""
+    """Read a workload file. Raises InvalidError."""
     workload = _read(file, Workload)
     try:
         _check(workload)
-    except Invalid as failure:
-        raise Invalid(f"{file}: {failure}") from None
+    except InvalidError as failure:
+        raise InvalidError(f"{file}: {failure}") from None
     return workload
 
 
 def load_nodes(given: str, workload: Workload) -> list[SimulatedNodes]:
-    """The nodes: a number of the workload's own, or a file that lists them. Raises Invalid."""
+    """The nodes: a number of the workload's own, or a file that lists them. Raises InvalidError."""
     if given.isdecimal():
         nodes = [msgspec.structs.replace(workload.node, count=int(given))]
     else:
@@ -121,10 +121,10 @@ def load_nodes(given: str, workload: Workload) -> list[SimulatedNodes]:
     for node in nodes:
         _check_node(node)
     if not nodes or sum(node.count for node in nodes) > _MOST_NODES:
-        raise Invalid(f"--nodes {given}: from 1 to {_MOST_NODES} nodes are possible")
+        raise InvalidError(f"--nodes {given}: from 1 to {_MOST_NODES} nodes are possible")
     wanted = {workload.pool_of(v.storage_class) for stream in workload.streams for v in stream.volumes}
     if lacking := wanted - {pool for node in nodes for pool in node.pools}:
-        raise Invalid(f"no node has a pool {', '.join(sorted(lacking))}, which the workload's classes ask for")
+        raise InvalidError(f"no node has a pool {', '.join(sorted(lacking))}, which the workload's classes ask for")
     return nodes
 
 
@@ -132,14 +132,14 @@ def _read(file: Path, form: type[F]) -> F:
     try:
         return msgspec.yaml.decode(file.read_bytes(), type=form)
     except OSError as failure:
-        raise Invalid(f"{file} cannot be read: {failure.strerror}") from failure
+        raise InvalidError(f"{file} cannot be read: {failure.strerror}") from failure
     except msgspec.MsgspecError as failure:
         if kind := _kubernetes_kind(file):
-            raise Invalid(
+            raise InvalidError(
                 f"{file}: this is a {kind} of Kubernetes, not a workload: a workload lists streams of pods, as "
                 "examples/workloads/ci-burst.yaml; docs/simulate.md describes it"
             ) from None
-        raise Invalid(f"{file}: {failure}") from failure
+        raise InvalidError(f"{file}: {failure}") from failure
 
 
 def _kubernetes_kind(file: Path) -> str:
@@ -153,33 +153,33 @@ def _kubernetes_kind(file: Path) -> str:
 
 def _check(workload: Workload) -> None:
     if not workload.streams:
-        raise Invalid("there is no stream")
+        raise InvalidError("there is no stream")
     stream_names = [stream.name for stream in workload.streams]
     if len(set(stream_names)) != len(stream_names):
-        raise Invalid("two streams have the same name")
+        raise InvalidError("two streams have the same name")
     if amounts.duration(workload.duration) <= 0:
-        raise Invalid("duration must be above 0")
+        raise InvalidError("duration must be above 0")
     amounts.duration(workload.settle)
     workload.delays.seconds()
     _check_node(workload.node)
     for stream in workload.streams:
         try:
             _check_stream(stream)
-        except Invalid as failure:
-            raise Invalid(f"stream {stream.name}: {failure}") from None
+        except InvalidError as failure:
+            raise InvalidError(f"stream {stream.name}: {failure}") from None
 
 
 def _check_stream(stream: StreamSpec) -> None:
     if amounts.rate(stream.rate) <= 0:
-        raise Invalid("the rate must be above 0")
+        raise InvalidError("the rate must be above 0")
     if stream.burst < 1 or stream.restarts < 0:
-        raise Invalid("burst must be at least 1, restarts at least 0")
+        raise InvalidError("burst must be at least 1, restarts at least 0")
     if any(not 0 <= hour <= 23 or not 0 <= share <= 1 for hour, share in stream.day.items()):
-        raise Invalid("day takes hours from 0 to 23 with shares of the rate from 0 to 1")
+        raise InvalidError("day takes hours from 0 to 23 with shares of the rate from 0 to 1")
     if stream.restarts and stream.kind in ("Deployment", "Job"):
-        raise Invalid(f"restarts are for pods that come back to their volumes: not those of a {stream.kind}")
+        raise InvalidError(f"restarts are for pods that come back to their volumes: not those of a {stream.kind}")
     if stream.day and not any(stream.day.values()):
-        raise Invalid("day has no hour with a share above 0")
+        raise InvalidError("day has no hour with a share above 0")
     amounts.duration(stream.pause)
     amounts.distribution(stream.lifetime, amounts.duration)
     amounts.size(stream.memory)
@@ -190,6 +190,6 @@ def _check_stream(stream: StreamSpec) -> None:
 
 def _check_node(node: SimulatedNodes) -> None:
     if node.count < 1 or node.pods < 1:
-        raise Invalid("a node's count and pods must be at least 1")
+        raise InvalidError("a node's count and pods must be at least 1")
     for text in (node.cpu, node.memory, *node.pools.values()):
         amounts.size(text)

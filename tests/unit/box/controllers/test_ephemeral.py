@@ -11,7 +11,7 @@ from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, RESOURCE_QUOTAS
 from tonnage.api.meta import to_builtins
 from tonnage.box.controllers.ephemeral import EphemeralController
-from tonnage.errors import ApiNotFound, Precondition
+from tonnage.errors import ApiNotFoundError, PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -91,7 +91,7 @@ async def test_foreign_claim_is_an_event_and_an_error(
     await make_pod("p", ephemeral={"v": {}})
     await settle()
     text = "PVC default/p-v was not created for pod default/p (pod is not owner)"
-    with pytest.raises(Precondition) as failure:
+    with pytest.raises(PreconditionError) as failure:
         await controller.reconcile("default/p")
     assert str(failure.value) == f"pod default/p, ephemeral volume v: {text}"
     assert await told() == [("p", "Warning", "FailedBinding", f"ephemeral volume v: {text}")]
@@ -105,7 +105,7 @@ async def test_first_failing_volume_stops_and_is_counted(
     await make_pod("p", ephemeral={"v": {}, "w": {}})
     await settle()
     failures = _count(EPHEMERAL_FAILED)
-    with pytest.raises(Precondition, match="ephemeral volume v: create PVC p-v: "):
+    with pytest.raises(PreconditionError, match="ephemeral volume v: create PVC p-v: "):
         await controller.reconcile("default/p")
     assert _count(EPHEMERAL_FAILED) == failures + 1
     assert [(reason, message[:38]) for _, _, reason, message in await told()] == [
@@ -130,7 +130,7 @@ async def test_watches_make_claims_again_when_they_vanish(
     async def claim() -> Any:
         try:
             return await kube.get(CLAIMS, "p-v", "default")
-        except ApiNotFound:
+        except ApiNotFoundError:
             return None
 
     async with running(controller):

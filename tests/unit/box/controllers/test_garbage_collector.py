@@ -16,7 +16,7 @@ from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NODES, PODS
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.box.controllers.garbage_collector import GarbageCollector
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -302,7 +302,7 @@ async def _check(family: Family) -> None:
         for who, policy in family.deletions:
             try:
                 await kube.delete(CONFIG_MAPS, f"m{who}", "default", propagation=policy)
-            except ApiNotFound:
+            except ApiNotFoundError:
                 continue
             await drain(collector, settle)
         found = (await kube.list(CONFIG_MAPS)).items

@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS
 from tonnage.box.controllers.namespace import NamespaceController
-from tonnage.errors import ApiError, ApiNotFound
+from tonnage.errors import ApiError, ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 
@@ -30,7 +30,7 @@ async def make_namespace(kube: Client) -> None:
 async def there(kube: Client) -> bool:
     try:
         await kube.get(NAMESPACES, "ns")
-    except ApiNotFound:
+    except ApiNotFoundError:
         return False
     return True
 

@@ -12,7 +12,7 @@ from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.claims.bind import bind
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 
@@ -33,7 +33,7 @@ async def volumes(kube: Client, informers: Informers) -> VolumeProtection:
 async def gone(kube: Client, kind: Any, name: str, namespace: str = "") -> bool:
     try:
         await kube.get(kind, name, namespace)
-    except ApiNotFound:
+    except ApiNotFoundError:
         return True
     return False
 

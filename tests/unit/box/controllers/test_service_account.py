@@ -6,7 +6,7 @@ from typing import Any
 
 from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from tonnage.box.controllers.service_account import ServiceAccountController
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 
@@ -23,7 +23,7 @@ async def test_default_service_account_is_made_and_comes_back(
     async def account() -> Any:
         try:
             return await kube.get(SERVICE_ACCOUNTS, "default", "ns")
-        except ApiNotFound:
+        except ApiNotFoundError:
             return None
 
     async with running(ServiceAccountController(kube, informers)):

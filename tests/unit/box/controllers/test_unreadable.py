@@ -18,7 +18,7 @@ from tonnage.box.controllers.protection import ClaimProtection
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.controller.node_loss import GoneNodes
-from tonnage.errors import ApiUnreadable
+from tonnage.errors import ApiUnreadableError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -66,7 +66,7 @@ async def test_a_claim_stays_while_a_pod_cannot_be_read(
     live = await kube.get(CLAIMS, "c", "default")
     informers.of(CLAIMS).cache.put(live)
     if is_broken:
-        with pytest.raises(ApiUnreadable, match=r"^pods default/p: cannot be read: spec: "):
+        with pytest.raises(ApiUnreadableError, match=r"^pods default/p: cannot be read: spec: "):
             await protection.reconcile("default/c")
     else:
         await protection.reconcile("default/c")
@@ -90,7 +90,7 @@ async def test_what_belongs_to_an_unreadable_owner_is_not_collected(
     while (key := queue.get()) is not None:
         try:
             await collector.reconcile(key)
-        except ApiUnreadable:
+        except ApiUnreadableError:
             assert is_broken
         queue.done(key)
     assert len((await kube.list(CONFIG_MAPS)).items) == is_broken
@@ -111,7 +111,7 @@ async def test_a_volume_whose_claim_cannot_be_read_is_not_released(
     while (key := queue.get()) is not None:
         try:
             await binder.reconcile(key)
-        except ApiUnreadable:
+        except ApiUnreadableError:
             failures += 1
         queue.done(key)
     assert failures == 1

@@ -24,7 +24,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -163,7 +163,7 @@ class Machine:
             while True:
                 try:
                     await self.client.get(PODS, name, "default")
-                except ApiNotFound:
+                except ApiNotFoundError:
                     return
                 await asyncio.sleep(0.01)
 

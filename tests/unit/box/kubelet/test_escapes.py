@@ -18,7 +18,7 @@ from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.rootfs import Bind
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended
 from tonnage.box.kubelet.volumes.volumes import Mounted
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 BIND = "x\0--bind\0/\0/hostroot"
 """An option of bwrap behind a NUL."""
@@ -140,7 +140,7 @@ async def test_a_nul_begins_no_option(
 ) -> None:
     volume = folder / "volume"
     volume.mkdir()
-    with pytest.raises(Invalid, match=named) as caught:
+    with pytest.raises(InvalidError, match=named) as caught:
         await _run(folder, container, environment=environment, volumes={"v": Mounted(str(volume))})
     msgspec.json.encode(str(caught.value))  # it goes into the pod's status
     if environment.get("A") == BIND:  # values may be secret
@@ -173,7 +173,7 @@ async def test_nothing_is_mounted_through_proc(folder: Path, word: str) -> None:
     made = folder / "made"
     path = {"volumeDevices": "devicePath", "volumeMounts": "mountPath"}[word]
     mount = {"name": "v", path: f"{Path('/proc/self/root', 'oldroot')}{made}"}
-    with pytest.raises(Invalid, match=path):
+    with pytest.raises(InvalidError, match=path):
         await _run(folder, {word: [mount]}, volumes={"v": Mounted("/dev/null", block=True)})
     assert not made.exists()
 

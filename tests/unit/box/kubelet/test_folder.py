@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.box.kubelet.folder import remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.host import mount
 
 
@@ -21,7 +21,7 @@ def test_a_folder_with_a_mount_is_not_removed(real_folder: Path) -> None:
     inner = real_folder / "pod" / "deep" / "mounted"
     inner.mkdir(parents=True)
     mount.bind(precious, inner)
-    with pytest.raises(Precondition, match="is a mount, unmount it first"):
+    with pytest.raises(PreconditionError, match="is a mount, unmount it first"):
         remove_tree(str(real_folder / "pod"))
     assert (precious / "data").read_text() == "x"
     mount.umount(inner)

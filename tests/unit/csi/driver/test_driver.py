@@ -12,7 +12,7 @@ from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
@@ -31,7 +31,7 @@ def test_a_driver_that_does_not_hold_together(folder: Path, pool: FakePool) -> N
         ({"pools": {"a/b": pool}}, "'a/b'"),
         ({"pools": {"p" * 64: pool}}, "at most 63"),
     ):
-        with pytest.raises(Invalid, match=text):
+        with pytest.raises(InvalidError, match=text):
             Driver(**{"node_id": "n", "pools": pools, "state": folder, **wrong})  # type: ignore[arg-type]
 
 

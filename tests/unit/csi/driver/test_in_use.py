@@ -11,7 +11,7 @@ from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import InUse
+from tonnage.errors import InUseError
 from tonnage.pools.fake import FakePool
 
 GIB = 1 << 30
@@ -39,7 +39,7 @@ class Held(FakePool):
         assert not wait, "the driver's key would be held meanwhile"
         if name in self.staged:
             self.looked.put_nowait(None)
-            raise InUse(f"volume {name} is in use")
+            raise InUseError(f"volume {name} is in use")
         await super().delete(name, wait=wait)
 
 

@@ -14,7 +14,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.pool_opener import PAUSE, Openings
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import HostError, Invalid, NotFound, TonnageError, Unavailable
+from tonnage.errors import HostError, InvalidError, NotFoundError, TonnageError, UnavailableError
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.fake import FakePool
@@ -31,7 +31,7 @@ class Lost(FakePool):
     def __init__(self, name: str) -> None:
         super().__init__(name, 10 * GIB)
         self.is_open = False
-        self.failure: Exception | None = Unavailable("the disk is not there")
+        self.failure: Exception | None = UnavailableError("the disk is not there")
         self.tried = 0
         self.dead: asyncio.Event | None = None
 
@@ -45,7 +45,7 @@ class Lost(FakePool):
 
     def _check(self) -> None:
         if not self.is_open:
-            raise Unavailable(f"{self.name} is not open")
+            raise UnavailableError(f"{self.name} is not open")
 
     async def get(self, name: str) -> PoolVolume:
         self._check()
@@ -179,7 +179,7 @@ async def test_a_disk_that_does_not_answer_holds_up_nobody_else(
 
 async def test_the_start_fails_when_no_pool_can_be_opened() -> None:
     first, second = Lost("a"), Lost("b")
-    second.failure = Invalid("nonsense")
+    second.failure = InvalidError("nonsense")
     openings = Openings({"a": first, "b": second})
     with pytest.raises(TonnageError, match="the disk is not there"):
         await openings.open()
@@ -197,5 +197,5 @@ async def test_a_pool_that_does_not_answer_at_start_is_not_waited_for(monkeypatc
     lost.dead.set()
     while openings.failures:
         await asyncio.sleep(0)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await lost.get("v")

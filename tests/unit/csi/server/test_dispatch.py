@@ -17,7 +17,7 @@ from tonnage.csi.server.dispatch import LONGEST_MESSAGE, Calls
 from tonnage.csi.server.http2 import LARGEST_BODY, Http2Request, Http2Response
 from tonnage.csi.server.inflight import InFlight
 from tonnage.csi.server.service import Service
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 FIELDS = {b":method": b"POST", b":path": b"/csi.v1.Identity/Probe", b"content-type": b"application/grpc"}
 FIELDS |= {b"te": b"trailers"}
@@ -145,7 +145,7 @@ async def test_an_answer() -> None:
 
 async def test_messages_of_failures_travel_in_plain_text_and_are_cut() -> None:
     caller = Caller()
-    caller.identity.failure = Invalid("100 % of größe\n" + "x" * LONGEST_MESSAGE)
+    caller.identity.failure = InvalidError("100 % of größe\n" + "x" * LONGEST_MESSAGE)
     caller.identity.let_go.set()
     caller.ask()
     await asyncio.wait_for(caller.answered.wait(), 60)

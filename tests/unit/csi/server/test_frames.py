@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.csi.server import frames
-from tonnage.csi.server.frames import PREFACE, Fault, Frame, Frames, FrameType, Reason, Setting
+from tonnage.csi.server.frames import PREFACE, Frame, FrameError, Frames, FrameType, Reason, Setting
 
 known = st.builds(
     Frame,
@@ -45,14 +45,14 @@ def test_the_greeting_may_come_in_parts(cut: int) -> None:
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n", b"\0", b"PRI * HTTP/1"])
 def test_what_does_not_greet_is_refused_at_once(said: bytes) -> None:
-    with pytest.raises(Fault, match="no HTTP/2"):
+    with pytest.raises(FrameError, match="no HTTP/2"):
         list(Frames().read(said))
 
 
 def test_a_frame_that_is_too_long_is_refused_before_it_is_there() -> None:
     longest = frames.frame(FrameType.DATA, 0, 1, bytes(frames.FRAME_SIZE))
     assert len(read(longest)) == 1
-    with pytest.raises(Fault, match="16385 bytes"):
+    with pytest.raises(FrameError, match="16385 bytes"):
         read(frames.frame(FrameType.DATA, 0, 1, bytes(frames.FRAME_SIZE + 1))[:9])
 
 
@@ -67,7 +67,7 @@ def test_padding_and_priority_are_left_out(content: bytes, pad: int) -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"\1", b"\xff" + bytes(100)])
 def test_more_padding_than_there_is(payload: bytes) -> None:
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(FrameError) as raised:
         Frame(FrameType.DATA, frames.PADDED, 1, payload).content()
     assert raised.value.reason is Reason.PROTOCOL_ERROR
 
@@ -81,9 +81,9 @@ def test_numbers_and_settings_have_their_lengths() -> None:
         Frame(FrameType.SETTINGS, 0, 1, b""),
         Frame(FrameType.SETTINGS, frames.ACK, 0, b"123456"),
     ):
-        with pytest.raises(Fault):
+        with pytest.raises(FrameError):
             wrong.settings()
-    with pytest.raises(Fault):
+    with pytest.raises(FrameError):
         Frame(FrameType.RST_STREAM, 0, 1, b"123").number()
 
 

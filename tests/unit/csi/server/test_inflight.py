@@ -7,12 +7,16 @@ import asyncio
 import pytest
 
 from tonnage.csi.server.inflight import InFlight
-from tonnage.errors import Busy
+from tonnage.errors import BusyError
 
 
 def test_a_second_call_for_a_volume_is_refused() -> None:
     calls = InFlight()
-    with calls.hold("a", "CreateVolume"), pytest.raises(Busy, match="CreateVolume is under way"), calls.hold("a", "x"):
+    with (
+        calls.hold("a", "CreateVolume"),
+        pytest.raises(BusyError, match="CreateVolume is under way"),
+        calls.hold("a", "x"),
+    ):
         pass
     with calls.hold("a", "x"):
         pass

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.server.limits import check_request
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 MOUNT = csi_pb2.VolumeCapability.MountVolume
 
@@ -60,7 +60,7 @@ MOUNT = csi_pb2.VolumeCapability.MountVolume
     ],
 )
 def test_what_is_too_large_or_dangerous_is_refused_by_name(request_: Message, named: str) -> None:
-    with pytest.raises(Invalid, match=named.replace("(", r"\(")):
+    with pytest.raises(InvalidError, match=named.replace("(", r"\(")):
         check_request(request_)
 
 

@@ -15,7 +15,7 @@ from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.fake import FakePool
 
@@ -137,7 +137,7 @@ async def test_stopping_does_not_wait_for_a_call_that_hangs(slow: DriverEndpoint
 async def test_two_processes_cannot_serve_one_socket(slow: DriverEndpoint) -> None:
     other = DriverEndpoint(slow.driver, slow.socket)
     async with slow, CsiClient(slow.socket) as client:
-        with pytest.raises(Precondition, match="another process serves"):
+        with pytest.raises(PreconditionError, match="another process serves"):
             await other.start()
         await other.stop()
         assert await client.probe()

@@ -8,7 +8,7 @@ from tonnage.csi._proto import csi_pb2
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.http2 import Http2Request
 from tonnage.csi.server.service import Method, Service
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 CONTROLLER = csi_pb2.DESCRIPTOR.services_by_name["Controller"]
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_read_has_grpcs_code(request_: Http2Request, code: Code) 
 
 
 async def test_only_what_is_offered_is_checked_and_run() -> None:
-    with pytest.raises(Invalid, match="volume_id is missing"):
+    with pytest.raises(InvalidError, match="volume_id is missing"):
         _method("DeleteVolume").check(csi_pb2.DeleteVolumeRequest())
     other = _method("ControllerPublishVolume")
     other.check(csi_pb2.ControllerPublishVolumeRequest())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.csi.server import sockets
-from tonnage.errors import Invalid, Precondition
+from tonnage.errors import InvalidError, PreconditionError
 
 
 def test_only_the_owner_may_open_it(folder: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_living_one_is_not(folder: Path) -> None:
     path = folder / "csi.sock"
     with sockets.bind_private(path):
         inode = sockets.inode_of(path)
-        with pytest.raises(Precondition, match="another process serves"):
+        with pytest.raises(PreconditionError, match="another process serves"):
             sockets.bind_private(path)
         assert sockets.inode_of(path) == inode
 
@@ -60,14 +60,14 @@ def test_what_is_no_socket_is_left_alone(folder: Path, kind: str) -> None:
         path.symlink_to(other)
     else:
         path.mkdir()
-    with pytest.raises(Invalid, match="not a socket"):
+    with pytest.raises(InvalidError, match="not a socket"):
         sockets.bind_private(path)
     assert os.path.lexists(path)
     assert other.read_text() == "precious"
 
 
 def test_a_path_that_no_socket_can_have(folder: Path) -> None:
-    with pytest.raises(Invalid, match="Linux takes 107"):
+    with pytest.raises(InvalidError, match="Linux takes 107"):
         sockets.bind_private(folder / ("x" * 107))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.api import names
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.node.config.agent import AgentConfig
 from tonnage.option import read
 
@@ -36,7 +36,7 @@ def test_an_option_is_given_or_has_its_default(name: str, field: str, default: o
     ],
 )
 def test_a_wrong_value_is_refused(values: dict[str, object], message: str) -> None:
-    with pytest.raises(Invalid, match=message):
+    with pytest.raises(InvalidError, match=message):
         read(AgentConfig, values)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.node.config import driver
 from tonnage.node.config.driver import DRIVER_FILE
 from tonnage.option import file_keys
@@ -102,7 +102,7 @@ def test_what_nobody_says() -> None:
 def test_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None:
     path = _file(tmp_path, text)
 
-    with pytest.raises(Invalid, match=re.escape(f"{path}: {message}")):
+    with pytest.raises(InvalidError, match=re.escape(f"{path}: {message}")):
         driver.pools_of(driver.load(path), str(path))
 
 
@@ -111,7 +111,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match=r"driver\.yaml: cannot be read: No such file"):
+    with pytest.raises(InvalidError, match=r"driver\.yaml: cannot be read: No such file"):
         driver.load(tmp_path / "driver.yaml")
 
 
@@ -137,15 +137,15 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_refused_settings(given: dict[str, object], message: str) -> None:
     fields = {"endpoint": "/run/csi.sock", **given}
 
-    with pytest.raises(Invalid, match=re.escape(message)):
+    with pytest.raises(InvalidError, match=re.escape(message)):
         driver.merge({}, fields, [parse("fake,size=1Gi")], node="n")
 
 
 def test_pools_are_needed_and_named_apart() -> None:
     given = {"endpoint": "/run/csi.sock"}
-    with pytest.raises(Invalid, match="no pools: name at least one"):
+    with pytest.raises(InvalidError, match="no pools: name at least one"):
         driver.merge({}, given, [], node="n")
-    with pytest.raises(Invalid, match="two pools are named 'fake': give each a name="):
+    with pytest.raises(InvalidError, match="two pools are named 'fake': give each a name="):
         driver.merge({}, given, [parse("fake,size=1Gi"), parse("fake,size=2Gi")], node="n")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.api import names
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.node.config import driver, node
 from tonnage.node.config.node import NODE_FILE
 from tonnage.pools.config import parse
@@ -44,7 +44,7 @@ def test_the_command_line_stands_over_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["endpoint", "registry", "state"])
 def test_what_follows_from_the_kubelets_folder_is_not_given(name: str) -> None:
-    with pytest.raises(Invalid, match=f"{name}: for a node it follows from the kubelet's folder"):
+    with pytest.raises(InvalidError, match=f"{name}: for a node it follows from the kubelet's folder"):
         node.merge({name: "/run/x"}, {}, POOLS, node="n1")
 
 
@@ -52,7 +52,7 @@ def test_the_scope_is_chosen_on_the_command_line_or_in_the_file() -> None:
     assert node.merge({}, {}, POOLS, node="n1").agent.scope == "auto"
     assert node.merge({"scope": "all"}, {}, POOLS, node="n1").agent.scope == "all"
     assert node.merge({"scope": "all"}, {"scope": "label"}, POOLS, node="n1").agent.scope == "label"
-    with pytest.raises(Invalid, match="scope 'some': want auto or label or all"):
+    with pytest.raises(InvalidError, match="scope 'some': want auto or label or all"):
         node.merge({"scope": "some"}, {}, POOLS, node="n1")
 
 
@@ -61,7 +61,7 @@ def test_how_room_is_published_is_chosen_on_the_command_line_or_in_the_file() ->
     assert node.merge({"capacity": "tiers"}, {}, POOLS, node="n1").agent.capacity == "tiers"
     given = {"capacity": "exact"}
     assert node.merge({"capacity": "tiers"}, given, POOLS, node="n1").agent.capacity == "exact"
-    with pytest.raises(Invalid, match="capacity 'some': want auto or tiers or exact"):
+    with pytest.raises(InvalidError, match="capacity 'some': want auto or tiers or exact"):
         node.merge({"capacity": "some"}, {}, POOLS, node="n1")
 
 
@@ -69,16 +69,16 @@ def test_room_is_kept_for_nobody_unless_that_is_said() -> None:
     assert node.merge({}, {}, POOLS, node="n1").agent.starvation_guard == 0
     assert node.merge({"starvation_guard": 3}, {}, POOLS, node="n1").agent.starvation_guard == 3
     assert node.merge({"starvation_guard": 3}, {"starvation_guard": 5}, POOLS, node="n1").agent.starvation_guard == 5
-    with pytest.raises(Invalid, match="starvationGuard -1: want a number of reschedules"):
+    with pytest.raises(InvalidError, match="starvationGuard -1: want a number of reschedules"):
         node.merge({"starvation_guard": -1}, {}, POOLS, node="n1")
 
 
 def test_an_unknown_binder_is_refused() -> None:
-    with pytest.raises(Invalid, match="bind 'scheduler': want agent or controller"):
+    with pytest.raises(InvalidError, match="bind 'scheduler': want agent or controller"):
         node.merge({"bind": "scheduler"}, {}, POOLS, node="n1")
 
 
 def test_unknown_fields_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "node.yaml").write_text("binding: agent\n")
-    with pytest.raises(Invalid, match="unknown field `binding`; there is bind"):
+    with pytest.raises(InvalidError, match="unknown field `binding`; there is bind"):
         driver.load(tmp_path / "node.yaml", NODE_FILE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Invalid, Unsupported
+from tonnage.errors import HostError, InvalidError, UnsupportedError
 from tonnage.node.config.pool_setup import PoolSetupPlan, Step, plan_extend, plan_init
 from tonnage.pools.config import parse
 
@@ -16,12 +16,12 @@ DISK = Path("/dev/null")
 @pytest.mark.parametrize(
     ("pool", "devices", "options", "error", "message"),
     [
-        ("btrfs:/mnt/x", [], {}, Invalid, "name the devices"),
-        ("btrfs:/mnt/x", [DISK, DISK], {}, Invalid, "the same device is named twice"),
-        ("fake,size=1Gi", [DISK], {}, Unsupported, "a pool of kind fake is not made of devices"),
-        ("quota:/mnt/x", [DISK], {"fstype": "btrfs"}, Invalid, "a pool of kind quota lies on xfs or ext4"),
-        ("image:/mnt/x", [DISK, Path("/dev/zero")], {}, Invalid, "xfs takes one device, 2 are named"),
-        ("btrfs:/mnt/x", [DISK], {"data": "raid9"}, Invalid, "--data 'raid9': want single, raid1 or raid10"),
+        ("btrfs:/mnt/x", [], {}, InvalidError, "name the devices"),
+        ("btrfs:/mnt/x", [DISK, DISK], {}, InvalidError, "the same device is named twice"),
+        ("fake,size=1Gi", [DISK], {}, UnsupportedError, "a pool of kind fake is not made of devices"),
+        ("quota:/mnt/x", [DISK], {"fstype": "btrfs"}, InvalidError, "a pool of kind quota lies on xfs or ext4"),
+        ("image:/mnt/x", [DISK, Path("/dev/zero")], {}, InvalidError, "xfs takes one device, 2 are named"),
+        ("btrfs:/mnt/x", [DISK], {"data": "raid9"}, InvalidError, "--data 'raid9': want single, raid1 or raid10"),
     ],
 )
 def test_what_makes_no_sense(
@@ -32,7 +32,7 @@ def test_what_makes_no_sense(
 
 
 def test_a_kind_without_devices_is_not_extended() -> None:
-    with pytest.raises(Unsupported, match="a pool of kind fake is not made of devices"):
+    with pytest.raises(UnsupportedError, match="a pool of kind fake is not made of devices"):
         plan_extend(parse("fake,size=1Gi"), [DISK])
 
 

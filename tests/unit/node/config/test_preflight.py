@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Invalid, Precondition, Unavailable
+from tonnage.errors import HostError, InvalidError, PreconditionError, UnavailableError
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.preflight import PreflightFinding
@@ -93,7 +93,7 @@ def test_faults(make: Make, changes: dict[str, object], what: str, text: str) ->
     findings = preflight.check(make(**changes))
 
     assert text in _of(findings, what).text
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         preflight.require(findings)
 
 
@@ -135,7 +135,7 @@ def test_what_can_limit_io_is_told(make: Make, folder: Path) -> None:
     (folder / "nomad.slice").mkdir()
     assert "of nomad.slice" in _of(preflight.check(make(cgroups=folder, io_cgroup="nomad.slice")), "cgroups").text
     wrong = _of(preflight.check(make(cgroups=folder, io_cgroup="nomat.slice")), "cgroups")
-    assert isinstance(wrong.fault, Precondition)
+    assert isinstance(wrong.fault, PreconditionError)
 
 
 def test_folders_that_volumes_may_get_content_from(make: Make, folder: Path) -> None:
@@ -147,7 +147,7 @@ async def test_a_pool_on_the_nodes_own_disk_must_be_meant(make: Make) -> None:
     alone = make("image:/nowhere-yet/pool,size=1Gi,rootfs=no")
     findings = preflight.check(alone)
     assert "give it a disk of its own or say rootfs=yes" in _of(findings, "pool image").text
-    with pytest.raises(Unavailable, match="is on the node's root file system"):
+    with pytest.raises(UnavailableError, match="is on the node's root file system"):
         preflight.require(findings)
 
     beside = make(pools=[*alone.pools, parse("fake,size=1Gi")])
@@ -212,7 +212,7 @@ def test_directories_that_are_no_pools(make: Make, folder: Path, prepare: Callab
 
     finding = _of(preflight.check(make(f"image:{where}")), "pool image")
     assert text in finding.text
-    assert isinstance(finding.fault, Unavailable)
+    assert isinstance(finding.fault, UnavailableError)
 
 
 def test_real_pools_need_root(make: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import Region
 from tonnage.node.config import preflight_pool
@@ -21,5 +21,5 @@ def test_what_a_check_of_the_configuration_says(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ndctl, "regions", lambda: [region("region0"), region("region1", labelled=False)])
     monkeypatch.setattr("tonnage.node.config.preflight_pool._machine", lambda _pool: None)
     assert preflight_pool.look(parse("pmem,mode=sector")) == "pmem in region0 (1Gi of 4Gi free), mode sector"
-    with pytest.raises(Unavailable, match="init-labels"):
+    with pytest.raises(UnavailableError, match="init-labels"):
         preflight_pool.look(parse("pmem:region1"))

@@ -12,7 +12,7 @@ from tests.unit.node.provisioner.contexts import context
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.node.provisioner.claim_group import GroupFinder
@@ -42,7 +42,7 @@ class _Withdrawals:
             await self._during()
         response = await self._transport.request(request)
         if first and self._lost:
-            raise Unavailable("the answer was lost")
+            raise UnavailableError("the answer was lost")
         return response
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
-from tonnage.errors import Busy, HostError, Unavailable
+from tonnage.errors import BusyError, HostError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.node.provisioner.state import LOOK_EVERY
@@ -238,7 +238,7 @@ class _Faulty(FakePool):
         return await super().create(request)
 
 
-@pytest.mark.parametrize("failure", [HostError("mkfs failed"), Unavailable("not now"), Busy("pending")])
+@pytest.mark.parametrize("failure", [HostError("mkfs failed"), UnavailableError("not now"), BusyError("pending")])
 async def test_a_failure_is_told_and_tried_again(
     make_node: Any, make_claim: Any, eventually: Any, all_events: Any, failure: Exception
 ) -> None:
@@ -251,7 +251,7 @@ async def test_a_failure_is_told_and_tried_again(
 
 
 async def test_calls_that_fail_are_at_most_a_minute_apart(make_node: Any, make_claim: Any) -> None:
-    pool = _Faulty(*(Busy("in use") for _ in range(10)))
+    pool = _Faulty(*(BusyError("in use") for _ in range(10)))
     node = await make_node(pool=pool)
     await make_claim("data", "4Gi", storageClassName="late")
     await node.send("data")
@@ -266,7 +266,7 @@ async def test_calls_that_fail_are_at_most_a_minute_apart(make_node: Any, make_c
 async def test_an_outcome_that_is_not_known_is_followed_up_though_the_claim_is_gone(
     make_node: Any, scratch_pod: Any, eventually: Any
 ) -> None:
-    pool = _Faulty(Unavailable("lost"), Unavailable("lost"), made=True)
+    pool = _Faulty(UnavailableError("lost"), UnavailableError("lost"), made=True)
     node = await make_node(pool=pool)
     await scratch_pod("app", "4Gi")
     await node.send("app-v0")
@@ -315,7 +315,7 @@ class _Dying:
 
     async def request(self, request: Request) -> Response:
         if self.dead.is_set():
-            raise Unavailable("dead")
+            raise UnavailableError("dead")
         if request.method == "GET" or "/events" in request.path:
             return await self._inner.request(request)  # type: ignore[no-any-return]
         self._left -= 1
@@ -323,7 +323,7 @@ class _Dying:
             self.dead.set()
             if self._after:
                 await self._inner.request(request)
-            raise Unavailable("dead")
+            raise UnavailableError("dead")
         return await self._inner.request(request)  # type: ignore[no-any-return]
 
     def stream(self, request: Request) -> Any:

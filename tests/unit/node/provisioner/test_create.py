@@ -11,7 +11,7 @@ import pytest
 
 from tonnage.api import kinds, names
 from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedReference
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.node.provisioner import create
@@ -28,7 +28,7 @@ class _WithoutVolumes:
 
     async def request(self, request: Request) -> Response:
         if request.method == "POST" and request.path.endswith("/persistentvolumes"):
-            raise Unavailable("it was never sent")
+            raise UnavailableError("it was never sent")
         return await self._transport.request(request)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.ops.install.options import (
     Class,
     parse_class,
@@ -68,7 +68,7 @@ def test_folders_of_pools() -> None:
     ],
 )
 def test_refused(read: Callable[[Any], Any], given: Any, says: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidError) as refused:
         read(given)
     assert says in str(refused.value)
 
@@ -89,5 +89,5 @@ def test_groups() -> None:
 
 @pytest.mark.parametrize("text", ["nvme", "Nvme:lvm:vg0", "", ":lvm:vg0", f"{'a' * 41}:lvm:vg0", "nvme:nothing:/x"])
 def test_groups_that_are_refused(text: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         parse_groups([text])

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.pools.base import checksum
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import EraseJob
@@ -174,7 +174,7 @@ def test_a_damaged_marker_is_written_anew_from_its_copy(directory: Directory, ha
         pytest.skip("needs root, and a file system with trusted extended attributes")
     HARM[harm](directory.path / MARKER)
     for kind, name, words in (("btrfs", "p", "belongs to a pool of kind image"), ("image", "q", "named 'p'")):
-        with pytest.raises(Unavailable, match=words):
+        with pytest.raises(UnavailableError, match=words):
             Directory(directory.path, kind).open(name)
     directory.open("p")
     assert (directory.path / MARKER).read_bytes() == before
@@ -188,7 +188,7 @@ def test_without_a_copy_nobody_guesses_whose_volumes_they_are(directory: Directo
     HARM[harm](directory.path / MARKER)
     with suppress(OSError):
         os.removexattr(directory.path, "trusted.tonnage.marker")
-    with pytest.raises(Unavailable, match=r"marker \.tonnage-pool is damaged") as raised:
+    with pytest.raises(UnavailableError, match=r"marker \.tonnage-pool is damaged") as raised:
         directory.open("p")
     line = str(raised.value).partition("write this line to it: ")[2]
     (directory.path / MARKER).write_text(f"{line}\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import Erasure, PoolVolume, VolumeOrigin, check_name, is_inline, unsupported
 from tonnage.pools.fake import FakePool
 
@@ -12,7 +12,7 @@ from tonnage.pools.fake import FakePool
 def test_names_that_may_become_part_of_a_path() -> None:
     assert check_name("pvc-1.a_b") == "pvc-1.a_b"
     for bad in ("", ".hidden", "a/b", "a\0", "a" * 129, "-x"):
-        with pytest.raises(Invalid, match="volume name"):
+        with pytest.raises(InvalidError, match="volume name"):
             check_name(bad)
 
 

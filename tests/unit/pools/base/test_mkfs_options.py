@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.base import mkfs_options
 from tonnage.pools.base.mkfs_options import NONE
 from tonnage.pools.fs.formats import EXT4, FORMATS, GI, MI, form_of
@@ -74,7 +74,7 @@ def test_nothing_said_is_the_pools_choice() -> None:
     ],
 )
 def test_what_is_refused(fstype: str, text: str, fault: str) -> None:
-    with pytest.raises(Invalid, match="parameter mkfsOptions") as refused:
+    with pytest.raises(InvalidError, match="parameter mkfsOptions") as refused:
         form_of(fstype, text)
     assert fault in str(refused.value)
 
@@ -83,7 +83,7 @@ def test_what_is_refused(fstype: str, text: str, fault: str) -> None:
 def test_whatever_is_written_is_understood_or_refused(fstype: str, text: str) -> None:
     try:
         options = mkfs_options.read(fstype, text)
-    except Invalid:
+    except InvalidError:
         return
     for name, value in options.words:
         assert name.startswith("-")

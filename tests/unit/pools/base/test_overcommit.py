@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import Exhausted
+from tonnage.errors import ExhaustedError
 from tonnage.pools.base.overcommit import Disks, Keep, SharedDisk
 
 MI = 1024**2
@@ -41,7 +41,7 @@ def test_what_is_promised_is_not_promised_again(tmp_path: Path) -> None:
     disk = Small(tmp_path, 100 * MI)
     disk.promise(_sparse(tmp_path / "a", 60 * MI), 60 * MI, ratio=1.0)
     assert disk.room(ratio=1.0, enough=100 * MI) == 40 * MI
-    with pytest.raises(Exhausted, match=r"40Mi that is neither used nor reserved, 50Mi are needed"):
+    with pytest.raises(ExhaustedError, match=r"40Mi that is neither used nor reserved, 50Mi are needed"):
         disk.promise(tmp_path / "b", 50 * MI, ratio=1.0)
     disk.promise(tmp_path / "b", 40 * MI, ratio=1.0)
     disk.forget(tmp_path / "a")
@@ -86,7 +86,9 @@ def test_what_is_kept_for_others_is_not_promised(tmp_path: Path) -> None:
     disk = Small(tmp_path, 100 * MI)
     assert disk.room(ratio=1.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 70 * MI
     assert disk.room(ratio=2.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 140 * MI
-    with pytest.raises(Exhausted, match=r"has 70Mi, excluding 30Mi of min free, that is neither used nor reserved"):
+    with pytest.raises(
+        ExhaustedError, match=r"has 70Mi, excluding 30Mi of min free, that is neither used nor reserved"
+    ):
         disk.promise(tmp_path / "a", 71 * MI, ratio=1.0, keep=Keep(30 * MI))
     disk.promise(tmp_path / "a", 70 * MI, ratio=1.0, keep=Keep(30 * MI))
     assert disk.room(ratio=1.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 0

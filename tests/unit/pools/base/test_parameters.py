@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.pools.base import parameters
 from tonnage.pools.base.parameters import IoLimits
 
@@ -31,7 +31,7 @@ def test_values_are_read() -> None:
     + [{"source": f"dir://{path}"} for path in ("data", "", "/a/../b", "/a\0b")],
 )
 def test_bad_values_are_refused_by_name(bad: dict[str, str]) -> None:
-    with pytest.raises(Invalid, match=f"parameter {next(iter(bad))}"):
+    with pytest.raises(InvalidError, match=f"parameter {next(iter(bad))}"):
         _read_all(bad)
 
 
@@ -43,5 +43,5 @@ def _read_all(given: dict[str, str]) -> None:
 
 
 def test_an_erase_method_that_a_kind_lacks_is_refused() -> None:
-    with pytest.raises(Invalid, match="want none or discard"):
+    with pytest.raises(InvalidError, match="want none or discard"):
         parameters.erase_of({"erase": "zero"}, ("none", "discard"))

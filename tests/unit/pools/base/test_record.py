@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from tonnage.errors import Exhausted, HostError, NotFound
+from tonnage.errors import ExhaustedError, HostError, NotFoundError
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
 from tonnage.pools.base.record import Records, VolumeRecord, check, new_record
 
@@ -49,12 +49,12 @@ def test_the_table_counts_and_names_damage() -> None:
     records = Records("pool p", most=8192)
     records.volumes["a"], records.damaged["b"] = RECORD, "it is blank"
     assert records.get("a") is RECORD
-    with pytest.raises(NotFound, match="pool p has no volume 'c'"):
+    with pytest.raises(NotFoundError, match="pool p has no volume 'c'"):
         records.get("c")
     with pytest.raises(HostError, match=r"record of volume b in pool p is damaged \(it is blank\)"):
         records.get("b")
     records.book("a", 8192)
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         records.book("c", 1)
     records.book("a", -8192)
     records.put_back(RECORD)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import Exhausted, OutOfRange
+from tonnage.errors import ExhaustedError, OutOfRangeError
 from tonnage.pools.base import reservation
 from tonnage.pools.base.contract import INLINE, Capacity, PoolVolume, VolumeRequest
 from tonnage.pools.base.reservation import Reserve, reserve
@@ -44,13 +44,15 @@ def test_nothing_fits_that_would_be_too_small() -> None:
 def test_messages_tell_of_the_reserve() -> None:
     six = Reserve(6 * GI)
     free = reservation.left(Capacity(10 * GI, 8 * GI, 8 * GI, 1, 2 * GI), six)
-    with pytest.raises(Exhausted, match=r"at most 2Gi for one volume, excluding the 6Gi .* \(2Gi of 10Gi reserved\)"):
+    with pytest.raises(
+        ExhaustedError, match=r"at most 2Gi for one volume, excluding the 6Gi .* \(2Gi of 10Gi reserved\)"
+    ):
         reservation.check_room(POOL, "v", 3 * GI, free, six)
-    with pytest.raises(OutOfRange, match="holds 4Gi at most, excluding the 6Gi that the class leaves to others"):
+    with pytest.raises(OutOfRangeError, match="holds 4Gi at most, excluding the 6Gi that the class leaves to others"):
         reservation.check_room(POOL, "v", 5 * GI, free, six)
-    with pytest.raises(Exhausted, match=r"has 2Gi free, excluding the 6Gi .* \(2Gi of 10Gi reserved\)"):
+    with pytest.raises(ExhaustedError, match=r"has 2Gi free, excluding the 6Gi .* \(2Gi of 10Gi reserved\)"):
         reservation.check_more(POOL, PoolVolume("v", GI), 4 * GI, free, six)
-    with pytest.raises(OutOfRange, match="holds 4Gi at most, excluding the 6Gi"):
+    with pytest.raises(OutOfRangeError, match="holds 4Gi at most, excluding the 6Gi"):
         reservation.check_more(POOL, PoolVolume("v", GI), 5 * GI, free, six)
 
 
@@ -60,9 +62,9 @@ def test_messages_tell_of_what_is_kept_for_inline_volumes() -> None:
     free = reservation.left(Capacity(10 * GI, 8 * GI, 8 * GI, 1, 2 * GI), kept)
     assert (free.total, free.free) == (6 * GI, 5 * GI)
     both = "excluding the 1Gi that the class leaves to others and the {} that are reserved for inline volumes"
-    with pytest.raises(Exhausted, match=both.format("2Gi")):
+    with pytest.raises(ExhaustedError, match=both.format("2Gi")):
         reservation.check_room(POOL, "v", 6 * GI, free, kept)
-    with pytest.raises(OutOfRange, match=both.format("3Gi")):
+    with pytest.raises(OutOfRangeError, match=both.format("3Gi")):
         reservation.check_room(POOL, "v", 7 * GI, free, kept)
 
 
@@ -91,7 +93,7 @@ async def test_claims_never_take_what_is_kept_and_inline_volumes_may_have_all_th
         inline, name = what == "inline", f"v{number}"
         try:
             await pool.create(VolumeRequest(name, size, owner=MADE_INLINE if inline else {}))
-        except (Exhausted, OutOfRange):
+        except (ExhaustedError, OutOfRangeError):
             assert size > (free if inline else for_claims)
         else:
             assert size <= (free if inline else for_claims)
@@ -102,9 +104,11 @@ async def test_snapshots_and_growth_leave_what_is_kept_too() -> None:
     pool = FakePool("p", 10 * GI, directories=False)
     pool.inline = 4 * GI
     await pool.create(VolumeRequest("v", 4 * GI))
-    with pytest.raises(Exhausted, match="4Gi that are reserved for inline volumes"):
+    with pytest.raises(ExhaustedError, match="4Gi that are reserved for inline volumes"):
         await pool.create_snapshot("s", "v")
-    with pytest.raises(OutOfRange, match="holds 6Gi at most, excluding the 4Gi that are reserved for inline volumes"):
+    with pytest.raises(
+        OutOfRangeError, match="holds 6Gi at most, excluding the 4Gi that are reserved for inline volumes"
+    ):
         await pool.expand("v", 7 * GI)
     assert (await pool.expand("v", 6 * GI)).size == 6 * GI
     await pool.create(VolumeRequest("i", 4 * GI, owner=MADE_INLINE))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Invalid, TonnageError, Unavailable, Unsupported
+from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableError, UnsupportedError
 from tonnage.host import btrfs, loop, mount, tree
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
@@ -44,12 +44,12 @@ async def _loops(folder: Path) -> list[str]:
 
 
 async def test_refuses_what_it_cannot(pool: Pool, real_folder: Path) -> None:
-    with pytest.raises(Unsupported, match="no raw block"):
+    with pytest.raises(UnsupportedError, match="no raw block"):
         await pool.create(VolumeRequest("v", MI, block=True))
-    with pytest.raises(Unsupported, match="no file system 'ext4'"):
+    with pytest.raises(UnsupportedError, match="no file system 'ext4'"):
         await pool.create(VolumeRequest("v", MI, fstype="ext4"))
     await pool.create(VolumeRequest("v", MI))
-    with pytest.raises(Unsupported, match="commit=30"):
+    with pytest.raises(UnsupportedError, match="commit=30"):
         await pool.stage("v", real_folder / "s", options=["noatime", "commit=30"])
     assert not mount.is_mount(real_folder / "s")
 
@@ -198,14 +198,14 @@ async def test_directory_of_a_btrfs_that_is_there(pool: Pool, real_folder: Path)
 
 async def test_needs_a_size_where_there_is_no_btrfs(real_folder: Path) -> None:
     pool = Pool("p", make_backend(real_folder / "pool", disks=Disks()))
-    with pytest.raises(Invalid, match="give the pool a size="):
+    with pytest.raises(InvalidError, match="give the pool a size="):
         await pool.open()
     await pool.close()
 
 
 async def test_taken_by_another_process(pool: Pool, real_folder: Path) -> None:
     other = Pool("p", make_backend(real_folder / "pool", ANY, disks=Disks()))
-    with pytest.raises(Unavailable, match="in use by another process"):
+    with pytest.raises(UnavailableError, match="in use by another process"):
         await other.open()
     await other.close()
     assert mount.is_mount(real_folder / "pool" / "mounted")

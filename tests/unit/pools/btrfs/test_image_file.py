@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host import mount
 from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.overcommit import Disks
@@ -34,5 +34,5 @@ def test_it_is_made_once_and_mounted(real_folder: Path, need_program: Callable[[
 
 
 def test_it_needs_a_size(real_folder: Path) -> None:
-    with pytest.raises(Invalid, match="give the pool a size="):
+    with pytest.raises(InvalidError, match="give the pool a size="):
         BtrfsImage(real_folder / "pool", PoolLimits(), Disks()).open()

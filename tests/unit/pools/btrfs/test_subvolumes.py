@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Invalid, Unsupported
+from tonnage.errors import InvalidError, UnsupportedError
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.btrfs.backend import make_backend
@@ -50,8 +50,8 @@ def test_content_copies_and_faults(backend: DirectoryBackend) -> None:
 
 
 def test_what_cannot_be(backend: DirectoryBackend) -> None:
-    with pytest.raises(Invalid, match="erase: zero"):
+    with pytest.raises(InvalidError, match="erase: zero"):
         backend.contents.check({"erase": "zero"})
-    with pytest.raises(Unsupported, match="made as large as it is"):
+    with pytest.raises(UnsupportedError, match="made as large as it is"):
         backend.rebound(replace(LIMITS, size=300 * MI))
     backend.rebound(LIMITS)

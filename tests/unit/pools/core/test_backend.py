@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.aio.clock import RealClock
-from tonnage.errors import Invalid, NotFound, Unavailable, Unsupported
+from tonnage.errors import InvalidError, NotFoundError, UnavailableError, UnsupportedError
 from tonnage.pools.base.contract import Capacity, VolumeOrigin, VolumeRequest
 from tonnage.pools.core.backend import Backend
 from tonnage.pools.fake import FEATURES, FakeBackend
@@ -29,7 +29,7 @@ def test_defaults_of_all_kinds(tmp_path: Path) -> None:
     backend = _backend()
     record = backend.create(VolumeRequest("a", 10), backend.want(VolumeRequest("a", 10)))
     assert backend.origin(VolumeOrigin(volume="a")) == record
-    with pytest.raises(NotFound, match="pool 'p' has no snapshot 's'"):
+    with pytest.raises(NotFoundError, match="pool 'p' has no snapshot 's'"):
         backend.origin(VolumeOrigin(snapshot="s"))
     assert Backend.overall(backend) == Capacity(1000, 990, 990, 1, 10)
     assert backend.modify("a", {"erase": "zero"}).mutable == {"erase": "zero"}
@@ -40,9 +40,9 @@ def test_defaults_of_all_kinds(tmp_path: Path) -> None:
         None,
     )
     assert Backend.snapshot_room(backend, record)[0] == 10
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         Backend.grow(backend, "a", tmp_path)
-    with pytest.raises(Invalid, match="erase"):
+    with pytest.raises(InvalidError, match="erase"):
         Backend.check(backend, {"erase": "maybe"}, "ext4", block=False)
     for call in (
         lambda: Backend.expand(backend, "a", 20),
@@ -50,10 +50,10 @@ def test_defaults_of_all_kinds(tmp_path: Path) -> None:
         lambda: Backend.delete_snapshot(backend, "s"),
         lambda: Backend.device(backend, "a"),
     ):
-        with pytest.raises(Unsupported, match=r"pool 'p' \(fake\) does not offer"):
+        with pytest.raises(UnsupportedError, match=r"pool 'p' \(fake\) does not offer"):
             call()
 
 
 def test_a_closed_one_has_no_records() -> None:
-    with pytest.raises(Unavailable, match="is not open"):
+    with pytest.raises(UnavailableError, match="is not open"):
         _backend(Closed).record("a")

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExists, NotFound, Precondition
+from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError
 from tonnage.host import loop, mount
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.device_mounts import NODE, DeviceMounts
@@ -60,7 +60,7 @@ def devices(real_folder: Path) -> Iterator[Loop]:
 def test_a_file_system_is_made_once(devices: Loop, real_folder: Path) -> None:
     mounts, staging, target = DeviceMounts(devices), real_folder / "staging", real_folder / "target"
     record = VolumeRecord("v", 32 * MI, uuid4(), length=64 * MI, fstype="ext4")
-    with pytest.raises(Precondition, match="not staged"):
+    with pytest.raises(PreconditionError, match="not staged"):
         mounts.publish(record, staging, target, readonly=False)
     for _ in range(2):
         mounts.stage(record, staging, [])
@@ -73,7 +73,7 @@ def test_a_file_system_is_made_once(devices: Loop, real_folder: Path) -> None:
         block_device.unpublish(target)
         mounts.unstage(staging)
     assert record.state == "formatted"
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         mounts.stats(record, staging)
 
 
@@ -96,7 +96,7 @@ def test_a_node_of_raw_block_is_shown_and_nothing_else_taken_for_it(devices: Loo
     assert mount.is_mount(staging / NODE)
     for _ in range(2):
         mounts.publish(record, staging, target, readonly=True)
-    with pytest.raises(AlreadyExists, match="readonly=False"):
+    with pytest.raises(AlreadyExistsError, match="readonly=False"):
         mounts.publish(record, staging, target, readonly=False)
     assert mounts.stats(record, target).total == 512 * MI
     block_device.unpublish(target)

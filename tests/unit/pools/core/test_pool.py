@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import Exhausted, HostError, Invalid, NotFound, Unavailable, Unsupported
+from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, UnavailableError, UnsupportedError
 from tonnage.pools.base.contract import Capacity, Features, Stats, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.record import Records, VolumeRecord
 from tonnage.pools.core.backend import Backend
@@ -52,7 +52,7 @@ class Shelf(Backend):
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
         super().check(parameters, fstype, block=block)
         if parameters.get("colour", "red") != "red":
-            raise Invalid("parameter colour: want red")
+            raise InvalidError("parameter colour: want red")
 
     def commit(self) -> None:
         self.settled += 1
@@ -112,7 +112,7 @@ async def pool() -> ShelfPool:
 async def test_what_is_not_open_is_not_said_to_be_gone() -> None:
     closed = ShelfPool()
     for call in (closed.create(VolumeRequest("a", MI)), closed.get("a"), closed.list(), closed.expand("a", MI)):
-        with pytest.raises(Unavailable, match="shelf pool is not open"):
+        with pytest.raises(UnavailableError, match="shelf pool is not open"):
             await call
 
 
@@ -143,21 +143,21 @@ async def test_parameters_are_checked_before_anything_is_done(pool: ShelfPool) -
         ({"shape": "round"}, "does not know the parameter 'shape'"),
         ({"reserve": "much"}, "reserve"),
     ):
-        with pytest.raises(Invalid, match=words):
+        with pytest.raises(InvalidError, match=words):
             await pool.create(VolumeRequest("a", MI, parameters=wrong))
-    with pytest.raises(Invalid, match="want red"):
+    with pytest.raises(InvalidError, match="want red"):
         await pool.capacity_for({"colour": "blue"})
-    with pytest.raises(Invalid, match="cannot change the parameter 'colour': what can be changed is iops"):
+    with pytest.raises(InvalidError, match="cannot change the parameter 'colour': what can be changed is iops"):
         await pool.create(VolumeRequest("a", MI, mutable={"colour": "red"}))
     assert pool.shelf.calls == []
 
 
 async def test_room_is_counted(pool: ShelfPool) -> None:
     await pool.create(VolumeRequest("a", 60 * MI))
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         await pool.create(VolumeRequest("b", 41 * MI))
     assert (await pool.capacity_for({"reserve": "10Mi"})).largest == 30 * MI
-    with pytest.raises(Exhausted, match="do not fit any more into shelf pool"):
+    with pytest.raises(ExhaustedError, match="do not fit any more into shelf pool"):
         pool.shelf.records.book("c", 41 * MI)
     assert pool.shelf.records.used == 60 * MI
 
@@ -184,10 +184,10 @@ async def test_what_a_kind_does_not_offer(pool: ShelfPool, tmp_path: Path) -> No
         (pool.grow("a", tmp_path), "larger volumes"),
         (pool.device("a"), "block devices"),
     ):
-        with pytest.raises(Unsupported, match=what):
+        with pytest.raises(UnsupportedError, match=what):
             await call
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.get_snapshot("s")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await pool.device("b")
     assert (list(await pool.list_snapshots()), list(await pool.erasing()), await pool.volume_limit()) == ([], [], 0)

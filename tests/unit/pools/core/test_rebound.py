@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.aio.clock import RealClock
-from tonnage.errors import Exhausted, OutOfRange, Unsupported
+from tonnage.errors import ExhaustedError, OutOfRangeError, UnsupportedError
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.overcommit import Keep
 from tonnage.pools.core.pool import Pool
@@ -31,7 +31,7 @@ def pool(request: pytest.FixtureRequest, tmp_path: Path) -> Pool:
 async def test_more_and_less_may_be_promised(pool: Pool) -> None:
     await pool.open()
     await pool.create(VolumeRequest("a", 80 * MIB, block=True))
-    with pytest.raises((Exhausted, OutOfRange)):
+    with pytest.raises((ExhaustedError, OutOfRangeError)):
         await pool.create(VolumeRequest("b", 80 * MIB, block=True))
     pool.rebound(PoolLimits(200 * MIB, sparse=True))
     assert (await pool.capacity(block=True)).free == 120 * MIB
@@ -39,7 +39,7 @@ async def test_more_and_less_may_be_promised(pool: Pool) -> None:
     pool.rebound(PoolLimits(100 * MIB, sparse=True))
     room = await pool.capacity(block=True)
     assert (room.total, room.free, room.largest, room.used) == (100 * MIB, 0, 0, 160 * MIB)
-    with pytest.raises((Exhausted, OutOfRange)):
+    with pytest.raises((ExhaustedError, OutOfRangeError)):
         await pool.create(VolumeRequest("c", MIB, block=True))
     assert [v.name for v in await pool.list()] == ["a", "b"]
     await pool.delete("a")
@@ -73,8 +73,8 @@ async def test_the_rate_of_erasing_changes_while_it_erases(tmp_path: Path) -> No
 async def test_a_kind_that_cannot_says_so() -> None:
     class Fixed(FakeBackend):
         def rebound(self, bounds: PoolLimits) -> None:
-            raise Unsupported("it lies in an image, which was made as large as it is")
+            raise UnsupportedError("it lies in an image, which was made as large as it is")
 
     fixed = Fixed(GIB, largest=0, features=FEATURES, directories=False, clock=RealClock(), erase_rate=0)
-    with pytest.raises(Unsupported, match="made as large as it is"):
+    with pytest.raises(UnsupportedError, match="made as large as it is"):
         Pool("p", fixed).rebound(PoolLimits(GIB), erase_rate=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tonnage.errors import HostError, Unavailable
+from tonnage.errors import HostError, UnavailableError
 from tonnage.pools.base.contract import INLINE, VolumeCondition, VolumeRequest
 from tonnage.pools.core import status
 from tonnage.pools.fake import FakePool
@@ -33,6 +33,6 @@ async def test_problems_are_returned() -> None:
 
     class Gone(FakePool):
         async def overall(self) -> None:  # type: ignore[override]
-            raise Unavailable("its disk is gone")
+            raise UnavailableError("its disk is gone")
 
     assert (await status.read(Gone("p", 1))).problem == "its disk is gone"

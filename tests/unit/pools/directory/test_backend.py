@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.errors import ExhaustedError, HostError, UnavailableError
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
@@ -34,7 +34,7 @@ def test_order_of_steps(backend: DirectoryBackend) -> None:
     (backend.folder.path / "leftover.img").touch()
     backend.close()
     assert not backend.is_open
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         backend.record("v")
     backend.open()
     assert backend.record("v") == record
@@ -60,7 +60,7 @@ def test_a_failure_leaves_nothing(backend: DirectoryBackend, monkeypatch: pytest
 
 def test_an_expansion_that_does_not_fit_changes_nothing(backend: DirectoryBackend) -> None:
     record = backend.create(REQUEST, backend.want(REQUEST))
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         backend.expand("v", 200 * MI)
     assert (backend.record("v"), backend.records.used) == (record, 8 * MI)
     assert backend.expand("v", 16 * MI).size == 16 * MI

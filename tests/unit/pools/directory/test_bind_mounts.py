@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tonnage.errors import AlreadyExists, Precondition, Unsupported
+from tonnage.errors import AlreadyExistsError, PreconditionError, UnsupportedError
 from tonnage.host import mount
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.backend import PoolFolder
@@ -43,7 +43,7 @@ def test_a_life(disk: Path, real_folder: Path) -> None:
         binds.stage(_record("a"), staging, [])
         binds.publish(_record("a"), staging, target, readonly=True)
     assert binds.uses("a") == [staging, target]
-    with pytest.raises(Precondition, match=f"in use at {staging}"):
+    with pytest.raises(PreconditionError, match=f"in use at {staging}"):
         binds.check_unused("a")
     assert (target / "file").exists()
     for _ in range(2):
@@ -68,16 +68,16 @@ def test_what_an_earlier_run_shows_is_found(disk: Path, real_folder: Path) -> No
 def test_another_volumes_place(disk: Path, real_folder: Path) -> None:
     binds, staging = _binds(disk), real_folder / "staging"
     binds.stage(_record("a"), staging, [])
-    with pytest.raises(AlreadyExists, match="is a mount of something else"):
+    with pytest.raises(AlreadyExistsError, match="is a mount of something else"):
         binds.stage(_record("b"), staging, [])
-    with pytest.raises(Precondition, match="volume b is not staged"):
+    with pytest.raises(PreconditionError, match="volume b is not staged"):
         binds.publish(_record("b"), staging, real_folder / "target", readonly=False)
 
 
 @pytest.mark.real
 def test_options(disk: Path, real_folder: Path) -> None:
     binds = _binds(disk)
-    with pytest.raises(Unsupported, match=r"a kind volume cannot have the mount option 'commit=5'"):
+    with pytest.raises(UnsupportedError, match=r"a kind volume cannot have the mount option 'commit=5'"):
         binds.stage(_record("a"), real_folder / "staging", ["noexec", "commit=5"])
     binds.stage(_record("a"), real_folder / "staging", ["noexec", "rw"])
     (shown,) = [entry for entry in mount.mounts() if entry.target == str(real_folder / "staging")]

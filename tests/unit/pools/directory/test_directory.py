@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from tonnage.errors import Exhausted, NotFound, Unavailable
+from tonnage.errors import ExhaustedError, NotFoundError, UnavailableError
 from tonnage.host import fstab, mount
 from tonnage.pools.base import checksum
 from tonnage.pools.base.record import VolumeRecord
@@ -40,14 +40,14 @@ def test_a_disk_that_is_not_mounted_is_no_empty_pool(
     table = tmp_path / "fstab"
     table.write_text(f"# disks\n/dev/sda1 / ext4 defaults 0 1\nUUID=1-2 {directory.path.parent} xfs nofail 0 0\n")
     monkeypatch.setattr(fstab, "FSTAB", table)
-    with pytest.raises(Unavailable, match=f"its disk is not mounted: mount {directory.path.parent}"):
+    with pytest.raises(UnavailableError, match=f"its disk is not mounted: mount {directory.path.parent}"):
         directory.open()
     assert is_unmounted(directory.path)
     table.write_text("")
     directory.open()
     directory.close()
     (directory.path / NOTE).touch()
-    with pytest.raises(Unavailable, match=f"its disk is not mounted: mount it, or remove {directory.path / NOTE}"):
+    with pytest.raises(UnavailableError, match=f"its disk is not mounted: mount it, or remove {directory.path / NOTE}"):
         directory.open()
 
 
@@ -67,7 +67,7 @@ def test_a_pool_with_volumes_keeps_its_name(tmp_path: Path) -> None:
     directory.open("slow")
     directory.write(RECORD)
     directory.close()
-    with pytest.raises(Unavailable, match=r"volumes of a pool named 'slow'.* call it name=slow instead of fast"):
+    with pytest.raises(UnavailableError, match=r"volumes of a pool named 'slow'.* call it name=slow instead of fast"):
         directory.open("fast")
     directory.open()  # for those who look into it whatever its name
     directory.remove(RECORD.name)
@@ -90,9 +90,9 @@ def test_killed_before_the_marker_was_written(tmp_path: Path) -> None:
 class TestRefused:
     def _refused(self, path: Path, words: str, kind: str = "image") -> None:
         directory = Directory(path, kind)
-        with pytest.raises(Unavailable, match=words):
+        with pytest.raises(UnavailableError, match=words):
             directory.open()
-        with pytest.raises(Unavailable, match="not open"):
+        with pytest.raises(UnavailableError, match="not open"):
             _ = directory.at
 
     def test_in_use(self, directory: Directory) -> None:
@@ -157,7 +157,7 @@ class TestRecords:
         directory.write(RECORD)
         directory.remove("v")
         directory.remove("v")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             directory.read("v")
 
     @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ class TestRecords:
         full = Directory(place, "image")
         full.open()
         (place / "filler").write_bytes(bytes(12288))
-        with pytest.raises(Exhausted, match="No space left"):
+        with pytest.raises(ExhaustedError, match="No space left"):
             full.write(RECORD)
         assert not [entry for entry in os.listdir(place) if entry.startswith(".new-")]
         full.close()

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.directory.erase_queue import Erasures
@@ -33,7 +33,7 @@ def test_a_job_survives_the_process_and_ends(tmp_path: Path) -> None:
     [job] = queue.jobs()
     queue.save(replace(job, done=512))
     queue.close()
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         queue.path(job)
     queue.open()
     [job] = queue.jobs()

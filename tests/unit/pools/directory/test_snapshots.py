@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tonnage.errors import HostError, NotFound
+from tonnage.errors import HostError, NotFoundError
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.snapshots import Snapshots
 
@@ -30,7 +30,7 @@ def test_a_life(tmp_path: Path) -> None:
     assert leftovers == [snapshots.content("leftover")]
     for _ in range(2):
         snapshots.forget("s", durable=True)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         snapshots.record("s")
     snapshots.close()
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tonnage.errors import Invalid, OutOfRange
+from tonnage.errors import InvalidError, OutOfRangeError
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.subdirectory import check_no_erasure, limit_for, seed
 
@@ -22,7 +22,7 @@ def test_a_limit_leaves_room_for_what_is_counted_beside_the_content() -> None:
 def test_content_cannot_be_erased_where_its_blocks_cannot_be_named() -> None:
     check_no_erasure({})
     check_no_erasure({"erase": "none"})
-    with pytest.raises(Invalid, match="erase: zero: want none: a volume here has no device of its own"):
+    with pytest.raises(InvalidError, match="erase: zero: want none: a volume here has no device of its own"):
         check_no_erasure({"erase": "zero"})
 
 
@@ -37,5 +37,5 @@ def test_a_new_directory_has_the_content_of_its_source(tmp_path: Path) -> None:
     record = VolumeRecord("a", MI, UUID(int=1), fstype="xfs", from_folder=f"dir://{source}")
     seed(record, content)
     assert (content / "file").read_text() == "text"
-    with pytest.raises(OutOfRange, match="ask for more"):
+    with pytest.raises(OutOfRangeError, match="ask for more"):
         seed(VolumeRecord("a", 1, UUID(int=1), fstype="xfs", from_folder=f"dir://{source}"), content)

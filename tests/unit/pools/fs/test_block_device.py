@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Busy
+from tonnage.errors import BusyError
 from tonnage.host import loop, mount
 from tonnage.pools.fs import block_device
 
@@ -29,7 +29,7 @@ def device(real_folder: Path) -> Iterator[str]:
 
 
 def test_one_at_a_time(device: str) -> None:
-    with block_device.locked(device), pytest.raises(Busy, match="is being formatted"), block_device.locked(device):
+    with block_device.locked(device), pytest.raises(BusyError, match="is being formatted"), block_device.locked(device):
         pass
 
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.host import loop, mount, ondisk
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
@@ -58,7 +58,7 @@ def test_a_new_one_is_unused_and_may_be_made_again(made: tuple[int, Path, Volume
     assert must_format(fd, str(path), record)
     image_file.format_image(fd, path, record)
     assert ondisk.is_unused(fd)
-    with pytest.raises(Precondition, match="that we did not make"):
+    with pytest.raises(PreconditionError, match="that we did not make"):
         must_format(fd, str(path), replace(record, uuid=uuid4()))
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.host import superblock
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.record import VolumeRecord
@@ -43,7 +43,7 @@ def test_a_frozen_file_system_has_a_mark_and_is_thawed(mounted: tuple[Path, Path
 
     with freeze.still(roots(), record, mark):
         assert mark.exists()
-        with pytest.raises(Precondition, match="frozen by another process"), freeze.still(roots(), record, mark):
+        with pytest.raises(PreconditionError, match="frozen by another process"), freeze.still(roots(), record, mark):
             pass
     assert not mark.exists()
     (path / "file").write_text("it takes writes again")
@@ -63,6 +63,6 @@ def test_what_a_kill_left_frozen_is_thawed(mounted: tuple[Path, Path, VolumeReco
 def test_an_invisible_mount_cannot_be_frozen(tmp_path: Path) -> None:
     record = VolumeRecord("v", MI, uuid4(), fstype="ext4")
     frozen = freeze.still(iter(()), record, tmp_path / "mark")
-    with pytest.raises(Precondition, match="not mounted where this process can see it"), frozen:
+    with pytest.raises(PreconditionError, match="not mounted where this process can see it"), frozen:
         pass
     assert not (tmp_path / "mark").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import AlreadyExists, NotFound, Precondition
+from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError
 from tonnage.host import mount
 from tonnage.pools.fs import mounts
 
@@ -18,21 +18,21 @@ def test_mount_points(tmp_path: Path) -> None:
     assert (tmp_path / "d").stat().st_mode & 0o777 == 0o700
     (tmp_path / "link").symlink_to(tmp_path / "d")
     for path, make in ((tmp_path / "link", mounts.make_directory), (tmp_path / "f", mounts.make_directory)):
-        with pytest.raises(Precondition, match="remove it"):
+        with pytest.raises(PreconditionError, match="remove it"):
             make(path)
-    with pytest.raises(Precondition):
+    with pytest.raises(PreconditionError):
         mounts.make_file(tmp_path / "d")
-    with pytest.raises(Precondition, match="symlink"):
+    with pytest.raises(PreconditionError, match="symlink"):
         mounts.make_file(tmp_path / "link" / "inner")
 
 
 def test_what_is_removed(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "file").touch()
-    with pytest.raises(Precondition, match="its files stay"):
+    with pytest.raises(PreconditionError, match="its files stay"):
         mounts.unpublish(tmp_path / "d")
     (tmp_path / "text").write_text("content")
-    with pytest.raises(Precondition, match="file with content"):
+    with pytest.raises(PreconditionError, match="file with content"):
         mounts.unpublish(tmp_path / "text")
     mounts.make_file(tmp_path / "empty")
     for _ in range(2):
@@ -47,13 +47,13 @@ def test_a_target_shows_one_volume(real_folder: Path) -> None:
     b.mkdir()
     for _ in range(2):
         mounts.publish(a, target, block=False, readonly=True)
-    with pytest.raises(AlreadyExists, match="already shows something else"):
+    with pytest.raises(AlreadyExistsError, match="already shows something else"):
         mounts.publish(b, target, block=False, readonly=True)
-    with pytest.raises(AlreadyExists, match="already published read-only"):
+    with pytest.raises(AlreadyExistsError, match="already published read-only"):
         mounts.publish(a, target, block=False, readonly=False)
     assert mounts.stats(target).total > 0
     mounts.unpublish(target)
     assert not target.exists()
     assert not mount.is_mount(target)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         mounts.stats(target)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import Exhausted, HostError, NotFound, Precondition
+from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError
 from tonnage.host import mount, superblock
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import online
@@ -32,8 +32,8 @@ def test_a_healthy_mount_has_none(real_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "error", "words"),
     [
-        (errno.EROFS, Precondition, "mounted read-only"),
-        (errno.ENOSPC, Exhausted, "to grow its file system"),
+        (errno.EROFS, PreconditionError, "mounted read-only"),
+        (errno.ENOSPC, ExhaustedError, "to grow its file system"),
         (errno.EIO, HostError, "cannot grow"),
     ],
 )
@@ -52,5 +52,5 @@ def test_why_it_does_not_grow(
 
 
 def test_nothing_to_grow() -> None:
-    with pytest.raises(NotFound, match="not mounted where this process can see it"):
+    with pytest.raises(NotFoundError, match="not mounted where this process can see it"):
         online.grow(RECORD, [])

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Exhausted, HostError, Invalid, OutOfRange, Precondition
+from tonnage.errors import ExhaustedError, HostError, InvalidError, OutOfRangeError, PreconditionError
 from tonnage.host import mount
-from tonnage.host.run import CommandFailed
+from tonnage.host.run import CommandError
 from tonnage.pools.fs import populate
 
 MI = 1024**2
@@ -121,9 +121,9 @@ def test_again_is_the_same(source: Path, filled: Fill) -> None:
 def test_what_does_not_fit(source: Path, filled: Fill) -> None:
     for number in range(3):
         (source / str(number)).write_bytes(b"x" * MI)
-    with pytest.raises(OutOfRange, match=r"holds 3\.?[0-9]*.*, the volume is to have 3Mi: ask for more"):
+    with pytest.raises(OutOfRangeError, match=r"holds 3\.?[0-9]*.*, the volume is to have 3Mi: ask for more"):
         populate.check(source, 3 * MI)
-    with pytest.raises(OutOfRange):
+    with pytest.raises(OutOfRangeError):
         filled(size=3 * MI)
     populate.check(source, 4 * MI)
 
@@ -135,7 +135,7 @@ def test_what_does_not_fit_after_all(source: Path, real_folder: Path) -> None:
     target = real_folder / "small"
     target.mkdir()
     mount.mount("none", target, "tmpfs", ["size=1m", "nr_inodes=10"])
-    with _open(target) as at, pytest.raises(Exhausted, match="No space left on device"):
+    with _open(target) as at, pytest.raises(ExhaustedError, match="No space left on device"):
         populate.fill(source, at, 10 * MI)
 
 
@@ -145,7 +145,7 @@ def test_a_target_that_cannot_be_written(source: Path, real_folder: Path) -> Non
     target = real_folder / "readonly"
     target.mkdir()
     mount.mount("none", target, "tmpfs", ["ro"])
-    with _open(target) as at, pytest.raises(CommandFailed, match="Read-only file system"):
+    with _open(target) as at, pytest.raises(CommandError, match="Read-only file system"):
         populate.fill(source, at, 10 * MI)
 
 
@@ -162,7 +162,7 @@ def test_no_folder(name: str, words: str, tmp_path: Path, source: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(source)
     (source / "inner").mkdir()
-    with pytest.raises(Precondition, match=words) as refused:
+    with pytest.raises(PreconditionError, match=words) as refused:
         populate.check(tmp_path / name, MI)
     assert f"source {tmp_path / name}" in str(refused.value)
 
@@ -173,7 +173,7 @@ def test_no_device_nodes(source: Path) -> None:
         os.mknod(source / "deep" / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     except PermissionError:
         pytest.skip("needs root: device nodes")
-    with pytest.raises(Invalid, match="device node 'null'"):
+    with pytest.raises(InvalidError, match="device node 'null'"):
         populate.check(source, MI)
 
 
@@ -183,7 +183,7 @@ def test_nothing_that_is_mounted_inside(source: Path, real_folder: Path) -> None
     inner.mkdir()
     mount.bind(real_folder, inner)
     try:
-        with pytest.raises(Invalid, match="something is mounted in source"):
+        with pytest.raises(InvalidError, match="something is mounted in source"):
             populate.check(source, MI)
     finally:
         mount.umount(inner)

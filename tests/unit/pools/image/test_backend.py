@@ -22,7 +22,15 @@ from tonnage.csi.driver.capabilities import MOUNT_OPTIONS
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import CsiError
-from tonnage.errors import AlreadyExists, Busy, Exhausted, HostError, OutOfRange, Precondition, Unavailable
+from tonnage.errors import (
+    AlreadyExistsError,
+    BusyError,
+    ExhaustedError,
+    HostError,
+    OutOfRangeError,
+    PreconditionError,
+    UnavailableError,
+)
 from tonnage.host import device, loop, mount
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest, VolumeState
 from tonnage.pools.base.overcommit import Disks
@@ -125,7 +133,7 @@ async def test_a_size_below_the_file_systems_least(opened: Opener) -> None:
     pool = await opened()
     assert (await pool.create(VolumeRequest("v", 100 * MI, fstype="xfs"))).size == 300 * MI
     assert (await pool.capacity(fstype="xfs")).smallest == 300 * MI
-    with pytest.raises(OutOfRange, match=r"xfs volume here has at least 300Mi.*limit 200Mi"):
+    with pytest.raises(OutOfRangeError, match=r"xfs volume here has at least 300Mi.*limit 200Mi"):
         await pool.create(VolumeRequest("w", 100 * MI, limit=200 * MI, fstype="xfs"))
     assert (await pool.create(VolumeRequest("x", 1))).size == MI
 
@@ -136,7 +144,7 @@ class TestFormatOnce:
         await pool.create(VolumeRequest("v", 20 * MI))
         _command("mkfs.ext4", "-q", "-F", "-L", "precious", str(image))
         before = image.read_bytes()[:65536]
-        with pytest.raises(Precondition, match="holds ext4 that we did not make"):
+        with pytest.raises(PreconditionError, match="holds ext4 that we did not make"):
             await pool.stage("v", real_folder / "staging")
         assert image.read_bytes()[:65536] == before
         assert _loops(real_folder) == []
@@ -173,9 +181,9 @@ class TestFormatOnce:
         await pool.create(VolumeRequest("v", 20 * MI))
         with (real_folder / "pool" / "v.img").open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            with pytest.raises(Busy, match="being formatted"):
+            with pytest.raises(BusyError, match="being formatted"):
                 await pool.stage("v", real_folder / "staging")
-            with pytest.raises(Precondition, match="in use"):
+            with pytest.raises(PreconditionError, match="in use"):
                 await pool.delete("v")
         await pool.stage("v", real_folder / "staging")
         await pool.unstage("v", real_folder / "staging")
@@ -184,7 +192,7 @@ class TestFormatOnce:
         pool = await opened()
         await pool.create(VolumeRequest("v", 20 * MI))
         await pool.stage("v", real_folder / "one")
-        with pytest.raises(Busy, match="mounted elsewhere"):
+        with pytest.raises(BusyError, match="mounted elsewhere"):
             await pool.stage("v", real_folder / "two")
         await pool.unstage("v", real_folder / "one")
 
@@ -253,7 +261,7 @@ class TestSpace:
         await one.create(VolumeRequest("a", 16 * MI, block=True))
         assert (await one.capacity(block=True)).free == pytest.approx(half - 16 * MI, abs=MI)
         assert (await two.capacity(block=True)).free == pytest.approx(half, abs=MI)
-        with pytest.raises(Exhausted):
+        with pytest.raises(ExhaustedError):
             await two.create(VolumeRequest("b", 30 * MI, block=True))
         await one.delete("a")
         await one.close()
@@ -281,7 +289,7 @@ class TestSpace:
 
     async def test_thick_on_a_full_disk(self, opened: Opener, small_disk: Path) -> None:
         pool = await opened("one", small_disk, sparse=False)
-        with pytest.raises(Exhausted, match="No space left"):
+        with pytest.raises(ExhaustedError, match="No space left"):
             await pool.create(VolumeRequest("a", 100 * MI, block=True))
         assert await pool.list() == []
         assert (await pool.capacity()).used == 0
@@ -298,7 +306,7 @@ class TestBlock:
             await pool.stage("b", staging)
             await pool.publish("b", staging, writable)
             await pool.publish("b", staging, readonly, readonly=True)
-        with pytest.raises(AlreadyExists, match="readonly=True"):
+        with pytest.raises(AlreadyExistsError, match="readonly=True"):
             await pool.publish("b", staging, writable, readonly=True)
 
         fd = os.open(writable, os.O_RDWR)
@@ -310,7 +318,7 @@ class TestBlock:
         with pytest.raises(PermissionError), readonly.open("r+b", buffering=0) as file:
             file.write(b"no")
         assert (await pool.stats("b", writable)).total == 5 * MI
-        with pytest.raises(Precondition, match="in use"):
+        with pytest.raises(PreconditionError, match="in use"):
             await pool.delete("b")
 
         for target in (writable, readonly, writable):
@@ -351,7 +359,7 @@ async def test_a_disk_unmounted_under_the_pool(opened: Opener, small_disk: Path)
         pool.expand("v", 12 * MI),
         pool.stage("v", small_disk / "staging"),
     ):
-        with pytest.raises(Unavailable, match="is not the one that was opened"):
+        with pytest.raises(UnavailableError, match="is not the one that was opened"):
             await call
     assert (await pool.condition("v")).abnormal
     assert os.listdir(small_disk / "pool") == []
@@ -451,7 +459,7 @@ class TestDiskTrouble:
         with pytest.raises(HostError, match=r"(?i)no space left|mkfs\.ext4"):
             await pool.stage("v", staging)
         assert (await pool.get("v")).state is VolumeState.NEW
-        with pytest.raises(Exhausted):
+        with pytest.raises(ExhaustedError):
             await pool.create(VolumeRequest("w", MI, block=True))
         assert _loops(small_disk) == []
 
@@ -470,7 +478,7 @@ class TestDiskTrouble:
                 await call
         assert [volume.name for volume in await pool.list()] == ["v"]
         await pool.close()
-        with pytest.raises(Unavailable, match="Read-only file system: choose one on a writable"):
+        with pytest.raises(UnavailableError, match="Read-only file system: choose one on a writable"):
             await opened("one", small_disk)
         _command("mount", "-o", "remount,rw", str(small_disk))
         pool = await opened("one", small_disk)
@@ -493,7 +501,7 @@ async def test_every_option_that_is_let_through_mounts(
 async def test_a_file_with_content_is_never_unpublished(opened: Opener, real_folder: Path) -> None:
     pool = await opened()
     (real_folder / "file").write_text("precious")
-    with pytest.raises(Precondition, match="is a file with content"):
+    with pytest.raises(PreconditionError, match="is a file with content"):
         await pool.unpublish("v", real_folder / "file")
     assert (real_folder / "file").read_text() == "precious"
 

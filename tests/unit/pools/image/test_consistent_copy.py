@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import HostError, Precondition
+from tonnage.errors import HostError, PreconditionError
 from tonnage.host import mount
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
@@ -47,7 +47,7 @@ def test_raw_block_in_use_is_not_copied_byte_by_byte(real_folder: Path) -> None:
     image = real_folder / "v.img"
     record = VolumeRecord("v", 8 * MI, uuid4(), length=8 * MI, sparse=True, block=True)
     file.make(image, record)
-    with closing(file.open_image(image)), pytest.raises(Precondition, match="stop its pod first"):
+    with closing(file.open_image(image)), pytest.raises(PreconditionError, match="stop its pod first"):
         consistent_copy.copy(image, record, real_folder / "copy.img", share=False)
     assert not (real_folder / "copy.img").exists()
     with pytest.raises(HostError, match="content is lost"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Exhausted, Precondition
+from tonnage.errors import ExhaustedError, PreconditionError
 from tonnage.host import device, loop, mount, superblock
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
@@ -63,7 +63,7 @@ async def test_blocks_are_shared_where_the_disk_can_and_promised_all_the_same(sh
     await pool.create(VolumeRequest("b", 150 * MI, source=VolumeOrigin(snapshot="s")))
     after = os.statvfs(sharing).f_bfree * os.statvfs(sharing).f_frsize
     assert before - after < 50 * MI
-    with pytest.raises(Exhausted):  # all three may be overwritten
+    with pytest.raises(ExhaustedError):  # all three may be overwritten
         await pool.create(VolumeRequest("c", 250 * MI))
     (staging / "file").write_bytes(b"changed")
     other = sharing / "other"
@@ -74,7 +74,7 @@ async def test_blocks_are_shared_where_the_disk_can_and_promised_all_the_same(sh
     await pool.close()
     again = _pool(sharing, ratio=1.0)
     await again.open()
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         await again.create(VolumeRequest("c", 250 * MI))
     await again.close()
 
@@ -86,7 +86,7 @@ async def test_raw_block_in_use_is_copied_only_where_blocks_can_be_shared(real_f
     await pool.stage("a", staging)
     try:
         await pool.create_snapshot("s", "a")
-    except Precondition:  # not here: then nothing is left of it
+    except PreconditionError:  # not here: then nothing is left of it
         assert await pool.list_snapshots() == []
         assert os.listdir(real_folder / "pool" / ".snapshots") == [".tonnage-pool"]
     await pool.unstage("a", staging)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Exhausted, Invalid, Precondition, Unsupported
+from tonnage.errors import ExhaustedError, InvalidError, PreconditionError, UnsupportedError
 from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
@@ -161,7 +161,7 @@ async def test_a_full_disk_keeps_no_volume_from_being_deleted(
     opened: Opener, real_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Directory, name: str, text: bytes, *, durable: bool = True) -> None:
-        raise Exhausted("no room to write")
+        raise ExhaustedError("no room to write")
 
     pool, kept = await opened(), real_folder / "kept"
     await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))
@@ -233,14 +233,14 @@ async def test_half_a_copy_of_what_is_to_be_erased_is_erased(opened: Opener, rea
 async def test_a_copy_that_fails_is_erased(opened: Opener, real_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Directory, record: VolumeRecord, *, durable: bool = True) -> None:
         os.link(real_folder / "pool" / f"{record.name}.img", kept)
-        raise Exhausted("no room to write")
+        raise ExhaustedError("no room to write")
 
     pool, kept = await opened(), real_folder / "kept"
     await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))
     _write(real_folder / "pool" / "v.img", 8 * MI)
     with monkeypatch.context() as no_room:
         no_room.setattr(Directory, "write", full)
-        with pytest.raises(Exhausted):
+        with pytest.raises(ExhaustedError):
             await pool.create(VolumeRequest("c", 8 * MI, block=True, source=VolumeOrigin(volume="v")))
     await _erased(pool)
     await pool.close()
@@ -321,7 +321,7 @@ async def test_a_volume_in_use_is_not_erased(opened: Opener, real_folder: Path) 
     await pool.create(VolumeRequest("v", 20 * MI, parameters={"erase": "zero"}))
     await pool.stage("v", staging)
     (staging / "file").write_bytes(SECRET)
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("v")
     assert (staging / "file").read_bytes() == SECRET
     assert " discard" not in Path("/proc/self/mounts").read_text().split(str(staging))[1].splitlines()[0]
@@ -332,15 +332,15 @@ async def test_a_volume_in_use_is_not_erased(opened: Opener, real_folder: Path) 
 
 async def test_refused(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = await opened()
-    with pytest.raises(Invalid, match="erase: 'burn' is not offered here, want none or discard or zero or shred"):
+    with pytest.raises(InvalidError, match="erase: 'burn' is not offered here, want none or discard or zero or shred"):
         await pool.create(VolumeRequest("v", MI, parameters={"erase": "burn"}))
     monkeypatch.setattr(libc, "fstatfs_type", lambda _: 0x9123683E)
     await pool.close()
     pool = await opened()
     for method in ("zero", "shred"):
-        with pytest.raises(Unsupported, match="lies on btrfs, which writes new bytes elsewhere"):
+        with pytest.raises(UnsupportedError, match="lies on btrfs, which writes new bytes elsewhere"):
             await pool.create(VolumeRequest("v", MI, parameters={"erase": method}))
-        with pytest.raises(Unsupported):
+        with pytest.raises(UnsupportedError):
             await pool.capacity_for({"erase": method})
     await pool.create(VolumeRequest("v", MI, parameters={"erase": "discard"}))
 
@@ -372,7 +372,7 @@ async def test_what_will_be_overwritten_shares_no_blocks(reflinks: Path) -> None
         for name in ("v", "plain"):
             _write(reflinks / "pool" / f"{name}.img", 8 * MI)
             await pool.create_snapshot(f"s-{name}", name)
-        with pytest.raises(Unsupported, match="must be known from the beginning"):
+        with pytest.raises(UnsupportedError, match="must be known from the beginning"):
             await pool.modify("plain", {"erase": "zero"})
         await pool.modify("v", {"erase": "shred"})
         await pool.create(

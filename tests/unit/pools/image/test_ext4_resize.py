@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from tonnage.errors import Busy, HostError
+from tonnage.errors import BusyError, HostError
 from tonnage.host import loop, mount
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs.formats import MI
@@ -154,7 +154,7 @@ def test_nothing_is_done_while_a_tool_is_at_work(image: Path) -> None:
     _grow(image, _record())
     fd = os.open(image, os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         ext4_resize.settle(image, _record())
     ext4_resize.settle_all(image.parent, {"v": _record()}, ".img", spared=())
     assert _left(image) == [".before-v"]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import Busy, Exhausted, HostError
+from tonnage.errors import BusyError, ExhaustedError, HostError
 from tonnage.host import device, mount
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
@@ -27,7 +27,7 @@ def test_thick_and_sparse(tmp_path: Path) -> None:
         assert abs(found.st_blocks - blocks) <= 16
     for _ in range(2):
         file.remove(image)
-    with pytest.raises((Exhausted, HostError), match=r"v\.img"):
+    with pytest.raises((ExhaustedError, HostError), match=r"v\.img"):
         file.make(image, VolumeRecord("v", 2**62, uuid4(), length=2**62, sparse=True, fstype="ext4"))
     assert not image.exists()
 
@@ -41,7 +41,7 @@ def test_one_opener_at_a_time(tmp_path: Path) -> None:
     assert not file.is_used(image)
     with closing(file.open_image(image)):
         assert file.is_used(image, wait=False)
-        with pytest.raises(Busy, match="mounted elsewhere"):
+        with pytest.raises(BusyError, match="mounted elsewhere"):
             file.open_image(image)
         os.close(file.open_image(image, shared=True))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Invalid, OutOfRange, Precondition
+from tonnage.errors import HostError, InvalidError, OutOfRangeError, PreconditionError
 from tonnage.host import loop
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.base.overcommit import Disks
@@ -76,19 +76,19 @@ async def test_the_smallest_volume_of_a_class(pool: Pool) -> None:
     parameters = _made_with("-N 5000")
     assert (await pool.capacity_for(parameters)).smallest == 5000 * 4096
     assert (await pool.create(VolumeRequest("a", MI, parameters=parameters))).size == 5000 * 4096
-    with pytest.raises(OutOfRange, match="has at least"):
+    with pytest.raises(OutOfRangeError, match="has at least"):
         await pool.create(VolumeRequest("b", MI, limit=2 * MI, parameters=parameters))
 
 
 async def test_options_that_are_refused(pool: Pool) -> None:
     wrong = _made_with("-i 4096 -L mine")
-    with pytest.raises(Invalid, match="'-L' is not for ext4"):
+    with pytest.raises(InvalidError, match="'-L' is not for ext4"):
         await pool.create(VolumeRequest("a", 20 * MI, parameters=wrong))
-    with pytest.raises(Invalid, match="'-L' is not for ext4"):
+    with pytest.raises(InvalidError, match="'-L' is not for ext4"):
         await pool.capacity_for(wrong)
-    with pytest.raises(Invalid, match="-i 4096: -i takes size"):
+    with pytest.raises(InvalidError, match="-i 4096: -i takes size"):
         await pool.capacity_for(_made_with("-i 4096"), fstype="xfs")
-    with pytest.raises(Invalid, match="mkfsOptions: a raw block volume has no file system"):
+    with pytest.raises(InvalidError, match="mkfsOptions: a raw block volume has no file system"):
         await pool.create(VolumeRequest("a", 20 * MI, block=True, parameters=_made_with("-i 4096")))
     assert await pool.list() == []
 
@@ -100,7 +100,7 @@ async def test_a_copy_is_made_as_its_source_and_grows_so(pool: Pool, real_folder
     await pool.create_snapshot("s", "a")
     await pool.create(VolumeRequest("same", 64 * MI, parameters=many, source=VolumeOrigin(snapshot="s")))
     await pool.create(VolumeRequest("none", 700 * MI, source=VolumeOrigin(volume="a")))
-    with pytest.raises(Invalid, match="made with '-i 4096' and is copied as it is"):
+    with pytest.raises(InvalidError, match="made with '-i 4096' and is copied as it is"):
         await pool.create(
             VolumeRequest("other", 64 * MI, parameters=_made_with("-i 8192"), source=VolumeOrigin(volume="a"))
         )
@@ -125,13 +125,13 @@ async def _content(pool: Pool, name: str, staging: Path) -> dict[str, str]:
 async def test_a_source_that_is_gone_when_it_is_needed(pool: Pool, seeds: Path, real_folder: Path) -> None:
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
     seeds.rename(real_folder / "away")
-    with pytest.raises(Precondition, match="make that folder on the node"):
+    with pytest.raises(PreconditionError, match="make that folder on the node"):
         await pool.stage("a", real_folder / "staging")
     assert (await pool.get("a")).state is VolumeState.NEW
 
     (real_folder / "away").rename(seeds)
     (seeds / "huge").write_bytes(os.urandom(21 * MI))
-    with pytest.raises(OutOfRange):
+    with pytest.raises(OutOfRangeError):
         await pool.stage("a", real_folder / "staging")
     (seeds / "huge").unlink()
     assert await _content(pool, "a", real_folder / "staging") == {"seed": "first"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import Exhausted, HostError, Unavailable
+from tonnage.errors import ExhaustedError, HostError, UnavailableError
 from tonnage.host import lvm
 from tonnage.host.lvm import LogicalVolume, PhysicalVolume, VolumeGroup
 from tonnage.pools.lvm.accounting import Account, ExtentReservation
@@ -72,9 +72,9 @@ def test_what_is_made_and_removed_is_counted_without_another_report(machine: Mac
 
 def test_what_does_not_fit_is_refused_before_a_command_runs(machine: Machine) -> None:
     counted = account()
-    with counted.making(booking("a", 150)), pytest.raises(Exhausted), counted.making(booking("b", 51)):
+    with counted.making(booking("a", 150)), pytest.raises(ExhaustedError), counted.making(booking("b", 51)):
         pytest.fail("it must not be made")
-    with pytest.raises(Exhausted), counted.making(booking("a", 201, had=150)):
+    with pytest.raises(ExhaustedError), counted.making(booking("a", 201, had=150)):
         pytest.fail("it must not grow so far")
 
 
@@ -119,7 +119,7 @@ def test_thin_volumes_take_promises_and_no_extents(machine: Machine) -> None:
     assert counted.room(THIN) == 60 * EXTENT
     del machine.volumes["pool"]
     counted.read()
-    with pytest.raises(Unavailable, match="no thin pool pool any more"):
+    with pytest.raises(UnavailableError, match="no thin pool pool any more"):
         counted.room(THIN)
 
 
@@ -171,7 +171,7 @@ def test_any_commands_leave_it_as_a_report_would_say(steps: list[tuple[str, int,
                         made = LogicalVolume(name, wanted.size, (), "")
                         machine.volumes[name] = replace(machine.volumes.get(name, made), size=wanted.size)
                         layouts[name] = layout
-                except Exhausted:
+                except ExhaustedError:
                     assert layout is not LINEAR, "it would have fitted"
         assert counted.room(LINEAR) == (200 - machine.used) * EXTENT
         assert {name: found.size for name, found in counted.volumes.items()} == {

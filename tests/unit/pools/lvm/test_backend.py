@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.pools.lvm.conftest import EXTENT, Group
 
-from tonnage.errors import Invalid, OutOfRange, Unavailable
+from tonnage.errors import InvalidError, OutOfRangeError, UnavailableError
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.lvm.backend import LvmBackend
 from tonnage.pools.lvm.thin_pool import LvmLimits
@@ -29,7 +29,7 @@ def test_a_life(backend: LvmBackend, group: Group, again: Callable[[], LvmBacken
 
 def test_raw_block_volumes_have_whole_extents(backend: LvmBackend) -> None:
     assert backend.want(VolumeRequest("a", 5 * MI, block=True)).size == 2 * EXTENT
-    with pytest.raises(OutOfRange, match="at least 8Mi"):
+    with pytest.raises(OutOfRangeError, match="at least 8Mi"):
         backend.want(VolumeRequest("a", 5 * MI, limit=6 * MI, block=True))
 
 
@@ -40,10 +40,10 @@ def test_room_is_what_the_group_has_less_what_file_systems_take(backend: LvmBack
 
 
 def test_refusals(backend: LvmBackend) -> None:
-    with pytest.raises(OutOfRange, match="needs 2 disks, volume group tonnage-unit-test has 1"):
+    with pytest.raises(OutOfRangeError, match="needs 2 disks, volume group tonnage-unit-test has 1"):
         backend.want(VolumeRequest("a", MI, fstype="ext4", parameters={"type": "raid1"}))
-    with pytest.raises(Invalid, match="type="):
+    with pytest.raises(InvalidError, match="type="):
         backend.check({"type": "raid7"}, "ext4", block=False)
     closed = LvmBackend("p", "vg0", LvmLimits())
-    with pytest.raises(Unavailable, match="not open"):
+    with pytest.raises(UnavailableError, match="not open"):
         closed.room("ext4", {}, block=False)

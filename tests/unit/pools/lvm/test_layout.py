@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.errors import Invalid, TonnageError, Unsupported
+from tonnage.errors import InvalidError, TonnageError, UnsupportedError
 from tonnage.host.lvm import PhysicalVolume
 from tonnage.pools.lvm.layout import Layout, cow_extents, cow_size, read
 
@@ -31,20 +31,20 @@ def test_read(parameters: dict[str, str], thin_pool: str, layout: Layout) -> Non
 @pytest.mark.parametrize(
     ("parameters", "error", "words"),
     [
-        ({"cowSize": "1Gi", "thin": "true"}, Invalid, "cowSize: it is for snapshots of thick"),
-        ({"cowSize": "10", "thin": "false"}, Invalid, "cowSize='10': want 1Mi or more"),
-        ({"cowSize": "much", "thin": "false"}, Invalid, "cowSize"),
-        ({"thin": "true", "erase": "shred"}, Invalid, "erase='shred'"),
-        ({"thin": "maybe"}, Invalid, "thin='maybe'"),
-        ({"thin": "true", "type": "raid1"}, Invalid, "type=raid1"),
-        ({"thin": "true", "erase": "zero"}, Invalid, "erase='zero'"),
-        ({"type": "mirror"}, Invalid, "type='mirror'"),
-        ({"stripes": "2", "thin": "false"}, Invalid, "stripes: it goes with type=striped"),
-        ({"type": "striped", "mirrors": "1"}, Invalid, "mirrors: it goes with type=raid1"),
-        ({"type": "striped", "stripes": "1"}, Invalid, "stripes='1': want 2 to 32"),
-        ({"type": "striped", "stripes": "99999999"}, Invalid, "want 2 to 32"),
-        ({"type": "raid1", "mirrors": "-1"}, Invalid, "mirrors"),
-        ({"type": "raid1", "mirrors": "²"}, Invalid, "mirrors"),
+        ({"cowSize": "1Gi", "thin": "true"}, InvalidError, "cowSize: it is for snapshots of thick"),
+        ({"cowSize": "10", "thin": "false"}, InvalidError, "cowSize='10': want 1Mi or more"),
+        ({"cowSize": "much", "thin": "false"}, InvalidError, "cowSize"),
+        ({"thin": "true", "erase": "shred"}, InvalidError, "erase='shred'"),
+        ({"thin": "maybe"}, InvalidError, "thin='maybe'"),
+        ({"thin": "true", "type": "raid1"}, InvalidError, "type=raid1"),
+        ({"thin": "true", "erase": "zero"}, InvalidError, "erase='zero'"),
+        ({"type": "mirror"}, InvalidError, "type='mirror'"),
+        ({"stripes": "2", "thin": "false"}, InvalidError, "stripes: it goes with type=striped"),
+        ({"type": "striped", "mirrors": "1"}, InvalidError, "mirrors: it goes with type=raid1"),
+        ({"type": "striped", "stripes": "1"}, InvalidError, "stripes='1': want 2 to 32"),
+        ({"type": "striped", "stripes": "99999999"}, InvalidError, "want 2 to 32"),
+        ({"type": "raid1", "mirrors": "-1"}, InvalidError, "mirrors"),
+        ({"type": "raid1", "mirrors": "²"}, InvalidError, "mirrors"),
     ],
 )
 def test_refused_by_name(parameters: dict[str, str], error: type[TonnageError], words: str) -> None:
@@ -53,7 +53,7 @@ def test_refused_by_name(parameters: dict[str, str], error: type[TonnageError], 
 
 
 def test_thin_needs_a_thin_pool() -> None:
-    with pytest.raises(Unsupported, match="no thin pool"):
+    with pytest.raises(UnsupportedError, match="no thin pool"):
         read({"thin": "true"}, thin_pool="", pool="p")
 
 

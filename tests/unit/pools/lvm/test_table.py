@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from tests.unit.pools.lvm.conftest import EXTENT, Group
 
-from tonnage.errors import Exhausted, HostError
+from tonnage.errors import ExhaustedError, HostError
 from tonnage.host.lvm import LogicalVolume
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.lvm import tags
@@ -41,7 +41,7 @@ def test_what_is_being_made_is_counted_until_it_is_kept(backend: LvmBackend) -> 
     table.records.most = 2 * EXTENT
     with table.counting("a", EXTENT):
         assert table.records.used == EXTENT
-        with pytest.raises(Exhausted), table.counting("b", 2 * EXTENT):
+        with pytest.raises(ExhaustedError), table.counting("b", 2 * EXTENT):
             pass
         table.keep("a", TagEntry(TagKind.VOLUME, RECORD), key="a")
     assert (table.records.used, table.records.volumes) == (EXTENT, {"a": RECORD})

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.pools.lvm.conftest import EXTENT, Group
 
-from tonnage.errors import AlreadyExists, Precondition
+from tonnage.errors import AlreadyExistsError, PreconditionError
 from tonnage.host.lvm import LogicalVolume
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.lvm.backend import LvmBackend
@@ -23,7 +23,7 @@ def _make(backend: LvmBackend, name: str, **more: str) -> None:
 def test_the_name_of_a_foreign_volume_is_not_taken(backend: LvmBackend, group: Group) -> None:
     group.volumes["a"] = LogicalVolume("a", EXTENT, (), "linear")
     backend.table.account.read()
-    with pytest.raises(AlreadyExists, match="not tonnage's"):
+    with pytest.raises(AlreadyExistsError, match="not tonnage's"):
         _make(backend, "a")
     assert group.commands == []
 
@@ -49,5 +49,5 @@ def test_a_foreign_snapshot_keeps_its_origin(backend: LvmBackend, group: Group) 
     _make(backend, "a")
     group.volumes["backup"] = LogicalVolume("backup", EXTENT, (), "linear", origin="a")
     backend.table.account.read()
-    with pytest.raises(Precondition, match="backup, which is not tonnage's"):
+    with pytest.raises(PreconditionError, match="backup, which is not tonnage's"):
         backend.delete("a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.errors import Invalid, Unavailable
+from tonnage.errors import InvalidError, UnavailableError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import Region
 from tonnage.pools.config import make, parse
@@ -43,7 +43,7 @@ def test_lvm_in_between() -> None:
 
 @pytest.mark.parametrize("text", ["pmem:/dev/pmem0", "pmem:region", "pmem:0xZ", "pmem,mode=raw", "pmem,thin=x"])
 def test_bad_descriptions(text: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         parse(text)
 
 
@@ -56,22 +56,22 @@ def test_which_regions_a_pool_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ndctl, "regions", lambda: there)
     assert [found.name for found in select("", "p")] == ["region0", "region2"]
     assert [found.name for found in select("0xab", "p")] == ["region2"]
-    with pytest.raises(Unavailable, match="ndctl init-labels"):
+    with pytest.raises(UnavailableError, match="ndctl init-labels"):
         select("region1", "p")
-    with pytest.raises(Unavailable, match="no region region7"):
+    with pytest.raises(UnavailableError, match="no region region7"):
         select("region7", "p")
     there.clear()
-    with pytest.raises(Unavailable, match="no persistent memory"):
+    with pytest.raises(UnavailableError, match="no persistent memory"):
         select("", "p")
 
 
 async def test_a_machine_without_memory_says_so() -> None:
     pool = make(parse("pmem,name=p"))
     if not ndctl.regions():
-        with pytest.raises(Unavailable, match="no persistent memory"):
+        with pytest.raises(UnavailableError, match="no persistent memory"):
             await pool.open()
-    with pytest.raises(Unavailable, match="not open"):
+    with pytest.raises(UnavailableError, match="not open"):
         await pool.list()
-    with pytest.raises(Unavailable, match="not open"):
+    with pytest.raises(UnavailableError, match="not open"):
         await pool.delete("a")
     await pool.close()

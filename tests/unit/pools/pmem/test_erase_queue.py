@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from msgspec.structs import replace
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.host.ndctl import PmemNamespace
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.directory import Directory
@@ -43,7 +43,7 @@ def test_a_job_survives_the_process_and_ends(tmp_path: Path) -> None:
     [job] = queue.jobs()
     queue.save(replace(job, done=5))
     queue.close()
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         queue.path(job)
     assert queue.open([home], {"v": RECORD}) == ["v"], "a kill left its record"
     [job] = queue.jobs()

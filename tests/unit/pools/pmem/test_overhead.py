@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host.ndctl import MODES
 from tonnage.pools.fs.formats import FORMATS
 from tonnage.pools.pmem.overhead import largest, mode_of, raw_size, usable
@@ -57,5 +57,5 @@ def test_the_largest_volume_fits(mode: str, free: int, fstype: str | None) -> No
 def test_modes() -> None:
     assert mode_of({}, "sector") == "sector"
     assert mode_of({"nsmode": "devdax"}, "sector") == "devdax"
-    with pytest.raises(Invalid, match="nsmode='memory'"):
+    with pytest.raises(InvalidError, match="nsmode='memory'"):
         mode_of({"nsmode": "memory"}, "fsdax")

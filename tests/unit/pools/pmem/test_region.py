@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.host import ndctl
 from tonnage.pools.pmem import region
 from tonnage.pools.pmem.region import label_of, take
@@ -19,7 +19,7 @@ def test_a_region_has_one_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(region, "_PAUSES", (0.0,))
     held = take("region0")
     assert fcntl.fcntl(held, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
-    with pytest.raises(Unavailable, match="region0 is in use by another pool or process"):
+    with pytest.raises(UnavailableError, match="region0 is in use by another pool or process"):
         take("region0")
     os.close(take("region1"))
     os.close(held)

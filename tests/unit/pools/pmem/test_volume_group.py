@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.host import lvm, ndctl
 from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
 from tonnage.pools.pmem import volume_group
@@ -46,7 +46,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> list[PmemNamespace]:
     region = Region("region0", 4 * GI, 7, 16 * 1024**2, 4 * GI, 4 * GI, labelled=True, readonly=False, slots=9)
     monkeypatch.setattr(ndctl, "namespaces", lambda _: found)
     monkeypatch.setattr(ndctl, "region", lambda _: region)
-    monkeypatch.setattr(lvm, "read", lambda _: (_ for _ in ()).throw(Unavailable("none")))
+    monkeypatch.setattr(lvm, "read", lambda _: (_ for _ in ()).throw(UnavailableError("none")))
     return found
 
 
@@ -56,7 +56,7 @@ def test_free_memory_becomes_a_physical_volume(there: list[PmemNamespace], monke
     monkeypatch.setattr(volume_group, "wipe_ends", lambda device: commands.append(("wipe", device)))
     tool = Tool()
     there.append(_namespace(UNFINISHED))
-    with pytest.raises(Unavailable, match="no volume group g"):  # which our LVM does not make
+    with pytest.raises(UnavailableError, match="no volume group g"):  # which our LVM does not make
         volume_group._prepare({"region0": tool}, "g", "pool p")
     assert tool.done == ["destroy namespace0.0", f"create {4 * GI}", f"rename {LABEL}"]
     assert commands == [("wipe", "/dev/pmem0"), ("vgcreate", "--yes", "--quiet", "g", "/dev/pmem0")]
@@ -65,7 +65,7 @@ def test_free_memory_becomes_a_physical_volume(there: list[PmemNamespace], monke
 def test_a_group_that_lvm_does_not_find_is_not_made_anew(there: list[PmemNamespace]) -> None:
     there.append(_namespace(LABEL, "/dev/pmem0"))
     tool = Tool()
-    with pytest.raises(Unavailable, match="is part of volume group g, which LVM does not find"):
+    with pytest.raises(UnavailableError, match="is part of volume group g, which LVM does not find"):
         volume_group._prepare({"region0": tool}, "g", "pool p")
     assert tool.done == []
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import (
-    AlreadyExists,
-    Exhausted,
-    Invalid,
-    OutOfRange,
-    Precondition,
-    Unavailable,
-    Unsupported,
+    AlreadyExistsError,
+    ExhaustedError,
+    InvalidError,
+    OutOfRangeError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
 )
 from tonnage.host import device, disk, loop, mount
 from tonnage.pools.base.contract import VolumeRequest
@@ -145,16 +145,16 @@ async def test_what_is_a_volume_and_what_is_not(bench: Bench) -> None:
 
 async def test_a_directory_that_others_can_write_to_is_refused(bench: Bench) -> None:
     bench.disks.chmod(0o777)
-    with pytest.raises(Unavailable, match="can be written to by others"):
+    with pytest.raises(UnavailableError, match="can be written to by others"):
         await bench.open()
     bench.disks.chmod(0o755)
     bench.pool = None
     bench.disks.rename(bench.folder / "real")
-    with pytest.raises(Unavailable, match="make it and mount the disks below it"):
+    with pytest.raises(UnavailableError, match="make it and mount the disks below it"):
         await bench.open()
     bench.pool = None
     bench.disks.symlink_to(bench.folder / "real")
-    with pytest.raises(Unavailable, match="not a directory"):
+    with pytest.raises(UnavailableError, match="not a directory"):
         await bench.open()
     bench.pool = None
 
@@ -169,17 +169,19 @@ async def test_the_smallest_disk_that_is_large_enough(bench: Bench) -> None:
     made = await pool.create(VolumeRequest("a", 10 * MI))
     assert (made.size, made.place, made.fstype) == (20 * MI, "small", "tmpfs")
     assert await pool.create(VolumeRequest("a", 10 * MI)) == made
-    with pytest.raises(AlreadyExists, match="its size is"):
+    with pytest.raises(AlreadyExistsError, match="its size is"):
         await pool.create(VolumeRequest("a", 30 * MI))
-    with pytest.raises(OutOfRange, match=r"10Mi to 15Mi can never fit: the mounted disks .* are 20Mi, 50Mi, 100Mi"):
+    with pytest.raises(
+        OutOfRangeError, match=r"10Mi to 15Mi can never fit: the mounted disks .* are 20Mi, 50Mi, 100Mi"
+    ):
         await pool.create(VolumeRequest("b", 10 * MI, limit=15 * MI))
-    with pytest.raises(Exhausted, match="volumes already, or being cleaned"):
+    with pytest.raises(ExhaustedError, match="volumes already, or being cleaned"):
         await pool.create(VolumeRequest("b", 10 * MI, limit=25 * MI))
-    with pytest.raises(OutOfRange):
+    with pytest.raises(OutOfRangeError):
         await pool.create(VolumeRequest("b", 101 * MI))
     assert (await pool.create(VolumeRequest("b", 10 * MI))).place == "middle"
     assert (await pool.create(VolumeRequest("c", 100 * MI))).place == "big"
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         await pool.create(VolumeRequest("d", 1))
 
     pool = await bench.open()
@@ -197,7 +199,7 @@ async def test_many_at_once_never_get_the_same_disk(bench: Bench) -> None:
     )
     places = [answer.place for answer in answers if not isinstance(answer, BaseException)]
     assert sorted(places) == [f"d{number}" for number in range(6)]
-    assert sum(isinstance(answer, Exhausted) for answer in answers) == 4
+    assert sum(isinstance(answer, ExhaustedError) for answer in answers) == 4
 
 
 async def test_a_mount_is_shown_and_its_content_removed_for_the_next(bench: Bench) -> None:
@@ -209,7 +211,7 @@ async def test_a_mount_is_shown_and_its_content_removed_for_the_next(bench: Benc
     pool = await bench.open()
     staging, target = bench.folder / "staging", bench.folder / "target"
     await pool.create(VolumeRequest("a", MI))
-    with pytest.raises(Unsupported, match="mount option 'dax'"):
+    with pytest.raises(UnsupportedError, match="mount option 'dax'"):
         await pool.stage("a", staging, options=["dax"])
     for _ in range(2):
         await pool.stage("a", staging, options=["noatime"])
@@ -219,10 +221,10 @@ async def test_a_mount_is_shown_and_its_content_removed_for_the_next(bench: Benc
     (target / "deep" / "file").write_bytes(SECRET)
     (target / "deep" / "link").symlink_to(outside)
     assert (await pool.stats("a", target)).total == 20 * MI
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     pool = await bench.open()
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     await pool.unpublish("a", target)
     await pool.unstage("a", staging)
@@ -256,13 +258,13 @@ async def test_a_device_is_cleaned_as_its_class_says(bench: Bench, cleaner: str)
     assert (made.size, made.block) == (16 * MI, True)
     await pool.stage("a", staging)
     await pool.publish("a", staging, target)
-    with pytest.raises(Unsupported, match="read-only"):
+    with pytest.raises(UnsupportedError, match="read-only"):
         await pool.publish("a", staging, target, readonly=True)
     fd = os.open(target, os.O_RDWR | os.O_SYNC)
     os.pwrite(fd, b"XFSB", 0)
     os.pwrite(fd, SECRET, 8 * MI)
     os.close(fd)
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     await pool.unpublish("a", target)
     await pool.unstage("a", staging)
@@ -292,7 +294,7 @@ async def test_a_device_gets_a_file_system_once_if_one_is_asked_for(bench: Bench
     pool = await bench.open()
     await pool.stage("a", staging)
     assert (staging / "file").read_bytes() == SECRET
-    with pytest.raises(Precondition, match="in use"):
+    with pytest.raises(PreconditionError, match="in use"):
         await pool.delete("a")
     await pool.unstage("a", staging)
     await pool.delete("a")
@@ -318,7 +320,7 @@ async def test_a_file_system_that_was_prepared_is_kept_and_another_is_not_format
         file.flush()
         os.fsync(file.fileno())
     await pool.create(VolumeRequest("b", MI, fstype="ext4"))
-    with pytest.raises(Precondition, match="LUKS that we did not make"):
+    with pytest.raises(PreconditionError, match="LUKS that we did not make"):
         await pool.stage("b", staging)
 
 
@@ -339,7 +341,7 @@ async def test_cleaning_goes_on_after_a_restart(bench: Bench) -> None:
     await pool.delete("b")
     await pool.delete("f")
     assert {e.name for e in await pool.erasing()} >= {"b"}
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         await pool.create(VolumeRequest("next", MI, block=True))
 
     pool = await bench.open()
@@ -394,7 +396,7 @@ async def test_a_disk_that_vanished_or_was_swapped_is_told_and_never_deleted(ben
     for volume in (name, "b"):
         assert (await pool.condition(volume)).abnormal
         for call in (pool.delete(volume), pool.stage(volume, staging)):
-            with pytest.raises(Unavailable, match="bring it back as it was"):
+            with pytest.raises(UnavailableError, match="bring it back as it was"):
                 await call
     assert len(await pool.list()) == 3
     assert not (await pool.condition(taken["other"])).abnormal
@@ -403,7 +405,7 @@ async def test_a_disk_that_vanished_or_was_swapped_is_told_and_never_deleted(ben
     condition = await pool.condition(name)
     assert "is another one than it was" in condition.message
     pool = await bench.open()
-    with pytest.raises(Unavailable, match="another one"):
+    with pytest.raises(UnavailableError, match="another one"):
         await pool.delete(name)
     assert len(await pool.problems()) == 2
     assert (await pool.capacity()).free == 0
@@ -419,7 +421,7 @@ async def test_a_damaged_record_keeps_its_disk_from_everybody(bench: Bench) -> N
     assert await pool.list() == []
     assert (await pool.capacity()).free == 0
     assert "its record is damaged" in (await pool.problems())[0]
-    with pytest.raises(OutOfRange):
+    with pytest.raises(OutOfRangeError):
         await pool.create(VolumeRequest("b", MI))
 
 
@@ -464,9 +466,9 @@ async def test_cleaners_are_checked_by_name(bench: Bench) -> None:
     bench.tmpfs("t", 20 * MI)
     bench.device("d", 64 * MI)
     pool = await bench.open()
-    with pytest.raises(Invalid, match="'mop' is unknown, want quick, discard, zero, shred"):
+    with pytest.raises(InvalidError, match="'mop' is unknown, want quick, discard, zero, shred"):
         await pool.create(VolumeRequest("a", MI, parameters={"cleaner": "mop"}))
-    with pytest.raises(Unsupported, match="cleaner zero overwrites a whole device"):
+    with pytest.raises(UnsupportedError, match="cleaner zero overwrites a whole device"):
         await pool.capacity_for({"cleaner": "zero"})
     room = await pool.capacity_for({"cleaner": "zero"}, fstype="ext4")
     assert 0 < room.largest < 64 * MI

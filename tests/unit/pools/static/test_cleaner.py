@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import HostError, InvalidError
 from tonnage.host.descriptor import opened
 from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.static.cleaner import Cleaning, cleaner_of, job_for, wipe_signatures
@@ -20,7 +20,7 @@ MI = 1024**2
 def test_names() -> None:
     assert cleaner_of({}) == "quick"
     assert cleaner_of({"cleaner": "shred"}) == "shred"
-    with pytest.raises(Invalid, match="cleaner: 'bleach' is unknown"):
+    with pytest.raises(InvalidError, match="cleaner: 'bleach' is unknown"):
         cleaner_of({"cleaner": "bleach"})
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.host import mount
 from tonnage.pools.static.discovery import check_directory, look, readable
 
@@ -24,9 +24,9 @@ def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None
     tmp_path.chmod(0o755)
     check_directory(tmp_path)
     tmp_path.chmod(0o777)
-    with pytest.raises(Unavailable, match="written to by others than root"):
+    with pytest.raises(UnavailableError, match="written to by others than root"):
         check_directory(tmp_path)
-    with pytest.raises(Unavailable, match="make it and mount the disks below it"):
+    with pytest.raises(UnavailableError, match="make it and mount the disks below it"):
         check_directory(tmp_path / "none")
 
 

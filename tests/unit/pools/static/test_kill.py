@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.errors import Busy
+from tonnage.errors import BusyError
 from tonnage.host import loop, mount
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
@@ -151,7 +151,9 @@ async def _check(folder: Path, said: list[str]) -> None:
 async def _stage(pool: Pool, name: str, staging: Path) -> None:
     async with asyncio.timeout(60):
         while True:
-            with suppress(Busy):  # an orphaned mkfs may be at work, or another mount namespace have a copy of the mount
+            with suppress(
+                BusyError
+            ):  # an orphaned mkfs may be at work, or another mount namespace have a copy of the mount
                 await pool.stage(name, staging)
                 return
             await asyncio.sleep(0.02)

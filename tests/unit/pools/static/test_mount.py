@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import AlreadyExists, NotFound, Precondition, Unsupported
+from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, UnsupportedError
 from tonnage.host import mount as host_mount
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.static import mount
@@ -31,20 +31,20 @@ def test_a_life(disk: StaticDisk, real_folder: Path) -> None:
     mount.stage(RECORD, disk, staging, ["noexec"])
     assert mount.is_staged(RECORD, disk, staging)
     mount.publish(RECORD, disk, staging, target, readonly=True)
-    with pytest.raises(Precondition, match="volume v is in use at"):
+    with pytest.raises(PreconditionError, match="volume v is in use at"):
         mount.check_unused("v", disk)
     assert mount.stats(RECORD, disk, target).total == 20 * 1024**2
     mount.unpublish(target)
     mount.unstage(staging)
     assert mount.elsewhere(disk) == ""
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         mount.stats(RECORD, disk, staging)
 
 
 def test_refusals(disk: StaticDisk, real_folder: Path) -> None:
     staging = real_folder / "staging"
-    with pytest.raises(Unsupported, match="mount option 'commit=5'"):
+    with pytest.raises(UnsupportedError, match="mount option 'commit=5'"):
         mount.stage(RECORD, disk, staging, ["commit=5"])
     host_mount.mount("none", staging, "tmpfs", ["size=1m"])
-    with pytest.raises(AlreadyExists, match="something else than volume v"):
+    with pytest.raises(AlreadyExistsError, match="something else than volume v"):
         mount.is_staged(RECORD, disk, staging)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.static.records import DiskRecord, DiskRecords
@@ -22,7 +22,7 @@ def test_a_disk_has_one_record(tmp_path: Path) -> None:
     records.open("p")
     records.write(VOLUME)
     records.write(JOB)
-    with pytest.raises(Unavailable, match="in use by another process"):
+    with pytest.raises(UnavailableError, match="in use by another process"):
         DiskRecords(tmp_path / "records").open("p")
     records.close()
     records.open("p")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import names
-from tonnage.errors import Precondition
-from tonnage.scheduler.core.binding import Binding, BindingWaits, Withdrawn, claim_patch, volume_patch
+from tonnage.errors import PreconditionError
+from tonnage.scheduler.core.binding import Binding, BindingWaits, RescheduledError, claim_patch, volume_patch
 from tonnage.scheduler.framework.pod_info import compile_ask
 
 NODE = "node-1"
@@ -133,10 +133,10 @@ async def test_waits_end_with_an_error(stage: Any, change: Any, message: str) ->
     change(stage)
     waits.changed("default/c")
 
-    with pytest.raises(Precondition) as raised:
+    with pytest.raises(PreconditionError) as raised:
         await waiting
     assert str(raised.value) == message
-    assert isinstance(raised.value, Withdrawn) == ("reset" in message)
+    assert isinstance(raised.value, RescheduledError) == ("reset" in message)
     assert not waits._by_claim
     assert not waits._by_pod
 
@@ -151,7 +151,7 @@ async def test_wait_ends_with_the_pod(stage: Any) -> None:
     waits.pod_gone("somebody-else")
     waits.pod_gone("uid-p")
 
-    with pytest.raises(Precondition, match="pod does not exist any more"):
+    with pytest.raises(PreconditionError, match="pod does not exist any more"):
         await waiting
 
 
@@ -179,7 +179,7 @@ def test_sent_back_counts_when_siblings_have_made_up_their_minds(stage: Any) -> 
 
     made(stage, "b")
 
-    with pytest.raises(Withdrawn, match='PVC "a"'):
+    with pytest.raises(RescheduledError, match='PVC "a"'):
         binding.look(stage.objects)
 
 
@@ -187,7 +187,7 @@ def test_found_volumes(stage: Any) -> None:
     claim = stage.claim("c", storageClassName="disks")
     free = stage.volume("free", node=NODE, storageClassName="disks")
     binding = decided(stage, "c")
-    with pytest.raises(Precondition, match='ClaimRef got reset for pv "free"'):
+    with pytest.raises(PreconditionError, match='ClaimRef got reset for pv "free"'):
         binding.look(stage.objects)
     binding.sent[free.metadata.uid] = int(free.metadata.resource_version) + 1
     assert binding.look(stage.objects) is False
@@ -199,5 +199,5 @@ def test_found_volumes(stage: Any) -> None:
     assert binding.look(stage.objects) is True
 
     stage.objects.volumes.remove("free")
-    with pytest.raises(Precondition, match='persistentvolume "free" not found'):
+    with pytest.raises(PreconditionError, match='persistentvolume "free" not found'):
         binding.look(stage.objects)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.scheduler.framework.nodes import Columns, Residents
 from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import CPU, Demand, InlineUse
@@ -68,7 +68,7 @@ def test_a_removed_node_has_nothing_and_its_pods_stay_counted(columns: Columns, 
     assert (columns.live, columns.labels[0], columns.free[CPU][0]) == ([], {}, -500)
     columns.set_node(world.node("n1"))
     assert (columns.live, columns.free[CPU][0]) == ([0], 3500)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         columns.set_node(world.node("n2", cpu="many"))
 
 

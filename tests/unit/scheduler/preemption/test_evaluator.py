@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tonnage.api.kinds import DISRUPTION_BUDGETS, EVENTS, NODES, PODS, PRIORITY_CLASSES
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request
 from tonnage.scheduler.scheduler import Scheduler
@@ -63,7 +63,7 @@ class Stage:
         async def look() -> bool:
             try:
                 await self.get(name)
-            except ApiNotFound:
+            except ApiNotFoundError:
                 return True
             return False
 

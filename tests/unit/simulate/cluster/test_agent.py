@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.claims.node_scope import CapacitySource
-from tonnage.errors import Exhausted
+from tonnage.errors import ExhaustedError
 from tonnage.node.capacity.publisher import INCREASE_EVERY
 from tonnage.simulate.cluster.agent import Agent, Order
 from tonnage.simulate.cluster.events import Events
@@ -68,5 +68,5 @@ def test_a_claim_is_published_soon_and_its_end_later(node: Node) -> None:
 
 
 def test_a_ledger_that_gives_away_too_much_is_noticed(node: Node) -> None:
-    with pytest.raises(Exhausted, match="101 bytes were booked in scratch, which has 100"):
+    with pytest.raises(ExhaustedError, match="101 bytes were booked in scratch, which has 100"):
         node.agent.create(order("a", 101))

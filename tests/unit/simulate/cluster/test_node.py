@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.errors import Exhausted
+from tonnage.errors import ExhaustedError
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.simulate.cluster.node import SimulatedNode
 from tonnage.simulate.tally import Tally
@@ -27,7 +27,7 @@ async def test_volumes_take_time_and_bytes(manual_clock: Any) -> None:
     for _ in range(2):  # the second call finds the volume
         await pool.create(VolumeRequest("v", size))
     assert (node.free, tally.created, tally.held) == ({"scratch": 6 << 30, "fast": 1 << 30}, 1, size)
-    with pytest.raises(Exhausted):
+    with pytest.raises(ExhaustedError):
         await pool.create(VolumeRequest("w", 7 << 30))
     await pool.delete("v")
     assert (node.free["scratch"], tally.held, tally.peak_held) == (10 << 30, 0, size)

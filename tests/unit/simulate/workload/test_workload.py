@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.simulate.workload import workload
 from tonnage.simulate.workload.workload import Workload
 
@@ -35,7 +35,7 @@ GIB = 1024**3
     ],
 )
 def test_refused_by_name(make_workload: Make, stream: dict[str, Any], words: str) -> None:
-    with pytest.raises(Invalid, match=words):
+    with pytest.raises(InvalidError, match=words):
         make_workload(stream)
 
 
@@ -46,7 +46,7 @@ def test_nodes_from_a_number_or_a_file(make_workload: Make, tmp_path: Path) -> N
     file.write_text("nodes:\n- {count: 2, pools: {scratch: 1Ti}}\n- {pools: {scratch: 2Ti}, cpu: '64'}\n")
     assert [(n.count, n.cpu) for n in workload.load_nodes(str(file), made)] == [(2, "32"), (1, "64")]
     file.write_text("nodes: [{pools: {fast: 1Ti}}]")
-    with pytest.raises(Invalid, match="no node has a pool scratch"):
+    with pytest.raises(InvalidError, match="no node has a pool scratch"):
         workload.load_nodes(str(file), made)
-    with pytest.raises(Invalid, match="count and pods must be at least 1"):
+    with pytest.raises(InvalidError, match="count and pods must be at least 1"):
         workload.load_nodes("0", made)

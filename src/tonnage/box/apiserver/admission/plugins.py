@@ -19,7 +19,7 @@ from tonnage.box.apiserver.request.admission_context import AdmissionContext
 from tonnage.box.apiserver.request.negotiate import apart
 from tonnage.box.apiserver.request.resource import Admit
 from tonnage.box.apiserver.storage.store import Obj
-from tonnage.errors import ApiNotFound, FieldCause
+from tonnage.errors import ApiNotFoundError, FieldCause
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 _TOLERATED = 300
@@ -79,7 +79,7 @@ def check_namespace(context: AdmissionContext, kind: Kind[Any]) -> None:
         return
     namespace = context.get(kinds.NAMESPACES, context.namespace)
     if namespace is None:
-        raise ApiNotFound(f'namespaces "{context.namespace}" not found', kind="namespaces", name=context.namespace)
+        raise ApiNotFoundError(f'namespaces "{context.namespace}" not found', kind="namespaces", name=context.namespace)
     if namespace["metadata"].get("deletionTimestamp"):
         cause = FieldCause(
             "metadata.namespace", f"namespace {context.namespace} is being terminated", "NamespaceTerminating"

@@ -18,7 +18,7 @@ from tonnage.api import kinds
 from tonnage.api.quantity import NANO, Quantity
 from tonnage.box.apiserver.request.negotiate import MAX_INSIDE, apart
 from tonnage.box.apiserver.storage.store import ObjectKey, Store, StoredObject, StoreEvent
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 log = logging.getLogger(__name__)
 Obj = dict[str, Any]
@@ -100,7 +100,7 @@ def _pod_amounts(spec: Obj, word: str) -> dict[str, int]:
 def _nanos(text: Any) -> int:
     try:
         return Quantity.parse(text).nanos
-    except Invalid:
+    except InvalidError:
         return 0
 
 

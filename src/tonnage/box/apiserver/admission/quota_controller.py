@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.box.apiserver.admission import quota
-from tonnage.box.apiserver.storage.store import Stale, Store
+from tonnage.box.apiserver.storage.store import StaleError, Store
 from tonnage.errors import TonnageError
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class QuotaController:
         for key, obj, revision in quota.stale(self._store, self.ledger, namespace):
             try:
                 await self._store.put(key, obj, revision)
-            except Stale:
+            except StaleError:
                 self._changed(namespace)
             except TonnageError as error:
                 log.warning("cannot write status of quota name=%s namespace=%s error=%s", key.name, namespace, error)

@@ -13,7 +13,7 @@ from tonnage.api import names
 from tonnage.api.origin import PROVISIONED
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.storage.store import Obj
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 
 def namespace(new: Obj, old: Obj | None) -> None:
@@ -59,7 +59,7 @@ def _compute(amounts: Any) -> dict[str, int]:
     for word in ("cpu", "memory"):
         try:
             number = Quantity.parse(str(amounts[word])).nanos if isinstance(amounts, dict) and word in amounts else 0
-        except Invalid:
+        except InvalidError:
             number = 1
         if number:
             found[word] = number

@@ -10,15 +10,15 @@ from tonnage.api.kinds import Kind
 from tonnage.errors import ApiError, FieldCause
 
 _TABLE: tuple[tuple[type[errors.TonnageError], int, str], ...] = (
-    (errors.Invalid, 400, "BadRequest"),
-    (errors.NotFound, 404, "NotFound"),
-    (errors.AlreadyExists, 409, "AlreadyExists"),
-    (errors.Exhausted, 507, "InsufficientStorage"),
-    (errors.OutOfRange, 400, "BadRequest"),
-    (errors.Precondition, 409, "Conflict"),
-    (errors.Busy, 429, "TooManyRequests"),
-    (errors.Unsupported, 501, "NotImplemented"),
-    (errors.Unavailable, 503, "ServiceUnavailable"),
+    (errors.InvalidError, 400, "BadRequest"),
+    (errors.NotFoundError, 404, "NotFound"),
+    (errors.AlreadyExistsError, 409, "AlreadyExists"),
+    (errors.ExhaustedError, 507, "InsufficientStorage"),
+    (errors.OutOfRangeError, 400, "BadRequest"),
+    (errors.PreconditionError, 409, "Conflict"),
+    (errors.BusyError, 429, "TooManyRequests"),
+    (errors.UnsupportedError, 501, "NotImplemented"),
+    (errors.UnavailableError, 503, "ServiceUnavailable"),
 )
 
 
@@ -98,20 +98,20 @@ def method_not_allowed(what: str) -> ApiError:
 def not_found(kind: Kind[Any], name: str) -> ApiError:
     """404 in the words of Kubernetes."""
     message = f'{kind.qualified} "{name}" not found'
-    return errors.ApiNotFound(message, group=kind.group, kind=kind.plural, name=name)
+    return errors.ApiNotFoundError(message, group=kind.group, kind=kind.plural, name=name)
 
 
 def already_exists(kind: Kind[Any], name: str) -> ApiError:
     """409 for a name that is taken, in the words of Kubernetes."""
     message = f'{kind.qualified} "{name}" already exists'
-    return errors.ApiAlreadyExists(message, group=kind.group, kind=kind.plural, name=name)
+    return errors.ApiAlreadyExistsError(message, group=kind.group, kind=kind.plural, name=name)
 
 
 def conflict(kind: Kind[Any], name: str, why: str, *, subresource: str = "") -> ApiError:
     """409 for a precondition that does not hold, in the words of Kubernetes."""
     what = f"{kind.qualified}/{subresource}" if subresource else kind.qualified
     message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
-    return errors.ApiConflict(message, group=kind.group, kind=kind.plural, name=name)
+    return errors.ApiConflictError(message, group=kind.group, kind=kind.plural, name=name)
 
 
 def wrong_precondition(
@@ -130,7 +130,9 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[FieldCause]) -> A
         causes = [*causes[:MAX_CAUSES], more]
     lines = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
     text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
-    return errors.ApiInvalid(f'{what} "{name}" is invalid: {text}', causes=causes, group=group, kind=kind, name=name)
+    return errors.ApiInvalidError(
+        f'{what} "{name}" is invalid: {text}', causes=causes, group=group, kind=kind, name=name
+    )
 
 
 def forbidden(kind: Kind[Any], name: str, why: str, causes: Sequence[FieldCause] = ()) -> ApiError:

@@ -10,7 +10,7 @@ from tonnage.api import selectors
 from tonnage.api.number import whole
 from tonnage.api.selectors import EVERYTHING, Selector
 from tonnage.box.apiserver.request.errors import bad_request, invalid
-from tonnage.errors import ApiError, FieldCause, Invalid
+from tonnage.errors import ApiError, FieldCause, InvalidError
 
 _TRUE = {"1", "t", "T", "true", "True", "TRUE", ""}
 _FALSE = {"0", "f", "F", "false", "False", "FALSE"}
@@ -132,7 +132,7 @@ class ListOptions:
         try:
             labels = selectors.parse_labels(texts[0])
             fields = selectors.parse_fields(texts[1])
-        except Invalid as error:
+        except InvalidError as error:
             raise bad_request(str(error)) from None
         for requirement in fields.requirements:
             if requirement.key not in field_names and requirement.key not in ("metadata.name", "metadata.namespace"):

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from tonnage.box.apiserver.request.errors import bad_request
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.storage.store import ObjectKey
-from tonnage.errors import ApiError, Unsupported
+from tonnage.errors import ApiError, UnsupportedError
 
 MAX_ID = 253
 _MAX_PATH = 8 << 10
@@ -66,7 +66,7 @@ class Routes:
         subresource = rest[2] if len(rest) > 2 else ""
         if subresource and subresource not in resource.subresources:
             if subresource in _NOT_BUILT.get(resource.key, ()):
-                raise Unsupported(f"{resource.key}/{subresource} is not built here: see docs/limitations.md")
+                raise UnsupportedError(f"{resource.key}/{subresource} is not built here: see docs/limitations.md")
             raise _nothing()
         if name and resource.kind.namespaced and namespace is None:
             raise _nothing()

@@ -22,7 +22,7 @@ from tonnage.box.apiserver.rest import output
 from tonnage.box.apiserver.rest.output import Representation
 from tonnage.box.apiserver.storage.store import Store, StoredObject
 from tonnage.box.apiserver.storage.watch import Filter, Hub, Watcher, encode_change, line
-from tonnage.errors import ApiError, ApiGone, FieldCause
+from tonnage.errors import ApiError, ApiGoneError, FieldCause
 
 _SNAPSHOTS_SURE = 8
 _SNAPSHOTS = 64
@@ -123,7 +123,7 @@ class Reads:
         if options.match == "Exact" and self._store.changed(wanted.collection) > asked:
             kept = self._snapshots.get((wanted.collection, wanted.namespace, asked))
             if kept is None:
-                raise ApiGone(f"The resourceVersion for the provided list is too old: {asked}")
+                raise ApiGoneError(f"The resourceVersion for the provided list is too old: {asked}")
             return kept
         revision = asked if options.match == "Exact" else self._store.revision
         return _Snapshot(revision, self._store.records(wanted.collection, wanted.namespace))
@@ -179,7 +179,7 @@ class Reads:
         snapshot = self._snapshots.get((wanted.collection, wanted.namespace, token.revision))
         if snapshot is None:
             if self._store.changed(wanted.collection) > token.revision or token.revision > self._store.revision:
-                raise ApiGone(
+                raise ApiGoneError(
                     "The provided continue parameter is too old to display a consistent list result. "
                     "You must start a new list without the continue parameter."
                 )
@@ -189,7 +189,7 @@ class Reads:
     # watch
 
     def watch(self, place: RequestPath, options: ListOptions, view: Representation) -> Watcher:
-        """Open a watch; end it with Hub.close. Raises ApiGone for compacted revisions."""
+        """Open a watch; end it with Hub.close. Raises ApiGoneError for compacted revisions."""
         wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
         watcher = Watcher(wanted, output.shape(view, self.now), self._store.revision, bookmark=None)
         if options.bookmarks:

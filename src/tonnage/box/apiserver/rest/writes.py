@@ -34,8 +34,8 @@ from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.box.apiserver.rest import object_meta
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.schema import decode
-from tonnage.box.apiserver.storage.store import Obj, ObjectKey, Stale, Store, StoredObject
-from tonnage.errors import ApiError, ApiInvalid, ApiNotFound, Invalid
+from tonnage.box.apiserver.storage.store import Obj, ObjectKey, StaleError, Store, StoredObject
+from tonnage.errors import ApiError, ApiInvalidError, ApiNotFoundError, InvalidError
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH
 
 _ATTEMPTS = 20
@@ -92,7 +92,7 @@ class Writes:
                 if not options.dry_run:
                     record = await self._store.put(place.key, stored, 0)
                     return Written(record.data, stored, record, 201, warnings)
-        except Stale:
+        except StaleError:
             raise errors.already_exists(resource.kind, name) from None
         if self._store.get(place.key) is not None:
             raise errors.already_exists(resource.kind, name)
@@ -168,7 +168,7 @@ class Writes:
             async with self._context("UPDATE", place, options.user) as context:
                 try:
                     written = await self._replace(place, record, old, new, context, worked_on, dry_run=options.dry_run)
-                except Stale:
+                except StaleError:
                     continue
             written.warnings = warnings
             await apart(worked_on, old.clear)
@@ -218,7 +218,7 @@ class Writes:
         for _ in range(_ATTEMPTS):
             record = existing(self._store, place)
             async with self._context("DELETE", place, options.user) as context:
-                with suppress(Stale):
+                with suppress(StaleError):
                     return await self._delete(place.resource, record, options, context)
         raise errors.conflict(place.resource.kind, place.name, _MODIFIED)
 
@@ -248,7 +248,7 @@ class Writes:
         done = []
 
         async def one(record: StoredObject) -> None:
-            with suppress(ApiNotFound):
+            with suppress(ApiNotFoundError):
                 await self.delete(RequestPath(resource, record.key.namespace, record.key.name), options)
                 done.append(record)
 
@@ -295,13 +295,13 @@ def apply_patch(resource: Resource, old: Obj, patch: Patch) -> Obj:
             new = patches.apply_json_patch(old, value)
         elif content_type == MERGE_PATCH:
             if not isinstance(value, dict):
-                raise Invalid("a merge patch of an object is an object")
+                raise InvalidError("a merge patch of an object is an object")
             new = patches.merge(old, value)
         else:
             new = strategic.apply(old, value, resource.kind.kind)
-    except ApiInvalid as error:
+    except ApiInvalidError as error:
         name = str(old["metadata"]["name"])
-        raise ApiInvalid(error.message, group=resource.kind.group, kind=resource.kind.kind, name=name) from None
+        raise ApiInvalidError(error.message, group=resource.kind.group, kind=resource.kind.kind, name=name) from None
     if not isinstance(new, dict):
         raise errors.bad_request("the patch does not leave an object")
     check_depth(new)

@@ -17,13 +17,13 @@ from typing import Any
 
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.schema import fast_path, schemas
-from tonnage.errors import ApiError, Invalid
+from tonnage.errors import ApiError, InvalidError
 
 _QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _INT = {"int": 2**31, "long": 2**63}
 
 
-class Wrong(Exception):
+class DecodeError(Exception):
     """A value that does not fit its field; worded as Go's decoder words it."""
 
 
@@ -38,7 +38,7 @@ def normalize(name: str, obj: dict[str, Any]) -> list[str]:
     walk = _Walk()
     try:
         walk.struct(obj, schemas.struct(name), "")
-    except Wrong as error:
+    except DecodeError as error:
         raise bad_request(name, str(error)) from None
     return walk.unknown
 
@@ -187,16 +187,16 @@ def _want(right: object, value: Any, kind: schemas.Type, path: str, owner: schem
     if what == "number" and kind.word in ("int", "long"):
         what = f"number {value}"
     plain = re.sub(r"\[\d+\]", "", path)
-    raise Wrong(f"json: cannot unmarshal {what} into Go struct field {owner.short}.{plain} of type {kind.go}")
+    raise DecodeError(f"json: cannot unmarshal {what} into Go struct field {owner.short}.{plain} of type {kind.go}")
 
 
 def _quantity(value: Any) -> str:
     if type(value) not in (str, int, float):
-        raise Wrong(_QUANTITY)
+        raise DecodeError(_QUANTITY)
     try:
         return str(Quantity.parse(value.strip() if type(value) is str else repr(value)))
-    except Invalid:
-        raise Wrong(_QUANTITY) from None
+    except InvalidError:
+        raise DecodeError(_QUANTITY) from None
 
 
 def _bytes(value: str) -> str:
@@ -207,7 +207,7 @@ def _bytes(value: str) -> str:
     except (binascii.Error, ValueError):
         wrong = re.search(r"[^A-Za-z0-9+/=]", text)
         position = wrong.start() if wrong else len(text) - len(text) % 4
-        raise Wrong(f"illegal base64 data at input byte {position}") from None
+        raise DecodeError(f"illegal base64 data at input byte {position}") from None
     return text
 
 
@@ -219,6 +219,6 @@ def _time(value: Any, unit: str) -> str:
     except (ValueError, OverflowError):  # Overflow: in UTC it is before the year 1 or after 9999
         pass
     shown = json.dumps(value)
-    raise Wrong(
+    raise DecodeError(
         f'parsing time {shown} as "2006-01-02T15:04:05Z07:00": cannot parse {shown} as "2006-01-02T15:04:05Z07:00"'
     )

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from tonnage.box.apiserver.rest.handler import Handler, Stream
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
-from tonnage.errors import ApiError, Unavailable
+from tonnage.errors import ApiError, UnavailableError
 from tonnage.kube.client import status_error
 from tonnage.kube.transport import Request, Response
 
@@ -55,7 +55,7 @@ class InProcess:
 
     def _check(self) -> None:
         if not self._open:
-            raise Unavailable("this transport is closed")
+            raise UnavailableError("this transport is closed")
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

@@ -30,7 +30,7 @@ from tonnage.box.apiserver.server.https import HttpsServer
 from tonnage.box.apiserver.server.inprocess import InProcess
 from tonnage.box.apiserver.storage.store import Extract, Obj, ObjectKey, Store
 from tonnage.box.apiserver.storage.watch import Hub
-from tonnage.errors import ApiAlreadyExists, Busy, HostError, Invalid, Unavailable
+from tonnage.errors import ApiAlreadyExistsError, BusyError, HostError, InvalidError, UnavailableError
 from tonnage.kube.transport import Request, Response
 from tonnage.observe import metrics
 
@@ -102,15 +102,18 @@ class ApiServer:
             row = RESOURCES[kind.key]
             for obj in objects:
                 if self.store.get(ObjectKey(row.collection, "", obj["metadata"]["name"])) is None:
-                    with suppress(ApiAlreadyExists):
+                    with suppress(ApiAlreadyExistsError):
                         await writes.create(RequestPath(row), obj, WriteOptions())
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0, *, expose: bool = False) -> str:
-        """Serve HTTPS and return the URL. Raises Invalid (not loopback, unless exposed on purpose), Busy (port)."""
+        """Serve HTTPS and return the URL.
+
+        Raises InvalidError (not loopback, unless exposed on purpose), BusyError (port).
+        """
         if self.credentials is None:
-            raise Invalid("an API server without credentials serves this process only")
+            raise InvalidError("an API server without credentials serves this process only")
         if not expose and not _is_loopback(host):
-            raise Invalid(
+            raise InvalidError(
                 f"{host} can be reached by others: the API server listens on loopback unless exposed on purpose"
             )
         listening = HttpsServer(self._handler, self.hub, self.credentials)
@@ -119,7 +122,7 @@ class ApiServer:
         except OSError as error:
             await listening.stop()
             if error.errno == errno.EADDRINUSE:
-                raise Busy(f"port {port} on {host} is taken by another program: choose another port") from None
+                raise BusyError(f"port {port} on {host} is taken by another program: choose another port") from None
             raise HostError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
         self._https = listening
         shown = f"[{host}]" if ":" in host else host
@@ -132,10 +135,10 @@ class ApiServer:
         return InProcess(self._handler, self.hub, user)
 
     def cluster_id(self) -> str:
-        """uid of the namespace kube-system. Raises Unavailable before start()."""
+        """uid of the namespace kube-system. Raises UnavailableError before start()."""
         record = self.store.get(ObjectKey(kinds.NAMESPACES.plural, "", "kube-system"))
         if record is None:
-            raise Unavailable("the API server has not been started")
+            raise UnavailableError("the API server has not been started")
         meta: dict[str, Any] = record.decode()["metadata"]
         return str(meta["uid"])
 

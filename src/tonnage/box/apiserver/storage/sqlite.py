@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tonnage.box.apiserver.storage.store import HISTORY_BYTES, Extract, MemoryStore, Obj, ObjectKey, StoredObject
-from tonnage.errors import Busy, Exhausted, Precondition, TonnageError, Unavailable
+from tonnage.errors import BusyError, ExhaustedError, PreconditionError, TonnageError, UnavailableError
 
 log = logging.getLogger(__name__)
 APPLICATION_ID = 0x746F6E6E  # "tonn"
@@ -79,7 +79,7 @@ _Loaded = tuple[list[tuple[str, str, str, int, bytes]], int]
 """Rows with data, and the highest revision."""
 
 
-class _Damaged(Unavailable):
+class _DamagedError(UnavailableError):
     """The database is not what was written: missing, empty, truncated or changed."""
 
 
@@ -130,8 +130,9 @@ class SqliteStore(MemoryStore):
         self._making_way = asyncio.Lock()
 
     async def start(self) -> None:
-        """See Store. Raises Busy (another process has it), Precondition (not ours), Unavailable (damaged).
+        """See Store.
 
+        Raises BusyError (another process has it), PreconditionError (not ours), UnavailableError (damaged).
         Idempotent. A start that raises leaves the database and its log as they were.
         """
         if self._file is not None:
@@ -166,7 +167,7 @@ class SqliteStore(MemoryStore):
         while (earlier := self._pending.get(key)) is not None:
             await asyncio.wait((earlier,))
         if self._file is None:
-            raise Unavailable(f"the store {self._path} is not open")
+            raise UnavailableError(f"the store {self._path} is not open")
         self._check(key, expected)
         loop = asyncio.get_running_loop()
         before = self.get(key)
@@ -182,13 +183,13 @@ class SqliteStore(MemoryStore):
         except asyncio.CancelledError:  # the write continues: the caller must not release its locks before it ends
             await asyncio.wait((write.done,))
             raise
-        except Exhausted:
+        except ExhaustedError:
             if write.need is _Need.NONE or is_last:
                 raise
         else:
             return write.record
         async with self._making_way:  # those that waited find what the first of them removed
-            with suppress(Exhausted):
+            with suppress(ExhaustedError):
                 return await self._write(key, obj, expected, removed=removed, is_last=True)
             await self._remove_oldest_events()
             return await self._write(key, obj, expected, removed=removed, is_last=True)
@@ -269,7 +270,7 @@ class _File:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.pread(self._lock, 20, 0).decode(errors="replace").strip() or "unknown"
-            raise Busy(f"{self._path} is in use by another process (pid {owner}): stop it first") from None
+            raise BusyError(f"{self._path} is in use by another process (pid {owner}): stop it first") from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
 
@@ -277,23 +278,23 @@ class _File:
         return self._path.with_name(self._path.name + suffix)
 
     def _examined(self) -> _Loaded:
-        """Rows and revision of a file that is whole. Raises _Damaged, Precondition."""
+        """Rows and revision of a file that is whole. Raises _DamagedError, PreconditionError."""
         if self._path.is_symlink():
             return [], 0  # opening refuses it
         try:
             if self._path.exists() and self._path.stat().st_size:
                 return self._read()
             self._check_unused("empty" if self._path.exists() else "missing")
-        except _Damaged as damage:
+        except _DamagedError as damage:
             if not self._recover:
                 raise
             self._set_aside(damage)
         return [], 0
 
     def _check_unused(self, state: str) -> None:
-        """Raises _Damaged where there were objects before."""
+        """Raises _DamagedError where there were objects before."""
         if self._used:
-            raise _Damaged(f"the database {self._path} is {state}, and its folder had a cluster: {_REMEDY}")
+            raise _DamagedError(f"the database {self._path} is {state}, and its folder had a cluster: {_REMEDY}")
 
     def _read(self) -> _Loaded:
         """Check the file before anything is written to it: a damaged one is not changed."""
@@ -306,7 +307,7 @@ class _File:
         except (sqlite3.Error, MemoryError, OverflowError, ValueError, TypeError) as failure:
             if not self._used and getattr(failure, "sqlite_errorname", "") == "SQLITE_NOTADB":
                 raise  # never ours
-            if not isinstance(_clear(failure, self._path), (Busy, Exhausted)):
+            if not isinstance(_clear(failure, self._path), (BusyError, ExhaustedError)):
                 raise self._damaged(failure) from failure
             raise
         finally:
@@ -330,27 +331,27 @@ class _File:
         return [row[:5] for row in rows if row[4] is not None], max((row[3] for row in rows), default=0)
 
     def _owned(self, connection: sqlite3.Connection) -> tuple[int, int]:
-        """How many tables a file of ours has, and its format. Raises _Damaged, Precondition."""
+        """How many tables a file of ours has, and its format. Raises _DamagedError, PreconditionError."""
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if (tables or owner) and owner != APPLICATION_ID:
             if self._used:
                 raise self._damaged(f"its application id is {owner:#x}")
-            raise Precondition(f"{self._path} is a database of another program: name another data folder")
+            raise PreconditionError(f"{self._path} is a database of another program: name another data folder")
         if owner and not version:
             raise self._damaged("it has no format")
         if owner and version > FORMAT:
-            raise Precondition(
+            raise PreconditionError(
                 f"{self._path} has format {version}, this version of tonnage reads up to {FORMAT}: use the version "
                 "that made it, or restore it from a copy"
             )
         return tables, version
 
-    def _damaged(self, why: object) -> _Damaged:
-        return _Damaged(f"the database {self._path} is damaged ({why}): {_REMEDY}")
+    def _damaged(self, why: object) -> _DamagedError:
+        return _DamagedError(f"the database {self._path} is damaged ({why}): {_REMEDY}")
 
-    def _set_aside(self, damage: _Damaged) -> None:
+    def _set_aside(self, damage: _DamagedError) -> None:
         """Rename the database, then its log: a kill between leaves a log without database, which is refused too."""
         number = 1
         while any(self._beside(f".damaged-{number}{suffix}").exists() for suffix in _FILES):
@@ -598,8 +599,8 @@ def _is_full(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(error, "errno", 0) == errno.ENOSPC
 
 
-def _full(path: Path) -> Exhausted:
-    return Exhausted(f"the disk of {path} is full: nothing was written; free space on it and try again")
+def _full(path: Path) -> ExhaustedError:
+    return ExhaustedError(f"the disk of {path} is full: nothing was written; free space on it and try again")
 
 
 def _clear(error: BaseException, path: Path) -> BaseException:
@@ -610,11 +611,11 @@ def _clear(error: BaseException, path: Path) -> BaseException:
     if _is_full(error):
         return _full(path)
     if name.startswith("SQLITE_NOTADB"):
-        return Precondition(f"{path} is not a database: name another data folder")
+        return PreconditionError(f"{path} is not a database: name another data folder")
     if name.startswith("SQLITE_CORRUPT"):
-        return Unavailable(f"the database {path} is damaged ({error}): {_REMEDY}")
+        return UnavailableError(f"the database {path} is damaged ({error}): {_REMEDY}")
     if name.startswith("SQLITE_READONLY") or getattr(error, "errno", 0) in (errno.EROFS, errno.EACCES):
-        return Unavailable(f"{path} cannot be written: it, or its file system, is read-only")
+        return UnavailableError(f"{path} cannot be written: it, or its file system, is read-only")
     if name.startswith("SQLITE_BUSY"):
-        return Busy(f"{path} is in use by another program")
-    return Unavailable(f"the store {path} failed: {error}; repair its disk, or restore it from a copy")
+        return BusyError(f"{path} is in use by another program")
+    return UnavailableError(f"the store {path} failed: {error}; repair its disk, or restore it from a copy")

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from tonnage.errors import ApiGone
+from tonnage.errors import ApiGoneError
 
 log = logging.getLogger(__name__)
 Obj = dict[str, Any]
@@ -35,7 +35,7 @@ class ObjectKey(NamedTuple):
     name: str
 
 
-class Stale(Exception):
+class StaleError(Exception):
     """Conflict: the object changed after the revision that the write is based on. current: the object now."""
 
     def __init__(self, key: ObjectKey, current: StoredObject | None) -> None:
@@ -121,13 +121,13 @@ class Store(Protocol):
         """Revision of the newest change of a collection (since the start)."""
 
     def since(self, collection: str, revision: int) -> list[StoreEvent]:
-        """Changes newer than revision, oldest first. Raises ApiGone when some of them are compacted."""
+        """Changes newer than revision, oldest first. Raises ApiGoneError when some of them are compacted."""
 
     async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
         """Create (expected 0) or replace obj, which is at revision expected; sets its metadata.resourceVersion.
 
-        Returns when the write is durable. Raises Stale, and Exhausted or Unavailable (disk full, read-only, broken);
-        then nothing has been changed and the write may be repeated.
+        Returns when the write is durable. Raises StaleError, and ExhaustedError or UnavailableError (disk full, read-
+        only, broken); then nothing has been changed and the write may be repeated.
         """
 
     async def remove(self, key: ObjectKey, last: Obj, expected: int) -> StoredObject:
@@ -137,7 +137,7 @@ class Store(Protocol):
         """Call listener for every change from now on."""
 
     async def start(self) -> None:
-        """Load what is there. Raises Busy, Precondition, Unavailable."""
+        """Load what is there. Raises BusyError, PreconditionError, UnavailableError."""
 
     async def stop(self) -> None:
         """Finish running writes and release all resources. Idempotent."""
@@ -164,9 +164,9 @@ class History:
             self._bytes -= len(gone.record.data)
 
     def since(self, revision: int) -> list[StoreEvent]:
-        """Changes newer than revision. Raises ApiGone."""
+        """Changes newer than revision. Raises ApiGoneError."""
         if revision < self.floor:
-            raise ApiGone(f"too old resource version: {revision} ({self.floor + 1})")
+            raise ApiGoneError(f"too old resource version: {revision} ({self.floor + 1})")
         found = []
         for event in reversed(self._events):
             if event.record.revision <= revision:
@@ -258,7 +258,7 @@ class MemoryStore:
     def _check(self, key: ObjectKey, expected: int) -> None:
         current = self.get(key)
         if (current.revision if current else 0) != expected:
-            raise Stale(key, current)
+            raise StaleError(key, current)
 
     def _stamp(self, key: ObjectKey, obj: Obj) -> StoredObject:
         """Give obj the next revision and encode it."""

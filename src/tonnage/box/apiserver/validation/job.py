@@ -6,7 +6,7 @@ from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.field_errors import Faults
 from tonnage.box.apiserver.validation.meta import kind_rules
 from tonnage.box.apiserver.validation.workloads import selected_template
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 _MAX_INDEXED = 100_000
 _LONGEST_CRON = 52
@@ -68,12 +68,12 @@ def _schedule(faults: Faults, spec: Obj) -> None:
 
     try:
         cron_schedule.parse(spec["schedule"])
-    except Invalid as wrong:
+    except InvalidError as wrong:
         faults.invalid("spec.schedule", spec["schedule"], str(wrong))
         return
     try:
         cron_schedule.parse(spec["schedule"], spec.get("timeZone") or "")
-    except Invalid as wrong:
+    except InvalidError as wrong:
         faults.invalid("spec.timeZone", spec["timeZone"], str(wrong))
 
 

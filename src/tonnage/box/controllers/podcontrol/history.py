@@ -16,7 +16,7 @@ from tonnage.api.workloads import ControllerRevision, Template
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.pod_template import digest, hashed_name, owner_reference
-from tonnage.errors import ApiAlreadyExists, Invalid
+from tonnage.errors import ApiAlreadyExistsError, InvalidError
 from tonnage.kube.object_write import delete_object, patch_object
 
 
@@ -26,13 +26,16 @@ def data_of(template: Template) -> dict[str, Any]:
 
 
 def template_of(revision: ControllerRevision) -> Template:
-    """The template that a revision holds. Raises Invalid for data that is none: any object may be written there."""
+    """The template that a revision holds.
+
+    Raises InvalidError for data that is none: any object may be written there.
+    """
     try:
         template = revision.data["spec"]["template"]
         return {key: value for key, value in template.items() if key != "$patch"}
     except (KeyError, TypeError, AttributeError):
         text = "data.spec.template: it holds no pod template; delete it"
-        raise Invalid(f"controllerrevisions {revision.key}: {text}") from None
+        raise InvalidError(f"controllerrevisions {revision.key}: {text}") from None
 
 
 def next_number(revisions: Iterable[ControllerRevision]) -> int:
@@ -97,7 +100,7 @@ class RevisionHistory:
             body = {"metadata": meta, "revision": number, "data": data}
             try:
                 return self._objects.wrote(await self._client.create(CONTROLLER_REVISIONS, body, namespace)), collisions
-            except ApiAlreadyExists:
+            except ApiAlreadyExistsError:
                 found = await self._client.get(CONTROLLER_REVISIONS, str(meta["name"]), namespace)
                 if found.data == data and found.metadata.controller_uid() == owner.metadata.uid:
                     return self._objects.wrote(found), collisions

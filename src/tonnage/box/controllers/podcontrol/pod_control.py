@@ -12,7 +12,7 @@ from tonnage.api.pods import Pod
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.ref_manager import Adopter
-from tonnage.errors import ApiError, ApiNotFound, TonnageError
+from tonnage.errors import ApiError, ApiNotFoundError, TonnageError
 from tonnage.kube.client import refer
 
 BURST = 500
@@ -40,7 +40,7 @@ class PodControl:
         self.claim, self.owned = adopter.claim, self.pods.owned
 
     async def create(self, owner: KubeObject, body: dict[str, Any]) -> Pod:
-        """Create one pod and emit an Event. Raises ApiError; an AlreadyExists emits no Event."""
+        """Create one pod and emit an Event. Raises ApiError; an AlreadyExistsError emits no Event."""
         about = refer(self._kind, owner)
         try:
             pod = self.pods.wrote(await self._client.create(PODS, body, owner.metadata.namespace))
@@ -62,7 +62,7 @@ class PodControl:
         about, meta = refer(self._kind, owner), pod.metadata
         try:
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
-        except ApiNotFound:
+        except ApiNotFoundError:
             self.pods.deleted(pod)
             return
         except ApiError as failure:

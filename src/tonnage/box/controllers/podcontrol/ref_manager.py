@@ -15,7 +15,7 @@ from tonnage.api.meta import KubeObject, LabelSelector, to_builtins
 from tonnage.api.selectors import Selector, from_label_selector
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
-from tonnage.errors import ApiNotFound, Invalid, Precondition
+from tonnage.errors import ApiNotFoundError, InvalidError, PreconditionError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.object_write import patch_object
@@ -66,17 +66,17 @@ class Adopter(Generic[T]):
         self._objects, self._finalizer, self._fits = objects, finalizer, fits
 
     async def claim(self, owner: KubeObject, selector: LabelSelector) -> list[T]:
-        """The objects that belong to owner, after what was to be written is written. Raises ApiError, Invalid."""
+        """The objects that belong to owner, after what was to be written is written. Raises ApiError, InvalidError."""
         orphans = [one for one in self._objects.orphans(owner.metadata.namespace) if self._fits(owner, one)]
         found_objects = classify(owner, compiled(selector), self._objects.owned(owner.metadata.uid), orphans)
         mine = list(found_objects.mine)
         if found_objects.adopt:
             await self._check_alive(owner)
         for obj in found_objects.adopt:
-            with suppress(ApiNotFound):
+            with suppress(ApiNotFoundError):
                 mine.append(await self._adopt(owner, obj))
         for obj in found_objects.release:
-            with suppress(ApiNotFound):
+            with suppress(ApiNotFoundError):
                 await self._release(owner, obj)
         return mine
 
@@ -84,7 +84,7 @@ class Adopter(Generic[T]):
         """Our cache may be behind: what is deleted adopts nothing."""
         live = await self._client.get(self._owner_kind, owner.metadata.name, owner.metadata.namespace)
         if live.metadata.uid != owner.metadata.uid or live.metadata.deleting:
-            raise Precondition(f"{self._owner_kind.kind} {owner.key} is being deleted: it adopts nothing")
+            raise PreconditionError(f"{self._owner_kind.kind} {owner.key} is being deleted: it adopts nothing")
 
     async def _adopt(self, owner: KubeObject, obj: T) -> T:
         refs = [to_builtins(ref) for ref in obj.metadata.owner_references]
@@ -134,7 +134,7 @@ def owner_keys(kind: Kind[T], owners: Cache[T], selector: Callable[[T], LabelSel
 
 
 def compiled(selector: LabelSelector) -> Selector:
-    """The selector; an empty one would take everything, so it takes nothing. Raises Invalid."""
+    """The selector; an empty one would take everything, so it takes nothing. Raises InvalidError."""
     if not selector.match_labels and not selector.match_expressions:
-        raise Invalid("an empty selector selects nothing here: name labels")
+        raise InvalidError("an empty selector selects nothing here: name labels")
     return from_label_selector(selector)

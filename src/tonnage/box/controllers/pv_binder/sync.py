@@ -19,7 +19,7 @@ from tonnage.api.storage import CSIDriver, StorageClass
 from tonnage.box.controllers.tombstones import Tombstones
 from tonnage.claims.bind import bind, change, find_best, is_complete, set_phase
 from tonnage.claims.timers import Waits
-from tonnage.errors import ApiNotFound, Precondition
+from tonnage.errors import ApiNotFoundError, PreconditionError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import NORMAL, WARNING, EventRecorder
@@ -94,7 +94,7 @@ class BinderView:
     async def bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float | None:
         """Bind claim and PV unless they are bound; returns the seconds until the next step.
 
-        Raises ApiError, Unavailable.
+        Raises ApiError, UnavailableError.
         """
         if is_complete(claim, volume):
             self.settled(claim, volume)
@@ -105,7 +105,7 @@ class BinderView:
         self.taken[name] = sys.maxsize
         try:
             _, bound = await bind(self.client, claim, volume, clock=self.clock)
-        except Precondition:  # another writer was faster, and the cache will show it: choose again
+        except PreconditionError:  # another writer was faster, and the cache will show it: choose again
             self.taken.pop(name, None)
             return _STALE_SECONDS
         except BaseException:
@@ -140,7 +140,7 @@ class ClaimSync:
         self._view = view
 
     async def sync(self, claim: PersistentVolumeClaim) -> float | None:
-        """Reconcile the claim by one step; returns the seconds until the next. Raises ApiError, Unavailable."""
+        """Reconcile the claim by one step; returns the seconds until the next. Raises ApiError, UnavailableError."""
         if names.BIND_COMPLETED in claim.metadata.annotations:
             return await self._bound(claim)
         if claim.metadata.deleting:
@@ -245,7 +245,7 @@ class ClaimSync:
             view.emit_once(claim, WARNING, "VolumeMismatch", f'Cannot bind to requested volume "{name}": {why}')
         elif names.BOUND_BY_CONTROLLER in claim.metadata.annotations:
             ref = volume.spec.claim_ref
-            raise Precondition(
+            raise PreconditionError(
                 f'invalid binding of claim "{claim.key}" to volume "{name}": '
                 f'volume already claimed by "{ref.namespace}/{ref.name}"'
             )
@@ -264,7 +264,7 @@ class ClaimSync:
         if volume is None:
             try:  # the claim may be known before its volume is
                 await self._view.client.get(VOLUMES, name)
-            except ApiNotFound:
+            except ApiNotFoundError:
                 await self._lose(claim, "ClaimLost", _LOST_VOLUME)
             return None
         if volume.spec.claim_ref is not None and not is_claimed_by(volume, claim):
@@ -305,7 +305,7 @@ class VolumeSync:
         self._view = view
 
     async def sync(self, volume: PersistentVolume) -> float | None:
-        """Reconcile the PV by one step; returns the seconds until the next. Raises ApiError, Unavailable."""
+        """Reconcile the PV by one step; returns the seconds until the next. Raises ApiError, UnavailableError."""
         ref = volume.spec.claim_ref
         if ref is None or not ref.uid:
             if not volume.metadata.deleting:
@@ -336,7 +336,7 @@ class VolumeSync:
             return None
         try:
             claim = await self._view.client.get(CLAIMS, ref.name, ref.namespace)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return None
         return claim if claim.metadata.uid == ref.uid else None
 
@@ -387,7 +387,7 @@ class VolumeSync:
         if volume.status.phase != phase:
             try:
                 await set_phase(self._view.client, volume, phase, message, clock=self._view.clock)
-            except ApiNotFound:
+            except ApiNotFoundError:
                 self._view.waits.over(volume.metadata.uid)
 
 

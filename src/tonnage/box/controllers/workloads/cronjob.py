@@ -21,7 +21,7 @@ from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads.job_plan import COMPLETE, FAILED, finished
-from tonnage.errors import ApiAlreadyExists, ApiError
+from tonnage.errors import ApiAlreadyExistsError, ApiError
 from tonnage.kube.client import refer
 from tonnage.kube.object_write import delete_object, write_status
 
@@ -41,7 +41,7 @@ class CronJobPlan:
 
 
 def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> CronJobPlan:
-    """Plan for the present time. Of several missed times only the last counts. Raises Invalid."""
+    """Plan for the present time. Of several missed times only the last counts. Raises InvalidError."""
     spec, moment = cron_job.spec, datetime.fromtimestamp(now, UTC)
     if spec.suspend:
         return CronJobPlan()
@@ -135,7 +135,7 @@ class CronJobController:
         body, about = job_of(cron_job, due), refer(CRON_JOBS, cron_job)
         try:
             self._jobs.wrote(await self._client.create(JOBS, body, cron_job.metadata.namespace))
-        except ApiAlreadyExists:  # made before we could note it
+        except ApiAlreadyExistsError:  # made before we could note it
             return
         except ApiError as failure:
             if not in_dying_namespace(failure):

@@ -20,7 +20,7 @@ from tonnage.box.controllers.podcontrol.expectations import Dependents, controll
 from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace
 from tonnage.box.controllers.podcontrol.ref_manager import Adopter, owner_keys
 from tonnage.box.controllers.workloads import deployment_plan as plans
-from tonnage.errors import ApiAlreadyExists, ApiError
+from tonnage.errors import ApiAlreadyExistsError, ApiError
 from tonnage.kube.client import refer
 from tonnage.kube.object_write import delete_object, patch_object, write_status
 
@@ -133,7 +133,7 @@ class DeploymentController:
         name = body["metadata"]["name"]
         try:
             made = await self._client.create(REPLICA_SETS, body, deployment.metadata.namespace)
-        except ApiAlreadyExists:
+        except ApiAlreadyExistsError:
             return await self._collided(deployment, name)
         except ApiError as failure:
             if not in_dying_namespace(failure):
@@ -153,7 +153,9 @@ class DeploymentController:
         count = (deployment.status.collision_count or 0) + 1
         log.info("replica set's name is taken deployment=%s name=%s collisions=%d", deployment.key, name, count)
         await write_status(self._client, DEPLOYMENTS, deployment, {"collisionCount": count})
-        raise ApiAlreadyExists(f"replica set {name} of Deployment {deployment.key} is another one: a new name is next")
+        raise ApiAlreadyExistsError(
+            f"replica set {name} of Deployment {deployment.key} is another one: a new name is next"
+        )
 
     async def _refused(self, deployment: Deployment, name: str, failure: ApiError) -> None:
         words = f'Failed to create new replica set "{name}": {failure}'

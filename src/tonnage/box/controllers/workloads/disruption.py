@@ -21,7 +21,7 @@ from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import controller_of
 from tonnage.box.controllers.podcontrol.pod_status import is_ready
 from tonnage.box.controllers.podcontrol.pod_template import scaled
-from tonnage.errors import Invalid, TonnageError
+from tonnage.errors import InvalidError, TonnageError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import refer
 from tonnage.kube.object_write import write_status
@@ -32,7 +32,7 @@ FORGOTTEN = 120.0
 """Seconds after which an evicted pod that does not go counts as there again."""
 _SCALED: tuple[Kind[Any], ...] = (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS)
 Wanted = Callable[[Sequence[Pod]], int]
-"""How many pods the owners of pods want together. Raises Invalid."""
+"""How many pods the owners of pods want together. Raises InvalidError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class BudgetCount:
 def count(budget: PodDisruptionBudget, pods: Sequence[Pod], wanted: Wanted, now: float) -> BudgetCount:
     """Count a budget's pods. now: seconds since the epoch.
 
-    Raises Invalid when the number of desired pods is unknown.
+    Raises InvalidError when the number of desired pods is unknown.
     """
     spec = budget.spec
     if spec.max_unavailable is not None:
@@ -149,7 +149,7 @@ class DisruptionController:
         failure = ""
         try:
             found = count(budget, pods, self._wanted, now)
-        except Invalid as fault:
+        except InvalidError as fault:
             failure, found = str(fault), BudgetCount(0, 0, 0, budget.status.disrupted_pods)
             message = f"Failed to calculate the number of expected pods: {fault}"
             self._events.warning(refer(DISRUPTION_BUDGETS, budget), "CalculateExpectedPodCountFailed", message)
@@ -172,14 +172,14 @@ class DisruptionController:
         return sum(scales.values())
 
     def _owner(self, obj: KubeObject) -> KubeObject | None:
-        """What controls it, None for nothing. Raises Invalid for something without a number of pods."""
+        """What controls it, None for nothing. Raises InvalidError for something without a number of pods."""
         ref = controller_of(obj)
         if ref is None:
             return None
         owners = self._owners.get((ref.api_version, ref.kind))
         found = owners.get(f"{obj.metadata.namespace}/{ref.name}") if owners is not None else None
         if owners is None or found is None or found.metadata.uid != ref.uid:
-            raise Invalid(f"found no scale of {ref.kind} {ref.name}, which controls {obj.metadata.name}")
+            raise InvalidError(f"found no scale of {ref.kind} {ref.name}, which controls {obj.metadata.name}")
         return found  # type: ignore[no-any-return]
 
 

@@ -21,7 +21,7 @@ from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads import job_plan as plans
 from tonnage.box.controllers.workloads.job_plan import INDEXED, count, countable, is_tracked
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import refer
 from tonnage.kube.object_write import delete_object, patch_object, write_status
 
@@ -83,7 +83,7 @@ class JobController:
         if not is_tracked(pod):
             return
         rest = [finalizer for finalizer in pod.metadata.finalizers if finalizer != names.JOB_TRACKING]
-        with suppress(ApiNotFound):
+        with suppress(ApiNotFoundError):
             patch = {"metadata": {"finalizers": rest or None}}
             self._control.pods.wrote(await patch_object(self._client, PODS, pod, patch))
 

@@ -24,7 +24,7 @@ from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads import statefulset_plan as plans
 from tonnage.box.controllers.workloads.statefulset_claims import Claims, claim_names
-from tonnage.errors import ApiError, Precondition
+from tonnage.errors import ApiError, PreconditionError
 from tonnage.kube.object_write import write_status
 
 NAME = "statefulset"
@@ -69,7 +69,7 @@ class StatefulSetController:
         waits: Exception | None = None
         try:
             await self._do(stateful, pods, {pair.current: current, pair.update: update}, pair)
-        except (ApiError, Precondition) as failure:
+        except (ApiError, PreconditionError) as failure:
             waits = failure
         pods = self._control.owned(stateful.metadata.uid)
         wanted = plans.status(stateful, pods, pair, self._clock.time(), collisions)
@@ -90,11 +90,11 @@ class StatefulSetController:
         for number, pod in plans.numbered(stateful, pods).items():
             await self._claims.set_owners(stateful, pod, wanted=number in wanted)
         todo = plans.plan(stateful, pods, pair, self._clock.time())
-        waiting: Precondition | None = None
+        waiting: PreconditionError | None = None
         for number, revision in todo.create:
             try:
                 await self._create(stateful, number, revisions[revision])
-            except Precondition as failure:  # its claim has yet to go; the others need not wait
+            except PreconditionError as failure:  # its claim has yet to go; the others need not wait
                 waiting = failure
         await self._control.delete_many(stateful, todo.delete)
         if waiting is not None:

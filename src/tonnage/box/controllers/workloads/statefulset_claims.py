@@ -19,7 +19,7 @@ from tonnage.api.workloads import StatefulSet
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
-from tonnage.errors import ApiAlreadyExists, Precondition
+from tonnage.errors import ApiAlreadyExistsError, PreconditionError
 from tonnage.kube.client import refer
 from tonnage.kube.object_write import patch_object
 
@@ -90,7 +90,7 @@ class Claims:
     async def ensure(self, stateful: StatefulSet, pod_name: str) -> None:
         """Make the claims that a pod lacks, before it is made.
 
-        Raises Precondition (a claim is still being deleted; that causes the next reconcile) and ApiError.
+        Raises PreconditionError (a claim is still being deleted; that causes the next reconcile) and ApiError.
         """
         namespace = stateful.metadata.namespace
         for template in stateful.spec.volume_claim_templates:
@@ -99,14 +99,14 @@ class Claims:
             if found is None:
                 await self._create(stateful, template, name)
             elif is_stale(found, pod_name):
-                raise Precondition(f"claim {namespace}/{name} of an earlier pod {pod_name} is being deleted")
+                raise PreconditionError(f"claim {namespace}/{name} of an earlier pod {pod_name} is being deleted")
 
     async def _create(self, stateful: StatefulSet, template: dict[str, Any], name: str) -> None:
         about = refer(STATEFUL_SETS, stateful)
         body = claim_of(stateful, template, name)
         try:
             self._claims.wrote(await self._client.create(CLAIMS, body, stateful.metadata.namespace))
-        except ApiAlreadyExists:  # made by hand beforehand, or our cache is behind: it is used as it is
+        except ApiAlreadyExistsError:  # made by hand beforehand, or our cache is behind: it is used as it is
             return
         self._events.normal(about, "SuccessfulCreate", f"Created claim: {name}")
 

@@ -40,7 +40,7 @@ from tonnage.box.kubelet.containers.spawn import spawn
 from tonnage.box.kubelet.folder import make_folder, names, remove_tree
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.box.kubelet.volumes.volumes import Mounted
-from tonnage.errors import HostError, Invalid, TonnageError, Unsupported
+from tonnage.errors import HostError, InvalidError, TonnageError, UnsupportedError
 from tonnage.host.encoding import encode
 from tonnage.host.iolimits import Cgroups
 
@@ -84,7 +84,7 @@ class BubblewrapRuntime:
         make_folder(self.paths.pod(uid))  # before the group, so that after a kill the pod is known and it is removed
         try:
             self.cgroups.make_pod(uid)
-        except (Unsupported, OSError) as failure:
+        except (UnsupportedError, OSError) as failure:
             log.debug("no cgroup for a pod pod=%s error=%s", uid, failure)
 
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> ContainerProcess:
@@ -188,7 +188,7 @@ class BubblewrapRuntime:
         self._processes.clear()
 
     def mounts(self, spec: ContainerSpec) -> list[Bind]:
-        """Volume mounts of the container. Makes the bind mounts of subPaths. Raises Invalid, Unsupported."""
+        """Volume mounts of the container. Makes the bind mounts of subPaths. Raises InvalidError, UnsupportedError."""
         binds = []
         for index, mount in enumerate(spec.container.volume_mounts):
             binds.append(self._mount(spec, mount, index))
@@ -200,7 +200,7 @@ class BubblewrapRuntime:
 
     def _mount(self, spec: ContainerSpec, mount: VolumeMount, index: int) -> Bind:
         if mount.mount_propagation not in (None, "None"):
-            raise Unsupported(f"mountPropagation {mount.mount_propagation} of {mount.mount_path} is not supported")
+            raise UnsupportedError(f"mountPropagation {mount.mount_propagation} of {mount.mount_path} is not supported")
         volume = _volume(spec.volumes, mount.name)
         read_only = mount.read_only or volume.read_only
         target = rootfs.target(mount.mount_path)
@@ -230,7 +230,10 @@ class _Plan:
         self._log = f"{self._logs}/{spec.attempt}.log"
 
     def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
-        """Start the container; its process and a pidfd of it. Raises Invalid, Unsupported, HostError, OSError."""
+        """Start the container; its process and a pidfd of it.
+
+        Raises InvalidError, UnsupportedError, HostError, OSError.
+        """
         binds, options, argv = self.arguments()
         self._make()
         filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
@@ -238,7 +241,10 @@ class _Plan:
         return self._spawn(options, argv, clock, on_exit, program=program)
 
     def arguments(self) -> tuple[list[Bind], list[str], list[str]]:
-        """What the container sees, bwrap's options, and what it runs. Raises Invalid, Unsupported, HostError."""
+        """What the container sees, bwrap's options, and what it runs.
+
+        Raises InvalidError, UnsupportedError, HostError.
+        """
         spec, pod, container = self._spec, self._spec.pod, self._spec.container
         variables = {
             "PATH": rootfs.PATH,
@@ -329,7 +335,7 @@ def _pump(folder: str, path: str) -> LogPump:
 
 
 def _check(variables: Mapping[str, str], argv: Sequence[str]) -> None:
-    """Name the variable or argument that cannot be given to a program, before anything is made. Raises Invalid."""
+    """Name the variable or argument that cannot be given to a program, before anything is made. Raises InvalidError."""
     for key, value in variables.items():
         encode(key, f"name of variable {key!r}")
         encode(value, f"value of variable {key}")
@@ -340,7 +346,7 @@ def _check(variables: Mapping[str, str], argv: Sequence[str]) -> None:
 def _volume(volumes: Mapping[str, Mounted], name: str) -> Mounted:
     found = volumes.get(name)
     if found is None:
-        raise Invalid(f"there is no volume {name!r} in the pod")
+        raise InvalidError(f"there is no volume {name!r} in the pod")
     return found
 
 
@@ -348,24 +354,29 @@ def _working_dir(container: Container) -> str:
     path = container.working_dir
     encode(path, "workingDir")
     if path and (not path.startswith("/") or ".." in path.split("/")):
-        raise Invalid(f"workingDir {path!r}: want an absolute path without '..'")
+        raise InvalidError(f"workingDir {path!r}: want an absolute path without '..'")
     return os.path.normpath("/" + path.strip("/")) if path else ""
 
 
 def _make_inside(binds: list[Bind], working_dir: str) -> None:
-    """Make a workingDir that lies in a volume, never outside of it. Raises Invalid (a symlink leads out), HostError."""
+    """Make a workingDir that lies in a volume, never outside of it.
+
+    Raises InvalidError (a symlink leads out), HostError.
+    """
     found = rootfs.holder(binds, working_dir) if working_dir else None
     if found is None or working_dir == found.target or found.read_only:
         return
     try:
         with subpaths.opened(found.source, working_dir[len(found.target) + 1 :]):
             return
-    except Invalid as failure:
-        raise Invalid(f"workingDir {working_dir!r} leads out of its volume by a symlink: it is not made") from failure
+    except InvalidError as failure:
+        raise InvalidError(
+            f"workingDir {working_dir!r} leads out of its volume by a symlink: it is not made"
+        ) from failure
 
 
 def _check_nested(binds: list[Bind]) -> None:
-    """A mount inside another volume: no symlink of that volume may lead it elsewhere. Raises Invalid."""
+    """A mount inside another volume: no symlink of that volume may lead it elsewhere. Raises InvalidError."""
     for outer in binds:
         for inner in binds:
             if inner.target.startswith(f"{outer.target}/"):
@@ -377,7 +388,7 @@ def _refuse_symlinks(source: str, path: str) -> None:
     for part in path.split("/"):
         at = f"{at}/{part}"
         if os.path.islink(at):
-            raise Invalid(f"a mountPath leads through the symlink {part!r} of another volume: it is not mounted")
+            raise InvalidError(f"a mountPath leads through the symlink {part!r} of another volume: it is not mounted")
 
 
 def _settle(folder: str) -> None:

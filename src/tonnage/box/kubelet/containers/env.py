@@ -8,7 +8,7 @@ from typing import Any
 
 from tonnage.api.pods import Container, EnvVar, Pod
 from tonnage.box.kubelet.volumes.sources import ObjectSources
-from tonnage.errors import Invalid, NotFound, Unsupported
+from tonnage.errors import InvalidError, NotFoundError, UnsupportedError
 
 _PART = re.compile(r"\$\$|\$\(([^)]*)\)")
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
@@ -25,9 +25,9 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def arguments(container: Container, values: Mapping[str, str]) -> list[str]:
-    """The whole command line. Raises Invalid when there is no command: nothing is known of images."""
+    """The whole command line. Raises InvalidError when there is no command: nothing is known of images."""
     if not container.command:
-        raise Invalid(
+        raise InvalidError(
             f"container {container.name} has no command: images are not pulled here, so nothing is known of image "
             f"{container.image!r}; give the container a command that the machine has in /usr"
         )
@@ -41,7 +41,10 @@ class Environment:
         self._sources = sources
 
     async def of(self, pod: Pod, container: Container) -> dict[str, str]:
-        """All variables: envFrom first, then env; later ones win. Raises NotFound, Invalid, Unsupported, ApiError."""
+        """All variables: envFrom first, then env; later ones win.
+
+        Raises NotFoundError, InvalidError, UnsupportedError, ApiError.
+        """
         values: dict[str, str] = {}
         for source in container.env_from:
             values |= await self._from(pod, source)
@@ -60,7 +63,7 @@ class Environment:
                     kind, pod.metadata.namespace, ref.get("name", ""), optional=bool(ref.get("optional"))
                 )
                 return {prefix + key: _text(key, data) for key, data in keys.items() if _NAME.fullmatch(prefix + key)}
-        raise Unsupported(f"envFrom source {', '.join(sorted(source))} is not supported")
+        raise UnsupportedError(f"envFrom source {', '.join(sorted(source))} is not supported")
 
     async def _value(self, pod: Pod, container: Container, variable: EnvVar) -> str | None:
         source = variable.value_from or {}
@@ -71,7 +74,7 @@ class Environment:
         for member, kind in (("configMapKeyRef", "configmap"), ("secretKeyRef", "secret")):
             if (ref := source.get(member)) is not None:
                 return await self._key(pod, kind, ref)
-        raise Unsupported(f"env {variable.name}: valueFrom {', '.join(sorted(source))} is not supported")
+        raise UnsupportedError(f"env {variable.name}: valueFrom {', '.join(sorted(source))} is not supported")
 
     async def _key(self, pod: Pod, kind: str, ref: Mapping[str, Any]) -> str | None:
         name, key, optional = ref.get("name", ""), ref.get("key", ""), bool(ref.get("optional"))
@@ -81,10 +84,10 @@ class Environment:
         if optional:
             return None
         what = "ConfigMap" if kind == "configmap" else "Secret"
-        raise NotFound(f"couldn't find key {key} in {what} {pod.metadata.namespace}/{name}")
+        raise NotFoundError(f"couldn't find key {key} in {what} {pod.metadata.namespace}/{name}")
 
 
 def _text(key: str, data: bytes) -> str:
     if b"\0" in data:
-        raise Invalid(f"the value of key {key} contains NUL: it cannot be an environment variable")
+        raise InvalidError(f"the value of key {key} contains NUL: it cannot be an environment variable")
     return data.decode(errors="surrogateescape")

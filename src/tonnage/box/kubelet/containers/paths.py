@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.host.encoding import encode
 
 CSI = "kubernetes.io~csi"
@@ -20,9 +20,9 @@ PROJECTED = "kubernetes.io~projected"
 
 
 def component(text: str) -> str:
-    """text, if it is a single component of a path. Raises Invalid."""
+    """text, if it is a single component of a path. Raises InvalidError."""
     if not text or "/" in text or text in (".", "..") or len(encode(text, f"name {text[:60]!r}")) > 255:
-        raise Invalid(f"{text[:60]!r} cannot be the name of a file: it is empty, too long, '..' or contains '/'")
+        raise InvalidError(f"{text[:60]!r} cannot be the name of a file: it is empty, too long, '..' or contains '/'")
     return text
 
 

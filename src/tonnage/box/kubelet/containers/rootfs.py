@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tonnage.api.pods import Pod, SecurityContext
-from tonnage.errors import Invalid, Unsupported
+from tonnage.errors import InvalidError, UnsupportedError
 from tonnage.host.encoding import encode
 
 CAPABILITIES = (
@@ -102,14 +102,14 @@ class Bind:
 
 
 def user(pod: SecurityContext, container: SecurityContext) -> User:
-    """Whom both security contexts ask for; the container's word comes first. Raises Invalid, Unsupported."""
+    """Whom both security contexts ask for; the container's word comes first. Raises InvalidError, UnsupportedError."""
     if container.privileged:
-        raise Unsupported("privileged containers are not run: they would own this machine")
+        raise UnsupportedError("privileged containers are not run: they would own this machine")
     uid = container.run_as_user if container.run_as_user is not None else pod.run_as_user
     gid = container.run_as_group if container.run_as_group is not None else pod.run_as_group
     nonroot = container.run_as_non_root if container.run_as_non_root is not None else pod.run_as_non_root
     if nonroot and not uid:
-        raise Invalid("container has runAsNonRoot and would run as root: set runAsUser")
+        raise InvalidError("container has runAsNonRoot and would run as root: set runAsUser")
     groups = [*pod.supplemental_groups, *([pod.fs_group] if pod.fs_group is not None else [])]
     return User(uid or 0, gid or 0, tuple(dict.fromkeys(groups)))
 
@@ -120,18 +120,20 @@ def hostname(pod: Pod) -> str:
 
 
 def target(path: str, word: str = "mountPath") -> str:
-    """A mountPath or devicePath (word) in normal form. Raises Invalid for one that would cover what must be there.
+    """A mountPath or devicePath (word) in normal form. Raises InvalidError for one that would cover what must be there.
 
     Nothing below /proc: bwrap would follow its magic links (/proc/self/root) out of the container's root.
     """
     encode(path, word)
     if not path.startswith("/") or ".." in path.split("/"):
-        raise Invalid(f"{word} {path[:80]!r}: want an absolute path without '..'")
+        raise InvalidError(f"{word} {path[:80]!r}: want an absolute path without '..'")
     clean = os.path.normpath("/" + path.strip("/"))
     if clean in _TAKEN or clean.startswith("/proc/"):
-        raise Invalid(f"{word} {clean!r} would cover a part of the container's root that must stay")
+        raise InvalidError(f"{word} {clean!r} would cover a part of the container's root that must stay")
     if clean.startswith("/usr/") and not os.path.lexists(clean):
-        raise Invalid(f"{word} {clean!r}: /usr is this machine's, read-only, and has no {clean}: mount it elsewhere")
+        raise InvalidError(
+            f"{word} {clean!r}: /usr is this machine's, read-only, and has no {clean}: mount it elsewhere"
+        )
     return clean
 
 

@@ -89,7 +89,7 @@ class Runtime(Protocol):
         """
 
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Process:
-        """Start a container. Raises Unsupported, Invalid (what it asks for), HostError."""
+        """Start a container. Raises UnsupportedError, InvalidError (what it asks for), HostError."""
 
     async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
         """Find the containers of a pod after a start of the kubelet; the last attempt of each comes last."""

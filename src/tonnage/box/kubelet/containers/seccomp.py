@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tonnage.errors import Unsupported
+from tonnage.errors import UnsupportedError
 from tonnage.host import btrfs
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06  # linux/bpf_common.h
@@ -49,9 +49,12 @@ _MACHINES = {
 
 
 def program(machine: str) -> bytes:
-    """The filter's program for a machine as os.uname() names it. Raises Unsupported for one that we do not know."""
+    """The filter's program for a machine as os.uname() names it.
+
+    Raises UnsupportedError for one that we do not know.
+    """
     if (known := _MACHINES.get(machine)) is None:
-        raise Unsupported(
+        raise UnsupportedError(
             f"raw block volumes and btrfs subvolumes: not supported on {machine}: it has no system call filter; "
             "use volumes of another kind"
         )

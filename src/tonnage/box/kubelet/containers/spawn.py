@@ -23,7 +23,7 @@ def spawn(
     """Start `command` (bwrap and its first options) with more options, to run argv. Blocking.
 
     outputs: its standard output and error. keep: a descriptor that it inherits. program: a seccomp filter, b"" for
-    none. group: the cgroup it shall be in. Raises OSError, Invalid (an option or argument cannot be encoded); then
+    none. group: the cgroup it shall be in. Raises OSError, InvalidError (an option or argument cannot be encoded); then
     nothing runs.
 
     bwrap reads its options before it makes any process, the last of them from a pipe in which there are none: it waits
@@ -62,7 +62,7 @@ def spawn(
 
 
 def join(options: Sequence[str]) -> bytes:
-    """Options as bwrap's --args takes them: each ended by NUL. Raises Invalid."""
+    """Options as bwrap's --args takes them: each ended by NUL. Raises InvalidError."""
     return b"".join(encode(option, "an option of bwrap") + b"\0" for option in options)
 
 

@@ -50,7 +50,7 @@ def _read(file: str) -> bytes:
 
 
 def end(folder: str) -> None:
-    """Keep the message and unmount. Idempotent. Raises OSError, HostError, Precondition (in use)."""
+    """Keep the message and unmount. Idempotent. Raises OSError, HostError, PreconditionError (in use)."""
     place = f"{folder}/{_PLACE}"
     if not mount.is_mount(place):
         return

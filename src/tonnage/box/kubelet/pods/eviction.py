@@ -42,13 +42,13 @@ Measure = Callable[[str, int], int]
 
 
 def limit(container: Container) -> Quantity | None:
-    """A container's limit of ephemeral storage. Raises Invalid."""
+    """A container's limit of ephemeral storage. Raises InvalidError."""
     text = container.resources.limits.get(EPHEMERAL)
     return None if text is None else Quantity.parse(text)
 
 
 def is_limited(pod: Pod) -> bool:
-    """Whether there is anything to measure. Raises Invalid."""
+    """Whether there is anything to measure. Raises InvalidError."""
     everyone = (*pod.spec.containers, *pod.spec.init_containers)
     return bool(_limited_volumes(pod)) or any(limit(container) is not None for container in everyone)
 

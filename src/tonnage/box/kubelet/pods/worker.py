@@ -25,8 +25,8 @@ from tonnage.box.kubelet.folder import names
 from tonnage.box.kubelet.pods import status as statuses
 from tonnage.box.kubelet.pods.eviction import EvictionManager
 from tonnage.box.kubelet.volumes.sources import ObjectSources
-from tonnage.box.kubelet.volumes.volumes import Mounted, VolumeManager, VolumesFailed
-from tonnage.errors import ApiConflict, ApiNotFound, NotFound, TonnageError
+from tonnage.box.kubelet.volumes.volumes import Mounted, VolumeManager, VolumesError
+from tonnage.errors import ApiConflictError, ApiNotFoundError, NotFoundError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
 from tonnage.kube.events import EventRecorder
@@ -178,7 +178,7 @@ class PodWorkers:
             before = self._wakes
             try:
                 record.volumes = await self._mount(record, pod)
-            except VolumesFailed as failure:
+            except VolumesError as failure:
                 self._wait_for(record, failure.waits, before)
                 reported = self._report(record, failure)
                 await self._creating(record)
@@ -240,7 +240,7 @@ class PodWorkers:
         finally:
             await _cancel(mounting)
 
-    def _report(self, record: PodRecord, failure: VolumesFailed) -> bool:
+    def _report(self, record: PodRecord, failure: VolumesError) -> bool:
         """Emit Events about volumes that do not mount.
 
         Returns False if the pod only waits for others, which is reported after a while.
@@ -302,7 +302,10 @@ class PodWorkers:
             name, namespace = pod.metadata.name, pod.metadata.namespace
             body = {"status": status}
             await self._client.patch(PODS, name, body, namespace, subresource="status", uid=record.uid)
-        except (ApiNotFound, ApiConflict) as failure:  # the pod was deleted or replaced: the watch will show it
+        except (
+            ApiNotFoundError,
+            ApiConflictError,
+        ) as failure:  # the pod was deleted or replaced: the watch will show it
             log.debug("status not written pod=%s error=%s", pod.key, failure)
             return
         record.written = status
@@ -320,7 +323,7 @@ class PodWorkers:
         if pod.metadata.finalizers and not pod.terminated:
             await self._write(record)  # the object outlives its deletion: it must not say Running
         meta = pod.metadata
-        with suppress(ApiNotFound, ApiConflict):
+        with suppress(ApiNotFoundError, ApiConflictError):
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_seconds=0)
 
     async def _vanish(self, record: PodRecord, containers: Containers) -> None:
@@ -348,7 +351,7 @@ class PodWorkers:
         try:
             await self._runtime.clean(record.uid)
             await self._volumes.unmount(record.uid)
-        except NotFound:  # the driver is not (yet) registered, as after a start
+        except NotFoundError:  # the driver is not (yet) registered, as after a start
             self._wait_for(record, (ANY_DRIVER,), before)
             raise
         except TonnageError as failure:

@@ -18,7 +18,7 @@ from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR
 from tonnage.box.kubelet.folder import names, remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.sources import ObjectSources
-from tonnage.errors import HostError, Invalid, NotFound, Unsupported
+from tonnage.errors import HostError, InvalidError, NotFoundError, UnsupportedError
 from tonnage.host import atomic_writer
 from tonnage.host import mount as mounts
 from tonnage.host.atomic_writer import Content
@@ -49,7 +49,10 @@ class FileVolumes:
         self._root = os.geteuid() == 0
 
     async def mount(self, pod: Pod, volume: Volume) -> str:
-        """Create the volume and return its path. Idempotent. Raises Invalid, NotFound, Unsupported, HostError."""
+        """Create the volume and return its path.
+
+        Idempotent. Raises InvalidError, NotFoundError, UnsupportedError, HostError.
+        """
         if volume.host_path is not None:
             return host_path(volume.host_path.path, volume.host_path.type)
         if volume.empty_dir is not None:
@@ -74,7 +77,7 @@ class FileVolumes:
         path = self._paths.volume(pod.metadata.uid, EMPTY_DIR, volume.name)
         medium, limit = volume.empty_dir.medium, volume.empty_dir.size_limit
         if medium not in ("", "Memory"):
-            raise Unsupported(f"emptyDir medium {medium!r} is not supported: only Memory and the default are")
+            raise UnsupportedError(f"emptyDir medium {medium!r} is not supported: only Memory and the default are")
         os.makedirs(path, mode=0o750, exist_ok=True)
         os.chmod(path, 0o777)
         if medium == "Memory":
@@ -119,7 +122,7 @@ class FileVolumes:
         if kind == "downwardAPI":
             return self._downward(pod, body, mode)
         if kind not in ("configMap", "secret"):
-            raise Unsupported(
+            raise UnsupportedError(
                 f"projected volume source {kind} is not supported: only configMap, secret, downwardAPI are"
             )
         items = [
@@ -130,7 +133,7 @@ class FileVolumes:
         return pick(keys, items, mode, optional=optional)
 
     def unmount(self, uid: str) -> None:
-        """Unmount the tmpfs of a pod's volumes; files on disk stay. Blocking. Raises HostError, Precondition."""
+        """Unmount the tmpfs of a pod's volumes; files on disk stay. Blocking. Raises HostError, PreconditionError."""
         for plugin in PLUGINS:
             folder = self._paths.volumes(uid, plugin)
             for name in names(folder):
@@ -138,7 +141,10 @@ class FileVolumes:
                     mounts.umount(f"{folder}/{name}")
 
     def remove(self, uid: str) -> None:
-        """Remove all such volumes of a pod with what is in them. Blocking. Raises HostError, Precondition (in use)."""
+        """Remove all such volumes of a pod with what is in them.
+
+        Blocking. Raises HostError, PreconditionError (in use).
+        """
         self.unmount(uid)
         for plugin in PLUGINS:
             folder = self._paths.volumes(uid, plugin)
@@ -147,7 +153,7 @@ class FileVolumes:
 
 
 def pick(keys: dict[str, bytes], items: list[KeyToPath], default: int | None, *, optional: bool) -> Files:
-    """Which keys become which files; all when items is empty. Raises NotFound for a key that is missing."""
+    """Which keys become which files; all when items is empty. Raises NotFoundError for a key that is missing."""
     mode = _MODE if default is None else default
     if not items:
         return {key: Content(data, mode) for key, data in keys.items()}
@@ -156,19 +162,19 @@ def pick(keys: dict[str, bytes], items: list[KeyToPath], default: int | None, *,
         if item.key in keys:
             files[item.path] = Content(keys[item.key], mode if item.mode is None else item.mode)
         elif not optional:
-            raise NotFound(f"references non-existent config key: {item.key}")
+            raise NotFoundError(f"references non-existent config key: {item.key}")
     return files
 
 
 def host_path(path: str, kind: str) -> str:
-    """Check a path of the machine against the type of a hostPath volume. Raises Invalid, HostError."""
+    """Check a path of the machine against the type of a hostPath volume. Raises InvalidError, HostError."""
     encode(path, "hostPath")
     if not path.startswith("/") or ".." in path.split("/"):
-        raise Invalid(f"hostPath {path!r}: want an absolute path without '..'")
+        raise InvalidError(f"hostPath {path!r}: want an absolute path without '..'")
     if not kind:
         return path
     if kind not in _HOST_PATH:
-        raise Unsupported(f"hostPath type {kind!r} is not supported")
+        raise UnsupportedError(f"hostPath type {kind!r} is not supported")
     try:
         if kind == "DirectoryOrCreate":
             os.makedirs(path, mode=0o755, exist_ok=True)
@@ -179,5 +185,5 @@ def host_path(path: str, kind: str) -> str:
         raise HostError(f"hostPath type check failed: {path}: {failure.strerror}") from failure
     fits, what = _HOST_PATH[kind]
     if not fits(mode):
-        raise Invalid(f"hostPath type check failed: {path} is not {what}")
+        raise InvalidError(f"hostPath type check failed: {path} is not {what}")
     return path

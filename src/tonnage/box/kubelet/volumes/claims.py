@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.api.pods import Pod, Volume, claim_name
-from tonnage.errors import ApiError, Precondition, TonnageError
+from tonnage.errors import ApiError, PreconditionError, TonnageError
 from tonnage.kube.client import Client
 
 BLOCK = "Block"
@@ -30,7 +30,7 @@ class Bound:
         return self.volume.spec.volume_mode == BLOCK
 
 
-class ClaimError(Precondition):
+class ClaimError(PreconditionError):
     """A claim that the pod cannot use. waiting: others may change that soon."""
 
     def __init__(self, message: str, *, waiting: bool) -> None:

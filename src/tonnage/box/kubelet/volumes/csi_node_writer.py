@@ -17,7 +17,7 @@ from tonnage.api.kinds import CSI_NODES, NODES
 from tonnage.api.meta import to_builtins
 from tonnage.api.storage import CSINode, CSINodeDriver
 from tonnage.csi.client.types import NodeInfo
-from tonnage.errors import ApiAlreadyExists, ApiConflict, ApiNotFound, Precondition
+from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError, PreconditionError
 from tonnage.kube.client import Client
 
 _MAX_COUNT = 2**31 - 1
@@ -38,14 +38,14 @@ class NodeInfoWriter:
         async with self._lock:
             try:
                 found = await self._client.get(CSI_NODES, self._node)
-            except ApiNotFound:
+            except ApiNotFoundError:
                 await self._create(node)
                 return
             if node.metadata.uid not in {owner.uid for owner in found.metadata.owner_references}:
                 await self._client.patch(CSI_NODES, self._node, {"metadata": {"ownerReferences": _owner(node)}})
 
     async def add(self, driver: str, info: NodeInfo) -> None:
-        """Enter a driver. Raises Precondition when one of its topology labels is there with another value."""
+        """Enter a driver. Raises PreconditionError when one of its topology labels is there with another value."""
         async with self._lock:
             node = await _repeat(lambda: self._patch_node(driver, info))
             await _repeat(lambda: self._patch_csinode(driver, _entry(driver, info), node))
@@ -56,7 +56,7 @@ class NodeInfoWriter:
             try:
                 await _repeat(lambda: self._patch_csinode(driver, None, None))
                 await _repeat(lambda: self._patch_node(driver, None))
-            except ApiNotFound:
+            except ApiNotFoundError:
                 return  # the node is deleted, and its entries with it
 
     async def _patch_node(self, driver: str, info: NodeInfo | None) -> Node:
@@ -78,7 +78,7 @@ class NodeInfoWriter:
     async def _patch_csinode(self, driver: str, entry: CSINodeDriver | None, node: Node | None) -> None:
         try:
             found = await self._client.get(CSI_NODES, self._node)
-        except ApiNotFound:
+        except ApiNotFoundError:
             if node is None:
                 return
             found = await self._create(node)
@@ -92,7 +92,7 @@ class NodeInfoWriter:
         body = {"metadata": {"name": self._node, "ownerReferences": _owner(node)}, "spec": {"drivers": []}}
         try:
             return await self._client.create(CSI_NODES, body)
-        except ApiAlreadyExists:
+        except ApiAlreadyExistsError:
             return await self._client.get(CSI_NODES, self._node)
 
 
@@ -124,7 +124,7 @@ def _new_labels(node: Node, info: NodeInfo) -> dict[str, str]:
     labels = node.metadata.labels
     for key, value in info.topology.items():
         if labels.get(key, value) != value:
-            raise Precondition(
+            raise PreconditionError(
                 f'detected topology value collision: driver reported "{key}":"{value}" '
                 f'but existing label is "{key}":"{labels[key]}"'
             )
@@ -136,6 +136,6 @@ async def _repeat(write: Callable[[], Awaitable[R]]) -> R:
     for _ in range(_TRIES):
         try:
             return await write()
-        except ApiConflict:
+        except ApiConflictError:
             continue
     return await write()

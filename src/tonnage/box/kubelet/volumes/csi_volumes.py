@@ -26,7 +26,7 @@ from tonnage.box.kubelet.volumes.plugins import RegisteredDriver, RegisteredDriv
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT, VolumeData
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.errors import HostError, Invalid, TonnageError
+from tonnage.errors import HostError, InvalidError, TonnageError
 from tonnage.host import mount as mounts
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class CsiVolume:
     group_policy: str | None = None
 
 
-class MountFailed(TonnageError):
+class MountError(TonnageError):
     """Mounting one volume failed; the text is that of Kubernetes' FailedMount event.
 
     driver: the driver, when it is not registered.
@@ -86,7 +86,7 @@ class CsiMounts:
     async def mount(self, pod: Pod, volume: CsiVolume) -> str:
         """Make the volume available to the pod and return its path (a folder, or a device for raw block).
 
-        Raises MountFailed.
+        Raises MountError.
         """
         key = volume.driver, volume.handle
         async with self._locks.hold(key):
@@ -105,7 +105,7 @@ class CsiMounts:
             if volume.inline:
                 step, where = "SetUp", "mounter.SetUpAt failed to get CSI client"
             text = f'MountVolume.{step} failed for volume "{volume.spec}" : kubernetes.io/csi: {where}: {failure}'
-            raise MountFailed(text, driver=volume.driver) from failure
+            raise MountError(text, driver=volume.driver) from failure
 
     async def _stage(self, driver: RegisteredDriver, volume: CsiVolume) -> str:
         block = volume.capability.block
@@ -128,7 +128,7 @@ class CsiMounts:
                 with suppress(OSError, HostError):  # what is mounted there since earlier stays known
                     _forget(folder, staging)
             step = "MapVolume.SetUpDevice" if block else "MountVolume.MountDevice"
-            raise MountFailed(f'{step} failed for volume "{volume.spec}" : {failure}') from failure
+            raise MountError(f'{step} failed for volume "{volume.spec}" : {failure}') from failure
         self._staged.add((volume.driver, volume.handle))
         return staging
 
@@ -157,7 +157,7 @@ class CsiMounts:
                     _forget(folder, target)
                     os.rmdir(folder)
             step = "MapVolume.MapPodDevice" if block else "MountVolume.SetUp"
-            raise MountFailed(f'{step} failed for volume "{volume.spec}" : {failure}') from failure
+            raise MountError(f'{step} failed for volume "{volume.spec}" : {failure}') from failure
         if volume.pod_group is not None and not block:
             await self._give(volume, target)
         return target
@@ -170,7 +170,7 @@ class CsiMounts:
             text = (
                 f'MountVolume.SetUp failed for volume "{volume.spec}" : applyFSGroup failed for vol {volume.handle}: '
             )
-            raise MountFailed(text + str(failure)) from failure
+            raise MountError(text + str(failure)) from failure
 
     def _note(self, folder: str, volume: CsiVolume) -> None:
         """Write vol_data.json unless it is there."""
@@ -187,7 +187,7 @@ class CsiMounts:
             os.symlink(target, f"{folder}/{spec}")
 
     async def unmount(self, uid: str, *, keep_inline: bool = False) -> None:
-        """Take all CSI volumes away from a pod, by what is on disk. Raises CsiError, NotFound (driver), HostError.
+        """Take all CSI volumes away from a pod, by what is on disk. Raises CsiError, NotFoundError (driver), HostError.
 
         keep_inline: but inline ones, since unpublishing them would end them, and the pod goes on later.
         """
@@ -293,7 +293,7 @@ class CsiMounts:
     async def sweep(self, driver: str) -> None:
         """Unstage what the driver staged for pods that are no more; one that fails does not keep the others.
 
-        Raises CsiError, NotFound, HostError.
+        Raises CsiError, NotFoundError, HostError.
         """
         work = []
         folder = f"{self._paths.plugins}/{driver}"
@@ -332,14 +332,14 @@ def is_final(failure: Exception) -> bool:
 
 
 def _read(folder: str, target: str = "", *, anyway: bool = False) -> VolumeData | None:
-    """Read vol_data.json. Raises Invalid.
+    """Read vol_data.json. Raises InvalidError.
 
     A damaged one counts as none, and is removed, when nothing is mounted at target: a power cut, which alone can damage
     it, has ended all mounts. anyway: it will be written again.
     """
     try:
         return vol_data.load(folder)
-    except Invalid as failure:
+    except InvalidError as failure:
         if anyway:
             return None
         if mounts.is_mount(target):

@@ -22,7 +22,7 @@ from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import NodeInfo
 from tonnage.csi.driver.registration import CSI_PLUGIN, Registered, RegistrationClient
-from tonnage.errors import Invalid, NotFound, TonnageError
+from tonnage.errors import InvalidError, NotFoundError, TonnageError
 from tonnage.host.inotify import CREATE, DELETE, DELETE_SELF, MOVED_FROM, MOVED_TO, ONLYDIR, Inotify
 from tonnage.kube.controller import Controller
 
@@ -106,7 +106,7 @@ class Plugins:
         taken = any(driver == name for at, (_, driver) in self._registered.items() if at != path)
         if other is not None and taken and other.version > version:
             there = ".".join(map(str, other.version))
-            raise Invalid(f"driver {name} is already registered with the higher version {there}")
+            raise InvalidError(f"driver {name} is already registered with the higher version {there}")
 
     async def _admit(self, path: str, info: Registered, version: tuple[int, ...]) -> None:
         client = CsiClient(Path(info.endpoint or path))
@@ -153,18 +153,23 @@ class Plugins:
 async def _node_info(client: CsiClient, name: str) -> NodeInfo:
     node = await client.node_info()
     if not node.node_id:
-        raise Invalid(f"driver {name} gave an empty node_id")
+        raise InvalidError(f"driver {name} gave an empty node_id")
     return node
 
 
 def check(info: Registered) -> tuple[int, ...]:
-    """Validate what a plugin says of itself, and return the highest CSI version 1.x that it speaks. Raises Invalid."""
+    """Validate what a plugin says of itself, and return the highest CSI version 1.x that it speaks.
+
+    Raises InvalidError.
+    """
     if info.type != CSI_PLUGIN:
-        raise Invalid(f"plugin type {info.type!r} is not supported: only {CSI_PLUGIN} is")
+        raise InvalidError(f"plugin type {info.type!r} is not supported: only {CSI_PLUGIN} is")
     names.check_driver_name(info.name)
     spoken = [version for text in info.versions if (version := _version(text)) is not None and version[0] == 1]
     if not spoken:
-        raise Invalid(f"driver {info.name} supports CSI {', '.join(info.versions) or 'nothing'}: want a version 1.x")
+        raise InvalidError(
+            f"driver {info.name} supports CSI {', '.join(info.versions) or 'nothing'}: want a version 1.x"
+        )
     return max(spoken)
 
 
@@ -216,10 +221,10 @@ class RegisteredDrivers:
         self._listeners: list[Callable[[str], None]] = []
 
     def get(self, name: str) -> RegisteredDriver:
-        """The driver of that name. Raises NotFound in the words of Kubernetes."""
+        """The driver of that name. Raises NotFoundError in the words of Kubernetes."""
         driver = self._drivers.get(name)
         if driver is None:
-            raise NotFound(f"driver name {name} not found in the list of registered CSI drivers")
+            raise NotFoundError(f"driver name {name} not found in the list of registered CSI drivers")
         return driver
 
     def find(self, name: str) -> RegisteredDriver | None:

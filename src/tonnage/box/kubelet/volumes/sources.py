@@ -13,7 +13,7 @@ from typing import Any
 from tonnage.api.kinds import CONFIG_MAPS, SECRETS
 from tonnage.api.pods import Container, Pod
 from tonnage.api.quantity import Quantity
-from tonnage.errors import ApiNotFound, Invalid, NotFound, Unsupported
+from tonnage.errors import ApiNotFoundError, InvalidError, NotFoundError, UnsupportedError
 from tonnage.kube.client import Client
 
 
@@ -36,7 +36,7 @@ class ObjectSources:
         """All keys of a ConfigMap, None when it does not exist. Raises ApiError."""
         try:
             found = await self._client.get(CONFIG_MAPS, name, namespace)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return None
         data = {key: text.encode() for key, text in found.data.items()}
         return data | {key: base64.b64decode(text) for key, text in found.binary_data.items()}
@@ -45,23 +45,26 @@ class ObjectSources:
         """All keys of a Secret, None when it does not exist. Raises ApiError."""
         try:
             found = await self._client.get(SECRETS, name, namespace)
-        except ApiNotFound:
+        except ApiNotFoundError:
             return None
         return {key: base64.b64decode(text) for key, text in found.data.items()}
 
     async def of(self, kind: str, namespace: str, name: str, *, optional: bool) -> dict[str, bytes]:
-        """Keys of a "configmap" or "secret". Raises NotFound in Kubernetes' words unless optional."""
+        """Keys of a "configmap" or "secret". Raises NotFoundError in Kubernetes' words unless optional."""
         found = await (self.secret if kind == "secret" else self.config_map)(namespace, name)
         if found is None and not optional:
-            raise NotFound(f'{kind} "{name}" not found')
+            raise NotFoundError(f'{kind} "{name}" not found')
         return found or {}
 
     def field(self, pod: Pod, path: str) -> str:
-        """The value of a fieldRef. Raises Unsupported for a path that is not offered."""
+        """The value of a fieldRef. Raises UnsupportedError for a path that is not offered."""
         return _field(pod, path, self.node)
 
     def resource(self, pod: Pod, ref: Mapping[str, Any], default: Container | None) -> str:
-        """The value of a resourceFieldRef: limits fall back to the node's allocatable. Raises Invalid, Unsupported."""
+        """The value of a resourceFieldRef: limits fall back to the node's allocatable.
+
+        Raises InvalidError, UnsupportedError.
+        """
         return _resource(pod, ref, default, self.node.allocatable)
 
 
@@ -83,7 +86,7 @@ def _field(pod: Pod, path: str, node: NodeFields) -> str:
     for prefix, pairs in (("metadata.labels", meta.labels), ("metadata.annotations", meta.annotations)):
         if path.startswith(f"{prefix}['") and path.endswith("']"):
             return pairs.get(path[len(prefix) + 2 : -2], "")
-    raise Unsupported(f"fieldPath {path!r} is not supported")
+    raise UnsupportedError(f"fieldPath {path!r} is not supported")
 
 
 def _quoted(text: str) -> str:
@@ -97,10 +100,10 @@ def _resource(pod: Pod, ref: Mapping[str, Any], default: Container | None, alloc
     everyone = (*pod.spec.containers, *pod.spec.init_containers)
     container = next((c for c in everyone if c.name == name), None) if name else default
     if container is None:
-        raise Invalid(f"resourceFieldRef: there is no container {name!r}")
+        raise InvalidError(f"resourceFieldRef: there is no container {name!r}")
     part, _, what = ref.get("resource", "").partition(".")
     if part not in ("limits", "requests") or what not in ("cpu", "memory", "ephemeral-storage"):
-        raise Unsupported(f"resourceFieldRef resource {ref.get('resource')!r} is not supported")
+        raise UnsupportedError(f"resourceFieldRef resource {ref.get('resource')!r} is not supported")
     amounts = container.resources.limits if part == "limits" else container.resources.requests
     text = amounts.get(what) or container.resources.limits.get(what) or ("0" if part == "requests" else "")
     value = Quantity.parse(text or allocatable.get(what, "0")).nanos

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from tonnage.box.kubelet.folder import names, remove_empty
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import HostError, InvalidError
 from tonnage.host import libc
 from tonnage.host import mount as mounts
 from tonnage.host.encoding import encode
@@ -27,16 +27,19 @@ _LEVELS = 3  # below the pod's folder of subPaths: volume, container, index of t
 
 
 def check(path: str) -> str:
-    """A relative path without `..`. Raises Invalid."""
+    """A relative path without `..`. Raises InvalidError."""
     encode(path, "subPath")
     if path.startswith("/") or ".." in path.split("/"):
-        raise Invalid(f"subPath {path[:80]!r}: want a relative path without '..'")
+        raise InvalidError(f"subPath {path[:80]!r}: want a relative path without '..'")
     return path
 
 
 @contextmanager
 def opened(volume: str, path: str) -> Iterator[int]:
-    """Open what path means inside volume; missing folders are made. Raises Invalid (it leads outside), HostError."""
+    """Open what path means inside volume; missing folders are made.
+
+    Raises InvalidError (it leads outside), HostError.
+    """
     root = _open(volume)
     try:
         fd = _beneath(root, volume, check(path))
@@ -68,9 +71,9 @@ def _beneath(root: int, volume: str, path: str) -> int:
         raise _refusal(failure, volume, path) from failure
 
 
-def _refusal(failure: OSError, volume: str, path: str) -> HostError | Invalid:
+def _refusal(failure: OSError, volume: str, path: str) -> HostError | InvalidError:
     if failure.errno in (errno.EXDEV, errno.ELOOP):
-        return Invalid(f"subPath {path!r} leads out of its volume by a symlink: it is not mounted")
+        return InvalidError(f"subPath {path!r} leads out of its volume by a symlink: it is not mounted")
     if failure.errno == errno.ENOSYS:
         return HostError("subPath needs Linux 5.6 or later (openat2)")
     return HostError(f"cannot open subPath {path!r} of {volume}: {failure.strerror}")
@@ -118,7 +121,7 @@ def bind(volume: str, path: str, target: str, *, read_only: bool) -> str:
 
 
 def remove(folder: str) -> None:
-    """Take away all that bind() made below folder. Raises Precondition (in use), HostError.
+    """Take away all that bind() made below folder. Raises PreconditionError (in use), HostError.
 
     What is mounted is unmounted before anything is listed, and only `<folder>/<volume>/<container>/<index>` is looked
     at: this never sees, let alone removes, what lies in a volume.

@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 FILE = "vol_data.json"
 PERSISTENT = "Persistent"
@@ -57,14 +57,16 @@ def _sync(folder: str) -> None:
 
 
 def load(folder: str) -> VolumeData | None:
-    """Read the file, None where there is none. Raises Invalid when it is no vol_data.json."""
+    """Read the file, None where there is none. Raises InvalidError when it is no vol_data.json."""
     try:
         with open(f"{folder}/{FILE}", "rb") as file:
             return _decoder.decode(file.read())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except msgspec.MsgspecError as failure:
-        raise Invalid(f"{folder}/{FILE} is damaged ({failure}): unmount the volume by hand and remove it") from failure
+        raise InvalidError(
+            f"{folder}/{FILE} is damaged ({failure}): unmount the volume by hand and remove it"
+        ) from failure
 
 
 def remove(folder: str) -> None:

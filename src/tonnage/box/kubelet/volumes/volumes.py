@@ -24,12 +24,12 @@ from tonnage.box.kubelet.folder import remove_empty, remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.claims import Bound, ClaimError, ClaimReader, check_mode
-from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountFailed
+from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT
 from tonnage.csi.client.types import AccessMode, VolumeCapability
-from tonnage.errors import NotFound, TonnageError, Unsupported
+from tonnage.errors import NotFoundError, TonnageError, UnsupportedError
 from tonnage.kube.client import Client
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Mounted:
     claim: str = ""
 
 
-class VolumesFailed(TonnageError):
+class VolumesError(TonnageError):
     """Some volumes of a pod are not mounted. failures: one for each.
 
     waiting: all of them wait for others (a claim to be bound, a driver to register).
@@ -55,13 +55,13 @@ class VolumesFailed(TonnageError):
     def __init__(self, pod: Pod, failures: Mapping[str, Exception]) -> None:
         super().__init__("; ".join(str(f) for f in failures.values()))
         self.failures = dict(failures)
-        self.waiting = all(isinstance(f, (ClaimError, MountFailed)) and f.waiting for f in failures.values())
+        self.waiting = all(isinstance(f, (ClaimError, MountError)) and f.waiting for f in failures.values())
         self.waits: set[str] = set()
         for volume in pod.spec.volumes:
             failure = failures.get(volume.name)
             if isinstance(failure, ClaimError):
                 self.waits.add(f"claim {pod.metadata.namespace}/{claim_name(pod.metadata.name, volume)}")
-            elif isinstance(failure, MountFailed) and failure.driver:
+            elif isinstance(failure, MountError) and failure.driver:
                 self.waits.add(f"driver {failure.driver}")
 
 
@@ -98,7 +98,7 @@ class VolumeManager:
         self._warned: set[str] = set()
 
     async def mount(self, pod: Pod) -> dict[str, Mounted]:
-        """Mount what is not yet mounted and return all volumes by name. Idempotent. Raises VolumesFailed."""
+        """Mount what is not yet mounted and return all volumes by name. Idempotent. Raises VolumesError."""
         uid = pod.metadata.uid
         done = self._mounted.get(uid)
         known = done is not None or os.path.isdir(self._paths.pod(uid))
@@ -118,7 +118,7 @@ class VolumeManager:
             else:
                 failures[volume.name] = result
         if failures:
-            raise VolumesFailed(pod, failures)
+            raise VolumesError(pod, failures)
         return done
 
     async def _one(self, pod: Pod, volume: Volume, *, known: bool) -> Mounted | Exception:
@@ -128,12 +128,12 @@ class VolumeManager:
             if volume.csi is not None:
                 return await self._inline(pod, volume)
             if not _has_source(volume):
-                raise Unsupported(await self._name_source(pod, volume))
+                raise UnsupportedError(await self._name_source(pod, volume))
             return Mounted(await self._files.mount(pod, volume))
-        except (MountFailed, ClaimError) as failure:
+        except (MountError, ClaimError) as failure:
             return failure
         except (TonnageError, OSError) as failure:
-            return MountFailed(f'MountVolume.SetUp failed for volume "{volume.name}" : {failure}')
+            return MountError(f'MountVolume.SetUp failed for volume "{volume.name}" : {failure}')
 
     async def _name_source(self, pod: Pod, volume: Volume) -> str:
         """The kind of a volume that we do not know: only the raw object tells it."""
@@ -158,11 +158,11 @@ class VolumeManager:
             elif pv.spec.host_path is not None:
                 path = host_path(pv.spec.host_path.path, pv.spec.host_path.type)
             else:
-                raise Unsupported("only csi, local and hostPath volumes are supported by this kubelet")
+                raise UnsupportedError("only csi, local and hostPath volumes are supported by this kubelet")
             if pv.spec.local is not None and not (bound.block or bound.read_only):
                 await fsgroup.give(path, pod.spec.security_context)
         except TonnageError as failure:
-            raise MountFailed(f'MountVolume.SetUp failed for volume "{name}" : {failure}') from failure
+            raise MountError(f'MountVolume.SetUp failed for volume "{name}" : {failure}') from failure
         return Mounted(path, bound.block, bound.read_only, claim)
 
     def _check_affinity(self, bound: Bound) -> None:
@@ -171,7 +171,7 @@ class VolumeManager:
             return
         if not node_matcher(affinity.required)(self._labels(), self._node):
             name = bound.volume.metadata.name
-            raise MountFailed(
+            raise MountError(
                 f'MountVolume.NodeAffinity check failed for volume "{name}" : '
                 f"no matching NodeSelectorTerms: node {self._node} cannot reach this volume"
             )
@@ -258,22 +258,22 @@ class VolumeManager:
         return capability, group if gives else None
 
     def _spec(self, driver: str, volume: str, mode: str) -> CSIDriverSpec:
-        """The driver's CSIDriver spec; refuses what it does not support and what we do not. Raises MountFailed."""
+        """The driver's CSIDriver spec; refuses what it does not support and what we do not. Raises MountError."""
         found = self._csi_driver(driver)
         prefix = f'MountVolume.SetUp failed for volume "{volume}" : '
         if mode == EPHEMERAL and found is None:
-            raise MountFailed(f'{prefix}volume mode "{mode}" not supported by driver {driver} (no CSIDriver object)')
+            raise MountError(f'{prefix}volume mode "{mode}" not supported by driver {driver} (no CSIDriver object)')
         spec = found.spec if found is not None else CSIDriverSpec()
         if mode not in spec.volume_lifecycle_modes:
             only = " ".join(f'"{m}"' for m in spec.volume_lifecycle_modes)
-            raise MountFailed(f'{prefix}volume mode "{mode}" not supported by driver {driver} (only supports [{only}])')
+            raise MountError(f'{prefix}volume mode "{mode}" not supported by driver {driver} (only supports [{only}])')
         if spec.attach_required and mode == PERSISTENT:
-            raise MountFailed(
+            raise MountError(
                 f"{prefix}driver {driver} wants volumes to be attached, which is not offered here: "
                 "give it a CSIDriver object with attachRequired: false if it needs no ControllerPublishVolume"
             )
         if spec.token_requests:
-            raise MountFailed(f"{prefix}driver {driver} wants service account tokens (tokenRequests): not offered here")
+            raise MountError(f"{prefix}driver {driver} wants service account tokens (tokenRequests): not offered here")
         if spec.requires_republish and driver not in self._warned:
             self._warned.add(driver)
             log.warning("volumes are published only once, requiresRepublish is ignored driver=%s", driver)
@@ -287,7 +287,7 @@ class VolumeManager:
         where = ref.namespace if isinstance(ref, SecretReference) else namespace
         found = await self._sources.secret(where, ref.name)
         if found is None:
-            raise NotFound(f'secret "{where}/{ref.name}" not found')
+            raise NotFoundError(f'secret "{where}/{ref.name}" not found')
         return {key: value.decode(errors="surrogateescape") for key, value in found.items()}
 
     async def unmount(self, uid: str, *, keep_files: bool = False) -> None:
@@ -321,14 +321,14 @@ def _has_source(volume: Volume) -> bool:
 
 
 def _local_path(path: str, *, block: bool) -> str:
-    """A local PV's path, which must be there. Raises Unsupported, NotFound."""
+    """A local PV's path, which must be there. Raises UnsupportedError, NotFoundError."""
     path = host_path(path, "")
     if block:
         return host_path(path, "BlockDevice")
     if not os.path.isdir(path):
         if os.path.exists(path):
-            raise Unsupported(f"local volume {path} is no directory: devices are not formatted here")
-        raise NotFound(f'path "{path}" does not exist')
+            raise UnsupportedError(f"local volume {path} is no directory: devices are not formatted here")
+        raise NotFoundError(f'path "{path}" does not exist')
     return path
 
 

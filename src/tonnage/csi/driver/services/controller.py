@@ -15,7 +15,14 @@ from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, condition_of, contex
 from tonnage.csi.driver.parameters import KIND, POOL, Selection, changes, select
 from tonnage.csi.driver.services.paging import check_token, cut
 from tonnage.csi.driver.services.snapshots import SnapshotCalls
-from tonnage.errors import AlreadyExists, Exhausted, Invalid, NotFound, Precondition, Unavailable
+from tonnage.errors import (
+    AlreadyExistsError,
+    ExhaustedError,
+    InvalidError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
 from tonnage.pools.base.contract import Capacity, PoolVolume, VolumeOrigin, VolumeRequest, VolumeState, is_inline
 from tonnage.pools.base.parameters import LIMITS
 from tonnage.pools.core.pool import Pool
@@ -66,8 +73,8 @@ class ControllerService:
     async def CreateVolume(self, request: csi_pb2.CreateVolumeRequest) -> csi_pb2.CreateVolumeResponse:
         """Create a volume. Idempotent by name.
 
-        Raises Invalid, Exhausted (also when the requested topology does not include this node), OutOfRange,
-        AlreadyExists, and with a content source NotFound and Precondition.
+        Raises InvalidError, ExhaustedError (also when the requested topology does not include this node),
+        OutOfRangeError, AlreadyExistsError, and with a content source NotFoundError and PreconditionError.
         """
         use = capabilities.check(request.volume_capabilities)
         self._check_place(request)
@@ -82,9 +89,9 @@ class ControllerService:
             VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner, source, mutable)
         )
         if is_inline(volume.owner):
-            raise AlreadyExists(f"volume {name} exists as an inline volume of a pod")
+            raise AlreadyExistsError(f"volume {name} exists as an inline volume of a pod")
         if request.parameters.get(names.PARAM_UNUSED) == "true" and volume.state is not VolumeState.NEW:
-            raise AlreadyExists(f"volume {name} exists and was used; use another name")
+            raise AlreadyExistsError(f"volume {name} exists and was used; use another name")
         if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
             volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
@@ -98,11 +105,11 @@ class ControllerService:
         kind = told.WhichOneof("type")
         vid = told.snapshot.snapshot_id if kind == "snapshot" else told.volume.volume_id
         if not vid:
-            raise Invalid("volume_content_source names neither a snapshot nor a volume")
+            raise InvalidError("volume_content_source names neither a snapshot nor a volume")
         pool, name = self._driver.place(vid, str(kind))
         if pool is not selection.pool:
             if POOL in request.parameters or KIND in request.parameters:
-                raise Invalid(
+                raise InvalidError(
                     f"{kind} {vid} lies in pool {pool.name}, the parameters choose {selection.pool.name}: content stays"
                     f" in its pool, use a class for pool {pool.name}"
                 )
@@ -112,7 +119,7 @@ class ControllerService:
     async def DeleteVolume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
         """Delete a volume; an unknown one is success.
 
-        Raises Precondition while it is in use, Unavailable when its pool is not served here.
+        Raises PreconditionError while it is in use, UnavailableError when its pool is not served here.
         """
         place = self._driver.locate(request.volume_id)
         if place is not None:
@@ -120,21 +127,21 @@ class ControllerService:
             self._driver.check_open(pool)
             await pool.delete(name, wait=False)
         elif await self._driver.find_inline(request.volume_id) is not None:
-            raise Precondition(f"volume {request.volume_id} is an inline volume: it ends with its pod")
+            raise PreconditionError(f"volume {request.volume_id} is an inline volume: it ends with its pod")
         return csi_pb2.DeleteVolumeResponse()
 
     async def ValidateVolumeCapabilities(
         self, request: csi_pb2.ValidateVolumeCapabilitiesRequest
     ) -> csi_pb2.ValidateVolumeCapabilitiesResponse:
-        """Whether a volume has these capabilities; if not, `message` says why. Raises NotFound."""
+        """Whether a volume has these capabilities; if not, `message` says why. Raises NotFoundError."""
         if not request.volume_capabilities:
-            raise Invalid("volume_capabilities is missing")
+            raise InvalidError("volume_capabilities is missing")
         pool, volume = await self._driver.find(request.volume_id)
         try:
             capabilities.check_fits(volume, capabilities.check(request.volume_capabilities))
             self._check_pool(pool, request.parameters)
             _check_same(volume, changes(self._driver, pool, request.mutable_parameters))
-        except Invalid as reason:
+        except InvalidError as reason:
             return csi_pb2.ValidateVolumeCapabilitiesResponse(message=str(reason))
         confirmed = csi_pb2.ValidateVolumeCapabilitiesResponse.Confirmed(
             volume_context=request.volume_context,
@@ -146,17 +153,18 @@ class ControllerService:
 
     def _check_pool(self, pool: Pool, parameters: Mapping[str, str]) -> None:
         if parameters and (other := select(self._driver, parameters).pool) is not pool:
-            raise Invalid(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
+            raise InvalidError(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
 
     async def ControllerExpandVolume(
         self, request: csi_pb2.ControllerExpandVolumeRequest
     ) -> csi_pb2.ControllerExpandVolumeResponse:
         """Expand a volume; success when it is large enough already.
 
-        Raises NotFound, Invalid, Exhausted, OutOfRange (also for a limit below the present size: no volume shrinks).
+        Raises NotFoundError, InvalidError, ExhaustedError, OutOfRangeError (also for a limit below the present size: no
+        volume shrinks).
         """
         if not request.HasField("capacity_range"):
-            raise Invalid("capacity_range is missing")
+            raise InvalidError("capacity_range is missing")
         pool, volume = await self._driver.find(request.volume_id)
         if request.HasField("volume_capability"):
             capabilities.check_fits(volume, capabilities.check([request.volume_capability]))
@@ -169,11 +177,11 @@ class ControllerService:
     ) -> csi_pb2.ControllerModifyVolumeResponse:
         """Change mutable parameters (`iops`, `bandwidth`, `erase`), all or none.
 
-        I/O limits apply at once to running pods. An empty value restores the class's. Raises NotFound, Invalid,
-        Unsupported; HostError and Precondition where a limit cannot be set for a pod.
+        I/O limits apply at once to running pods. An empty value restores the class's. Raises NotFoundError,
+        InvalidError, UnsupportedError; HostError and PreconditionError where a limit cannot be set for a pod.
         """
         if not request.mutable_parameters:
-            raise Invalid("mutable_parameters is missing: say what to change")
+            raise InvalidError("mutable_parameters is missing: say what to change")
         pool, volume = await self._driver.find(request.volume_id)
         await self._modify(pool, volume.name, changes(self._driver, pool, request.mutable_parameters))
         return csi_pb2.ControllerModifyVolumeResponse()
@@ -187,7 +195,7 @@ class ControllerService:
     async def ControllerGetVolume(
         self, request: csi_pb2.ControllerGetVolumeRequest
     ) -> csi_pb2.ControllerGetVolumeResponse:
-        """One volume and its condition; only the condition if its record is damaged. Raises NotFound."""
+        """One volume and its condition; only the condition if its record is damaged. Raises NotFoundError."""
         pool, name = self._driver.place(request.volume_id)
         self._driver.check_open(pool)
         volume = None if name in await pool.damaged() else await pool.get(name)
@@ -211,7 +219,7 @@ class ControllerService:
     ) -> csi_pb2.ListVolumesResponse.Entry | None:
         try:
             condition = condition_of(await pool.condition(name))
-        except NotFound:
+        except NotFoundError:
             return None  # deleted since it was listed
         status = csi_pb2.ListVolumesResponse.VolumeStatus(volume_condition=condition)
         return csi_pb2.ListVolumesResponse.Entry(volume=self._told(pool, name, volume), status=status)
@@ -221,7 +229,7 @@ class ControllerService:
         for pool in self._driver.pools.values():
             try:
                 volumes, damaged = await pool.list(), await pool.damaged()
-            except Unavailable as failure:
+            except UnavailableError as failure:
                 log.warning("volumes of a pool are not listed pool=%s error=%s", pool.name, failure)
                 continue
             for name in damaged:
@@ -234,8 +242,8 @@ class ControllerService:
     async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
         """Capacity for volumes of these parameters on this node now; 0 for other topologies.
 
-        Raises Invalid for parameters that CreateVolume would reject at any capacity: a caller that gets 0 instead would
-        wait for capacity. CSI leaves the choice.
+        Raises InvalidError for parameters that CreateVolume would reject at any capacity: a caller that gets 0 instead
+        would wait for capacity. CSI leaves the choice.
         """
         if request.HasField("accessible_topology") and not self._is_here(request.accessible_topology.segments):
             return _room(Capacity(0, 0, 0, 0, 0))
@@ -257,7 +265,7 @@ class ControllerService:
         wanted = request.accessibility_requirements
         places = wanted.requisite or wanted.preferred
         if places and not any(self._is_here(place.segments) for place in places):
-            raise Exhausted(f"the volume is wanted elsewhere: this is node {self._driver.node_id}")
+            raise ExhaustedError(f"the volume is wanted elsewhere: this is node {self._driver.node_id}")
 
     def _is_here(self, segments: Mapping[str, str]) -> bool:
         here = self._driver.topology
@@ -270,9 +278,9 @@ class ControllerService:
                 continue
             try:
                 await pool.get(name)
-            except (NotFound, Unavailable):
+            except (NotFoundError, UnavailableError):
                 continue
-            raise AlreadyExists(f"volume {name} exists in pool {pool.name}, requested pool {chosen.name}")
+            raise AlreadyExistsError(f"volume {name} exists in pool {pool.name}, requested pool {chosen.name}")
 
     def _told(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
         if volume is None:
@@ -302,7 +310,9 @@ def _content_source(pool: Pool, source: VolumeOrigin | None) -> csi_pb2.VolumeCo
 def _check_same(volume: PoolVolume, mutable: Mapping[str, str]) -> None:
     for key, value in mutable.items():
         if (now := volume.effective.get(key, "")) != value:
-            raise Invalid(f"parameter {key} of volume {volume.name} is {now or 'not set'}, requested {value or 'none'}")
+            raise InvalidError(
+                f"parameter {key} of volume {volume.name} is {now or 'not set'}, requested {value or 'none'}"
+            )
 
 
 async def _sizes(
@@ -311,9 +321,9 @@ async def _sizes(
     """Size and limit in bytes. Without a size: the source's, else the minimum or what the limit allows."""
     size, limit = asked.required_bytes, asked.limit_bytes
     if size < 0 or limit < 0:
-        raise Invalid(f"capacity_range {size} to {limit} bytes: sizes must not be negative")
+        raise InvalidError(f"capacity_range {size} to {limit} bytes: sizes must not be negative")
     if size == 0 and source:
-        with suppress(NotFound):  # it may be gone and the volume made already: the pool knows
+        with suppress(NotFoundError):  # it may be gone and the volume made already: the pool knows
             origin = await (pool.get_snapshot(source.snapshot) if source.snapshot else pool.get(source.volume))
             return origin.size, limit
     if size == 0:

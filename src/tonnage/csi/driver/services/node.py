@@ -14,7 +14,7 @@ from tonnage.csi.driver.inline import Inline
 from tonnage.csi.driver.paths import Places, check_parent, refuse_links
 from tonnage.csi.driver.single_writer import SingleWriters
 from tonnage.csi.driver.volume_id import split
-from tonnage.errors import OutOfRange, Precondition, Unavailable
+from tonnage.errors import OutOfRangeError, PreconditionError, UnavailableError
 from tonnage.pools.base.contract import Stats
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
@@ -55,7 +55,7 @@ class NodeService:
     async def NodeStageVolume(self, request: csi_pb2.NodeStageVolumeRequest) -> csi_pb2.NodeStageVolumeResponse:
         """Stage a volume: format it once and mount it at its staging path; attach raw block.
 
-        Raises NotFound, Invalid (path, capability), HostError.
+        Raises NotFoundError, InvalidError (path, capability), HostError.
         """
         staging = self._places.path("staging_target_path", request.staging_target_path)
         use = capabilities.check_one(request)
@@ -72,7 +72,7 @@ class NodeService:
         refuse_links(staging)
         try:
             place = self._driver.locate(request.volume_id)
-        except Unavailable:
+        except UnavailableError:
             _refuse_mounted(staging)
             place = None
         if place is not None:
@@ -83,7 +83,8 @@ class NodeService:
     async def NodePublishVolume(self, request: csi_pb2.NodePublishVolumeRequest) -> csi_pb2.NodePublishVolumeResponse:
         """Publish a staged volume to a pod, or create an inline volume and publish that.
 
-        Raises NotFound, Invalid, Precondition (not staged), AlreadyExists (something else is at the target).
+        Raises NotFoundError, InvalidError, PreconditionError (not staged), AlreadyExistsError (something else is at the
+        target).
         """
         target = self._places.path("target_path", request.target_path)
         use = capabilities.check_one(request)
@@ -93,7 +94,9 @@ class NodeService:
         pool, volume = await self._driver.find(request.volume_id)
         capabilities.check_fits(volume, use)
         if not request.staging_target_path:
-            raise Precondition(f"volume {request.volume_id}: staging_target_path is missing, stage the volume first")
+            raise PreconditionError(
+                f"volume {request.volume_id}: staging_target_path is missing, stage the volume first"
+            )
         staging = self._places.path("staging_target_path", request.staging_target_path)
         self._writers.check(volume.name, target, single=use.single_writer)
         check_parent(target)
@@ -115,7 +118,7 @@ class NodeService:
         refuse_links(target.parent)
         try:
             place = self._driver.locate(request.volume_id)
-        except Unavailable:
+        except UnavailableError:
             _refuse_mounted(target)
             return csi_pb2.NodeUnpublishVolumeResponse()
         if place is None:
@@ -130,7 +133,7 @@ class NodeService:
     async def NodeGetVolumeStats(
         self, request: csi_pb2.NodeGetVolumeStatsRequest
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
-        """Usage in bytes and inodes at volume_path. Raises NotFound for the volume or the path."""
+        """Usage in bytes and inodes at volume_path. Raises NotFoundError for the volume or the path."""
         path = self._shown(request)
         inline = await self._driver.find_inline(request.volume_id) if split(request.volume_id) is None else None
         pool, volume = inline or await self._driver.find(request.volume_id)
@@ -141,8 +144,8 @@ class NodeService:
     async def NodeExpandVolume(self, request: csi_pb2.NodeExpandVolumeRequest) -> csi_pb2.NodeExpandVolumeResponse:
         """Grow the file system or device at volume_path to the size of ControllerExpandVolume.
 
-        Raises NotFound for the volume or the path, OutOfRange when the volume is smaller than requested, Precondition
-        when the kernel cannot grow it while mounted.
+        Raises NotFoundError for the volume or the path, OutOfRangeError when the volume is smaller than requested,
+        PreconditionError when the kernel cannot grow it while mounted.
         """
         path = self._shown(request)
         pool, volume = await self._driver.find(request.volume_id)
@@ -150,7 +153,7 @@ class NodeService:
             capabilities.check_fits(volume, capabilities.check([request.volume_capability]))
         asked = request.capacity_range
         if asked.required_bytes > volume.size or 0 < asked.limit_bytes < volume.size:
-            raise OutOfRange(
+            raise OutOfRangeError(
                 f"volume {request.volume_id} has {volume.size} bytes, requested {asked.required_bytes} to"
                 f" {asked.limit_bytes or 'any'}: call ControllerExpandVolume first; none is made smaller"
             )
@@ -185,4 +188,4 @@ def _usage(stats: Stats) -> list[csi_pb2.VolumeUsage]:
 def _refuse_mounted(path: Path) -> None:
     """For a volume of a pool that is not served here: success if nothing is mounted, else it stays mounted."""
     if os.path.ismount(path) or os.path.isfile(path):
-        raise Unavailable(f"{path} is in use by a volume whose pool is not served here: configure that pool again")
+        raise UnavailableError(f"{path} is in use by a volume whose pool is not served here: configure that pool again")

@@ -12,16 +12,16 @@ from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import volume_id
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 Listed = TypeVar("Listed")
 ListRequest = csi_pb2.ListVolumesRequest | csi_pb2.ListSnapshotsRequest
 
 
 def check_token(driver: Driver, request: ListRequest) -> None:
-    """Check the page that a request names. Raises Invalid, CsiError for a token that is not one of ours."""
+    """Check the page that a request names. Raises InvalidError, CsiError for a token that is not one of ours."""
     if request.max_entries < 0:
-        raise Invalid(f"max_entries is {request.max_entries}, want 0 or more")
+        raise InvalidError(f"max_entries is {request.max_entries}, want 0 or more")
     after = request.starting_token
     if after and (volume_id.split(after) or ("",))[0] not in driver.pools:
         raise CsiError(Code.ABORTED, f"starting_token {after!r} is not one of ours: start again without")

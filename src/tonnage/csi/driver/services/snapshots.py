@@ -12,7 +12,14 @@ from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import volume_id
 from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, named
 from tonnage.csi.driver.services.paging import check_token, cut
-from tonnage.errors import AlreadyExists, Invalid, NotFound, Precondition, Unavailable, Unsupported
+from tonnage.errors import (
+    AlreadyExistsError,
+    InvalidError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
 from tonnage.pools.base.contract import Snapshot, is_inline
 from tonnage.pools.core.pool import Pool
 
@@ -26,24 +33,25 @@ class SnapshotCalls:
     async def CreateSnapshot(self, request: csi_pb2.CreateSnapshotRequest) -> csi_pb2.CreateSnapshotResponse:
         """Create a snapshot. Idempotent by name; it is ready when this returns.
 
-        Raises Invalid, NotFound, AlreadyExists (of another volume), Exhausted, Precondition, Unsupported.
+        Raises InvalidError, NotFoundError, AlreadyExistsError (of another volume), ExhaustedError, PreconditionError,
+        UnsupportedError.
         """
         if not request.source_volume_id:
-            raise Invalid("source_volume_id is missing")
+            raise InvalidError("source_volume_id is missing")
         if unknown := sorted(key for key in request.parameters if not key.startswith(names.CSI_PREFIX)):
-            raise Invalid(f"unknown parameter {unknown[0][:60]!r}: a VolumeSnapshotClass has none here")
+            raise InvalidError(f"unknown parameter {unknown[0][:60]!r}: a VolumeSnapshotClass has none here")
         pool, volume = self._driver.place(request.source_volume_id)
         if not pool.features.snapshots:
-            raise Unsupported(f"pool {pool.name!r} ({pool.kind}) does not offer snapshots")
+            raise UnsupportedError(f"pool {pool.name!r} ({pool.kind}) does not offer snapshots")
         name = volume_id.safe_name(request.name)
         owner = named({OWNER_DRIVER: self._driver.name}, name, request.name)
         for other in self._driver.pools.values():
             if other is not pool and (found := await _snapshot(other, name)):
-                raise AlreadyExists(f"snapshot {name} exists in pool {other.name} and is of volume {found.volume}")
+                raise AlreadyExistsError(f"snapshot {name} exists in pool {other.name} and is of volume {found.volume}")
         if await _snapshot(pool, name) is None:
             source = await pool.get(volume)
             if is_inline(source.owner):
-                raise Precondition(f"volume {request.source_volume_id} is an inline volume: it ends with its pod")
+                raise PreconditionError(f"volume {request.source_volume_id} is an inline volume: it ends with its pod")
             if cluster := source.owner.get(names.PARAM_CLUSTER):
                 owner[names.PARAM_CLUSTER] = cluster  # the volume may be deleted before its snapshot
         made = await pool.create_snapshot(name, volume, owner=owner)
@@ -77,7 +85,7 @@ class SnapshotCalls:
 
     def _place(self, vid: str) -> tuple[Pool, str] | None:
         """Pool and name of an id, which may be invented or of a pool that is no longer served."""
-        with suppress(Unavailable):
+        with suppress(UnavailableError):
             return self._driver.locate(vid)
         return None
 
@@ -85,14 +93,14 @@ class SnapshotCalls:
         for pool in self._driver.pools.values():
             try:
                 snapshots = await pool.list_snapshots()
-            except Unavailable:
+            except UnavailableError:
                 continue
             for snapshot in snapshots:
                 if snapshot.owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
                     yield _told(pool, snapshot)
 
     async def GetSnapshot(self, request: csi_pb2.GetSnapshotRequest) -> csi_pb2.GetSnapshotResponse:
-        """One snapshot. Raises NotFound."""
+        """One snapshot. Raises NotFoundError."""
         pool, name = self._driver.place(request.snapshot_id, "snapshot")
         return csi_pb2.GetSnapshotResponse(snapshot=_told(pool, await pool.get_snapshot(name)))
 
@@ -100,7 +108,7 @@ class SnapshotCalls:
 async def _snapshot(pool: Pool, name: str) -> Snapshot | None:
     try:
         return await pool.get_snapshot(name)
-    except (NotFound, Unavailable):
+    except (NotFoundError, UnavailableError):
         return None
 
 

@@ -11,8 +11,8 @@ import pytest
 from tonnage.box.apiserver.admission.quota_controller import QuotaController
 from tonnage.box.apiserver.request.negotiate import MAX_INSIDE
 from tonnage.box.apiserver.server.server import extractor
-from tonnage.box.apiserver.storage.store import MemoryStore, ObjectKey, Stale, StoredObject
-from tonnage.errors import Unavailable
+from tonnage.box.apiserver.storage.store import MemoryStore, ObjectKey, StaleError, StoredObject
+from tonnage.errors import UnavailableError
 
 Obj = dict[str, Any]
 QUOTA = ObjectKey("resourcequotas", "ns", "q")
@@ -102,8 +102,8 @@ async def test_many_changes_at_once_are_one_write(store: Moody, keeper: tuple[Qu
 @pytest.mark.parametrize(
     ("mood", "waits"),
     [
-        pytest.param(lambda: Stale(QUOTA, None), 0.0, id="somebody else wrote"),
-        pytest.param(lambda: Unavailable("disk"), 5.0, id="the disk is full"),
+        pytest.param(lambda: StaleError(QUOTA, None), 0.0, id="somebody else wrote"),
+        pytest.param(lambda: UnavailableError("disk"), 5.0, id="the disk is full"),
     ],
 )
 async def test_a_write_that_fails_is_repeated(

@@ -11,7 +11,7 @@ import pytest
 
 from tonnage.api import selectors
 from tonnage.box.apiserver.rest import writes
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -96,7 +96,7 @@ async def test_copies_of_a_patch_have_so_many_values(api: Any) -> None:
 def test_a_selector_has_a_thousand_requirements_at_most() -> None:
     assert len(selectors.parse_labels("a," * 999 + "b").requirements) == selectors.MAX_REQUIREMENTS
     for parse, part in ((selectors.parse_labels, "a"), (selectors.parse_fields, "a=b")):
-        with pytest.raises(Invalid, match="at most 1000 requirements"):
+        with pytest.raises(InvalidError, match="at most 1000 requirements"):
             parse(",".join([part] * 1001))
 
 

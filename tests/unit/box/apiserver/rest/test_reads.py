@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tonnage.box.apiserver.storage import watch as watches
-from tonnage.errors import ApiGone
+from tonnage.errors import ApiGoneError
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -143,7 +143,7 @@ async def test_revisions_that_are_forgotten_are_gone(api: Any, monkeypatch: pyte
     version = str(int(first["metadata"]["resourceVersion"]) - 1)
     gone = await api.get(MAPS, want=410, query={"watch": "1", "resourceVersion": version})
     assert (gone["code"], gone["reason"]) == (410, "Expired")
-    with pytest.raises(ApiGone, match="too old resource version"):
+    with pytest.raises(ApiGoneError, match="too old resource version"):
         await api.watch(MAPS, resourceVersion=version).__aenter__()
 
 

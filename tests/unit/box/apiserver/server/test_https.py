@@ -19,7 +19,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.box.apiserver.server import auth
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
-from tonnage.errors import ApiNotFound
+from tonnage.errors import ApiNotFoundError
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -27,7 +27,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 async def logs(namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
     if query.get("previous"):
-        raise ApiNotFound(f"no earlier container of {namespace}/{name}")
+        raise ApiNotFoundError(f"no earlier container of {namespace}/{name}")
     yield b"first\n"
     await asyncio.sleep(0)
     yield b"second\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.errors import ApiError, ApiNotFound, Unavailable
+from tonnage.errors import ApiError, ApiNotFoundError, UnavailableError
 from tonnage.kube.transport import Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -34,7 +34,7 @@ async def test_a_watch_is_no_request(api: Any) -> None:
 
 
 async def test_a_stream_of_what_is_not_there_raises_its_status(api: Any) -> None:
-    with pytest.raises(ApiNotFound) as found:
+    with pytest.raises(ApiNotFoundError) as found:
         async with api.transport.stream(Request("GET", f"{MAPS}/x")):
             pass
     assert (found.value.kind, found.value.name) == ("configmaps", "x")
@@ -47,5 +47,5 @@ async def test_a_stream_of_an_object_is_one_chunk(api: Any) -> None:
 
 async def test_a_closed_transport_says_so(api: Any) -> None:
     await api.transport.close()
-    with pytest.raises(Unavailable, match="closed"):
+    with pytest.raises(UnavailableError, match="closed"):
         await api.transport.request(Request("GET", MAPS))

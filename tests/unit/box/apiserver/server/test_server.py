@@ -16,7 +16,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.box.apiserver.server import auth
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import MemoryStore
-from tonnage.errors import ApiNotFound, Busy, Invalid
+from tonnage.errors import ApiNotFoundError, BusyError, InvalidError
 
 
 async def test_namespaces_of_every_cluster(api: Any) -> None:
@@ -27,7 +27,7 @@ async def test_namespaces_of_every_cluster(api: Any) -> None:
 
 async def logs(namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
     if query.get("previous"):
-        raise ApiNotFound(f"no earlier container of {namespace}/{name}")
+        raise ApiNotFoundError(f"no earlier container of {namespace}/{name}")
     yield b"first\n"
     await asyncio.sleep(0)
     yield b"second\n"
@@ -58,10 +58,10 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
 async def test_a_taken_port_and_open_doors_are_refused(box: Box, tmp_path: Path) -> None:
     port = int(box.server.url.rpartition(":")[2])
     other = ApiServer(MemoryStore(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
-    with pytest.raises(Busy, match="choose another port"):
+    with pytest.raises(BusyError, match="choose another port"):
         await other.listen(port=port)
-    with pytest.raises(Invalid, match="loopback"):
+    with pytest.raises(InvalidError, match="loopback"):
         await other.listen("0.0.0.0")
-    with pytest.raises(Invalid, match="credentials"):
+    with pytest.raises(InvalidError, match="credentials"):
         await ApiServer(MemoryStore(extractor())).listen()
     await other.stop()

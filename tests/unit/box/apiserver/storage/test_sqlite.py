@@ -20,7 +20,7 @@ import pytest
 
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
 from tonnage.box.apiserver.storage.store import ObjectKey
-from tonnage.errors import ApiGone, Busy, Exhausted, Precondition, TonnageError, Unavailable
+from tonnage.errors import ApiGoneError, BusyError, ExhaustedError, PreconditionError, TonnageError, UnavailableError
 
 WRITER = """
 import asyncio, sys
@@ -81,7 +81,7 @@ async def test_objects_and_revisions_survive(path: Path) -> None:
     assert record is not None
     assert (record.data, record.revision) == (kept.data, kept.revision)
     assert again.revision == kept.revision > last.revision
-    with pytest.raises(ApiGone):
+    with pytest.raises(ApiGoneError):
         again.since("things", first.revision)
     await again.stop()
 
@@ -98,7 +98,7 @@ async def test_a_deletion_keeps_the_revision(path: Path) -> None:
 
 async def test_only_one_process_at_a_time(path: Path) -> None:
     store = await opened(path)
-    with pytest.raises(Busy, match=f"pid {os.getpid()}"):
+    with pytest.raises(BusyError, match=f"pid {os.getpid()}"):
         await opened(path)
     await store.stop()
     await (await opened(path)).stop()
@@ -116,13 +116,13 @@ async def test_a_foreign_database_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as foreign:
         foreign.execute("CREATE TABLE theirs (x)")
     foreign.close()
-    with pytest.raises(Precondition, match="another program"):
+    with pytest.raises(PreconditionError, match="another program"):
         await opened(path)
 
 
 async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_bytes(b"not a database, just some text that is long enough" * 100)
-    with pytest.raises(Precondition, match="not a database"):
+    with pytest.raises(PreconditionError, match="not a database"):
         await opened(path)
 
 
@@ -147,7 +147,9 @@ async def test_a_damaged_database_is_refused_and_left_alone(path: Path, harm: st
     whole = path.read_bytes()
     path.write_bytes(whole[:10_000] if harm == "cut short" else whole[:8192] + b"\xff" * 16384 + whole[24576:])
     before = [file.read_bytes() if file.exists() else b"" for file in files]
-    with pytest.raises(Unavailable, match=r"is damaged \(.*\): restore it from a copy, or .* `tonnage up --recover`"):
+    with pytest.raises(
+        UnavailableError, match=r"is damaged \(.*\): restore it from a copy, or .* `tonnage up --recover`"
+    ):
         await SqliteStore(path, no_fields).start()
     assert [file.read_bytes() if file.exists() else b"" for file in files] == before
 
@@ -239,7 +241,7 @@ async def test_a_used_database_that_is_gone_is_refused_until_it_is_to_be_recover
     before = {f.name: f.read_bytes() for f in path.parent.iterdir()}
     for _ in range(2):
         with pytest.raises(
-            Unavailable, match=r"is (missing|empty), and its folder had a cluster: restore it from a copy"
+            UnavailableError, match=r"is (missing|empty), and its folder had a cluster: restore it from a copy"
         ):
             await SqliteStore(path, no_fields, used=True).start()
         after = {f.name: f.read_bytes() for f in path.parent.iterdir() if f.name != "state.db.lock"}
@@ -285,7 +287,7 @@ async def test_a_database_without_checksums_gets_them(path: Path) -> None:
 
 async def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         await opened(path)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -351,7 +353,7 @@ async def test_on_a_full_disk_deletions_status_and_events_go_on(
     for n in range(100):
         try:
             await store.put(key(f"new{n}"), thing(f"new{n}", 20000), 0)
-        except Exhausted:
+        except ExhaustedError:
             refusals += 1
         await vital(n)
     assert refusals > 50
@@ -380,7 +382,7 @@ async def test_a_full_disk_refuses_the_write_and_loses_nothing(small_disk: Path)
     store = await opened(path)
     first = await store.put(key("small"), thing("small"), 0)
     other = fill(small_disk)
-    with pytest.raises(Exhausted, match="full"):
+    with pytest.raises(ExhaustedError, match="full"):
         await store.put(key("large"), thing("large", 1 << 20), 0)
     assert store.get(key("large")) is None
     assert store.revision == first.revision
@@ -398,7 +400,7 @@ async def test_a_read_only_database_refuses_the_write(path: Path) -> None:
     assert store._file is not None
     assert store._file._connection is not None
     store._file._connection.execute("PRAGMA query_only=1")
-    with pytest.raises(Unavailable, match="read-only"):
+    with pytest.raises(UnavailableError, match="read-only"):
         await store.put(key("x"), thing("x"), 0)
     assert store.get(key("x")) is None
     await store.stop()
@@ -420,7 +422,7 @@ async def test_rows_without_data_are_purged(path: Path, monkeypatch: pytest.Monk
 async def test_writes_after_the_end_are_refused(path: Path) -> None:
     store = await opened(path)
     await store.stop()
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         await store.put(key("x"), thing("x"), 0)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import ObjectKey, Stale, StoreEvent
+from tonnage.box.apiserver.storage.store import ObjectKey, StaleError, StoreEvent
 
 T = TypeVar("T")
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -50,7 +50,7 @@ class StoreMachine(RuleBasedStateMachine):
         act = self.store.remove if remove else self.store.put
         try:
             record = await act(key(name), obj, expected)
-        except Stale:
+        except StaleError:
             return None
         return record.revision
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tonnage.api.kinds import CONFIG_MAPS
 from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -20,7 +20,7 @@ async def test_each_changed_object_is_reconciled_until_that_succeeds(
     async def reconcile(key: str) -> None:
         seen.append(key)
         if seen.count(key) == 1:
-            raise Precondition("not yet")
+            raise PreconditionError("not yet")
 
     context = ControllerContext(kube, informers, events)
     async with running(context.controller("test", CONFIG_MAPS, reconcile)):

@@ -11,7 +11,7 @@ from tonnage.api.meta import ObjectMeta
 from tonnage.api.workloads import ControllerRevision, StatefulSet
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond, template_of
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -59,5 +59,5 @@ def test_revisions_beyond_the_limit_do_not_count_those_in_use(limit: int | None,
 
 @pytest.mark.parametrize("data", [{}, {"spec": []}, {"spec": {"template": "x"}}])
 def test_a_revision_without_a_template_is_refused(data: dict[str, Any]) -> None:
-    with pytest.raises(Invalid, match="it holds no pod template"):
+    with pytest.raises(InvalidError, match="it holds no pod template"):
         template_of(ControllerRevision(data=data))

@@ -12,7 +12,7 @@ from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, PODS
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace, slow_start
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
-from tonnage.errors import ApiError, Invalid, TonnageError
+from tonnage.errors import ApiError, InvalidError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -64,7 +64,7 @@ async def test_a_namespace_that_is_being_deleted_needs_no_event(kube: Client, to
     with pytest.raises(ApiError) as raised:
         await control.create(owner, body(owner, "a"))
     assert in_dying_namespace(raised.value)
-    assert not in_dying_namespace(Invalid("else"))
+    assert not in_dying_namespace(InvalidError("else"))
     assert await told() == []
 
 
@@ -74,7 +74,7 @@ async def test_slow_start_stops_after_the_batch_that_failed() -> None:
     async def create(one: dict[str, Any]) -> None:
         tried.append(one["n"])
         if one["n"] == 1:
-            raise Invalid("no")
+            raise InvalidError("no")
 
     failure = await slow_start([{"n": n} for n in range(10)], create)
     assert isinstance(failure, TonnageError)

@@ -12,7 +12,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.workloads import ReplicaSet, ReplicaSetSpec
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.ref_manager import Adopter, compiled, owner_keys
-from tonnage.errors import Invalid, Precondition
+from tonnage.errors import InvalidError, PreconditionError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
@@ -60,13 +60,13 @@ async def test_an_owner_that_was_deleted_meanwhile_adopts_nothing(
     await settle()
     await kube.delete(REPLICA_SETS, "web", "default")
     await make_set(kube)
-    with pytest.raises(Precondition, match="it adopts nothing"):
+    with pytest.raises(PreconditionError, match="it adopts nothing"):
         await adopter.claim(owner, WEB)
     assert (await kube.get(PODS, "a", "default")).metadata.owner_references == []
 
 
 def test_an_empty_selector_takes_nothing() -> None:
-    with pytest.raises(Invalid, match="an empty selector"):
+    with pytest.raises(InvalidError, match="an empty selector"):
         compiled(LabelSelector())
 
 

@@ -13,7 +13,7 @@ from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.api.meta import to_builtins
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.claims.bind import bind, is_complete
-from tonnage.errors import ApiConflict, Precondition
+from tonnage.errors import ApiConflictError, PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -306,7 +306,7 @@ async def test_one_volume_goes_to_one_of_two_claims(kube: Client, make_volume: M
     volume = await make_volume("v")
     pair = [await make_claim(name, storageClassName="") for name in ("a", "b")]
     ends = await asyncio.gather(*(bind(kube, claim, volume) for claim in pair), return_exceptions=True)
-    assert [type(end) for end in ends if isinstance(end, Exception)] == [Precondition]
+    assert [type(end) for end in ends if isinstance(end, Exception)] == [PreconditionError]
     bound = [c for c in (await kube.list(CLAIMS)).items if c.spec.volume_name]
     assert len(bound) == 1
     assert is_complete(bound[0], await kube.get(VOLUMES, "v"))
@@ -318,7 +318,7 @@ async def test_bind_refuses_a_claim_made_anew(kube: Client, make_volume: Make, m
     await kube.patch(CLAIMS, "c", {"metadata": {"finalizers": None}}, "default")
     await kube.delete(CLAIMS, "c", "default")
     again = await make_claim("c", storageClassName="")
-    with pytest.raises(ApiConflict):
+    with pytest.raises(ApiConflictError):
         await bind(kube, claim, volume)
     assert await claim_of(kube, "c") == again
 

@@ -16,7 +16,7 @@ from tonnage.api.pods import Pod
 from tonnage.box.controllers.garbage_collector import GarbageCollector
 from tonnage.box.controllers.podcontrol.pod_status import is_ready
 from tonnage.box.controllers.workloads.manager import Workloads
-from tonnage.errors import ApiConflict, ApiNotFound
+from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -56,7 +56,7 @@ class Kubelet:
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": rfc3339(0)}
             wanted = {"phase": "Running", "conditions": [ready]}
         meta = pod.metadata
-        with suppress(ApiNotFound, ApiConflict):
+        with suppress(ApiNotFoundError, ApiConflictError):
             if not pod.spec.node_name and wanted.get("phase") != "Pending":
                 binding = {"metadata": {"uid": meta.uid}, "target": {"kind": "Node", "name": self.node_of(pod)}}
                 await self._client.post(PODS.path(meta.namespace, meta.name, "binding"), binding)
@@ -66,7 +66,7 @@ class Kubelet:
 
     async def _end(self, pod: Pod) -> None:
         meta = pod.metadata
-        with suppress(ApiNotFound, ApiConflict):
+        with suppress(ApiNotFoundError, ApiConflictError):
             if meta.finalizers and not pod.terminated:
                 failed = {"status": {"phase": "Failed"}}
                 await self._client.patch(PODS, meta.name, failed, meta.namespace, subresource="status", uid=meta.uid)

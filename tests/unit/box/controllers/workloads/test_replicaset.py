@@ -16,7 +16,7 @@ from tonnage.api.pods import Pod, PodSpec, PodStatus
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.pod_status import is_active
 from tonnage.box.controllers.workloads.replicaset import ReplicaSetController, plan
-from tonnage.errors import ApiConflict
+from tonnage.errors import ApiConflictError
 from tonnage.kube.client import Client
 
 Make = Callable[..., Awaitable[Any]]
@@ -114,7 +114,7 @@ async def test_a_watch_that_tells_nothing_makes_no_double_pods(
     taken = informer._take
     informer._take = lambda event: None
     for _ in range(5):
-        with suppress(ApiConflict):
+        with suppress(ApiConflictError):
             await controller.reconcile("default/web")
         await asyncio.sleep(0)
     assert len(await pods()) == 4
@@ -123,7 +123,7 @@ async def test_a_watch_that_tells_nothing_makes_no_double_pods(
     while informers.of(REPLICA_SETS).cache.get("default/web").spec.replicas != 1:
         await asyncio.sleep(0.001)
     for _ in range(5):
-        with suppress(ApiConflict):  # its own status, which the cache has yet to show
+        with suppress(ApiConflictError):  # its own status, which the cache has yet to show
             await controller.reconcile("default/web")
     assert len([p for p in await pods() if not p.metadata.deleting]) == 1
     informer._take = taken

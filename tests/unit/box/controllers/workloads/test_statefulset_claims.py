@@ -13,7 +13,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.workloads import Retention, StatefulSet, StatefulSetSpec
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.workloads.statefulset_claims import Claims, claim_names, is_stale, owners
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -77,7 +77,7 @@ async def test_a_pod_gets_its_claims_before_it_is_made(
     await claims.set_owners(stateful("Retain", "Delete"), POD, wanted=False)
     made = await kube.get(CLAIMS, "data-web-0", "default")
     assert [one.uid for one in made.metadata.owner_references] == ["pod"]
-    with pytest.raises(Precondition, match="of an earlier pod web-0 is being deleted"):
+    with pytest.raises(PreconditionError, match="of an earlier pod web-0 is being deleted"):
         await claims.ensure(stateful("Retain", "Delete"), "web-0")
 
 

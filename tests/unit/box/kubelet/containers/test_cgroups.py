@@ -13,7 +13,7 @@ import pytest
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import PODS
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.errors import Unsupported
+from tonnage.errors import UnsupportedError
 from tonnage.host.iolimits import Cgroups
 
 pytestmark = [
@@ -30,7 +30,7 @@ def _cgroups_can_be_made() -> None:
     uid = str(uuid4())
     try:
         Cgroups().make_pod(uid)
-    except (Unsupported, OSError) as failure:
+    except (UnsupportedError, OSError) as failure:
         pytest.skip(f"no cgroup that limits IO can be made: {failure}")
     Cgroups().remove_pod(uid)
 

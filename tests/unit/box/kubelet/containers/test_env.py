@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.api.pods import Container
 from tonnage.box.kubelet.containers import env
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_expand(text: str, expected: str) -> None:
 
 def test_arguments_need_a_command() -> None:
     assert env.arguments(Container(command=["a", "$(X)"], args=["b"]), {"X": "y"}) == ["a", "y", "b"]
-    with pytest.raises(Invalid, match="has no command"):
+    with pytest.raises(InvalidError, match="has no command"):
         env.arguments(Container(name="c", args=["b"]), {})

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tonnage.box.kubelet.containers.paths import Paths
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 
 @pytest.mark.parametrize("uid", ["", "..", "a/b", "a\0b", "x" * 300])
 def test_names_from_outside_stay_single_components(uid: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         Paths(Path("/k")).pod(uid)

@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.api.pods import SecurityContext
 from tonnage.box.kubelet.containers import rootfs
-from tonnage.errors import Invalid, Unsupported
+from tonnage.errors import InvalidError, UnsupportedError
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ def test_users(pod: SecurityContext, container: SecurityContext, user: rootfs.Us
 
 
 def test_users_that_are_refused() -> None:
-    with pytest.raises(Unsupported, match="privileged"):
+    with pytest.raises(UnsupportedError, match="privileged"):
         rootfs.user(SecurityContext(), SecurityContext(privileged=True))
-    with pytest.raises(Invalid, match="runAsNonRoot"):
+    with pytest.raises(InvalidError, match="runAsNonRoot"):
         rootfs.user(SecurityContext(run_as_non_root=True), SecurityContext())
 
 
@@ -33,7 +33,7 @@ def test_users_that_are_refused() -> None:
     "path", ["/", "//", "/usr", "/proc", "/proc/sys", "relative", "/a/../b", "/usr/no/such/place", "/x\0"]
 )
 def test_places_that_must_stay(path: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidError):
         rootfs.target(path)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.box.kubelet.containers import seccomp
-from tonnage.errors import Unsupported
+from tonnage.errors import UnsupportedError
 from tonnage.host import loop
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.overcommit import Disks
@@ -112,5 +112,5 @@ def test_the_program_is_whole_instructions_that_jump_forward_inside() -> None:
 
 
 def test_an_unknown_machine_is_refused_by_name() -> None:
-    with pytest.raises(Unsupported, match="not supported on vax"):
+    with pytest.raises(UnsupportedError, match="not supported on vax"):
         seccomp.program("vax")

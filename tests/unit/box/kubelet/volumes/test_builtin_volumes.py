@@ -13,7 +13,7 @@ from tonnage.api.pods import ConfigMapVolumeSource, EmptyDirVolumeSource, KeyToP
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path, pick
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
-from tonnage.errors import HostError, Invalid, NotFound, Unsupported
+from tonnage.errors import HostError, InvalidError, NotFoundError, UnsupportedError
 from tonnage.kube.client import Client
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"))
@@ -28,9 +28,9 @@ async def test_volumes_are_made_and_removed_with_what_is_in_them(kube: Client, t
     source = ConfigMapVolumeSource(name="c")
     made = await files.mount(POD, Volume(name="c", config_map=source))
     assert Path(made, "k").read_text() == "v"
-    with pytest.raises(NotFound, match='configmap "none" not found'):
+    with pytest.raises(NotFoundError, match='configmap "none" not found'):
         await files.mount(POD, Volume(name="d", config_map=ConfigMapVolumeSource(name="none")))
-    with pytest.raises(Unsupported, match="medium 'Disk'"):
+    with pytest.raises(UnsupportedError, match="medium 'Disk'"):
         await files.mount(POD, Volume(name="f", empty_dir=EmptyDirVolumeSource(medium="Disk")))
     files.remove("u")
     files.remove("u")
@@ -46,7 +46,7 @@ def test_keys_become_files() -> None:
     }
     items = [KeyToPath(key="a", path="x/y", mode=0o600), KeyToPath(key="gone", path="z")]
     assert {name: content.mode for name, content in pick(keys, items, None, optional=True).items()} == {"x/y": 0o600}
-    with pytest.raises(NotFound, match="non-existent config key: gone"):
+    with pytest.raises(NotFoundError, match="non-existent config key: gone"):
         pick(keys, items, None, optional=False)
 
 
@@ -57,12 +57,12 @@ def test_a_host_path_is_what_its_type_says(tmp_path: Path) -> None:
     assert host_path(str(tmp_path / "new" / "one"), "DirectoryOrCreate") == str(tmp_path / "new" / "one")
     assert host_path(str(tmp_path / "made"), "FileOrCreate") == str(tmp_path / "made")
     assert host_path("/dev/null", "CharDevice") == "/dev/null"
-    with pytest.raises(Invalid, match="is not a directory"):
+    with pytest.raises(InvalidError, match="is not a directory"):
         host_path(str(tmp_path / "file"), "Directory")
     with pytest.raises(HostError, match="type check failed"):
         host_path(str(tmp_path / "gone"), "File")
-    with pytest.raises(Unsupported):
+    with pytest.raises(UnsupportedError):
         host_path("/", "Whatever")
     for path in ("relative", "/a/../b"):
-        with pytest.raises(Invalid, match="want an absolute path"):
+        with pytest.raises(InvalidError, match="want an absolute path"):
             host_path(path, "")

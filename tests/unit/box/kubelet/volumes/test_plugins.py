@@ -9,7 +9,7 @@ import pytest
 from tonnage.api.kinds import CSI_NODES, NODES
 from tonnage.box.kubelet.volumes.plugins import check
 from tonnage.csi.driver.registration import CSI_PLUGIN, Registered
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 DRIVER = "csi.tonnage.dev"
 
@@ -48,7 +48,7 @@ async def test_a_driver_that_comes_again_is_registered_again(machine: Any, event
     ],
 )
 def test_what_is_no_csi_driver_is_refused(info: Registered, text: str) -> None:
-    with pytest.raises(Invalid, match=text.replace("(", "\\(")):
+    with pytest.raises(InvalidError, match=text.replace("(", "\\(")):
         check(info)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.box.kubelet.volumes import subpaths
-from tonnage.errors import HostError, Invalid
+from tonnage.errors import HostError, InvalidError
 from tonnage.host import mount
 
 
@@ -71,7 +71,7 @@ def test_removing_nothing_is_fine(tmp_path: Path) -> None:
 
 def test_a_symlink_that_leads_out_is_refused(tmp_path: Path, volume: Path) -> None:
     (volume / "out").symlink_to(tmp_path)
-    with pytest.raises(Invalid, match="leads out of its volume"), subpaths.opened(str(volume), "out/new"):
+    with pytest.raises(InvalidError, match="leads out of its volume"), subpaths.opened(str(volume), "out/new"):
         raise AssertionError("opened")
     assert not (tmp_path / "new").exists()
 
@@ -87,6 +87,6 @@ def test_a_subpath_is_resolved_beneath_its_volume(tmp_path: Path) -> None:
     with subpaths.opened(str(volume), "new/deep") as fd:
         assert os.readlink(f"/proc/self/fd/{fd}") == str(volume / "new" / "deep")
     for path in ("bad", "worse", "bad/x/y", "../v", "/etc"):
-        with pytest.raises(Invalid), subpaths.opened(str(volume), path):
+        with pytest.raises(InvalidError), subpaths.opened(str(volume), path):
             pass
     assert sorted(p.name for p in tmp_path.iterdir()) == ["v"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.box.kubelet.volumes import vol_data
-from tonnage.errors import Invalid
+from tonnage.errors import InvalidError
 
 
 def test_vol_data_survives_and_damage_is_told(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_vol_data_survives_and_damage_is_told(tmp_path: Path) -> None:
     vol_data.save(str(tmp_path), data)
     assert vol_data.load(str(tmp_path)) == data
     (tmp_path / "vol_data.json").write_text("{")
-    with pytest.raises(Invalid, match="damaged"):
+    with pytest.raises(InvalidError, match="damaged"):
         vol_data.load(str(tmp_path))
     vol_data.remove(str(tmp_path))
     vol_data.remove(str(tmp_path))

@@ -14,7 +14,7 @@ from tonnage.csi.client.types import AccessMode, CreatedVolume, NodeInfo, Volume
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import Unavailable
+from tonnage.errors import UnavailableError
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.fake import FEATURES, FakePool
 
@@ -67,7 +67,7 @@ class BoundedPool(FakePool):
     async def volume_limit(self) -> int:
         """See Pool."""
         if self._most < 0:
-            raise Unavailable("its disk is gone")
+            raise UnavailableError("its disk is gone")
         return self._most
 
 
