@@ -65,7 +65,7 @@ class Registrar:
                 return
 
     async def _try(self, client: CsiClient) -> Registration:
-        """Register a driver that is ready. Raises CsiError, UnavailableError, InvalidError, and as Registration.start."""
+        """Register a ready driver. Raises CsiError, UnavailableError, InvalidError, and as Registration.start()."""
         if not await client.probe():
             raise UnavailableError("it is not ready")
         name = names.check_driver_name((await client.plugin_info()).name)  # it becomes part of a path
