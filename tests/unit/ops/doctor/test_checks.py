@@ -92,7 +92,7 @@ BROKEN: tuple[tuple[str, Break, Level, str, str], ...] = (
     ("capacity", lambda w: w.node("n1", labels={names.TOPOLOGY_NODE: "n1", names.TEMPLATE_NODE: "true"}), FAIL,
      "is for template nodes", "kubectl label node n1"),
     ("capacity", lambda w: w.capacity("fast", "gone"), FAIL, "no agent of namespace", "delete csistoragecapacity"),
-    ("volumes", lambda w: w.volume("v", "gone"), WARN, "its node gone is gone", "node-replacement"),
+    ("volumes", lambda w: w.volume("v", "gone"), WARN, "its node gone is gone", "replace-node"),
     ("volumes", lambda w: w.volume("v", ""), WARN, "no node affinity", "adopt"),
     ("volumes", lambda w: w.volume("v", "n1", phase="Failed"), FAIL, "its deletion failed", "describe pv v"),
     ("volumes", lambda w: w.volume("v", "n1", phase="Released"), WARN, "waits for deletion by node n1", "describe"),
