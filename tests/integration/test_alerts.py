@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.unit.observe.test_metrics import OPERATIONS, exported
+from tests.unit.observe.test_metrics import exported
 
 from tonnage.ops.install.manifests import RUNBOOKS, render_part, template
 from tonnage.ops.install.options import Installation
 
+PAGE = Path(__file__).parents[2] / "docs" / "tasks" / "alerts.md"
 SCRAPED = {"instance", "namespace", "le"}
 """Labels that Prometheus and histograms add."""
 
@@ -69,11 +71,12 @@ def test_texts_name_labels_that_the_alert_has(alert: str) -> None:
 def test_each_alert_leads_to_what_to_do(alert: str) -> None:
     notes = RULES[alert]["annotations"]
     assert notes["runbook_url"] == f"{RUNBOOKS}#{alert.lower()}"
-    assert re.search(rf"^### {alert}\n\n\S", OPERATIONS.read_text(), re.M)
+    assert RUNBOOKS.endswith("/docs/tasks/alerts")
+    assert re.search(rf"^## {alert}\n\n\S", PAGE.read_text(), re.M)
     assert notes["summary"]
     assert RULES[alert]["labels"]["severity"] in ("critical", "warning", "info")
     assert re.fullmatch(r"\d+[mh]", RULES[alert]["for"])
 
 
 def test_every_alert_that_is_told_of_exists() -> None:
-    assert re.findall(r"^### (Tonnage\w+)$", OPERATIONS.read_text(), re.M) == list(RULES)
+    assert re.findall(r"^## (Tonnage\w+)$", PAGE.read_text(), re.M) == list(RULES)

@@ -53,7 +53,9 @@ def add_pools(parser: argparse.ArgumentParser) -> None:
         "--pool", action="append", default=[], metavar=POOL,
         help=f"a pool: {', '.join(pool_config.KINDS)}; repeatable, the first is the default one",
     )  # fmt: skip
-    parser.add_argument("--config", type=Path, metavar="FILE.yaml", help="the node's configuration (docs/csi.md)")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE.yaml", help="the node's configuration (docs/tasks/run-driver.md)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

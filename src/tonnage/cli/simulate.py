@@ -25,7 +25,7 @@ _FIRST_LINE, _NEXT_LINE = 2.0, 10.0  # seconds
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
-    parser.add_argument("workload", type=Path, metavar="WORKLOAD.yaml", help="streams of pods: docs/simulate.md")
+    parser.add_argument("workload", type=Path, metavar="WORKLOAD.yaml", help="streams of pods: docs/tasks/simulate.md")
     parser.add_argument(
         "--nodes", required=True, metavar="N|FILE", help="number of the workload's nodes, or a file that lists nodes"
     )

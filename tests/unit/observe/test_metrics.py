@@ -11,7 +11,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from tonnage.observe import metrics
 from tonnage.observe.sums import Sums
 
-OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 UPSTREAM = {
     # sig-storage-lib-external-provisioner v13, controller/metrics/metrics.go, subsystem "controller"
     "controller_persistentvolumeclaim_provision_total": ("counter", ("class", "source")),
@@ -56,10 +56,10 @@ def test_upstreams_bounds_are_among_ours() -> None:
 
 
 def test_the_documentation_lists_them_all() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*) \| .+ \|$", OPERATIONS.read_text(), re.M)
-    told = {name: (kind, tuple(filter(None, labels.split(", ")))) for name, kind, labels in rows}
-    assert told == exported()
-    assert len(rows) == len(told)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([`\w, ]*) \| .+ \|$", PAGE.read_text(), re.M)
+    listed = {name: (kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in rows}
+    assert listed == exported()
+    assert len(rows) == len(listed)
 
 
 class _Thing:

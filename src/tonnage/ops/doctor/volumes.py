@@ -35,7 +35,7 @@ def _volume(view: View, volume: PersistentVolume, known: dict[str, str]) -> Iter
     elif not set(places) & known.keys():
         since = volume.metadata.annotations.get(names.NODE_GONE_SINCE, "")
         text = f"its node {few(places)} is gone{f' since {since}' if since else ''}"
-        todo = "restore the node, or abandon the data: docs/operations.md#node-replacement"
+        todo = "restore the node, or abandon the data: docs/tasks/replace-node.md"
         yield warn(_CHECK, name, text, todo)
     elif volume.status.phase == "Failed":
         text = f"its deletion failed: {volume.status.message[:300] or 'without a message'}"

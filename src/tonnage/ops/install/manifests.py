@@ -25,8 +25,8 @@ SCOPE_POLICY_SINCE = (1, 36)
 AGENT_POLICY_SINCE = (1, 30)
 METRICS_PORT = 9809
 API_PORTS = (443, 6443)
-RUNBOOKS = "https://tonnage.dev/docs/operations"
-"""Where docs/operations.md can be read; alerts lead to their headings there."""
+RUNBOOKS = "https://tonnage.dev/docs/tasks/alerts"
+"""Where docs/tasks/alerts.md can be read; alerts lead to their headings there."""
 _EVERYWHERE = [{"operator": "Exists"}]
 _NODE_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 _CONTROLLER_RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}

@@ -1,4 +1,4 @@
-"""Workload file: streams of pods over the day, and the nodes that they run on (docs/simulate.md).
+"""Workload file: streams of pods over the day, and the nodes that they run on (docs/tasks/simulate.md).
 
 Any fault of the file is reported by name before anything runs.
 """
@@ -137,7 +137,7 @@ def _read(file: Path, form: type[F]) -> F:
         if kind := _kubernetes_kind(file):
             raise InvalidError(
                 f"{file}: this is a {kind} of Kubernetes, not a workload: a workload lists streams of pods, as "
-                "examples/workloads/ci-burst.yaml; docs/simulate.md describes it"
+                "examples/workloads/ci-burst.yaml; docs/tasks/simulate.md describes it"
             ) from None
         raise InvalidError(f"{file}: {failure}") from failure
 

@@ -1,4 +1,4 @@
-"""docs/csi.md says what the code does: calls, capabilities, and which kind of pool takes which parameter."""
+"""The pages of CSI calls and class parameters say what the code does, for each kind of pool."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tonnage.pools.static import backend as static
 POOLS = {kind.FEATURES.kind: kind.FEATURES for kind in (image, btrfs, lvm, quota, pmem, static, fake)}
 COLUMNS = POOLS | {"pmem, `mode=lvm`": volume_group.FEATURES}
 """Of the table of parameters: a mode that takes other ones than its kind has its own."""
-TEXT = (Path(__file__).parents[4] / "docs" / "csi.md").read_text()
+REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
+TEXT = "\n".join((REFERENCE / name).read_text() for name in ("class-parameters.md", "csi-calls.md"))
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -37,7 +38,7 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_every_kind_and_parameter_is_in_the_table() -> None:
-    head, _, *body = rows("### Which kind takes what")
+    head, _, *body = rows("## Which kind takes what")
     kinds = head[1:]
     assert set(kinds) == set(COLUMNS)
     assert set(POOLS) == set(KINDS)

@@ -150,7 +150,7 @@ def test_pools_are_needed_and_named_apart() -> None:
 
 
 def test_the_example_of_the_docs(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[4] / "docs" / "csi.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "tasks" / "run-driver.md").read_text()
     (example,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     file = driver.load(_file(tmp_path, example))
 
@@ -159,7 +159,7 @@ def test_the_example_of_the_docs(tmp_path: Path) -> None:
 
 
 def test_every_field_is_documented() -> None:
-    text = (Path(__file__).parents[4] / "docs" / "csi.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "tasks" / "run-driver.md").read_text()
 
     assert [f for f in file_keys(DRIVER_FILE) if f"| `{f}` |" not in text] == []
 

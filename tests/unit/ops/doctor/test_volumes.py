@@ -14,7 +14,7 @@ FAIL, WARN = Level.FAIL, Level.WARN
 
 
 BROKEN: tuple[Broken, ...] = (
-    ("volumes", lambda w: w.volume("v", "gone"), WARN, "its node gone is gone", "node-replacement"),
+    ("volumes", lambda w: w.volume("v", "gone"), WARN, "its node gone is gone", "replace-node"),
     ("volumes", lambda w: w.volume("v", ""), WARN, "no node affinity", "adopt"),
     ("volumes", lambda w: w.volume("v", "n1", phase="Failed"), FAIL, "its deletion failed", "describe pv v"),
     ("volumes", lambda w: w.volume("v", "n1", phase="Released"), WARN, "waits for deletion by node n1", "describe"),
