@@ -1,4 +1,4 @@
-"""docs/architecture.md has three walks, short enough to follow, in the folders that each names."""
+"""docs/architecture.md: its three walks are those that the code takes, and each folder has its row."""
 
 from __future__ import annotations
 
@@ -6,31 +6,25 @@ import re
 from pathlib import Path
 
 import pytest
-from scripts import gen_reference
-from tests.docs.pages import walks
+from scripts import gen_reference, walks
+from tests.docs.pages import walks as shown
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
-FOLDERS = {
-    "a claim": (12, ("node/", "claims/", "capacity/")),
-    "CreateVolume on an image pool": (15, ("csi/driver/", "pools/", "host/")),
-    "a pod through the scheduler": (12, ("scheduler/",)),
-}
+MOST = {"a claim": 18, "CreateVolume on an image pool": 21, "a pod through the scheduler": 12}
+"""Files of each walk; none may grow. The measures print the goals."""
 
 
 def test_the_walks_are_those() -> None:
-    assert list(walks(PAGE)) == list(FOLDERS)
+    assert list(shown(PAGE)) == list(MOST) == list(walks.WALKS)
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_a_walk_is_short_and_stays_in_its_folders(name: str) -> None:
-    files, (limit, folders) = walks(PAGE)[name], FOLDERS[name]
-    assert 5 <= len(files) == len(set(files)) <= limit
-    assert all(file.startswith(tuple(f"src/tonnage/{folder}" for folder in folders)) for file in files)
-
-
-@pytest.mark.parametrize("name", FOLDERS)
-def test_each_file_of_a_walk_exists(name: str) -> None:
-    assert [file for file in walks(PAGE)[name] if not (gen_reference.ROOT / file).is_file()] == []
+@pytest.mark.real
+@pytest.mark.parametrize("name", MOST)
+def test_a_walk_names_the_files_that_the_code_passes(name: str) -> None:
+    """In order. Where it differs, read the printed walk and describe the new files on the page."""
+    passed = walks.walk(name)
+    assert shown(PAGE)[name] == passed
+    assert len(passed) <= MOST[name]
 
 
 def test_each_folder_has_a_row() -> None:
