@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 LIMIT = 60.0
 """Seconds; far above what anything takes, so that it only ends what hangs."""
 
 
-class Eventually(Protocol):
-    """The type of eventually(), for fixtures."""
-
-    async def __call__(self, question: Callable[[], Awaitable[T]], limit: float = LIMIT) -> T: ...
+Eventually = Callable[[Callable[..., Awaitable[Any]]], Awaitable[Any]]
+"""The type of eventually(), for fixtures."""
 
 
 async def eventually(question: Callable[[], Awaitable[T]], limit: float = LIMIT) -> T:

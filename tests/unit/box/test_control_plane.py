@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
@@ -15,10 +16,17 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.scheduler.scheduler import Scheduler
+from tonnage.testing.objects import MakePod
+from tonnage.testing.wait import Eventually
 
 
 async def test_an_ephemeral_claim_lives_with_its_pod(
-    kube: Client, informers: Informers, events: EventRecorder, make_pod: Any, running: Any, eventually: Any
+    kube: Client,
+    informers: Informers,
+    events: EventRecorder,
+    make_pod: MakePod,
+    running: Running,
+    eventually: Eventually,
 ) -> None:
     clock = RealClock()
     scheduler = Scheduler(kube, informers, events, clock=clock)

@@ -22,11 +22,12 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request, Response, Transport
+from tonnage.testing.objects import MakeClaim, MakeClass
 
 TURNS = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 
 
-async def test_binding_is_four_writes_and_then_none(kube: Client, make_claim: Any) -> None:
+async def test_binding_is_four_writes_and_then_none(kube: Client, make_claim: MakeClaim) -> None:
     claim = await make_claim("data", "1Gi", storageClassName="late")
     body = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "late"}
     csi = {"driver": "d", "volumeHandle": "v"}
@@ -38,7 +39,9 @@ async def test_binding_is_four_writes_and_then_none(kube: Client, make_claim: An
     assert (await find(kube, CLAIMS, "data", "default"), await find(kube, CLAIMS, "no", "default")) == (bound[0], None)
 
 
-async def test_selected_node_as_the_scheduler_writes_it(kube: Client, make_claim: Any, make_class: Any) -> None:
+async def test_selected_node_as_the_scheduler_writes_it(
+    kube: Client, make_claim: MakeClaim, make_class: MakeClass
+) -> None:
     sent = await send(kube, await make_claim("data", "1Gi"), "node-1", await make_class("late"))
     assert is_sent(sent)
     assert sent.metadata.annotations[names.SELECTED_NODE] == "node-1"

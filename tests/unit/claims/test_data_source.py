@@ -14,6 +14,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource
 from tonnage.errors import InvalidError, PreconditionError
 from tonnage.kube.client import Client
+from tonnage.testing.objects import MakeClaim
 
 SOURCE = {"dataSource": {"kind": "PersistentVolumeClaim", "name": "first"}, "storageClassName": "late"}
 
@@ -23,7 +24,7 @@ def _driver(node: str = "node-1", name: str = "d") -> DriverInfo:
     return DriverInfo(CsiClient(Path("/nowhere")), name, "", nothing, nothing, {names.TOPOLOGY_NODE: node}, "id")
 
 
-async def _bound_source(kube: Client, make_claim: Any) -> None:
+async def _bound_source(kube: Client, make_claim: MakeClaim) -> None:
     """The claim "first" of 2Gi, bound to a volume of driver d on node-1."""
     claim = await make_claim("first", "2Gi", storageClassName="late")
     term = {"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["node-1"]}]}
@@ -43,11 +44,11 @@ async def _bound_source(kube: Client, make_claim: Any) -> None:
     await kube.patch(kinds.CLAIMS, "first", {"status": {"phase": "Bound"}}, "default", subresource="status")
 
 
-async def test_an_empty_volume_has_none(kube: Client, make_claim: Any) -> None:
+async def test_an_empty_volume_has_none(kube: Client, make_claim: MakeClaim) -> None:
     assert await content_of(kube, await make_claim("empty", "1Gi"), _driver()) is None
 
 
-async def test_a_copy_is_made_on_the_node_of_its_source(kube: Client, make_claim: Any) -> None:
+async def test_a_copy_is_made_on_the_node_of_its_source(kube: Client, make_claim: MakeClaim) -> None:
     await _bound_source(kube, make_claim)
     copy = await make_claim("copy", "2Gi", **SOURCE)
     assert await content_of(kube, copy, _driver()) == ContentSource(volume_id="scratch/first")
@@ -59,13 +60,13 @@ async def test_a_copy_is_made_on_the_node_of_its_source(kube: Client, make_claim
     ("size", "driver", "why"),
     [("1Gi", "d", "requested size 1Gi is smaller"), ("2Gi", "other", "pv-first is not of driver other")],
 )
-async def test_a_copy_that_can_never_be(kube: Client, make_claim: Any, size: str, driver: str, why: str) -> None:
+async def test_a_copy_that_can_never_be(kube: Client, make_claim: MakeClaim, size: str, driver: str, why: str) -> None:
     await _bound_source(kube, make_claim)
     with pytest.raises(InvalidError, match=why):
         await content_of(kube, await make_claim("copy", size, **SOURCE), _driver(name=driver))
 
 
-async def test_a_source_that_is_not_ready(kube: Client, make_claim: Any) -> None:
+async def test_a_source_that_is_not_ready(kube: Client, make_claim: MakeClaim) -> None:
     copy = await make_claim("copy", "2Gi", **SOURCE)
     with pytest.raises(PreconditionError, match="claim first is not there"):
         await content_of(kube, copy, _driver())
@@ -85,7 +86,7 @@ class _Recorder:
         self.found.append((about.name, message, once))
 
 
-async def test_a_populators_claim_has_one_event(make_claim: Any) -> None:
+async def test_a_populators_claim_has_one_event(make_claim: MakeClaim) -> None:
     events, claim = _Recorder(), await make_claim("copy", "2Gi")
     leave_to_populator(events, claim)  # type: ignore[arg-type]
     leave_to_populator(events, claim)  # type: ignore[arg-type]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tonnage.claims.timers import Waits
+from tonnage.testing.clock import ManualClock
 
 
-def test_a_wait_begins_with_the_first_question(manual_clock: Any) -> None:
+def test_a_wait_begins_with_the_first_question(manual_clock: ManualClock) -> None:
     waits = Waits(manual_clock)
     assert waits.left("a", 3.0) == 3.0
     manual_clock.now += 1
@@ -22,13 +21,13 @@ def test_a_wait_begins_with_the_first_question(manual_clock: Any) -> None:
     assert len(waits) == 0
 
 
-def test_no_wait_is_not_remembered(manual_clock: Any) -> None:
+def test_no_wait_is_not_remembered(manual_clock: ManualClock) -> None:
     waits = Waits(manual_clock)
     assert waits.left("a", 0.0) == 0.0
     assert len(waits) == 0
 
 
-def test_the_same_is_said_once(manual_clock: Any) -> None:
+def test_the_same_is_said_once(manual_clock: ManualClock) -> None:
     waits = Waits(manual_clock)
     told = [waits.news("a", text) for text in ("x", "x", "y", "x")]
     assert told == [True, False, True, True]
@@ -36,7 +35,7 @@ def test_the_same_is_said_once(manual_clock: Any) -> None:
     assert waits.news("a", "x")
 
 
-def test_news_may_come_only_so_often(manual_clock: Any) -> None:
+def test_news_may_come_only_so_often(manual_clock: ManualClock) -> None:
     waits = Waits(manual_clock)
     assert not waits.has_said("a")
     assert waits.news("a", "x", pause=60)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -13,6 +14,7 @@ from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES
 from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing.wait import Eventually
 
 Settle = Callable[[], Awaitable[None]]
 LONG = "a-name-that-is-longer-than-the-sixty-three-characters-of-a-label.example.com"
@@ -49,7 +51,7 @@ async def controller(kube: Client, informers: Informers) -> GoneCapacity:
 
 
 async def test_what_nobody_owns_any_more_goes_with_its_node(
-    kube: Client, controller: GoneCapacity, running: Any, eventually: Any
+    kube: Client, controller: GoneCapacity, running: Running, eventually: Eventually
 ) -> None:
     for name, node in (("a", "n1"), ("b", LONG), ("c", "never")):
         await publish(kube, name, node)

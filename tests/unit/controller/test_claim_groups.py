@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -15,6 +16,7 @@ from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.controller.claim_groups import Together
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]
@@ -39,7 +41,7 @@ def notes(kube: Client) -> Callable[[], Awaitable[dict[str, str]]]:
 
 
 @pytest.fixture
-def shows(notes: Any, eventually: Any) -> Callable[..., Awaitable[None]]:
+def shows(notes: Any, eventually: Eventually) -> Callable[..., Awaitable[None]]:
     async def wait(**wanted: str) -> None:
         async def same() -> bool:
             return bool(await notes() == wanted)
@@ -61,7 +63,7 @@ async def start(kube: Client, pod: str) -> None:
 
 
 async def test_the_claims_of_a_pod_name_one_another_until_all_are_bound(
-    kube: Client, together: Together, make_claim: Make, make_pod: Make, make_volume: Make, running: Any, shows: Any
+    kube: Client, together: Together, make_claim: Make, make_pod: Make, make_volume: Make, running: Running, shows: Any
 ) -> None:
     for name in "abc":
         await make_claim(name, storageClassName="late")
@@ -76,7 +78,7 @@ async def test_the_claims_of_a_pod_name_one_another_until_all_are_bound(
 
 
 async def test_claims_that_come_after_their_pod(
-    together: Together, make_claim: Make, make_pod: Make, running: Any, shows: Any
+    together: Together, make_claim: Make, make_pod: Make, running: Running, shows: Any
 ) -> None:
     async with running(together):
         await make_pod("p", claims=["a", "b"])
@@ -86,7 +88,7 @@ async def test_claims_that_come_after_their_pod(
 
 
 async def test_the_note_goes_with_the_pod(
-    kube: Client, together: Together, make_claim: Make, make_pod: Make, running: Any, shows: Any
+    kube: Client, together: Together, make_claim: Make, make_pod: Make, running: Running, shows: Any
 ) -> None:
     await make_claim("a", storageClassName="late")
     await make_claim("b", storageClassName="late")
@@ -98,7 +100,7 @@ async def test_the_note_goes_with_the_pod(
 
 
 async def test_what_no_longer_holds_is_removed_after_a_restart_too(
-    together: Together, make_claim: Make, running: Any, shows: Any
+    together: Together, make_claim: Make, running: Running, shows: Any
 ) -> None:
     await make_claim("a", storageClassName="late", annotations={names.CLAIM_GROUP: "b"})
     await make_claim("b", storageClassName="late", annotations={names.CLAIM_GROUP: "a,gone"})
@@ -184,7 +186,7 @@ async def settle_pods(together: Together, settle: Settle) -> None:
 
 
 async def test_nothing_is_written_twice(
-    kube: Client, together: Together, make_claim: Make, make_pod: Make, running: Any, shows: Any, settle: Settle
+    kube: Client, together: Together, make_claim: Make, make_pod: Make, running: Running, shows: Any, settle: Settle
 ) -> None:
     await make_claim("a", storageClassName="late")
     await make_claim("b", storageClassName="late")

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -14,6 +15,8 @@ from tonnage.controller.preassigned import HandPlaced
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]
@@ -21,7 +24,7 @@ Settle = Callable[[], Awaitable[None]]
 
 @pytest.fixture
 async def controller(
-    kube: Client, informers: Informers, events: EventRecorder, manual_clock: Any, make_class: Make
+    kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock, make_class: Make
 ) -> HandPlaced:
     """It steers for all schedulers but one."""
     await make_class("late")
@@ -92,7 +95,7 @@ async def test_schedulers_choose_otherwise(
 @pytest.mark.parametrize("last", ["pod", "claim", "source", "node"])
 async def test_whatever_comes_last(
     kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle,
-    running: Any, eventually: Any, last: str,
+    running: Running, eventually: Eventually, last: str,
 ) -> None:  # fmt: skip
     async def is_sent() -> bool:
         return await sent(kube, "copy") == ["n2"]
@@ -116,7 +119,13 @@ async def test_whatever_comes_last(
 
 
 async def test_a_node_without_room_is_told_to_the_pod(
-    kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle, told: Any
+    kube: Client,
+    controller: HandPlaced,
+    make_source: Make,
+    make_claim: Make,
+    make_pod: Make,
+    settle: Settle,
+    told: Told,
 ) -> None:
     await make_source("a")
     await make_claim("copy", annotations={names.RESCHEDULES: "2"}, **copy_of("a"))

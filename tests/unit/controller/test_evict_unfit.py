@@ -6,11 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Settle, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import kinds, names
 from tonnage.controller.evict_unfit import FIRST, FORGOTTEN, LONGEST, REASON, UnfitPods, pause
 from tonnage.errors import ApiError, ApiNotFoundError
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
 
@@ -18,7 +23,7 @@ OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u
 class Bench:
     """The controller, told of pods by hand."""
 
-    def __init__(self, kube: Any, informers: Any, events: Any, clock: Any, settle: Any) -> None:
+    def __init__(self, kube: Client, informers: Informers, events: EventRecorder, clock: Any, settle: Settle) -> None:
         self.kube, self.clock, self.settle = kube, clock, settle
         self.unfit = UnfitPods(context(kube, informers, events, provisioners=[names.DRIVER], clock=clock))
 
@@ -60,7 +65,7 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(kube: Any, informers: Any, events: Any, manual_clock: Any) -> Bench:
+async def bench(kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock) -> Bench:
     """A cluster with a namespace and the controller."""
 
     async def settle() -> None:
@@ -74,7 +79,7 @@ async def bench(kube: Any, informers: Any, events: Any, manual_clock: Any) -> Be
     return Bench(kube, informers, events, manual_clock, settle)
 
 
-async def test_a_pod_that_says_so_is_evicted_and_told(bench: Bench, told: Any) -> None:
+async def test_a_pod_that_says_so_is_evicted_and_told(bench: Bench, told: Told) -> None:
     pod = await bench.pod("web-1")
     assert await bench.say(pod) is None
     assert not await bench.is_there(pod)
@@ -131,7 +136,7 @@ async def test_a_pod_that_runs_is_left_alone(bench: Bench) -> None:
 
 
 async def test_an_owner_loses_pods_ever_more_slowly_whoever_leads(
-    bench: Bench, kube: Any, informers: Any, events: Any, manual_clock: Any
+    bench: Bench, kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock
 ) -> None:
     assert await bench.say(await bench.pod("web-1")) is None
     second = await bench.pod("web-2")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.json import encode
+from tests.unit.conftest import Running, Settle, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -15,6 +16,7 @@ from tonnage.controller.expansion_events import REASON, Growth, GrowthNotices, g
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 GI = 1024**3
@@ -40,8 +42,8 @@ def test_which_claims_ask_to_grow(asked: str, capacity: dict[str, str], phase: s
 
 
 async def test_it_is_said_once_for_each_size_and_driver_of_ours(
-    kube: Client, informers: Informers, events: EventRecorder, make_claim: Make, make_volume: Make, running: Any,
-    settle: Any, told: Any, eventually: Any,
+    kube: Client, informers: Informers, events: EventRecorder, make_claim: Make, make_volume: Make, running: Running,
+    settle: Settle, told: Told, eventually: Eventually,
 ) -> None:  # fmt: skip
     async def grow(name: str, size: str, **volume: Any) -> None:
         marks = {"annotations": {names.BIND_COMPLETED: "yes"}}

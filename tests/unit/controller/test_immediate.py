@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -18,6 +19,8 @@ from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]
@@ -25,7 +28,7 @@ Settle = Callable[[], Awaitable[None]]
 
 @pytest.fixture
 async def controller(
-    kube: Client, informers: Informers, events: EventRecorder, manual_clock: Any, make_class: Make
+    kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock, make_class: Make
 ) -> ImmediateController:
     await kube.create(CSI_DRIVERS, {"metadata": {"name": names.DRIVER}, "spec": {"storageCapacity": True}})
     await make_class("now", mode=names.IMMEDIATE)
@@ -191,7 +194,12 @@ async def test_counted_promises_are_dropped_and_classes_share_a_pool(
 
 
 async def test_claim_sent_back_frees_its_promise_and_waits(
-    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, manual_clock: Any
+    kube: Client,
+    controller: ImmediateController,
+    make_node: Make,
+    make_claim: Make,
+    settle: Settle,
+    manual_clock: ManualClock,
 ) -> None:
     await make_node("n1", "3Gi", counted="1")
     await make_claim("c", "2Gi", storageClassName="now")
@@ -208,7 +216,12 @@ async def test_claim_sent_back_frees_its_promise_and_waits(
 
 
 async def test_bound_claim_is_counted_after_a_while_at_the_latest(
-    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, manual_clock: Any
+    kube: Client,
+    controller: ImmediateController,
+    make_node: Make,
+    make_claim: Make,
+    settle: Settle,
+    manual_clock: ManualClock,
 ) -> None:
     await make_node("n1", "4Gi", counted="1")
     for name in ("a", "b"):
@@ -260,7 +273,7 @@ async def test_no_room_is_said_once_and_looked_at_slowly(
     make_node: Make,
     make_claim: Make,
     settle: Settle,
-    told: Any,
+    told: Told,
     free: str,
     message: str,
 ) -> None:
@@ -273,8 +286,8 @@ async def test_no_room_is_said_once_and_looked_at_slowly(
 
 
 async def test_what_changes_is_told_once_a_minute(
-    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, told: Any,
-    manual_clock: Any,
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, told: Told,
+    manual_clock: ManualClock,
 ) -> None:  # fmt: skip
     await make_node("n1", "1Gi")
     await make_claim("c", "9Gi", storageClassName="now")
@@ -371,7 +384,7 @@ async def test_the_fault_of_a_class_is_said(
     make_node: Make,
     make_claim: Make,
     settle: Settle,
-    told: Any,
+    told: Told,
 ) -> None:
     for node in ("n1", "n2"):
         await make_node(node, "0")
@@ -388,7 +401,7 @@ async def test_the_fault_of_a_class_is_said(
 
 
 async def test_that_volumes_are_made_before_claims_is_no_fault_of_the_class(
-    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, told: Any
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, told: Told
 ) -> None:
     await make_node("n1", "0")
     await kube.patch(CAPACITIES, "n1-now", {"metadata": {"annotations": {names.REASON: names.AHEAD}}}, "default")
@@ -410,9 +423,9 @@ async def test_waiting_claim_goes_when_something_changes(
     make_node: Make,
     make_class: Make,
     make_claim: Make,
-    running: Any,
+    running: Running,
     settle: Settle,
-    eventually: Any,
+    eventually: Eventually,
     what: str,
 ) -> None:
     async def driver() -> None:
@@ -460,7 +473,7 @@ async def test_a_tier_is_each_nodes_own_room(
 
 async def test_a_copy_goes_where_its_source_is(
     kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, make_volume: Make, settle: Settle,
-    told: Any,
+    told: Told,
 ) -> None:  # fmt: skip
     for name, free in (("n1", "5Gi"), ("n2", "9Gi")):
         await make_node(name, free)
@@ -480,7 +493,7 @@ async def test_a_copy_goes_where_its_source_is(
 
 
 async def test_a_claim_of_a_volume_populator_is_left_alone(
-    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, told: Any
+    kube: Client, controller: ImmediateController, make_node: Make, make_claim: Make, settle: Settle, told: Told
 ) -> None:
     await make_node("n1", "1Gi")
     source = {"apiGroup": "x.org", "kind": "Image", "name": "i"}

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -15,6 +16,7 @@ from tonnage.controller.node_labels import CLAIM, VOLUME, Scoping
 from tonnage.errors import PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]
@@ -44,7 +46,7 @@ async def relabel(kube: Client, value: str | None, name: str = "c") -> None:
 
 @pytest.mark.parametrize(("node", "wanted"), [("n1", "n1"), (LONG, names.label_value(LONG))])
 async def test_a_claim_that_was_sent_gets_the_label_of_its_node(
-    kube: Client, scoping: Scoping, make_claim: Make, eventually: Any, running: Any, node: str, wanted: str
+    kube: Client, scoping: Scoping, make_claim: Make, eventually: Eventually, running: Running, node: str, wanted: str
 ) -> None:
     async def labelled() -> bool:
         return await label(kube) == wanted
@@ -63,7 +65,7 @@ async def test_a_claim_that_was_sent_gets_the_label_of_its_node(
 
 
 async def test_older_claims_are_filled_in_bound_ones_too(
-    kube: Client, scoping: Scoping, make_claim: Make, eventually: Any, running: Any
+    kube: Client, scoping: Scoping, make_claim: Make, eventually: Eventually, running: Running
 ) -> None:
     for n in range(30):
         more = {"volumeName": f"v{n}"} if n % 2 else {}
@@ -104,7 +106,7 @@ async def test_which_claims_are_labelled(
 
 
 async def test_nothing_is_written_where_somebody_else_labels(
-    kube: Client, scoping: Scoping, make_claim: Make, settle: Settle, running: Any
+    kube: Client, scoping: Scoping, make_claim: Make, settle: Settle, running: Running
 ) -> None:
     await make_claim("c", storageClassName="late")
     meta = {"annotations": sent_to("n1"), "labels": {names.NODE_LABEL: "n1"}}
@@ -117,7 +119,13 @@ async def test_nothing_is_written_where_somebody_else_labels(
 
 
 async def test_a_class_that_comes_later(
-    kube: Client, scoping: Scoping, make_claim: Make, make_class: Make, eventually: Any, settle: Settle, running: Any
+    kube: Client,
+    scoping: Scoping,
+    make_claim: Make,
+    make_class: Make,
+    eventually: Eventually,
+    settle: Settle,
+    running: Running,
 ) -> None:
     await make_claim("c", storageClassName="later", annotations=sent_to("n1"))
 

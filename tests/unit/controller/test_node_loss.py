@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -16,6 +17,8 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.observe import metrics
+from tonnage.testing.clock import ManualClock
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]
@@ -78,7 +81,7 @@ async def cluster(
     kube: Client,
     informers: Informers,
     events: EventRecorder,
-    manual_clock: Any,
+    manual_clock: ManualClock,
     settle: Settle,
     make_class: Make,
     make_claim: Make,
@@ -93,7 +96,7 @@ async def cluster(
     return Cluster(kube, informers, events, manual_clock, settle, (make_claim, make_volume))
 
 
-async def test_the_claim_is_released_after_the_time_and_the_volume_is_remembered(cluster: Cluster, told: Any) -> None:
+async def test_the_claim_is_released_after_the_time_and_the_volume_is_remembered(cluster: Cluster, told: Told) -> None:
     await cluster.bound()
     assert await cluster.look() is None
     assert await cluster.since() is None
@@ -246,7 +249,7 @@ async def test_released_volumes_need_nothing_more(cluster: Cluster) -> None:
 
 
 async def test_it_sees_by_itself_what_happens_to_nodes(
-    cluster: Cluster, running: Any, eventually: Any, make_class: Make
+    cluster: Cluster, running: Running, eventually: Eventually, make_class: Make
 ) -> None:
     await cluster.bound("later")
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -15,6 +16,8 @@ from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity, is_te
 from tonnage.controller.node_templates import NodeTemplates
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]
@@ -24,7 +27,7 @@ GI = 1 << 30
 
 
 @pytest.fixture
-def templates(kube: Client, informers: Informers, manual_clock: Any) -> Callable[..., NodeTemplates]:
+def templates(kube: Client, informers: Informers, manual_clock: ManualClock) -> Callable[..., NodeTemplates]:
     """templates(**more): the controller, which looks whenever it is told to."""
 
     def make(**more: Any) -> NodeTemplates:
@@ -116,7 +119,7 @@ async def test_learned_of_a_node_with_volumes(
 
 
 async def test_more_is_said_at_once_less_after_a_while(
-    kube: Client, templates: Any, make_node: Make, settle: Settle, manual_clock: Any
+    kube: Client, templates: Any, make_node: Make, settle: Settle, manual_clock: ManualClock
 ) -> None:
     await make_node("n1", "6Gi")
     controller = templates(settle=300.0)
@@ -143,7 +146,7 @@ async def test_more_is_said_at_once_less_after_a_while(
 
 
 async def test_what_was_learned_outlives_the_last_node_for_a_while(
-    kube: Client, templates: Any, make_node: Make, settle: Settle, manual_clock: Any
+    kube: Client, templates: Any, make_node: Make, settle: Settle, manual_clock: ManualClock
 ) -> None:
     await make_node("n1", "6Gi")
     controller = templates(keep=1000.0)
@@ -175,7 +178,7 @@ async def test_what_was_learned_outlives_the_last_node_for_a_while(
 
 @pytest.mark.parametrize("what", ["group label", "driver"])
 async def test_what_nobody_wants_any_more_goes(
-    kube: Client, templates: Any, make_node: Make, settle: Settle, running: Any, eventually: Any, what: str
+    kube: Client, templates: Any, make_node: Make, settle: Settle, running: Running, eventually: Eventually, what: str
 ) -> None:
     await make_node("n1", "6Gi")
     controller = templates()
@@ -200,7 +203,7 @@ async def test_what_nobody_wants_any_more_goes(
 
 
 async def test_nodes_that_come_are_learned_and_a_removed_object_is_made_again(
-    kube: Client, templates: Any, make_node: Make, running: Any, eventually: Any
+    kube: Client, templates: Any, make_node: Make, running: Running, eventually: Eventually
 ) -> None:
     async def there() -> bool:
         return await made(kube) == {(BIG, "late"): ("6Gi", "6Gi")}
@@ -214,7 +217,7 @@ async def test_nodes_that_come_are_learned_and_a_removed_object_is_made_again(
 
 
 async def test_a_group_is_looked_at_every_now_and_then(
-    kube: Client, templates: Any, make_node: Make, settle: Settle, manual_clock: Any
+    kube: Client, templates: Any, make_node: Make, settle: Settle, manual_clock: ManualClock
 ) -> None:
     await make_node("n1", "6Gi")
     controller = templates(pace=10.0)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -14,6 +15,8 @@ from tonnage.controller.preassigned import HandPlaced
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]
@@ -26,7 +29,7 @@ SENT = {
 
 @pytest.fixture
 async def controller(
-    kube: Client, informers: Informers, events: EventRecorder, manual_clock: Any, make_class: Make
+    kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock, make_class: Make
 ) -> HandPlaced:
     await make_class("late")
     await make_class("now", mode=names.IMMEDIATE)
@@ -121,7 +124,13 @@ async def test_only_the_provisioners_asked_for(
 
 
 async def test_sent_back_it_waits_longer_each_time(
-    kube: Client, controller: HandPlaced, make_claim: Make, make_pod: Make, settle: Settle, manual_clock: Any, told: Any
+    kube: Client,
+    controller: HandPlaced,
+    make_claim: Make,
+    make_pod: Make,
+    settle: Settle,
+    manual_clock: ManualClock,
+    told: Told,
 ) -> None:
     await make_claim("c", storageClassName="late")
     await make_pod("p", claims=["c"], nodeName="n1")
@@ -148,9 +157,9 @@ async def test_whatever_comes_last_starts_it(
     make_class: Make,
     make_claim: Make,
     make_pod: Make,
-    running: Any,
+    running: Running,
     settle: Settle,
-    eventually: Any,
+    eventually: Eventually,
     last: str,
 ) -> None:
     steps: dict[str, Callable[[], Awaitable[Any]]] = {

@@ -11,6 +11,7 @@ from tests.unit.node.fakekube import FakeKube
 from tonnage.api import kinds, names
 from tonnage.controller.tier_hints import FIRST, ROUND, TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
+from tonnage.testing.clock import ManualClock
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 LABEL = names.tier_label(CLASS)
@@ -53,7 +54,7 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(manual_clock: Any) -> Cluster:
+async def cluster(manual_clock: ManualClock) -> Cluster:
     return Cluster(manual_clock)
 
 
@@ -65,7 +66,7 @@ async def test_highest_tiers_first_and_none_that_cannot_have_so_much(cluster: Cl
     assert await cluster.asked() == ("100Gi", ["a", "b", "c"]), "e admits it, a node of d's tier has less than 64Gi"
 
 
-async def test_a_few_at_first_and_ever_more(cluster: Cluster, manual_clock: Any) -> None:
+async def test_a_few_at_first_and_ever_more(cluster: Cluster, manual_clock: ManualClock) -> None:
     for number in range(40):
         cluster.node(f"n{number:02}", "64Gi" if number >= 30 else "32Gi")
     cluster.claim("c", "100Gi")

@@ -11,6 +11,7 @@ from tests.unit.node.fakekube import FakeKube
 from tonnage.api import kinds, names
 from tonnage.capacity import tier
 from tonnage.controller.tier_objects import CapacityTiers
+from tonnage.testing.clock import ManualClock
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 LABEL = names.tier_label(CLASS)
@@ -36,7 +37,7 @@ def tiers(kube: FakeKube) -> set[str]:
     return {found.metadata.labels[names.TIER] for found in kube.all(kinds.CAPACITIES)}
 
 
-async def test_auto_keeps_tiers_on_large_clusters(kube: FakeKube, manual_clock: Any) -> None:
+async def test_auto_keeps_tiers_on_large_clusters(kube: FakeKube, manual_clock: ManualClock) -> None:
     controller = loop(kube, manual_clock, "auto")
     for number in range(100):
         node(kube, f"n{number}")
@@ -60,7 +61,7 @@ async def test_auto_keeps_tiers_on_large_clusters(kube: FakeKube, manual_clock: 
     assert tiers(kube) == set()
 
 
-async def test_a_tier_to_which_a_node_comes_back_is_kept(kube: FakeKube, manual_clock: Any) -> None:
+async def test_a_tier_to_which_a_node_comes_back_is_kept(kube: FakeKube, manual_clock: ManualClock) -> None:
     controller = loop(kube, manual_clock, "tiers")
     for value in ("16Gi", "", "16Gi", ""):
         node(kube, "n", value)
@@ -72,7 +73,9 @@ async def test_a_tier_to_which_a_node_comes_back_is_kept(kube: FakeKube, manual_
     assert tiers(kube) == {names.TIER_NOTICE}
 
 
-async def test_labels_that_are_no_tiers_and_classes_of_others_get_none(kube: FakeKube, manual_clock: Any) -> None:
+async def test_labels_that_are_no_tiers_and_classes_of_others_get_none(
+    kube: FakeKube, manual_clock: ManualClock
+) -> None:
     controller = loop(kube, manual_clock, "tiers")
     for number, value in enumerate(("3Gi", "no", "1024Mi")):
         node(kube, f"n{number}", value)
@@ -83,7 +86,7 @@ async def test_labels_that_are_no_tiers_and_classes_of_others_get_none(kube: Fak
     ]
 
 
-async def test_what_somebody_else_called_a_tier_goes(kube: FakeKube, manual_clock: Any) -> None:
+async def test_what_somebody_else_called_a_tier_goes(kube: FakeKube, manual_clock: ManualClock) -> None:
     strange = {"metadata": {"labels": {names.TIER: "16Gi"}}, "storageClassName": CLASS, "capacity": "9Ti"}
     kube.put(kinds.CAPACITIES, "strange", strange, SYSTEM)
     elsewhere = kube.put(kinds.CAPACITIES, "strange", strange, "elsewhere")
@@ -93,7 +96,7 @@ async def test_what_somebody_else_called_a_tier_goes(kube: FakeKube, manual_cloc
     assert left == {elsewhere.key, f"{SYSTEM}/{tier.object_name(CLASS, names.TIER_NOTICE)}"}
 
 
-async def test_the_notice_keeps_what_it_asks(kube: FakeKube, manual_clock: Any) -> None:
+async def test_the_notice_keeps_what_it_asks(kube: FakeKube, manual_clock: ManualClock) -> None:
     controller = loop(kube, manual_clock, "tiers")
     await controller.reconcile(CLASS)
     name = tier.object_name(CLASS, names.TIER_NOTICE)

@@ -33,13 +33,6 @@ def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLo
     return VirtualPolicy() if request.node.get_closest_marker("virtual_time") else asyncio.DefaultEventLoopPolicy()
 
 
-for _short, _name in {"send": "select", "bound": "is_bound", "shows": "publishes", "gone": "is_gone"}.items():
-    setattr(FakeNode, _short, getattr(FakeNode, _name))
-FakeNode.kube = property(  # type: ignore[attr-defined]
-    lambda node: node.client, lambda node, client: setattr(node, "client", client)
-)
-
-
 def agent_config(node: str, cluster: str, endpoints: tuple[Path, ...] = (), **more: Any) -> AgentConfig:
     """An agent that works only when something happens, unless told otherwise."""
     usual = {"scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0}

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
+from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.claims.data_source import POPULATED
 from tonnage.node.provisioner.rejection import AGAIN
+from tonnage.testing.node import MakeNode
+from tonnage.testing.objects import MakeClaim, MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 SOURCE = {"dataSourceRef": {"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}}
 
 
 async def test_it_is_said_once_and_nothing_else_is_done(
-    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node("10Gi")
     await make_claim("data", "4Gi", storageClassName="late", **SOURCE)
-    await node.send("data")
+    await node.select("data")
     version = (await node.claim("data")).metadata.resource_version
 
     assert await eventually(all_events) == [("data", "Provisioning", POPULATED)]
-    await node.kube.patch(kinds.CLAIMS, "data", {"metadata": {"annotations": {"a": "b"}}}, "default")
+    await node.client.patch(kinds.CLAIMS, "data", {"metadata": {"annotations": {"a": "b"}}}, "default")
     await asyncio.sleep(AGAIN * 2)
     await node.kill_agent()
     await node.start_agent()
     await asyncio.sleep(AGAIN)
-    (event,) = (await node.kube.list(kinds.EVENTS)).items
+    (event,) = (await node.client.list(kinds.EVENTS)).items
     assert (event.type, event.reason, event.message, event.count) == ("Normal", "Provisioning", POPULATED, 1)
     assert await node.volumes() == []
-    assert await node.shows("10Gi", "10Gi")
+    assert await node.publishes("10Gi", "10Gi")
     claim = await node.claim("data")
     assert (claim.metadata.annotations[names.SELECTED_NODE], claim.spec.volume_name) == ("node-1", "")
     assert int(claim.metadata.resource_version) > int(version), "the test's own patch, and no other write"
@@ -40,7 +43,12 @@ async def test_it_is_said_once_and_nothing_else_is_done(
 
 @pytest.mark.parametrize("first", ["app-data", "app-filled"])
 async def test_siblings_do_not_wait_for_it(
-    make_node: Any, make_pod: Any, make_claim: Any, eventually: Any, all_events: Any, first: str
+    make_node: MakeNode,
+    make_pod: MakePod,
+    make_claim: MakeClaim,
+    eventually: Eventually,
+    all_events: AllEvents,
+    first: str,
 ) -> None:
     """20Gi are asked of it, which this node does not have: that is not this claim's business."""
     node = await make_node("10Gi")
@@ -51,34 +59,36 @@ async def test_siblings_do_not_wait_for_it(
     await make_claim("app-filled", "20Gi", owners=[owner], **template, **SOURCE)
     other = {"app-data": "app-filled", "app-filled": "app-data"}[first]
     began = asyncio.get_running_loop().time()
-    await node.send(first)
+    await node.select(first)
     if first == "app-filled":
-        await node.send(other)
-    await eventually(lambda: node.bound("app-data"))
+        await node.select(other)
+    await eventually(lambda: node.is_bound("app-data"))
     assert asyncio.get_running_loop().time() - began < 1, "virtual seconds: no wait for a sibling"
-    await node.send(other)
+    await node.select(other)
     await asyncio.sleep(AGAIN)
     assert await all_events() == [("app-filled", "Provisioning", POPULATED)]
     assert names.SELECTED_NODE in (await node.claim("app-filled")).metadata.annotations
-    assert await node.shows("8Gi", "8Gi")
+    assert await node.publishes("8Gi", "8Gi")
 
 
 async def test_the_populators_own_claim_is_a_claim_like_any_other(
-    make_node: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     """What lib-volume-populator does: a claim without source on the same node, whose volume it hands over."""
     node = await make_node("10Gi")
     target = await make_claim("data", "4Gi", storageClassName="late", **SOURCE)
-    await node.send("data")
+    await node.select("data")
     prime = f"prime-{target.metadata.uid}"
     await make_claim(prime, "4Gi", storageClassName="late")
-    await node.send(prime)
-    await eventually(lambda: node.bound(prime))
-    await eventually(lambda: node.shows("6Gi", "6Gi"))
+    await node.select(prime)
+    await eventually(lambda: node.is_bound(prime))
+    await eventually(lambda: node.publishes("6Gi", "6Gi"))
     volume = (await node.claim(prime)).spec.volume_name
     ref = {"namespace": "default", "name": "data", "uid": target.metadata.uid, "resourceVersion": None}
-    await node.kube.patch(kinds.VOLUMES, volume, {"spec": {"claimRef": ref}})
+    await node.client.patch(kinds.VOLUMES, volume, {"spec": {"claimRef": ref}})
     await node.remove_claim(prime)
     await asyncio.sleep(AGAIN)
     assert len(await node.volumes()) == 1, "the volume is the target's now"
-    assert (await node.kube.get(kinds.VOLUMES, volume)).spec.claim_ref.name == "data"
+    reference = (await node.client.get(kinds.VOLUMES, volume)).spec.claim_ref
+    assert reference is not None
+    assert reference.name == "data"

@@ -6,10 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim, MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -17,7 +21,7 @@ _KEPT: dict[str, Any] = {names.PARAM_EPHEMERAL: "false", names.PARAM_RECLAIM: "R
 
 
 async def _left_behind(
-    node: Any, uid: str = "u-1", *, claim: str = "gone", cluster: str = "cluster-1", size: int = GIB, **record: Any
+    node: FakeNode, uid: str = "u-1", *, claim: str = "gone", cluster: str = "cluster-1", size: int = GIB, **record: Any
 ) -> str:
     """A volume as a crash leaves it: made, with its record, but without a PersistentVolume."""
     parameters = {
@@ -34,29 +38,31 @@ async def _left_behind(
     return names.volume_name(uid)
 
 
-async def _sweep(node: Any) -> Any:
+async def _sweep(node: FakeNode) -> Any:
     agent = node.agents[-1]
-    return await agent.sweep.sweep(agent.drivers.get(names.DRIVER))
+    driver = agent.drivers.get(names.DRIVER)
+    assert driver is not None
+    return await agent.sweep.sweep(driver)
 
 
-async def _grown_up(node: Any, eventually: Any) -> None:
+async def _grown_up(node: FakeNode, eventually: Eventually) -> None:
     async def attached() -> bool:
-        return node.agents[-1].drivers.complete  # type: ignore[no-any-return]
+        return node.agents[-1].drivers.complete
 
     await eventually(attached)
     await asyncio.sleep(61.0)
 
 
 async def test_what_went_with_its_pod_is_removed_at_the_first_look_after_a_minute(
-    make_node: Any, eventually: Any
+    make_node: MakeNode, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi", agent=False)
     await _left_behind(node)
     await node.start_agent()
-    await eventually(lambda: node.shows("9Gi", "9Gi"))
+    await eventually(lambda: node.publishes("9Gi", "9Gi"))
     assert len(await node.volumes()) == 1
     await asyncio.sleep(70.0)
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
     assert await node.volumes() == []
 
 
@@ -70,7 +76,7 @@ async def test_what_went_with_its_pod_is_removed_at_the_first_look_after_a_minut
     ],
 )
 async def test_what_may_hold_data_is_an_orphan_kept_and_told_once(
-    make_node: Any, eventually: Any, all_events: Any, record: dict[str, Any]
+    make_node: MakeNode, eventually: Eventually, all_events: AllEvents, record: dict[str, Any]
 ) -> None:
     node = await make_node("10Gi")
     name = await _left_behind(node, **record)
@@ -88,7 +94,7 @@ async def test_what_may_hold_data_is_an_orphan_kept_and_told_once(
     assert f"scratch/{name}" in text
 
 
-async def test_volumes_of_another_cluster_are_not_ours_to_judge(make_node: Any, eventually: Any) -> None:
+async def test_volumes_of_another_cluster_are_not_ours_to_judge(make_node: MakeNode, eventually: Eventually) -> None:
     node = await make_node("10Gi")
     await _left_behind(node, cluster="cluster-2")
     await _grown_up(node, eventually)
@@ -96,7 +102,7 @@ async def test_volumes_of_another_cluster_are_not_ours_to_judge(make_node: Any, 
     assert (found.removed, found.orphans, found.again) == ([], [], False)
 
 
-async def test_young_volumes_are_looked_at_later(make_node: Any, eventually: Any) -> None:
+async def test_young_volumes_are_looked_at_later(make_node: MakeNode, eventually: Eventually) -> None:
     node = await make_node("10Gi", agent=False)
     await node.start_agent()
     await _grown_up(node, eventually)
@@ -106,33 +112,33 @@ async def test_young_volumes_are_looked_at_later(make_node: Any, eventually: Any
 
 
 async def test_a_volume_whose_claim_still_waits_is_kept_here_and_removed_elsewhere(
-    make_node: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi")
     for name in ("elsewhere", "unsent"):
         claim = await make_claim(name, storageClassName="late")
         await _left_behind(node, claim.metadata.uid, claim=name, **_KEPT)
-    await node.send("elsewhere", node="node-2")
+    await node.select("elsewhere", node="node-2")
     await make_claim("mine", storageClassName="late")
-    await node.send("mine")
-    await eventually(lambda: node.bound("mine"))
+    await node.select("mine")
+    await eventually(lambda: node.is_bound("mine"))
     await _grown_up(node, eventually)
     await _sweep(node)
     assert await node.volumes() == [(await node.claim("mine")).spec.volume_name]
 
 
 async def test_a_volume_whose_pv_was_removed_by_force_is_an_orphan(
-    make_node: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi")
     await scratch_pod("app", "1Gi")
-    await node.send("app-v0")
-    await eventually(lambda: node.bound("app-v0"))
+    await node.select("app-v0")
+    await eventually(lambda: node.is_bound("app-v0"))
     name = (await node.claim("app-v0")).spec.volume_name
     await _grown_up(node, eventually)
     assert (await _sweep(node)).orphans == []
-    await node.kube.delete(kinds.VOLUMES, name)
-    await node.kube.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
+    await node.client.delete(kinds.VOLUMES, name)
+    await node.client.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
 
     async def seen() -> bool:
         return [o.id for o in node.agents[0].sweep.orphans] == [f"scratch/{name}"]
@@ -143,7 +149,7 @@ async def test_a_volume_whose_pv_was_removed_by_force_is_an_orphan(
 
 @pytest.mark.parametrize(("count", "size"), [(11, GIB // 64), (1, 3 * GIB)])
 async def test_a_sweep_of_much_stops_and_asks(
-    make_node: Any, eventually: Any, all_events: Any, count: int, size: int
+    make_node: MakeNode, eventually: Eventually, all_events: AllEvents, count: int, size: int
 ) -> None:
     node = await make_node("10Gi")
     for n in range(count):
@@ -159,7 +165,9 @@ async def test_a_sweep_of_much_stops_and_asks(
     assert (await eventually(told))[0].startswith(f"{count} volumes of driver csi.tonnage.dev have no PersistentVolume")
 
 
-async def test_a_claim_that_comes_here_at_that_moment_wins(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_a_claim_that_comes_here_at_that_moment_wins(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     node = await make_node("10Gi")
     claim = await make_claim("data", storageClassName="late")
     uid = claim.metadata.uid
@@ -167,15 +175,17 @@ async def test_a_claim_that_comes_here_at_that_moment_wins(make_node: Any, make_
     await _grown_up(node, eventually)
     provisioner = node.agents[0].provisioner
     assert provisioner.block(uid)
-    await node.send("data")
+    await node.select("data")
     await asyncio.sleep(1.0)
     assert await node.phase("data") == "Pending", "nothing is made while it is being removed"
     assert not provisioner.block(uid), "and nothing is removed that is being made"
     provisioner.unblock(uid)
-    await eventually(lambda: node.bound("data"))
+    await eventually(lambda: node.is_bound("data"))
 
 
-async def test_in_a_cluster_that_went_back_nothing_is_taken_for_a_leftover(make_node: Any, eventually: Any) -> None:
+async def test_in_a_cluster_that_went_back_nothing_is_taken_for_a_leftover(
+    make_node: MakeNode, eventually: Eventually
+) -> None:
     node = await make_node("10Gi", agent=False)
     name = await _left_behind(node)  # ephemeral, and its claim is gone: or not yet there
     await node.start_agent(went_back=True)

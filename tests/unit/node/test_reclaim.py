@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import UnavailableError
 from tonnage.pools.fake import FakePool
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -28,56 +32,60 @@ class _Failing(FakePool):
         await super().delete(name, wait=wait)
 
 
-async def _bound(node: Any, make_claim: Any, eventually: Any, name: str = "data", **spec: Any) -> Any:
+async def _bound(node: FakeNode, make_claim: MakeClaim, eventually: Eventually, name: str = "data", **spec: Any) -> Any:
     await make_claim(name, "4Gi", storageClassName="late", **spec)
-    await node.send(name)
-    await eventually(lambda: node.bound(name))
+    await node.select(name)
+    await eventually(lambda: node.is_bound(name))
     claim = await node.claim(name)
-    return await node.kube.get(kinds.VOLUMES, claim.spec.volume_name)
+    return await node.client.get(kinds.VOLUMES, claim.spec.volume_name)
 
 
-def _has_no_volume(node: Any) -> Any:
+def _has_no_volume(node: FakeNode) -> Any:
     async def ask() -> bool:
         return bool(await node.volumes() == [])
 
     return ask
 
 
-async def test_a_persistent_volume_goes_with_its_claim(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_a_persistent_volume_goes_with_its_claim(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     node = await make_node()
     volume = await _bound(node, make_claim, eventually)
     assert names.PROVISIONER_FINALIZER in volume.metadata.finalizers
     name = (await node.release("data")).metadata.name
 
     async def asked() -> bool:
-        now = await node.kube.get(kinds.VOLUMES, name)
+        now = await node.client.get(kinds.VOLUMES, name)
         return now.metadata.deleting and names.PROVISIONER_FINALIZER not in now.metadata.finalizers
 
     await eventually(asked)
     assert await node.volumes() == []
-    await node.kube.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
-    assert await node.gone(kinds.VOLUMES, name)
+    await node.client.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
+    assert await node.is_gone(kinds.VOLUMES, name)
 
 
 async def test_a_persistent_volume_that_a_person_deletes_first_waits_for_its_claim(
-    make_node: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node()
     volume = await _bound(node, make_claim, eventually)
-    await node.kube.delete(kinds.VOLUMES, volume.metadata.name)
+    await node.client.delete(kinds.VOLUMES, volume.metadata.name)
     assert len(await node.volumes()) == 1
     await node.release("data")
     await eventually(_has_no_volume(node))
 
 
-async def test_retain_keeps_the_volume_and_lets_its_pv_go(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_retain_keeps_the_volume_and_lets_its_pv_go(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     node = await make_node()
     volume = await _bound(node, make_claim, eventually)
     policy = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}
-    await node.kube.patch(kinds.VOLUMES, volume.metadata.name, policy)
+    await node.client.patch(kinds.VOLUMES, volume.metadata.name, policy)
 
     async def free() -> bool:
-        now = await node.kube.get(kinds.VOLUMES, volume.metadata.name)
+        now = await node.client.get(kinds.VOLUMES, volume.metadata.name)
         return names.PROVISIONER_FINALIZER not in now.metadata.finalizers
 
     await eventually(free)
@@ -87,7 +95,7 @@ async def test_retain_keeps_the_volume_and_lets_its_pv_go(make_node: Any, make_c
 
 
 async def test_a_volume_that_cannot_be_reached_is_never_reported_deleted(
-    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
 ) -> None:
     pool = _Failing("scratch", 10 * GIB, directories=False)
     node = await make_node(pool=pool)
@@ -99,7 +107,7 @@ async def test_a_volume_that_cannot_be_reached_is_never_reported_deleted(
         return [t for about, reason, t in await all_events() if reason == "VolumeFailedDelete"]
 
     assert (await eventually(told))[0] == "rpc error: code = Unavailable desc = the disk is offline"
-    assert not (await node.kube.get(kinds.VOLUMES, volume.metadata.name)).metadata.deleting
+    assert not (await node.client.get(kinds.VOLUMES, volume.metadata.name)).metadata.deleting
     await node.kill_agent()
     await node.start_agent()
     pool.why = ""
@@ -107,36 +115,38 @@ async def test_a_volume_that_cannot_be_reached_is_never_reported_deleted(
 
 
 async def test_an_ephemeral_pv_that_vanishes_before_its_volume_takes_it_along(
-    make_node: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     pool = _Failing("scratch", 10 * GIB, directories=False)
     node = await make_node(pool=pool)
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
-    await eventually(lambda: node.bound("app-v0"))
+    await node.select("app-v0")
+    await eventually(lambda: node.is_bound("app-v0"))
     pool.why = "busy"
     name = (await node.release("app-v0")).metadata.name
-    await node.kube.delete(kinds.VOLUMES, name)
-    await node.kube.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
-    assert await node.gone(kinds.VOLUMES, name)
+    await node.client.delete(kinds.VOLUMES, name)
+    await node.client.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
+    assert await node.is_gone(kinds.VOLUMES, name)
     pool.why = ""
     await eventually(_has_no_volume(node))
 
 
-async def test_a_pv_that_only_lost_its_label_keeps_its_volume(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_a_pv_that_only_lost_its_label_keeps_its_volume(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     pool = _Failing("scratch", 30 * GIB, directories=False)
     node = await make_node(pool=pool)
     volume = await _bound(node, make_claim, eventually)
     pool.why = "busy"
     await node.release("data")
-    await node.kube.patch(kinds.VOLUMES, volume.metadata.name, {"metadata": {"labels": {names.NODE_LABEL: None}}})
+    await node.client.patch(kinds.VOLUMES, volume.metadata.name, {"metadata": {"labels": {names.NODE_LABEL: None}}})
     pool.why = ""
     await _bound(node, make_claim, eventually, "other")
     assert volume.metadata.name in await node.volumes()
 
 
 async def test_foreign_and_handmade_volumes_are_left_alone(
-    make_node: Any, make_volume: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_volume: MakeVolume, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node()
     async with CsiClient(node.driver.endpoints[0]) as person:
@@ -145,7 +155,7 @@ async def test_foreign_and_handmade_volumes_are_left_alone(
     ref = {"claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "x", "uid": "y"}}
     spec = {**source, **ref, "persistentVolumeReclaimPolicy": "Delete"}
     await make_volume("by-hand", labels={names.NODE_LABEL: "node-1"}, **spec)
-    await node.kube.patch(kinds.VOLUMES, "by-hand", {"status": {"phase": "Released"}}, subresource="status")
+    await node.client.patch(kinds.VOLUMES, "by-hand", {"status": {"phase": "Released"}}, subresource="status")
     await make_volume(
         "far",
         labels={names.NODE_LABEL: "node-1"},
@@ -153,7 +163,7 @@ async def test_foreign_and_handmade_volumes_are_left_alone(
         nodeAffinity={"required": {"nodeSelectorTerms": [{"matchExpressions": [_ELSEWHERE]}]}},
         **spec,
     )
-    await node.kube.patch(kinds.VOLUMES, "far", {"status": {"phase": "Released"}}, subresource="status")
+    await node.client.patch(kinds.VOLUMES, "far", {"status": {"phase": "Released"}}, subresource="status")
     await _bound(node, make_claim, eventually)
     assert "by-hand" in await node.volumes()
-    assert not (await node.kube.get(kinds.VOLUMES, "far")).metadata.deleting
+    assert not (await node.client.get(kinds.VOLUMES, "far")).metadata.deleting

@@ -18,6 +18,9 @@ from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import UnavailableError
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.fake import FakePool
+from tonnage.testing.node import MakeNode
+from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -54,49 +57,55 @@ def _affinity(node: str, key: str = names.TOPOLOGY_NODE) -> dict[str, Any]:
     return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
 
 
-async def _placed_late(node: Any, other: Any, scratch_pod: Any, eventually: Any) -> str:
+async def _placed_late(node: Any, other: Any, scratch_pod: MakePod, eventually: Eventually) -> str:
     """A claim sent to a node that is slow, taken from it, and bound on the other; returns the volume's name."""
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
+    await node.select("app-v0")
     await node.pool.waiting.wait()
-    await node.send("app-v0", node=other.name)
-    await eventually(lambda: other.bound("app-v0"))
+    await node.select("app-v0", node=other.name)
+    await eventually(lambda: other.is_bound("app-v0"))
     return str((await other.claim("app-v0")).spec.volume_name)
 
 
 async def _is_untouched(other: Any, name: str) -> None:
     assert await other.volumes() == [name]
-    volume = await other.kube.get(kinds.VOLUMES, name)
+    volume = await other.client.get(kinds.VOLUMES, name)
     assert (volume.status.phase, volume.metadata.deleting) == ("Bound", False)
     assert volume.metadata.labels[names.NODE_LABEL] == other.name
 
 
-async def test_a_volume_made_too_late_is_taken_back(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
-    node, other = await make_node(pool=_Gated()), await make_node("10Gi", name="node-2")
+async def test_a_volume_made_too_late_is_taken_back(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
+    node: Any = await make_node(pool=_Gated())
+    other = await make_node("10Gi", name="node-2")
     name = await _placed_late(node, other, scratch_pod, eventually)
     node.pool.gate.set()
     await eventually(_quiet(node))
-    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await eventually(lambda: node.publishes("30Gi", "30Gi"))
     await _is_untouched(other, name)
 
 
 async def test_it_is_taken_back_though_the_watch_has_not_told_yet(
-    make_node: Any, make_claim: Any, make_volume: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, make_volume: MakeVolume, eventually: Eventually
 ) -> None:
-    node = await make_node(pool=_Gated())
+    node: Any = await make_node(pool=_Gated())
     claim = await make_claim("data", "4Gi", storageClassName="late")
-    await node.send("data")
+    await node.select("data")
     await node.pool.waiting.wait()
     ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": claim.metadata.uid}
     name = names.volume_name(claim.metadata.uid)
     await make_volume(name, "4Gi", labels={names.NODE_LABEL: "node-2"}, claimRef=ref, **_affinity("node-2"))
     node.pool.gate.set()
     await eventually(_quiet(node))
-    assert not await node.gone(kinds.VOLUMES, name)
+    assert not await node.is_gone(kinds.VOLUMES, name)
 
 
-async def test_after_a_kill_the_sweep_finds_it(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
-    node, other = await make_node(pool=_Gated()), await make_node("10Gi", name="node-2")
+async def test_after_a_kill_the_sweep_finds_it(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
+    node: Any = await make_node(pool=_Gated())
+    other = await make_node("10Gi", name="node-2")
     name = await _placed_late(node, other, scratch_pod, eventually)
     await node.kill_agent()
     node.pool.gate.set()
@@ -108,12 +117,12 @@ async def test_after_a_kill_the_sweep_finds_it(make_node: Any, scratch_pod: Any,
 
 
 async def test_one_of_a_persistent_claim_is_an_orphan_beside_the_other(
-    make_node: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node, other = await make_node("10Gi", agent=False), await make_node("10Gi", name="node-2")
     await make_claim("data", "4Gi", storageClassName="late")
-    await other.send("data")
-    await eventually(lambda: other.bound("data"))
+    await other.select("data")
+    await eventually(lambda: other.is_bound("data"))
     name = (await node.claim("data")).spec.volume_name
     await _left_behind(node, await node.claim("data"), **{names.PARAM_EPHEMERAL: "false"})
     await node.start_agent()
@@ -127,22 +136,22 @@ async def test_one_of_a_persistent_claim_is_an_orphan_beside_the_other(
 
 
 async def test_a_pv_that_vanished_takes_its_volume_along_though_another_node_has_its_name(
-    make_node: Any, scratch_pod: Any, make_volume: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, make_volume: MakeVolume, eventually: Eventually
 ) -> None:
     pool = _Gated()
     pool.gate.set()
     node = await make_node(pool=pool)
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
-    await eventually(lambda: node.bound("app-v0"))
+    await node.select("app-v0")
+    await eventually(lambda: node.is_bound("app-v0"))
     pool.stuck = True
     name = (await node.release("app-v0")).metadata.name
-    await node.kube.delete(kinds.VOLUMES, name)
-    await node.kube.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
+    await node.client.delete(kinds.VOLUMES, name)
+    await node.client.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
     await make_volume(name, "4Gi", labels={names.NODE_LABEL: "node-2"}, **_affinity("node-2"))
     pool.stuck = False
     await eventually(_quiet(node))
-    assert not await node.gone(kinds.VOLUMES, name)
+    assert not await node.is_gone(kinds.VOLUMES, name)
 
 
 async def _left_behind(node: Any, claim: Any, **record: str) -> None:

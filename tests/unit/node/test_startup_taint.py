@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from tonnage.api.kinds import CSI_NODES, NODES
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.node.startup_taint import StartupTaint
+from tonnage.testing.clock import ManualClock
 
 Settle = Callable[[], Awaitable[None]]
 OTHER = {"key": "example.org/gpu", "value": "yes", "effect": "NoSchedule"}
@@ -53,7 +53,7 @@ async def test_it_stays_until_the_driver_is_listed(kube: Client, controller: Sta
 
 
 async def test_it_stays_until_room_is_published_or_a_minute_is_over(
-    kube: Client, informers: Informers, settle: Settle, manual_clock: Any
+    kube: Client, informers: Informers, settle: Settle, manual_clock: ManualClock
 ) -> None:
     published: list[bool] = []
     controller = StartupTaint(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
@@ -18,6 +19,9 @@ from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.host import mount
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.static.backend import StaticBackend
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim, MakeClass
+from tonnage.testing.wait import Eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.virtual_time]
 MI = 1024**2
@@ -58,50 +62,52 @@ def disk(real_folder: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-async def node(real_folder: Path, disk: Any, make_node: Any) -> Any:
+async def node(real_folder: Path, disk: Any, make_node: MakeNode) -> Any:
     """A node with two disks; its agent is to be started."""
     disk("small", 20 * MI)
     disk("large", 50 * MI)
     return await make_node(agent=False, pool=Pool("disks", StaticBackend(real_folder / "disks")))
 
 
-async def _start(node: Any) -> Any:
+async def _start(node: FakeNode) -> Any:
     """The agent, which hears of disks that have been cleaned."""
     agent = await node.start_agent()
     node.driver.on_inline = agent.refresh
     return agent
 
 
-async def _published(node: Any, storage_class: str = "") -> dict[str, Any]:
+async def _published(node: FakeNode, storage_class: str = "") -> dict[str, Any]:
     """PersistentVolumes by disk."""
-    found = (await node.kube.list(kinds.VOLUMES)).items
+    found = (await node.client.list(kinds.VOLUMES)).items
     ours = [v for v in found if not storage_class or v.spec.storage_class_name == storage_class]
     return {v.metadata.annotations.get(names.DISK, ""): v for v in ours}
 
 
-async def _release(node: Any, name: str) -> None:
+async def _release(node: FakeNode, name: str) -> None:
     """As the binder does for a volume whose claim is gone."""
     ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "gone", "uid": "1"}
-    await node.kube.patch(kinds.VOLUMES, name, {"spec": {"claimRef": ref}})
-    await node.kube.patch(kinds.VOLUMES, name, {"status": {"phase": "Released"}}, subresource="status")
+    await node.client.patch(kinds.VOLUMES, name, {"spec": {"claimRef": ref}})
+    await node.client.patch(kinds.VOLUMES, name, {"status": {"phase": "Released"}}, subresource="status")
 
 
-async def _let_go(node: Any, name: str) -> None:
+async def _let_go(node: FakeNode, name: str) -> None:
     """As the protection controller does."""
     with suppress(ApiNotFoundError, ApiConflictError):
-        meta = (await node.kube.get(kinds.VOLUMES, name)).metadata
+        meta = (await node.client.get(kinds.VOLUMES, name)).metadata
         body = {"metadata": {"finalizers": [f for f in meta.finalizers if f != names.PV_PROTECTION] or None}}
-        await node.kube.patch(kinds.VOLUMES, name, body, resource_version=meta.resource_version)
+        await node.client.patch(kinds.VOLUMES, name, body, resource_version=meta.resource_version)
 
 
-def _all(node: Any, *disks: str, storage_class: str = "") -> Any:
+def _all(node: FakeNode, *disks: str, storage_class: str = "") -> Any:
     async def ask() -> bool:
         return set(await _published(node, storage_class)) == set(disks)
 
     return ask
 
 
-async def test_each_disk_becomes_a_volume_of_the_class(node: Any, make_class: Any, eventually: Any) -> None:
+async def test_each_disk_becomes_a_volume_of_the_class(
+    node: FakeNode, make_class: MakeClass, eventually: Eventually
+) -> None:
     await make_class("ssd", parameters=DISKS, reclaimPolicy="Delete")
     await _start(node)
     await eventually(_all(node, "small", "large"))
@@ -124,23 +130,25 @@ async def test_each_disk_becomes_a_volume_of_the_class(node: Any, make_class: An
     assert [(e.key, e.values) for e in term.match_expressions] == [(names.TOPOLOGY_NODE, [node.name])]
 
 
-async def test_no_room_is_published_but_the_reason(node: Any, make_class: Any, eventually: Any) -> None:
+async def test_no_room_is_published_but_the_reason(
+    node: FakeNode, make_class: MakeClass, eventually: Eventually
+) -> None:
     await make_class("ssd", parameters={"kind": "static"})
     await _start(node)
     await eventually(_all(node, "small", "large"))
-    await eventually(lambda: node.shows("0", "0", "ssd"))
-    (shown,) = [c for c in (await node.kube.list(kinds.CAPACITIES)).items if c.storage_class_name == "ssd"]
+    await eventually(lambda: node.publishes("0", "0", "ssd"))
+    (shown,) = [c for c in (await node.client.list(kinds.CAPACITIES)).items if c.storage_class_name == "ssd"]
     assert "PersistentVolumes already" in shown.metadata.annotations[names.REASON]
 
 
 async def test_a_claim_that_is_sent_to_the_node_gets_no_volume_made(
-    node: Any, make_class: Any, make_claim: Any, eventually: Any, all_events: Any
+    node: FakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
 ) -> None:
     await make_class("ssd", parameters=DISKS)
     await _start(node)
     await eventually(_all(node, "small", "large"))
     await make_claim("data", "10Mi", storageClassName="ssd")
-    await node.send("data")
+    await node.select("data")
 
     async def is_back() -> bool:
         return names.SELECTED_NODE not in (await node.claim("data")).metadata.annotations
@@ -154,7 +162,7 @@ async def test_a_claim_that_is_sent_to_the_node_gets_no_volume_made(
 
 
 async def test_a_released_volume_is_cleaned_and_published_anew(
-    node: Any, real_folder: Path, make_class: Any, eventually: Any
+    node: FakeNode, real_folder: Path, make_class: MakeClass, eventually: Eventually
 ) -> None:
     await make_class("ssd", parameters=DISKS)
     await _start(node)
@@ -180,7 +188,7 @@ async def test_a_released_volume_is_cleaned_and_published_anew(
 
 
 async def test_what_is_retained_stays_with_its_content(
-    node: Any, real_folder: Path, make_class: Any, eventually: Any
+    node: FakeNode, real_folder: Path, make_class: MakeClass, eventually: Eventually
 ) -> None:
     await make_class("kept", parameters=DISKS, reclaimPolicy="Retain")
     agent = await _start(node)
@@ -192,7 +200,7 @@ async def test_what_is_retained_stays_with_its_content(
         (staging / "file").write_text("of the first owner")
         await kubelet.unstage(small.spec.csi.volume_handle, staging)
     await _release(node, small.metadata.name)
-    await node.kube.delete(kinds.VOLUMES, small.metadata.name)
+    await node.client.delete(kinds.VOLUMES, small.metadata.name)
     await _let_go(node, small.metadata.name)
     await eventually(_all(node, "large"))
     await agent.publication.reconcile((names.DRIVER, "disks"))
@@ -202,7 +210,7 @@ async def test_what_is_retained_stays_with_its_content(
 
 
 async def test_a_volume_that_a_kill_left_without_its_object_is_published(
-    node: Any, make_class: Any, eventually: Any
+    node: FakeNode, make_class: MakeClass, eventually: Eventually
 ) -> None:
     await make_class("ssd", parameters=DISKS)
     record = {
@@ -219,14 +227,14 @@ async def test_a_volume_that_a_kill_left_without_its_object_is_published(
     await node.kill_agent()
     before = await _published(node)
     agent = await _start(node)
-    await eventually(lambda: node.shows("0", "0", "ssd"))
+    await eventually(lambda: node.publishes("0", "0", "ssd"))
     await agent.publication.reconcile((names.DRIVER, "disks"))
     after = await _published(node)
     assert {v.metadata.uid for v in after.values()} == {v.metadata.uid for v in before.values()}
 
 
 async def test_a_pool_is_published_in_one_class_and_follows_it(
-    node: Any, make_class: Any, eventually: Any, all_events: Any
+    node: FakeNode, make_class: MakeClass, eventually: Eventually, all_events: AllEvents
 ) -> None:
     await make_class("by-default")
     await make_class("first", parameters=DISKS)
@@ -244,12 +252,12 @@ async def test_a_pool_is_published_in_one_class_and_follows_it(
     assert len(await _published(node)) == 2
     large = (await _published(node))["large"]
     ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "mine", "uid": "1"}
-    await node.kube.patch(kinds.VOLUMES, large.metadata.name, {"spec": {"claimRef": ref}})
+    await node.client.patch(kinds.VOLUMES, large.metadata.name, {"spec": {"claimRef": ref}})
     for volume in (await _published(node)).values():
-        await node.kube.patch(
+        await node.client.patch(
             kinds.VOLUMES, volume.metadata.name, {"status": {"phase": "Available"}}, subresource="status"
         )
-    await node.kube.delete(kinds.STORAGE_CLASSES, "first")
+    await node.client.delete(kinds.STORAGE_CLASSES, "first")
 
     async def moved() -> bool:
         now = await _published(node)
@@ -262,7 +270,7 @@ async def test_a_pool_is_published_in_one_class_and_follows_it(
 
 
 async def test_a_disk_that_is_mounted_later_is_published_and_one_that_vanishes_is_told(
-    node: Any, disk: Any, make_class: Any, eventually: Any, all_events: Any
+    node: FakeNode, disk: Any, make_class: MakeClass, eventually: Eventually, all_events: AllEvents
 ) -> None:
     await make_class("ssd", parameters=DISKS)
     agent = await _start(node)
@@ -284,7 +292,7 @@ async def test_a_disk_that_is_mounted_later_is_published_and_one_that_vanishes_i
 
 
 async def test_cleaners_that_need_a_device_are_a_fault_of_a_class_without_devices(
-    node: Any, make_class: Any, eventually: Any, all_events: Any
+    node: FakeNode, make_class: MakeClass, eventually: Eventually, all_events: AllEvents
 ) -> None:
     await make_class("wiped", parameters={**DISKS, "cleaner": "mop"})
     await _start(node)
@@ -297,7 +305,7 @@ async def test_cleaners_that_need_a_device_are_a_fault_of_a_class_without_device
 
 
 async def test_secrets_that_are_named_after_a_claim_are_a_fault(
-    node: Any, make_class: Any, eventually: Any, all_events: Any
+    node: FakeNode, make_class: MakeClass, eventually: Eventually, all_events: AllEvents
 ) -> None:
     secret = {f"{names.CSI_PREFIX}node-stage-secret-{part}": "${pvc.name}" for part in ("name", "namespace")}
     await make_class("secret", parameters={**DISKS, **secret})

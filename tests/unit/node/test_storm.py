@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
@@ -19,7 +20,11 @@ from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.errors import ApiConflictError, ApiNotFoundError, UnavailableError
 from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request, Response, Transport
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakePod
 
 pytestmark = pytest.mark.virtual_time
 NODES, ROOM = 4, "100Gi"
@@ -45,15 +50,15 @@ class StockScheduler:
         """Look at all pods for ever."""
         while True:
             rooms = {c.metadata.labels[names.NODE_LABEL]: to_bytes(c.capacity or "0") for c in await self._capacities()}
-            claims = {c.metadata.name: c for c in (await self.node.kube.list(kinds.CLAIMS, "default")).items}
-            pods = [p for p in (await self.node.kube.list(kinds.PODS, "default")).items if not p.spec.node_name]
+            claims = {c.metadata.name: c for c in (await self.node.client.list(kinds.CLAIMS, "default")).items}
+            pods = [p for p in (await self.node.client.list(kinds.PODS, "default")).items if not p.spec.node_name]
             async with asyncio.TaskGroup() as decisions:
                 for pod in pods:
                     decisions.create_task(self._place(pod, claims, rooms))
             await asyncio.sleep(self.stale)
 
     async def _capacities(self) -> list[Any]:
-        found = (await self.node.kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
+        found = (await self.node.client.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
         return [c for c in found if c.storage_class_name == "late"]
 
     async def _place(self, pod: Any, claims: dict[str, Any], rooms: dict[str, int]) -> None:
@@ -73,14 +78,14 @@ class StockScheduler:
         for claim in self.random.sample(waiting, len(waiting)):
             self.sent[pod.metadata.name] += 1
             try:
-                await self.node.send(claim.metadata.name, node=chosen)
+                await self.node.select(claim.metadata.name, node=chosen)
             except (ApiNotFoundError, ApiConflictError):
                 return
             await asyncio.sleep(self.random.choice(self.gaps))
 
     async def _bind(self, pod: Any, node: str) -> None:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name}}
-        await self.node.kube.post(
+        await self.node.client.post(
             kinds.PODS.path("default", pod.metadata.name, "binding"), {**body, "target": {"name": node}}
         )
 
@@ -123,10 +128,10 @@ class Killer:
             await node.kill_agent()
             await self._start(node)
 
-    async def _start(self, node: Any) -> None:
-        kube, node.kube = node.kube, Client(_Trouble(node.kube.transport, self.random))
+    async def _start(self, node: FakeNode) -> None:
+        kube, node.client = node.client, Client(_Trouble(node.client.transport, self.random))
         await node.start_agent(sweep_every=300, poll=60)
-        node.kube = kube
+        node.client = kube
 
 
 @dataclass
@@ -157,12 +162,12 @@ class Operator:
 @pytest.mark.parametrize("trouble", [False, True], ids=["quiet", "troubled"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_none_is_stuck(
-    make_node: Any,
-    make_pod: Any,
-    informers: Any,
-    events: Any,
-    kube: Any,
-    running: Any,
+    make_node: MakeNode,
+    make_pod: MakePod,
+    informers: Informers,
+    events: EventRecorder,
+    kube: Client,
+    running: Running,
     tell: Any,
     seed: int,
     trouble: bool,
@@ -202,7 +207,7 @@ async def test_none_is_stuck(
     )
 
 
-async def _holds(node: Any, size: int) -> None:
+async def _holds(node: FakeNode, size: int) -> None:
     """Wait until that is in the node's pool: a sweep removes what was made before a kill, for a claim that left."""
     while sum(v.size for v in await node.pool.list()) != size:
         await asyncio.sleep(10.0)

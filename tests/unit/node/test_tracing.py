@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -12,6 +11,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tonnage.observe import trace
+from tonnage.testing.node import MakeNode
+from tonnage.testing.objects import MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 CREATE = "csi.v1.Controller/CreateVolume"
@@ -32,13 +34,13 @@ def _of(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
 
 
 async def test_a_claim_is_one_trace(
-    make_node: Any, scratch_pod: Any, eventually: Any, exporter: InMemorySpanExporter
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, exporter: InMemorySpanExporter
 ) -> None:
     node = await make_node()
-    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi"))
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
-    await eventually(lambda: node.bound("app-v0"))
+    await node.select("app-v0")
+    await eventually(lambda: node.is_bound("app-v0"))
     uid = (await node.claim("app-v0")).metadata.uid
 
     (provision,) = _of(exporter, "provision")
@@ -62,7 +64,7 @@ async def test_a_claim_is_one_trace(
 
 
 async def test_a_failure_is_seen(
-    make_node: Any, scratch_pod: Any, eventually: Any, exporter: InMemorySpanExporter
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, exporter: InMemorySpanExporter
 ) -> None:
     from tonnage.errors import HostError
     from tonnage.pools.base.contract import PoolVolume, VolumeRequest
@@ -73,9 +75,9 @@ async def test_a_failure_is_seen(
             raise HostError("the disk is on fire")
 
     node = await make_node(pool=Broken("scratch", 1 << 35, directories=False))
-    await eventually(lambda: node.shows("32Gi", "32Gi"))
+    await eventually(lambda: node.publishes("32Gi", "32Gi"))
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
+    await node.select("app-v0")
 
     async def seen() -> bool:
         return bool(_of(exporter, "provision"))

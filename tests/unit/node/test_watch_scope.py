@@ -15,6 +15,8 @@ from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.node.watch_scope import LOOK_EVERY
+from tonnage.testing.node import FakeNode
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 Make = Callable[..., Awaitable[Any]]
@@ -85,10 +87,10 @@ def kube(cluster: _WithPolicies) -> Client:
     return Client(cluster)
 
 
-async def _send_bare(node: Any, claim: str, to: str = "") -> None:
+async def _send_bare(node: FakeNode, claim: str, to: str = "") -> None:
     """What the stock scheduler writes, where nothing labels."""
     notes = {names.SELECTED_NODE: to or node.name, names.STORAGE_PROVISIONER: names.DRIVER}
-    await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": notes}}, "default")
+    await node.client.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": notes}}, "default")
 
 
 async def _lease(kube: Client, holder: str = "one", renewed: str = "2026-01-01T00:00:00.000000Z") -> None:
@@ -108,14 +110,14 @@ async def _decided(agent: Any) -> None:
 
 
 async def test_with_nobody_to_label_volumes_are_made_all_the_same(
-    make_node: Make, make_claim: Make, eventually: Any
+    make_node: Make, make_claim: Make, eventually: Eventually
 ) -> None:
     node = await make_node(scope="auto")
     await make_claim("mine", "4Gi", storageClassName="late")
     await make_claim("theirs", "4Gi", storageClassName="late")
     await _send_bare(node, "theirs", to="node-2")
     await _send_bare(node, "mine")
-    await eventually(lambda: node.bound("mine"))
+    await eventually(lambda: node.is_bound("mine"))
     agent = node.agents[0]
     assert not agent.claim_scope.by_label
     assert [c.metadata.name for c in _received(agent, kinds.CLAIMS).cache] == ["mine"]
@@ -125,7 +127,7 @@ async def test_with_nobody_to_label_volumes_are_made_all_the_same(
 
 
 async def test_a_claim_without_label_that_does_not_fit_goes_back(
-    make_node: Make, make_claim: Make, eventually: Any
+    make_node: Make, make_claim: Make, eventually: Eventually
 ) -> None:
     node = await make_node("3Gi", scope="all")
     await make_claim("big", "4Gi", storageClassName="late")
@@ -140,16 +142,16 @@ async def test_a_claim_without_label_that_does_not_fit_goes_back(
 
 @pytest.mark.parametrize("watches", ["label", "auto"])
 async def test_by_label_nothing_of_other_nodes_is_received(
-    make_node: Make, make_claim: Make, eventually: Any, cluster: _WithPolicies, watches: str
+    make_node: Make, make_claim: Make, eventually: Eventually, cluster: _WithPolicies, watches: str
 ) -> None:
     cluster.set(True)
     nodes = [await make_node(name=f"node-{n}", scope=watches) for n in (1, 2)]
     for n, node in enumerate(nodes * 3):
         await make_claim(f"c{n}", "1Gi", storageClassName="late")
-        await node.send(f"c{n}", node="node-1" if node is nodes[1] and n == 5 else "")  # one that moves
-    await nodes[1].send("c5")
+        await node.select(f"c{n}", node="node-1" if node is nodes[1] and n == 5 else "")  # one that moves
+    await nodes[1].select("c5")
     for n, node in enumerate(nodes * 3):
-        await eventually(lambda node=node, n=n: node.bound(f"c{n}"))
+        await eventually(lambda node=node, n=n: node.is_bound(f"c{n}"))
     for node in nodes:
         for kind in (kinds.CLAIMS, kinds.VOLUMES):
             informer = _received(node.agents[0], kind)
@@ -192,7 +194,7 @@ async def test_a_policy_that_may_not_be_looked_at_is_none(
 
 
 async def test_the_policy_goes_and_comes_back(
-    make_node: Make, make_claim: Make, eventually: Any, cluster: _WithPolicies
+    make_node: Make, make_claim: Make, eventually: Eventually, cluster: _WithPolicies
 ) -> None:
     cluster.set(True)
     node = await make_node(scope="auto")
@@ -201,12 +203,12 @@ async def test_the_policy_goes_and_comes_back(
     await make_claim("a", storageClassName="late")
     await _send_bare(node, "a")  # missed by the policy: nobody sees it
     cluster.set(False)
-    await eventually(lambda: node.bound("a"))
+    await eventually(lambda: node.is_bound("a"))
     assert not agent.claim_scope.by_label
     cluster.set(True)
     await asyncio.sleep(2 * LOOK_EVERY)
     assert not agent.claim_scope.by_label  # the claim without label would drop out
-    await node.send("a")
+    await node.select("a")
     await asyncio.sleep(2 * LOOK_EVERY)
 
     async def by_label() -> bool:
@@ -217,7 +219,7 @@ async def test_the_policy_goes_and_comes_back(
 
 
 async def test_a_lease_that_nobody_renews_is_nobody(
-    make_node: Make, make_claim: Make, kube: Client, eventually: Any
+    make_node: Make, make_claim: Make, kube: Client, eventually: Eventually
 ) -> None:
     await _lease(kube)
     node = await make_node(scope="auto")
@@ -233,7 +235,7 @@ async def test_a_lease_that_nobody_renews_is_nobody(
     await make_claim("a", storageClassName="late")
     await _send_bare(node, "a")
     await asyncio.sleep(3 * LOOK_EVERY)
-    await eventually(lambda: node.bound("a"))
+    await eventually(lambda: node.is_bound("a"))
     assert not agent.claim_scope.by_label
 
 
@@ -242,7 +244,7 @@ def _renewed(second: int) -> dict[str, Any]:
 
 
 async def test_promises_of_claims_without_label_are_counted_before_anything_is_published(
-    make_node: Make, make_claim: Make, eventually: Any
+    make_node: Make, make_claim: Make, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi", agent=False)
     await make_claim("a", "4Gi", storageClassName="late")
@@ -251,9 +253,9 @@ async def test_promises_of_claims_without_label_are_counted_before_anything_is_p
     await node.start_agent(scope="auto")
 
     async def published() -> bool:
-        found = (await node.kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
+        found = (await node.client.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
         shown.extend(c.capacity for c in found)
-        return bool(found) and await node.bound("a")
+        return bool(found) and await node.is_bound("a")
 
     await eventually(published)
     assert set(shown) == {"6Gi"}

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.api.meta import Condition
@@ -21,7 +22,7 @@ GI = 1024**3
 BOX = "default-scheduler"
 
 
-def told(world: Any, pod: Any, *, scheduler: str = BOX, written: dict[str, str] | None = None) -> Explanation:
+def told(world: World, pod: Any, *, scheduler: str = BOX, written: dict[str, str] | None = None) -> Explanation:
     return explain(world.cycle, pod, written=written or {}, scheduler=scheduler)
 
 
@@ -57,7 +58,7 @@ def lacks(explanation: Explanation, node: str = "n") -> list[str]:
         ),
     ],
 )  # fmt: skip
-def test_what_a_node_lacks(world: Any, node: dict[str, Any], pod: dict[str, Any], text: str, todo: str) -> None:
+def test_what_a_node_lacks(world: World, node: dict[str, Any], pod: dict[str, Any], text: str, todo: str) -> None:
     world.node("n", **node)
     found = told(world, world.pod("p", **pod))
 
@@ -67,7 +68,7 @@ def test_what_a_node_lacks(world: Any, node: dict[str, Any], pod: dict[str, Any]
     assert found.message.startswith("0/1 nodes are available: ")
 
 
-def test_affinity_and_ports(world: Any) -> None:
+def test_affinity_and_ports(world: World) -> None:
     ports = [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]
     world.node("n")
     world.place(world.pod("first", containers=ports))
@@ -80,7 +81,7 @@ def test_affinity_and_ports(world: Any) -> None:
     assert port == "node(s) didn't have free ports for the requested pod ports: 80/TCP"
 
 
-def test_all_that_is_lacking_is_told_not_only_the_first(world: Any) -> None:
+def test_all_that_is_lacking_is_told_not_only_the_first(world: World) -> None:
     taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]
     world.node("n", cpu="1", taints=taints, unschedulable=True)
     found = told(world, world.pod("p", requests={"cpu": "2", "memory": "9Gi"}))
@@ -91,7 +92,7 @@ def test_all_that_is_lacking_is_told_not_only_the_first(world: Any) -> None:
     ]  # fmt: skip
 
 
-def test_storage_with_its_numbers(world: Any) -> None:
+def test_storage_with_its_numbers(world: World) -> None:
     world.storage_class()
     for node, free, largest in (("far", "1Gi", "1Gi"), ("near", "8Gi", "6Gi")):
         world.node(node)
@@ -110,7 +111,7 @@ def test_storage_with_its_numbers(world: Any) -> None:
     )
 
 
-def test_what_is_promised_is_not_free(world: Any) -> None:
+def test_what_is_promised_is_not_free(world: World) -> None:
     world.storage_class()
     world.node("n")
     world.capacity("n", "10Gi", counted=0)
@@ -123,7 +124,7 @@ def test_what_is_promised_is_not_free(world: Any) -> None:
     assert not answer.fits
 
 
-def test_claims_that_fit_alone_and_not_together(world: Any) -> None:
+def test_claims_that_fit_alone_and_not_together(world: World) -> None:
     world.storage_class()
     world.node("n")
     world.capacity("n", "10Gi")
@@ -136,7 +137,7 @@ def test_claims_that_fit_alone_and_not_together(world: Any) -> None:
     assert "free 2Gi on n" in found.todo
 
 
-def test_what_to_do_counts_the_siblings_too(world: Any) -> None:
+def test_what_to_do_counts_the_siblings_too(world: World) -> None:
     world.storage_class()
     world.node("n")
     world.capacity("n", "2Gi")
@@ -172,7 +173,7 @@ def test_as_much_more_room_as_it_says_is_enough(
     assert missing > 0 or not found
 
 
-def test_nothing_published_and_a_class_that_can_have_none(world: Any) -> None:
+def test_nothing_published_and_a_class_that_can_have_none(world: World) -> None:
     world.storage_class()
     world.node("silent")
     world.node("faulty")
@@ -184,7 +185,7 @@ def test_nothing_published_and_a_class_that_can_have_none(world: Any) -> None:
     assert lacks(found, "faulty")[0].endswith("claim c, class late: there is no pool 'nope'")
 
 
-def test_volumes_that_are_elsewhere(world: Any) -> None:
+def test_volumes_that_are_elsewhere(world: World) -> None:
     world.storage_class()
     world.node("n")
     world.node("other", unschedulable=True)
@@ -196,7 +197,7 @@ def test_volumes_that_are_elsewhere(world: Any) -> None:
     assert lacks(found, "other") == ["node(s) were unschedulable"]
 
 
-def test_a_claim_that_was_sent_elsewhere(world: Any) -> None:
+def test_a_claim_that_was_sent_elsewhere(world: World) -> None:
     world.storage_class()
     world.node("n")
     world.node("other", cpu="0")
@@ -206,7 +207,7 @@ def test_a_claim_that_was_sent_elsewhere(world: Any) -> None:
     assert lacks(found)[0].endswith("claim c was sent to node other")
 
 
-def test_what_stands_against_it_everywhere(world: Any) -> None:
+def test_what_stands_against_it_everywhere(world: World) -> None:
     world.node("n")
     pod = world.pod("p", claims=["nope"], schedulingGates=[{"name": "example.org/wait"}], schedulerName="mine")
     found = told(world, pod)
@@ -217,7 +218,7 @@ def test_what_stands_against_it_everywhere(world: Any) -> None:
     assert "make the claim" in found.todo
 
 
-def test_a_claim_whose_class_is_not_there(world: Any) -> None:
+def test_a_claim_whose_class_is_not_there(world: World) -> None:
     world.node("n")
     world.claim("c", storageClassName="typo")
     found = told(world, world.pod("p", claims=["c"]))
@@ -225,7 +226,7 @@ def test_a_claim_whose_class_is_not_there(world: Any) -> None:
     assert found.todo == "make the StorageClass typo, or name one of `kubectl get storageclasses` in the claim"
 
 
-def test_what_the_box_does_not_support_is_refused_and_elsewhere_not_looked_at(world: Any) -> None:
+def test_what_the_box_does_not_support_is_refused_and_elsewhere_not_looked_at(world: World) -> None:
     world.node("n")
     pod = world.pod("p", resourceClaims=[{"name": "gpu"}])
 
@@ -238,7 +239,7 @@ def test_what_the_box_does_not_support_is_refused_and_elsewhere_not_looked_at(wo
     assert there.todo.startswith("see spec.resourceClaims")
 
 
-def test_pods_that_stand_in_the_way(world: Any) -> None:
+def test_pods_that_stand_in_the_way(world: World) -> None:
     world.node("n")
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
     far = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -249,13 +250,13 @@ def test_pods_that_stand_in_the_way(world: Any) -> None:
     assert "add a node" in found.todo
 
 
-def test_pods_that_are_well(world: Any) -> None:
+def test_pods_that_are_well(world: World) -> None:
     world.node("n")
     assert told(world, world.pod("p")).todo.startswith("wait a moment: n fits")
     assert told(world, world.pod("p", nodeName="n")).todo.startswith("nothing: it is on node n")
 
 
-def test_what_another_scheduler_told_the_pod(world: Any) -> None:
+def test_what_another_scheduler_told_the_pod(world: World) -> None:
     world.node("n")
     pod = world.pod("p")
     condition = Condition(type="PodScheduled", status="False", message="0/1 nodes: didn't match pod affinity rules")
@@ -265,7 +266,7 @@ def test_what_another_scheduler_told_the_pod(world: Any) -> None:
     assert told(world, world.pod("p")).told == ""
 
 
-def test_no_nodes(world: Any) -> None:
+def test_no_nodes(world: World) -> None:
     assert told(world, world.pod("p")).todo == "add a node: no nodes available to schedule pods"
 
 

@@ -5,26 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec.structs import replace
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api.policy import NEVER
 from tonnage.scheduler.explain import explain
 
 
-def placed(world: Any, name: str, node: str, cpu: str, **spec: Any) -> None:
+def placed(world: World, name: str, node: str, cpu: str, **spec: Any) -> None:
     pod = world.pod(name, requests={"cpu": cpu}, **spec)
     world.cluster.pod_placed(replace(pod, spec=replace(pod.spec, node_name=node)))
 
 
-def told(world: Any, pod: Any, *pods: Any) -> list[str]:
+def told(world: World, pod: Any, *pods: Any) -> list[str]:
     return explain(world.cycle, pod, written={}, pods=pods).priorities
 
 
-def nominated(world: Any, name: str, node: str, cpu: str, **spec: Any) -> Any:
+def nominated(world: World, name: str, node: str, cpu: str, **spec: Any) -> Any:
     pod = world.pod(name, requests={"cpu": cpu}, **spec)
     return replace(pod, status=replace(pod.status, nominated_node_name=node))
 
 
-def test_who_would_have_to_go(world: Any) -> None:
+def test_who_would_have_to_go(world: World) -> None:
     world.node("n", cpu="4")
     placed(world, "low", "n", "3")
     assert told(world, world.pod("p", requests={"cpu": "2"}, priority=5)) == [
@@ -32,7 +33,7 @@ def test_who_would_have_to_go(world: Any) -> None:
     ]
 
 
-def test_why_it_would_not_help(world: Any) -> None:
+def test_why_it_would_not_help(world: World) -> None:
     world.node("n", cpu="4")
     placed(world, "low", "n", "1")
     placed(world, "high", "n", "2", priority=10)
@@ -48,7 +49,7 @@ def test_why_it_would_not_help(world: Any) -> None:
     ]
 
 
-def test_room_that_is_held(world: Any) -> None:
+def test_room_that_is_held(world: World) -> None:
     world.node("n", cpu="4")
     high = nominated(world, "high", "n", "3", priority=10)
     assert told(world, world.pod("p", requests={"cpu": "2"}), high) == [
@@ -57,7 +58,7 @@ def test_room_that_is_held(world: Any) -> None:
     ]
 
 
-def test_room_held_for_lesser_ones_and_for_itself_is_no_matter(world: Any) -> None:
+def test_room_held_for_lesser_ones_and_for_itself_is_no_matter(world: World) -> None:
     world.node("n", cpu="4")
     low = nominated(world, "low", "n", "3")
     own = nominated(world, "p", "n", "2", priority=10)
@@ -66,7 +67,7 @@ def test_room_held_for_lesser_ones_and_for_itself_is_no_matter(world: Any) -> No
     ]
 
 
-def test_nothing_of_pods_that_fit_or_that_no_room_would_help(world: Any) -> None:
+def test_nothing_of_pods_that_fit_or_that_no_room_would_help(world: World) -> None:
     world.node("n", cpu="4", unschedulable=True)
     placed(world, "low", "n", "3")
     assert told(world, world.pod("p", priority=5)) == []

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.scheduler.framework.plugin import CycleState
 from tonnage.scheduler.framework.pod_info import compile_ask
@@ -15,7 +16,7 @@ GI = 1 << 30
 
 
 @pytest.fixture
-def search(world: Any) -> Callable[..., ShortfallSearch]:
+def search(world: World) -> Callable[..., ShortfallSearch]:
     """search(pod) on node-1 with 10Gi free, of which 6Gi are in one piece."""
     world.node("node-1")
     world.storage_class()
@@ -37,13 +38,13 @@ def search(world: Any) -> Callable[..., ShortfallSearch]:
         ({"nodeSelector": {"disk": "fast"}}, "wants disk=fast, has no disk", "kubectl label node node-1"),
     ],
 )
-def test_resources_and_labels(world: Any, search: Any, spec: dict[str, Any], text: str, todo: str) -> None:
+def test_resources_and_labels(world: World, search: Any, spec: dict[str, Any], text: str, todo: str) -> None:
     (lack,) = search(world.pod("p", **spec)).lacks(0)
     assert text in lack.text
     assert todo in lack.todo
 
 
-def test_all_filters_are_asked(world: Any, search: Any) -> None:
+def test_all_filters_are_asked(world: World, search: Any) -> None:
     world.node("node-1", unschedulable=True, taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])
     world.claim("c", "20Gi")
     lacks = list(search(world.pod("p", requests={"cpu": "5"}, claims=["c"])).lacks(0))
@@ -54,7 +55,7 @@ def test_all_filters_are_asked(world: Any, search: Any) -> None:
 
 
 @pytest.mark.parametrize(("size", "missing"), [("5Gi", 0), ("7Gi", 1 * GI), ("11Gi", 5 * GI)])
-def test_one_claim(world: Any, search: Any, size: str, missing: int) -> None:
+def test_one_claim(world: World, search: Any, size: str, missing: int) -> None:
     world.claim("c", size)
     found = search(world.pod("p", claims=["c"]))
     assert sum(lack.missing for lack in found.lacks(0)) == missing
@@ -62,7 +63,7 @@ def test_one_claim(world: Any, search: Any, size: str, missing: int) -> None:
     assert found.rooms(0) == [NodeShortfall("c", "late", asked, 10 * GI, 6 * GI, found.rooms(0)[0].published)]
 
 
-def test_claims_that_fit_alone_but_not_together(world: Any, search: Any) -> None:
+def test_claims_that_fit_alone_but_not_together(world: World, search: Any) -> None:
     for name in ("a", "b"):
         world.claim(name, "6Gi")
     (lack,) = search(world.pod("p", claims=["a", "b"])).lacks(0)
@@ -70,6 +71,6 @@ def test_claims_that_fit_alone_but_not_together(world: Any, search: Any) -> None
     assert lack.missing == 2 * GI
 
 
-def test_a_node_that_fits_lacks_nothing(world: Any, search: Any) -> None:
+def test_a_node_that_fits_lacks_nothing(world: World, search: Any) -> None:
     assert list(search(world.pod("p")).lacks(0)) == []
     assert Lack("text", "todo").missing == 0

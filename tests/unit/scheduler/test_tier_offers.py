@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import kinds, names
 from tonnage.scheduler.framework.pod_info import compile_ask
@@ -14,7 +15,7 @@ NODES = ("node-1", "node-2")
 GI = 1 << 30
 
 
-def tier_object(world: Any, value: str = "8Gi", storage_class: str = "late") -> None:
+def tier_object(world: World, value: str = "8Gi", storage_class: str = "late") -> None:
     key = names.tier_label(storage_class)
     body = {
         "storageClassName": storage_class,
@@ -27,12 +28,12 @@ def tier_object(world: Any, value: str = "8Gi", storage_class: str = "late") -> 
     world.capacities.put(world.read(kinds.CAPACITIES, name, body, names.SYSTEM_NAMESPACE, labels=labels))
 
 
-def labelled(world: Any, node: str, value: str | None = "8Gi", *classes: str) -> None:
+def labelled(world: World, node: str, value: str | None = "8Gi", *classes: str) -> None:
     world.node(node, labels={names.tier_label(name): value for name in classes or ("late",)} if value else {})
 
 
 @pytest.fixture
-def stage(world: Any) -> Any:
+def stage(world: World) -> Any:
     """Two nodes in a tier of 8Gi."""
     world.storage_class()
     for node in NODES:
@@ -41,12 +42,12 @@ def stage(world: Any) -> Any:
     return world
 
 
-def left(world: Any, node: str, storage_class: str = "late") -> int:
+def left(world: World, node: str, storage_class: str = "late") -> int:
     offers = world.cluster.published.on(node).get(storage_class, ())
     return max((offer.left // GI for offer in offers), default=-1)
 
 
-def place(world: Any, claim: str, size: str, **more: Any) -> str:
+def place(world: World, claim: str, size: str, **more: Any) -> str:
     world.claim(claim, size, **more)
     return str(world.place(world.pod(f"pod-of-{claim}", claims=[claim])))
 
@@ -91,7 +92,7 @@ def test_a_label_that_goes_takes_the_room_away_and_one_that_comes_wakes(stage: A
     assert left(stage, "node-2") == 8, "counted in the new tier too"
 
 
-def test_classes_of_a_driver_share_their_tiers(world: Any) -> None:
+def test_classes_of_a_driver_share_their_tiers(world: World) -> None:
     """Which pools they are in, tiers do not tell: better to wait a moment than to promise twice."""
     for name in ("late", "fast"):
         world.storage_class(name)

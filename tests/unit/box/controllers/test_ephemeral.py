@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running, Told
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, RESOURCE_QUOTAS
@@ -16,6 +17,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.observe.metrics import EPHEMERAL_CREATED, EPHEMERAL_FAILED
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]
@@ -85,7 +87,7 @@ async def test_repeating_it_changes_nothing_even_with_a_stale_cache(
 
 
 async def test_foreign_claim_is_an_event_and_an_error(
-    kube: Client, controller: EphemeralController, make_pod: Make, make_claim: Make, settle: Settle, told: Any
+    kube: Client, controller: EphemeralController, make_pod: Make, make_claim: Make, settle: Settle, told: Told
 ) -> None:
     await make_claim("p-v")
     await make_pod("p", ephemeral={"v": {}})
@@ -98,7 +100,7 @@ async def test_foreign_claim_is_an_event_and_an_error(
 
 
 async def test_first_failing_volume_stops_and_is_counted(
-    kube: Client, controller: EphemeralController, make_pod: Make, settle: Settle, told: Any
+    kube: Client, controller: EphemeralController, make_pod: Make, settle: Settle, told: Told
 ) -> None:
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"persistentvolumeclaims": "0"}}}
     await kube.create(RESOURCE_QUOTAS, quota, "default")
@@ -125,7 +127,7 @@ async def test_pod_that_goes_gets_no_claim(
 
 
 async def test_watches_make_claims_again_when_they_vanish(
-    kube: Client, controller: EphemeralController, make_pod: Make, running: Any, eventually: Any
+    kube: Client, controller: EphemeralController, make_pod: Make, running: Running, eventually: Eventually
 ) -> None:
     async def claim() -> Any:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.conftest import Settle, Told
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NODES, PODS
@@ -167,7 +168,7 @@ async def test_absent_owner(kube: Client, make_map: Make, work: Any, change: dic
 
 
 async def test_owner_in_another_namespace_is_no_owner_and_is_told(
-    kube: Client, make_map: Make, work: Any, told: Any
+    kube: Client, make_map: Make, work: Any, told: Told
 ) -> None:
     a = await make_map("a", namespace="kube-system")
     await work()
@@ -188,7 +189,7 @@ async def test_cluster_wide_dependent_of_a_namespaced_owner_is_kept(kube: Client
 
 
 async def test_owner_that_no_watch_has_shown_is_looked_for(
-    kube: Client, events: EventRecorder, informers: Informers, settle: Any, make_map: Make
+    kube: Client, events: EventRecorder, informers: Informers, settle: Settle, make_map: Make
 ) -> None:
     collector = GarbageCollector(kube, informers, events, [CLAIMS])  # sees no config maps
     a = await make_map("a")

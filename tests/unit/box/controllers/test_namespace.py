@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
+from tests.unit.conftest import Running
 
 from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS
 from tonnage.box.controllers.namespace import NamespaceController
 from tonnage.errors import ApiError, ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
+from tonnage.testing.wait import Eventually
 
 Settle = Callable[[], Awaitable[None]]
 
 
 @pytest.fixture
-async def controller(kube: Client, informers: Informers, manual_clock: Any) -> NamespaceController:
+async def controller(kube: Client, informers: Informers, manual_clock: ManualClock) -> NamespaceController:
     return NamespaceController(kube, informers, clock=manual_clock, quiet=3.0)
 
 
@@ -65,7 +67,7 @@ async def test_pods_go_before_the_rest(kube: Client, controller: NamespaceContro
 
 
 async def test_what_holds_it_up_is_said(
-    kube: Client, controller: NamespaceController, settle: Settle, manual_clock: Any
+    kube: Client, controller: NamespaceController, settle: Settle, manual_clock: ManualClock
 ) -> None:
     await make_namespace(kube)
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -84,7 +86,7 @@ async def test_what_holds_it_up_is_said(
 
 
 async def test_watches_bring_it_to_an_end(
-    kube: Client, controller: NamespaceController, running: Any, eventually: Any
+    kube: Client, controller: NamespaceController, running: Running, eventually: Eventually
 ) -> None:
     await make_namespace(kube)
     await kube.patch(CONFIG_MAPS, "m", {"metadata": {"finalizers": ["example.com/hold"]}}, "ns")

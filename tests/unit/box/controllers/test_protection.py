@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
@@ -15,6 +16,7 @@ from tonnage.claims.bind import bind
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]
@@ -152,7 +154,7 @@ async def test_many_claims_share_few_lists(
 
 
 async def test_watches_let_a_claim_go_after_its_pod(
-    kube: Client, claims: ClaimProtection, make_claim: Make, make_pod: Make, running: Any, eventually: Any
+    kube: Client, claims: ClaimProtection, make_claim: Make, make_pod: Make, running: Running, eventually: Eventually
 ) -> None:
     async def claim_gone() -> bool:
         return await gone(kube, CLAIMS, "c", "default")
@@ -180,7 +182,7 @@ async def test_bound_volume_stays_until_it_is_not(
 
 
 async def test_volume_waits_for_the_provisioners_finalizer(
-    kube: Client, volumes: VolumeProtection, make_volume: Make, running: Any, eventually: Any
+    kube: Client, volumes: VolumeProtection, make_volume: Make, running: Running, eventually: Eventually
 ) -> None:
     async def volume_gone() -> bool:
         return await gone(kube, VOLUMES, "v")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.unit.conftest import Running
+
 from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from tonnage.box.controllers.service_account import ServiceAccountController
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing.wait import Eventually
 
 
 async def make_namespace(kube: Client) -> None:
@@ -18,7 +21,7 @@ async def make_namespace(kube: Client) -> None:
 
 
 async def test_default_service_account_is_made_and_comes_back(
-    kube: Client, informers: Informers, running: Any, eventually: Any
+    kube: Client, informers: Informers, running: Running, eventually: Eventually
 ) -> None:
     async def account() -> Any:
         try:

@@ -22,6 +22,7 @@ from tonnage.errors import ApiUnreadableError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
 
 Make = Callable[..., Awaitable[Any]]
 WRONG = {"spec": 7}
@@ -97,7 +98,7 @@ async def test_what_belongs_to_an_unreadable_owner_is_not_collected(
 
 
 async def test_a_volume_whose_claim_cannot_be_read_is_not_released(
-    kube: Client, broken: Any, make_claim: Make, make_volume: Make, events: EventRecorder, manual_clock: Any
+    kube: Client, broken: Any, make_claim: Make, make_volume: Make, events: EventRecorder, manual_clock: ManualClock
 ) -> None:
     claim = await make_claim("c", volumeName="v", storageClassName="")
     ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": claim.metadata.uid}
@@ -118,7 +119,9 @@ async def test_a_volume_whose_claim_cannot_be_read_is_not_released(
     assert (await kube.get(VOLUMES, "v")).status.phase == "Bound"
 
 
-async def test_a_namespace_is_emptied_of_what_cannot_be_read(kube: Client, broken: Any, manual_clock: Any) -> None:
+async def test_a_namespace_is_emptied_of_what_cannot_be_read(
+    kube: Client, broken: Any, manual_clock: ManualClock
+) -> None:
     await kube.create(NAMESPACES, {"metadata": {"name": "ns"}})
     for name in ("a", "b"):
         spec = {"containers": [{"name": "c", "image": "i"}]}
@@ -138,7 +141,7 @@ async def test_an_unreadable_node_keeps_its_volumes_and_does_not_hold_up_those_o
     make_claim: Make,
     make_volume: Make,
     events: EventRecorder,
-    manual_clock: Any,
+    manual_clock: ManualClock,
 ) -> None:
     await make_class("hour", parameters={names.ON_NODE_GONE: "release-after:1h"})
     await kube.create(NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running, Settle, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
@@ -24,6 +25,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Response
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 PODS_MADE = 20
@@ -75,10 +77,10 @@ async def test_life_of_ephemeral_volumes(
     counting: Callable[[], Counting],
     make_class: Make,
     make_pod: Make,
-    running: Any,
-    eventually: Any,
-    settle: Any,
-    told: Any,
+    running: Running,
+    eventually: Eventually,
+    settle: Settle,
+    told: Told,
 ) -> None:
     clients = {name: counting() for name in ("ephemeral", "binder", "claims", "volumes", "garbage", "hand", "now")}
     await make_class("late")
@@ -142,9 +144,9 @@ async def test_immediate_claim_is_sent_in_one_write_and_the_binder_keeps_still(
     counting: Callable[[], Counting],
     make_class: Make,
     make_claim: Make,
-    running: Any,
-    eventually: Any,
-    settle: Any,
+    running: Running,
+    eventually: Eventually,
+    settle: Settle,
 ) -> None:
     binder, sender = counting(), counting()
     await make_class("now", mode=names.IMMEDIATE)

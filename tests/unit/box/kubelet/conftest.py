@@ -227,11 +227,14 @@ async def _machine(folder: Path, make_runtime: Callable[[Path], Runtime] | None)
         yield made
 
 
+Eventually = Callable[[Callable[[], object]], Awaitable[None]]
+
+
 @pytest.fixture
-def eventually() -> Callable[..., Awaitable[None]]:
+def eventually() -> Eventually:
     """eventually(check): wait until check() is true; fails after a minute."""
 
-    async def wait(check: Callable[[], bool]) -> None:
+    async def wait(check: Callable[[], object]) -> None:
         async with asyncio.timeout(60):
             while not check():
                 await asyncio.sleep(0.01)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.unit.box.kubelet.conftest import Eventually
+
 from tonnage.api.kinds import PODS
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
 
-async def test_a_pod_with_a_volume_runs_and_goes(machine: Any, eventually: Any) -> None:
+async def test_a_pod_with_a_volume_runs_and_goes(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
     pod = await machine.phase("p", "Running")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Told
 
 from tonnage.api import names
 from tonnage.api.kinds import NODES
@@ -15,12 +16,13 @@ from tonnage.box.kubelet.pods.eviction import DiskSpace
 from tonnage.box.kubelet.volumes.sources import NodeFields
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
+from tonnage.testing.clock import ManualClock
 
 FIELDS = NodeFields("n1", "10.0.0.1", {"cpu": "2", "pods": "7"})
 
 
 @pytest.fixture
-def node(kube: Client, events: EventRecorder, manual_clock: Any, tmp_path: Path) -> NodeObject:
+def node(kube: Client, events: EventRecorder, manual_clock: ManualClock, tmp_path: Path) -> NodeObject:
     return NodeObject(kube, events, manual_clock, FIELDS, labels={"zone": "a"}, runtime="none", root=tmp_path)
 
 
@@ -39,7 +41,7 @@ async def test_a_node_is_registered_and_put_right_again(kube: Client, node: Node
 
 
 async def test_disk_pressure_is_reported_with_its_end(
-    kube: Client, node: NodeObject, told: Any, monkeypatch: pytest.MonkeyPatch
+    kube: Client, node: NodeObject, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await node.register()
     seen = []

@@ -11,6 +11,7 @@ from tonnage.api import names
 from tonnage.api.storage import StorageClass
 from tonnage.claims.node_scope import CapacitySource, NodeScope
 from tonnage.node.capacity.class_errors import KEPT, LONGEST, ClassErrorEvents, fault_of, shorten
+from tonnage.testing.clock import ManualClock
 
 SOURCE = CapacitySource(names.DRIVER, "late", "scratch")
 
@@ -36,7 +37,7 @@ def events() -> Any:
 
 
 @pytest.fixture
-def errors(events: Any, manual_clock: Any) -> ClassErrorEvents:
+def errors(events: Any, manual_clock: ManualClock) -> ClassErrorEvents:
     return ClassErrorEvents(events, NodeScope("n1", "cluster"), manual_clock)
 
 
@@ -56,7 +57,7 @@ def test_an_error_is_emitted_once(errors: ClassErrorEvents, events: Any) -> None
     assert errors.get(SOURCE) == ""
 
 
-def test_it_holds_for_a_while_and_for_one_object(errors: ClassErrorEvents, manual_clock: Any) -> None:
+def test_it_holds_for_a_while_and_for_one_object(errors: ClassErrorEvents, manual_clock: ManualClock) -> None:
     errors.found(SOURCE, _class(), "no")
     assert errors.fresh(SOURCE, _class()) == "no"
     assert errors.fresh(SOURCE, _class(uid="2")) == ""

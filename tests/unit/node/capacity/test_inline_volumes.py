@@ -11,6 +11,9 @@ from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.pools.fake import FakePool
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -22,7 +25,7 @@ def _pool(inline: int, size: int = 30 * GIB) -> FakePool:
     return pool
 
 
-async def _publish(node: Any, number: int, size: str) -> Path:
+async def _publish(node: FakeNode, number: int, size: str) -> Path:
     target: Path = node.folder / "kubelet" / f"pod-{number}" / "mount"
     target.parent.mkdir(parents=True, exist_ok=True)
     async with CsiClient(node.driver.endpoints[0]) as client:
@@ -31,17 +34,17 @@ async def _publish(node: Any, number: int, size: str) -> Path:
     return target
 
 
-async def _unpublish(node: Any, number: int, target: Path) -> None:
+async def _unpublish(node: FakeNode, number: int, target: Path) -> None:
     async with CsiClient(node.driver.endpoints[0]) as client:
         await client.unpublish(names.inline_handle(f"uid-{number}", "v"), target)
 
 
-async def _object(node: Any) -> Any:
-    found = (await node.kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
+async def _object(node: FakeNode) -> Any:
+    found = (await node.client.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
     return found[0] if found else None
 
 
-def _says(node: Any, capacity: str, inline: str | None) -> Any:
+def _says(node: FakeNode, capacity: str, inline: str | None) -> Any:
     async def says() -> bool:
         obj = await _object(node)
         return obj is not None and (obj.capacity, obj.metadata.annotations.get(names.INLINE_ROOM)) == (capacity, inline)
@@ -49,7 +52,9 @@ def _says(node: Any, capacity: str, inline: str | None) -> Any:
     return says
 
 
-async def test_what_is_kept_is_published_as_lower_capacity(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_what_is_kept_is_published_as_lower_capacity(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     node = await make_node(pool=_pool(10 * GIB))
     node.driver.on_inline = node.agents[0].refresh
     await eventually(_says(node, "20Gi", "30Gi"))
@@ -58,20 +63,20 @@ async def test_what_is_kept_is_published_as_lower_capacity(make_node: Any, make_
     await _publish(node, 2, "8Gi")  # beyond the budget
     await eventually(_says(node, "18Gi", "18Gi"))
     await make_claim("c", size="18Gi")
-    await node.send("c")
-    await eventually(lambda: node.bound("c"))
+    await node.select("c")
+    await eventually(lambda: node.is_bound("c"))
     await eventually(_says(node, "0", "0"))
     await _unpublish(node, 1, target)
     await eventually(_says(node, "2Gi", "4Gi"))  # of which 2Gi are kept again
 
 
 async def test_a_claim_that_would_need_what_is_kept_is_sent_back(
-    make_node: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node(pool=_pool(10 * GIB))
     await eventually(_says(node, "20Gi", "30Gi"))
     await make_claim("c", size="21Gi")
-    await node.send("c")
+    await node.select("c")
 
     async def sent_back() -> bool:
         return names.SELECTED_NODE not in (await node.claim("c")).metadata.annotations
@@ -80,16 +85,16 @@ async def test_a_claim_that_would_need_what_is_kept_is_sent_back(
     assert await node.volumes() == []
 
 
-async def test_without_a_budget_nothing_is_said(make_node: Any, eventually: Any) -> None:
+async def test_without_a_budget_nothing_is_said(make_node: MakeNode, eventually: Eventually) -> None:
     node = await make_node(pool=_pool(0))
     await eventually(_says(node, "30Gi", None))
 
 
-async def test_somebody_who_changes_the_number_is_put_right(make_node: Any, eventually: Any) -> None:
+async def test_somebody_who_changes_the_number_is_put_right(make_node: MakeNode, eventually: Eventually) -> None:
     node = await make_node(pool=_pool(10 * GIB))
     await eventually(_says(node, "20Gi", "30Gi"))
     for wrong in ("90Gi", "1Gi", "much", None):
         name = (await _object(node)).metadata.name
         patch = {"metadata": {"annotations": {names.INLINE_ROOM: wrong}}}
-        await node.kube.patch(kinds.CAPACITIES, name, patch, names.SYSTEM_NAMESPACE)
+        await node.client.patch(kinds.CAPACITIES, name, patch, names.SYSTEM_NAMESPACE)
         await eventually(_says(node, "20Gi", "30Gi"))

@@ -9,6 +9,7 @@ from tonnage.api import names
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.node.agent import NodeAgent
+from tonnage.testing.wait import Eventually
 
 GIB = 1 << 30
 
@@ -25,7 +26,7 @@ def _free(agent: NodeAgent) -> int:
     return room.available if room is not None else -1
 
 
-async def test_a_new_reading_follows_only_a_wish(make_node: Callable[..., Any], eventually: Any) -> None:
+async def test_a_new_reading_follows_only_a_wish(make_node: Callable[..., Any], eventually: Eventually) -> None:
     node = await make_node("4Gi")
     (agent,) = node.agents
 

@@ -9,26 +9,30 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim, MakeClass
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
 
 
 @asynccontextmanager
-async def _writes(node: Any) -> AsyncIterator[list[tuple[float, str]]]:
+async def _writes(node: FakeNode) -> AsyncIterator[list[tuple[float, str | None]]]:
     """What is written about class late from now on: (seconds, capacity)."""
-    seen: list[tuple[float, str]] = []
+    seen: list[tuple[float, str | None]] = []
     loop = asyncio.get_running_loop()
-    listing = await node.kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)
+    listing = await node.client.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)
 
     async def watch() -> None:
         version = listing.resource_version
-        async with node.kube.watch(kinds.CAPACITIES, names.SYSTEM_NAMESPACE, resource_version=version) as batches:
+        async with node.client.watch(kinds.CAPACITIES, names.SYSTEM_NAMESPACE, resource_version=version) as batches:
             async for batch in batches:
                 seen.extend((loop.time(), e.object.capacity) for e in batch if e.object.storage_class_name == "late")
 
@@ -41,15 +45,17 @@ async def _writes(node: Any) -> AsyncIterator[list[tuple[float, str]]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _objects(node: Any) -> list[Any]:
-    return (await node.kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items  # type: ignore[no-any-return]
+async def _objects(node: FakeNode) -> list[Any]:
+    return (await node.client.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
 
 
-async def test_an_object_says_whose_room_it_is_and_belongs_to_the_node(make_node: Any, eventually: Any) -> None:
+async def test_an_object_says_whose_room_it_is_and_belongs_to_the_node(
+    make_node: MakeNode, eventually: Eventually
+) -> None:
     node = await make_node()
-    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi"))
     (obj,) = await _objects(node)
-    owner = await node.kube.get(kinds.NODES, "node-1")
+    owner = await node.client.get(kinds.NODES, "node-1")
     assert obj.metadata.name.startswith("csisc-")
     assert obj.metadata.labels == {
         names.CAPACITY_DRIVER: names.DRIVER,
@@ -61,16 +67,16 @@ async def test_an_object_says_whose_room_it_is_and_belongs_to_the_node(make_node
     assert obj.node_topology.match_labels == {names.TOPOLOGY_NODE: "node-1"}
 
 
-async def test_a_long_node_name_fits_into_labels(make_node: Any, eventually: Any) -> None:
+async def test_a_long_node_name_fits_into_labels(make_node: MakeNode, eventually: Eventually) -> None:
     name = "a" * 60 + ".b" * 40
     node = await make_node(name=name)
-    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi"))
     (obj,) = await _objects(node)
     assert max(len(value) for value in obj.metadata.labels.values()) <= 63
     assert obj.node_topology.match_labels == {names.TOPOLOGY_NODE: names.label_value(name)}
 
 
-async def test_classes_come_change_and_go(make_node: Any, make_class: Any, eventually: Any) -> None:
+async def test_classes_come_change_and_go(make_node: MakeNode, make_class: MakeClass, eventually: Eventually) -> None:
     node = await make_node()
     await make_class("now", mode=names.IMMEDIATE)
     await make_class("theirs", provisioner="other.example.com")
@@ -78,10 +84,10 @@ async def test_classes_come_change_and_go(make_node: Any, make_class: Any, event
     await make_class(
         "far", allowedTopologies=[{"matchLabelExpressions": [{"key": names.TOPOLOGY_NODE, "values": ["node-9"]}]}]
     )
-    await eventually(lambda: node.shows("30716Mi", "30716Mi", "now"))
-    await eventually(lambda: node.shows("0", "0", "wrong"))
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi", "now"))
+    await eventually(lambda: node.publishes("0", "0", "wrong"))
     assert {o.storage_class_name for o in await _objects(node)} == {"late", "now", "wrong"}
-    await node.kube.delete(kinds.STORAGE_CLASSES, "now")
+    await node.client.delete(kinds.STORAGE_CLASSES, "now")
 
     async def without() -> bool:
         return {o.storage_class_name for o in await _objects(node)} == {"late", "wrong"}
@@ -90,18 +96,18 @@ async def test_classes_come_change_and_go(make_node: Any, make_class: Any, event
 
 
 async def test_it_drops_within_a_tenth_of_a_second_and_tells_up_to_where_it_counts(
-    make_node: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node("100Gi")
-    await eventually(lambda: node.shows("100Gi", "100Gi"))
+    await eventually(lambda: node.publishes("100Gi", "100Gi"))
     for n in range(50):
         await make_claim(f"c{n}", "1Gi", storageClassName="late")
     async with _writes(node) as seen:
         begin = asyncio.get_running_loop().time()
         for n in range(50):
-            await node.send(f"c{n}")
+            await node.select(f"c{n}")
         version = int((await node.claim("c49")).metadata.resource_version)
-        await eventually(lambda: node.shows("50Gi", "50Gi"))
+        await eventually(lambda: node.publishes("50Gi", "50Gi"))
         await asyncio.sleep(3.0)
     assert seen[-1][0] - begin < 0.25
     assert 1 <= len(seen) <= 4, f"50 claims, but few writes: {seen}"
@@ -109,28 +115,32 @@ async def test_it_drops_within_a_tenth_of_a_second_and_tells_up_to_where_it_coun
     assert int(obj.metadata.annotations[names.OBSERVED_CLAIM_VERSION]) >= version
 
 
-async def test_it_rises_at_most_once_a_second(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_it_rises_at_most_once_a_second(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     node = await make_node("100Gi")
     for n in range(20):
         await make_claim(f"c{n}", "1Gi", storageClassName="late")
-    await node.send(*(f"c{n}" for n in range(20)))
-    await eventually(lambda: node.shows("80Gi", "80Gi"))
+    await node.select(*(f"c{n}" for n in range(20)))
+    await eventually(lambda: node.publishes("80Gi", "80Gi"))
     for n in range(20):
-        await eventually(lambda n=n: node.bound(f"c{n}"))
+        await eventually(lambda n=n: node.is_bound(f"c{n}"))
     await asyncio.sleep(2.0)
     async with _writes(node) as seen:
         for n in range(20):
             await node.release(f"c{n}")
             await asyncio.sleep(0.1)
-        await eventually(lambda: node.shows("100Gi", "100Gi"))
+        await eventually(lambda: node.publishes("100Gi", "100Gi"))
     times = [at for at, _ in seen]
     assert all(later - earlier >= 0.999 for earlier, later in pairwise(times)), times
     assert 2 <= len(times) <= 4
 
 
-async def test_nothing_is_written_when_nothing_changed(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_nothing_is_written_when_nothing_changed(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     node = await make_node("100Gi", poll=1.0)
-    await eventually(lambda: node.shows("100Gi", "100Gi"))
+    await eventually(lambda: node.publishes("100Gi", "100Gi"))
     async with _writes(node) as seen:
         await asyncio.sleep(30.0)
         node.agents[0].refresh()
@@ -138,31 +148,35 @@ async def test_nothing_is_written_when_nothing_changed(make_node: Any, make_clai
     assert seen == []
 
 
-async def test_what_others_take_is_seen_by_polling_or_by_being_told(make_node: Any, eventually: Any) -> None:
+async def test_what_others_take_is_seen_by_polling_or_by_being_told(
+    make_node: MakeNode, eventually: Eventually
+) -> None:
     node = await make_node("10Gi", poll=60.0)
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
     async with CsiClient(node.driver.endpoints[0]) as stranger:
         await stranger.create_volume("one", 2 * GIB, [VolumeCapability()])
         await asyncio.sleep(61.0)
-        await eventually(lambda: node.shows("8Gi", "8Gi"))
+        await eventually(lambda: node.publishes("8Gi", "8Gi"))
         await stranger.create_volume("two", 2 * GIB, [VolumeCapability()])
         node.agents[0].refresh()
-        await eventually(lambda: node.shows("6Gi", "6Gi"))
+        await eventually(lambda: node.publishes("6Gi", "6Gi"))
 
 
-async def test_the_count_is_told_even_if_the_number_stays(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_the_count_is_told_even_if_the_number_stays(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     """Else the scheduler would hold its own count of that claim for ever."""
     node = await make_node("10Gi")
     await make_claim("old", "4Gi", storageClassName="late")
-    await node.send("old")
-    await eventually(lambda: node.bound("old"))
-    await eventually(lambda: node.shows("6Gi", "6Gi"))
+    await node.select("old")
+    await eventually(lambda: node.is_bound("old"))
+    await eventually(lambda: node.publishes("6Gi", "6Gi"))
     agent = node.agents[0]
     source = CapacitySource(names.DRIVER, "late", "pool/scratch")
     await asyncio.sleep(2.0)
     agent.ledger.read(source, agent.ledger.begin(), 10 * GIB, 10 * GIB)  # room comes up at the moment ...
     await make_claim("new", "4Gi", storageClassName="late")
-    await node.send("new")  # ... in which it is promised
+    await node.select("new")  # ... in which it is promised
     version = int((await node.claim("new")).metadata.resource_version)
 
     async def counted() -> bool:
@@ -172,12 +186,14 @@ async def test_the_count_is_told_even_if_the_number_stays(make_node: Any, make_c
     await eventually(counted)
 
 
-async def test_objects_that_are_obsolete_or_doubled_go_and_others_stay(make_node: Any, eventually: Any) -> None:
+async def test_objects_that_are_obsolete_or_doubled_go_and_others_stay(
+    make_node: MakeNode, eventually: Eventually
+) -> None:
     node = await make_node(agent=False)
 
     async def make(name: str, storage_class: str, labels: dict[str, str]) -> None:
         body = {"metadata": {"name": name, "labels": labels}, "storageClassName": storage_class}
-        await node.kube.create(kinds.CAPACITIES, {**body, "nodeTopology": {}}, names.SYSTEM_NAMESPACE)
+        await node.client.create(kinds.CAPACITIES, {**body, "nodeTopology": {}}, names.SYSTEM_NAMESPACE)
 
     ours = {names.CAPACITY_DRIVER: names.DRIVER, names.CAPACITY_MANAGED_BY: "tonnage-node-1"}
     await make("double", "late", ours)
@@ -193,54 +209,56 @@ async def test_objects_that_are_obsolete_or_doubled_go_and_others_stay(make_node
     await eventually(tidy)
 
 
-async def test_an_object_that_somebody_removes_or_changes_is_put_right(make_node: Any, eventually: Any) -> None:
+async def test_an_object_that_somebody_removes_or_changes_is_put_right(
+    make_node: MakeNode, eventually: Eventually
+) -> None:
     node = await make_node()
-    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi"))
     (obj,) = await _objects(node)
-    await node.kube.delete(kinds.CAPACITIES, obj.metadata.name, names.SYSTEM_NAMESPACE)
-    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
-    await node.kube.patch(kinds.CAPACITIES, obj.metadata.name, {"capacity": "1Ti"}, names.SYSTEM_NAMESPACE)
-    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
+    await node.client.delete(kinds.CAPACITIES, obj.metadata.name, names.SYSTEM_NAMESPACE)
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi"))
+    await node.client.patch(kinds.CAPACITIES, obj.metadata.name, {"capacity": "1Ti"}, names.SYSTEM_NAMESPACE)
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi"))
 
 
 async def test_after_a_restart_nothing_is_published_before_all_promises_are_known(
-    make_node: Any, make_class: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi", binding="controller")
     secret = {f"{names.CSI_PREFIX}provisioner-secret-{part}": "not-there" for part in ("name", "namespace")}
     await make_class("keyed", parameters=secret)
     await make_claim("data", "4Gi", storageClassName="late")
     await make_claim("wrong", "3Gi", storageClassName="keyed")
-    await node.send("data", "wrong")
-    await eventually(lambda: node.shows("3Gi", "3Gi"))
+    await node.select("data", "wrong")
+    await eventually(lambda: node.publishes("3Gi", "3Gi"))
     await node.kill_agent()
     async with _writes(node) as seen:
         await node.start_agent()
         await asyncio.sleep(5.0)
-    assert await node.shows("3Gi", "3Gi")
+    assert await node.publishes("3Gi", "3Gi")
     assert {capacity for _, capacity in seen} <= {"3Gi"}
 
 
 async def test_drivers_that_share_a_pool_share_its_room(
-    make_node: Any, make_class: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi", drivers=(names.DRIVER, "other.example.com"))
     await make_class("other", provisioner="other.example.com")
-    await eventually(lambda: node.shows("10Gi", "10Gi", "other"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi", "other"))
     await make_claim("data", "4Gi", storageClassName="late")
-    await node.send("data")
-    await eventually(lambda: node.shows("6Gi", "6Gi", "other"))
-    await eventually(lambda: node.shows("6Gi", "6Gi"))
+    await node.select("data")
+    await eventually(lambda: node.publishes("6Gi", "6Gi", "other"))
+    await eventually(lambda: node.publishes("6Gi", "6Gi"))
 
 
 async def test_what_somebody_did_to_an_object_is_said_once_and_nothing_is_said_of_our_own_writes(
-    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node("10Gi")
     for n in range(5):
         await make_claim(f"c{n}", "1Gi", storageClassName="late")
-        await node.send(f"c{n}")
-    await eventually(lambda: node.shows("5Gi", "5Gi"))
+        await node.select(f"c{n}")
+    await eventually(lambda: node.publishes("5Gi", "5Gi"))
     await node.kill_agent()
     await node.start_agent()  # which finds all as it should be
     await asyncio.sleep(2.0)
@@ -256,16 +274,14 @@ async def test_what_somebody_did_to_an_object_is_said_once_and_nothing_is_said_o
         same = (now.capacity, now.metadata.owner_references) == (good.capacity, good.metadata.owner_references)
         return same and good.metadata.labels.items() <= now.metadata.labels.items()
 
-    for count, (change, word) in enumerate(
-        (
-            ({"capacity": "9Ti"}, "capacity 9Ti, was 5Gi"),
-            ({"capacity": "1Gi", "maximumVolumeSize": "1Gi"}, "capacity 1Gi, was 5Gi"),
-            ({"metadata": {"ownerReferences": [owner]}}, "(owner)"),
-            ({"metadata": {"labels": {names.NODE_LABEL: "other"}}}, "(labels)"),
-        ),
-        start=1,
-    ):
-        await node.kube.patch(kinds.CAPACITIES, name, change, names.SYSTEM_NAMESPACE)
+    changes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"capacity": "9Ti"}, "capacity 9Ti, was 5Gi"),
+        ({"capacity": "1Gi", "maximumVolumeSize": "1Gi"}, "capacity 1Gi, was 5Gi"),
+        ({"metadata": {"ownerReferences": [owner]}}, "(owner)"),
+        ({"metadata": {"labels": {names.NODE_LABEL: "other"}}}, "(labels)"),
+    )
+    for count, (change, word) in enumerate(changes, 1):
+        await node.client.patch(kinds.CAPACITIES, name, change, names.SYSTEM_NAMESPACE)
 
         async def said(count: int = count) -> bool:
             return len(await told()) == count
@@ -273,17 +289,21 @@ async def test_what_somebody_did_to_an_object_is_said_once_and_nothing_is_said_o
         await eventually(said)
         await eventually(is_good)
         assert [text for text in await told() if word in text]
-    await node.kube.patch(kinds.CAPACITIES, name, {"metadata": {"labels": {"people/own": "x"}}}, names.SYSTEM_NAMESPACE)
+    await node.client.patch(
+        kinds.CAPACITIES, name, {"metadata": {"labels": {"people/own": "x"}}}, names.SYSTEM_NAMESPACE
+    )
     await make_claim("last", "1Gi", storageClassName="late")
-    await node.send("last")
-    await eventually(lambda: node.shows("4Gi", "4Gi"))
+    await node.select("last")
+    await eventually(lambda: node.publishes("4Gi", "4Gi"))
     await asyncio.sleep(5.0)
     assert len(await told()) == 4
     (now,) = await _objects(node)
     assert now.metadata.labels["people/own"] == "x"
 
 
-async def test_it_is_known_when_all_is_published(make_node: Any, make_class: Any, eventually: Any) -> None:
+async def test_it_is_known_when_all_is_published(
+    make_node: MakeNode, make_class: MakeClass, eventually: Eventually
+) -> None:
     node = await make_node("10Gi", agent=False)
     await make_class("again")
     agent = await node.start_agent()
@@ -293,5 +313,5 @@ async def test_it_is_known_when_all_is_published(make_node: Any, make_class: Any
         return bool(agent.capacity.is_published)
 
     await eventually(is_published)
-    assert await node.shows("10Gi", "10Gi")
-    assert await node.shows("10Gi", "10Gi", "again")
+    assert await node.publishes("10Gi", "10Gi")
+    assert await node.publishes("10Gi", "10Gi", "again")

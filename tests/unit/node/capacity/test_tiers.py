@@ -18,6 +18,9 @@ from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing.node import MakeNode
+from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 SYSTEM = names.SYSTEM_NAMESPACE
@@ -129,7 +132,7 @@ async def control(kube: Client) -> AsyncIterator[Callable[..., Awaitable[Callabl
 
 
 async def test_a_roomy_node_says_it_by_a_label_and_publishes_no_object(
-    make_node: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode, control: Any, stage: Stage, eventually: Eventually
 ) -> None:
     await control()
     await make_node("100Gi", capacity="auto")
@@ -143,7 +146,7 @@ async def test_a_roomy_node_says_it_by_a_label_and_publishes_no_object(
 
 @pytest.mark.parametrize("mode", ["auto", "exact"])
 async def test_without_a_controller_that_keeps_tiers_it_publishes_exactly(
-    make_node: Any, control: Any, stage: Stage, eventually: Any, mode: str
+    make_node: MakeNode, control: Any, stage: Stage, eventually: Eventually, mode: str
 ) -> None:
     await control("exact")
     await make_node("100Gi", capacity=mode)
@@ -151,7 +154,7 @@ async def test_without_a_controller_that_keeps_tiers_it_publishes_exactly(
 
 
 async def test_a_tier_without_an_object_stands_for_nothing(
-    make_node: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode, control: Any, stage: Stage, eventually: Eventually
 ) -> None:
     """No agent depends on the controller: the node says its tier, and publishes exactly until somebody keeps it."""
     await make_node("100Gi", capacity="tiers")
@@ -164,7 +167,7 @@ async def test_a_tier_without_an_object_stands_for_nothing(
 
 
 async def test_a_pool_that_fills_goes_down_tier_by_tier_and_ends_exact(
-    make_node: Any, make_claim: Any, control: Any, stage: Stage, eventually: Any, writes: list[str]
+    make_node: MakeNode, make_claim: MakeClaim, control: Any, stage: Stage, eventually: Eventually, writes: list[str]
 ) -> None:
     await control()
     node = await make_node("128Gi", capacity="auto")
@@ -173,8 +176,8 @@ async def test_a_pool_that_fills_goes_down_tier_by_tier_and_ends_exact(
     steps: list[str] = []
     for n in range(30):
         await make_claim(f"c{n}", "4Gi", storageClassName="late")
-        await node.send(f"c{n}")
-        await eventually(lambda n=n: node.bound(f"c{n}"))
+        await node.select(f"c{n}")
+        await eventually(lambda n=n: node.is_bound(f"c{n}"))
         left = 128 - 4 * (n + 1)
         if left >= 16:
             await eventually(lambda left=left: _is_one_of(stage, left))
@@ -197,7 +200,7 @@ async def _is_one_of(stage: Stage, left: int) -> bool:
 
 
 async def test_a_claim_that_no_tier_admits_makes_nodes_publish_exactly_until_it_is_placed(
-    make_node: Any, scratch_pod: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, control: Any, stage: Stage, eventually: Eventually
 ) -> None:
     await control()
     node = await make_node("100Gi", capacity="auto")
@@ -210,19 +213,19 @@ async def test_a_claim_that_no_tier_admits_makes_nodes_publish_exactly_until_it_
     await eventually(lambda: stage.is_in(both, {"node-1": "100Gi"}))
     assert await stage.asked() == ("60Gi", "node-1"), "60Gi cannot be on a node that is in a tier of 4Gi"
 
-    await node.send("large-v0")
-    await eventually(lambda: node.bound("large-v0"))
+    await node.select("large-v0")
+    await eventually(lambda: node.is_bound("large-v0"))
     await eventually(lambda: stage.is_in({"node-2": "4Gi"}, {"node-1": "40Gi"}))
     await eventually(stage.asks_nothing)
     # One claim of 60Gi is all that was ever asked there: until smaller ones come, 40Gi are not far above it.
     for n in range(10):
         await scratch_pod(f"small-{n}", "1Gi")
-        await node.send(f"small-{n}-v0")
+        await node.select(f"small-{n}-v0")
     await eventually(lambda: stage.is_in({"node-1": "4Gi", "node-2": "4Gi"}, {}))
 
 
 async def test_a_claim_that_goes_is_asked_for_no_more(
-    make_node: Any, scratch_pod: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, control: Any, stage: Stage, eventually: Eventually
 ) -> None:
     await control()
     await make_node("100Gi", capacity="auto")
@@ -235,7 +238,13 @@ async def test_a_claim_that_goes_is_asked_for_no_more(
 
 
 async def test_only_nodes_are_asked_on_which_the_pod_may_run(
-    make_node: Any, scratch_pod: Any, make_pod: Any, make_claim: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode,
+    scratch_pod: MakePod,
+    make_pod: MakePod,
+    make_claim: MakeClaim,
+    control: Any,
+    stage: Stage,
+    eventually: Eventually,
 ) -> None:
     """Though another node's tier admits the claim."""
     await control()
@@ -250,7 +259,12 @@ async def test_only_nodes_are_asked_on_which_the_pod_may_run(
 
 
 async def test_a_claim_that_binds_at_once_is_asked_for_too(
-    make_node: Any, make_class: Any, make_claim: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode,
+    make_class: MakeClass,
+    make_claim: MakeClaim,
+    control: Any,
+    stage: Stage,
+    eventually: Eventually,
 ) -> None:
     await make_class("now", mode=names.IMMEDIATE)
     await control()
@@ -260,7 +274,9 @@ async def test_a_claim_that_binds_at_once_is_asked_for_too(
     await eventually(lambda: stage.is_in({"node-1": "16Gi"}, {"node-1": "100Gi"}))  # they share the pool
 
 
-async def test_a_restarted_agent_writes_nothing(make_node: Any, control: Any, stage: Stage, eventually: Any) -> None:
+async def test_a_restarted_agent_writes_nothing(
+    make_node: MakeNode, control: Any, stage: Stage, eventually: Eventually
+) -> None:
     await control()
     node = await make_node("100Gi", capacity="auto")
     await eventually(lambda: stage.is_in_tier("16Gi"))
@@ -279,7 +295,7 @@ async def _has_read(agent: Any) -> bool:
 
 @pytest.mark.parametrize(("value", "then"), [("512Gi", "32Gi"), ("1Gi", "16Gi"), ("whatever", "16Gi")])
 async def test_what_somebody_else_makes_of_the_label_is_put_right(
-    make_node: Any, control: Any, stage: Stage, eventually: Any, value: str, then: str
+    make_node: MakeNode, control: Any, stage: Stage, eventually: Eventually, value: str, then: str
 ) -> None:
     await control()
     await make_node("100Gi", capacity="auto")
@@ -289,7 +305,7 @@ async def test_what_somebody_else_makes_of_the_label_is_put_right(
 
 
 async def test_what_somebody_else_makes_of_a_tier_is_put_right(
-    make_node: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode, control: Any, stage: Stage, eventually: Eventually
 ) -> None:
     await control()
     await make_node("100Gi", capacity="auto")
@@ -304,7 +320,7 @@ async def test_what_somebody_else_makes_of_a_tier_is_put_right(
 
 
 async def test_an_agent_that_may_not_label_its_node_publishes_exactly(
-    make_node: Any, control: Any, stage: Stage, eventually: Any, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, control: Any, stage: Stage, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await control()
     node = await make_node("100Gi", agent=False)
@@ -321,7 +337,7 @@ async def test_an_agent_that_may_not_label_its_node_publishes_exactly(
 
 
 async def test_tiers_that_nobody_uses_go_and_switching_off_makes_all_exact(
-    make_node: Any, make_class: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode, make_class: MakeClass, control: Any, stage: Stage, eventually: Eventually
 ) -> None:
     end = await control()
     await make_node("100Gi", capacity="auto")
@@ -338,7 +354,7 @@ async def test_tiers_that_nobody_uses_go_and_switching_off_makes_all_exact(
 
 
 async def test_a_class_that_goes_takes_its_labels_and_tiers_with_it(
-    make_node: Any, make_class: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode, make_class: MakeClass, control: Any, stage: Stage, eventually: Eventually
 ) -> None:
     await make_class("more")
     await control()
@@ -362,7 +378,7 @@ async def test_a_class_that_goes_takes_its_labels_and_tiers_with_it(
 
 
 async def test_an_agent_that_is_told_to_publish_exactly_takes_its_label_off(
-    make_node: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode, control: Any, stage: Stage, eventually: Eventually
 ) -> None:
     await control()
     node = await make_node("100Gi", capacity="auto")
@@ -373,7 +389,7 @@ async def test_an_agent_that_is_told_to_publish_exactly_takes_its_label_off(
 
 
 async def test_classes_of_one_pool_are_all_in_tiers_or_all_exact(
-    make_node: Any, make_class: Any, scratch_pod: Any, control: Any, stage: Stage, eventually: Any
+    make_node: MakeNode, make_class: MakeClass, scratch_pod: MakePod, control: Any, stage: Stage, eventually: Eventually
 ) -> None:
     """Else a scheduler could not tell that they draw on the same bytes."""
     await make_class("more")

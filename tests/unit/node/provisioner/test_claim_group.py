@@ -16,6 +16,9 @@ from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.node.provisioner.claim_group import GroupFinder
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim, MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -46,17 +49,19 @@ class _Withdrawals:
         return response
 
 
-async def _start(node: Any, during: Callable[[], Awaitable[None]] = _nothing, *, lost: bool = False) -> _Withdrawals:
+async def _start(
+    node: FakeNode, during: Callable[[], Awaitable[None]] = _nothing, *, lost: bool = False
+) -> _Withdrawals:
     """The node's agent, over that transport."""
-    quick = node.kube
+    quick = node.client
     withdrawals = _Withdrawals(quick.transport, during, lost=lost)
-    node.kube = Client(withdrawals)
+    node.client = Client(withdrawals)
     await node.start_agent()
-    node.kube = quick
+    node.client = quick
     return withdrawals
 
 
-def _off(node: Any, *claims: str) -> Callable[[], Awaitable[bool]]:
+def _off(node: FakeNode, *claims: str) -> Callable[[], Awaitable[bool]]:
     """Whether none of these claims has a node."""
 
     async def ask() -> bool:
@@ -65,47 +70,47 @@ def _off(node: Any, *claims: str) -> Callable[[], Awaitable[bool]]:
     return ask
 
 
-async def _fill(node: Any, make_claim: Any, eventually: Any, size: str) -> None:
+async def _fill(node: FakeNode, make_claim: MakeClaim, eventually: Eventually, size: str) -> None:
     await make_claim("old", size, storageClassName="late")
-    await node.send("old")
-    await eventually(lambda: node.bound("old"))
+    await node.select("old")
+    await eventually(lambda: node.is_bound("old"))
 
 
 @pytest.mark.parametrize("apart", [0.05, 0.33, 3.0])
 async def test_a_claim_that_arrives_while_its_sibling_goes_back_goes_back_too(
-    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, apart: float
+    make_node: MakeNode, make_claim: MakeClaim, scratch_pod: MakePod, eventually: Eventually, apart: float
 ) -> None:
     node = await make_node("10Gi", agent=False)
 
     async def second() -> None:
         await asyncio.sleep(apart)
-        await node.send("app-v0")
+        await node.select("app-v0")
         await asyncio.sleep(0.1)  # the watch tells of it before the patch is done
 
     await _start(node, second)
     await _fill(node, make_claim, eventually, "8Gi")
     await scratch_pod("app", "6Gi", "4Gi")
-    await node.send("app-v1")
+    await node.select("app-v1")
     await asyncio.sleep(apart + 1.0)
     await eventually(_off(node, "app-v0", "app-v1"))
     assert await node.volumes() == [f"pvc-{(await node.claim('old')).metadata.uid}"]
-    await eventually(lambda: node.shows("2Gi", "2Gi"))
+    await eventually(lambda: node.publishes("2Gi", "2Gi"))
     await node.release("old")
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
-    await node.send("app-v0", "app-v1")
-    await eventually(lambda: node.bound("app-v0"))
-    await eventually(lambda: node.bound("app-v1"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
+    await node.select("app-v0", "app-v1")
+    await eventually(lambda: node.is_bound("app-v0"))
+    await eventually(lambda: node.is_bound("app-v1"))
 
 
 async def test_a_lost_answer_leaves_no_window(
-    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     """The patch took effect, its answer is lost, and the watch is behind: what comes up then is not for the group."""
     node = await make_node("10Gi", agent=False)
     withdrawals = await _start(node, lost=True)
     await _fill(node, make_claim, eventually, "8Gi")
     await scratch_pod("app", "6Gi", "4Gi")
-    await node.send("app-v0", "app-v1")
+    await node.select("app-v0", "app-v1")
     await eventually(_off(node, "app-v0", "app-v1"))
     await asyncio.sleep(60)
     for claim in ("app-v0", "app-v1"):
@@ -113,72 +118,80 @@ async def test_a_lost_answer_leaves_no_window(
     assert withdrawals.patches == 2
 
 
-async def test_two_nodes_with_a_part_each_both_reschedule(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+async def test_two_nodes_with_a_part_each_both_reschedule(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
     one, two = await make_node("10Gi"), await make_node("10Gi", name="node-2")
     await scratch_pod("app", "4Gi", "4Gi")
-    await one.send("app-v0")
-    await two.send("app-v1")
+    await one.select("app-v0")
+    await two.select("app-v1")
     await eventually(_off(one, "app-v0", "app-v1"))
     assert await one.volumes() == await two.volumes() == []
 
 
 async def test_plain_claims_on_two_nodes_are_not_made_one_by_one(
-    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, make_pod: MakePod, eventually: Eventually
 ) -> None:
     one, two = await make_node("10Gi"), await make_node("10Gi", name="node-2")
     for name in ("a", "b"):
         await make_claim(name, "1Gi", storageClassName="late", annotations={names.CLAIM_GROUP: "a,b"})
     await make_pod("app", claims=["a", "b"])
-    await one.send("a")
-    await two.send("b")
+    await one.select("a")
+    await two.select("b")
     await eventually(_off(one, "a", "b"))
     assert await one.volumes() == await two.volumes() == []
 
 
 async def test_a_plain_claim_that_another_pod_needs_without_its_sibling_is_made(
-    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, make_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi")
     for name in ("a", "b"):
         await make_claim(name, "1Gi", storageClassName="late", annotations={names.CLAIM_GROUP: "a,b"})
     await make_pod("both", claims=["a", "b"])
     await make_pod("one", claims=["a"])
-    await node.send("a")
-    await eventually(lambda: node.bound("a"))
+    await node.select("a")
+    await eventually(lambda: node.is_bound("a"))
 
 
-async def test_a_single_claim_waits_for_nobody(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+async def test_a_single_claim_waits_for_nobody(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
     node = await make_node("10Gi")
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
     await scratch_pod("app", "4Gi")
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await node.send("app-v0")
-    await eventually(lambda: node.bound("app-v0"))
+    await node.select("app-v0")
+    await eventually(lambda: node.is_bound("app-v0"))
     assert loop.time() - began < 0.2, "virtual seconds: no timer was set"
 
 
 async def test_a_claim_that_its_owner_does_not_use_is_single(
-    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, make_pod: MakePod, eventually: Eventually
 ) -> None:
     """Whoever made it: no pod waits for it together with others."""
     node = await make_node("10Gi")
     pod = await make_pod("app", ephemeral={"v0": {"storageClassName": "late"}})
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": pod.metadata.uid, "controller": True}
     await make_claim("app-extra", "1Gi", storageClassName="late", owners=[owner])
-    await node.send("app-extra")
-    await eventually(lambda: node.bound("app-extra"))
+    await node.select("app-extra")
+    await eventually(lambda: node.is_bound("app-extra"))
 
 
 async def test_whatever_wake_up_is_lost_a_claim_is_looked_at_again(
-    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode,
+    make_claim: MakeClaim,
+    scratch_pod: MakePod,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every event about claims is ignored once they are known: only the look that is always pending is left."""
     node = await make_node("10Gi", agent=False)
     await _start(node)
     await _fill(node, make_claim, eventually, "8Gi")
     await make_claim("held", "4Gi", storageClassName="late", annotations={names.RESCHEDULES: "20"})
-    await node.send("held")
+    await node.select("held")
     await asyncio.sleep(1)
     provisioner = node.agents[0].provisioner
     monkeypatch.setattr(provisioner, "_look_again", lambda uids: None)
@@ -186,31 +199,31 @@ async def test_whatever_wake_up_is_lost_a_claim_is_looked_at_again(
     await asyncio.sleep(95)
     assert provisioner.waiting == {"capacity": 1}
     await node.release("old")
-    await eventually(lambda: node.bound("held"))
+    await eventually(lambda: node.is_bound("held"))
     assert provisioner.waiting == {}
 
 
 async def test_a_plain_claim_is_not_made_where_the_copy_of_its_pod_cannot_be(
-    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, make_pod: MakePod, eventually: Eventually
 ) -> None:
     """The controller has not written yet that they belong together: once made, the plain one would stay for good."""
     home, other = await make_node("10Gi"), await make_node("10Gi", name="node-2")
     await make_claim("source", "1Gi", storageClassName="late")
-    await home.send("source")
-    await eventually(lambda: home.bound("source"))
+    await home.select("source")
+    await eventually(lambda: home.is_bound("source"))
     await make_claim("plain", "1Gi", storageClassName="late")
     source = {"kind": "PersistentVolumeClaim", "name": "source"}
     await make_claim("copy", "1Gi", storageClassName="late", dataSource=source)
     await make_pod("app", claims=["plain", "copy"])
-    await other.send("plain")
+    await other.select("plain")
     await eventually(_off(other, "plain"))
     assert await other.volumes() == []
-    await home.send("plain", "copy")
-    await eventually(lambda: home.bound("plain"))
+    await home.select("plain", "copy")
+    await eventually(lambda: home.is_bound("plain"))
 
 
 async def test_plain_and_ephemeral_claims_of_a_pod_are_one_group(
-    make_node: Any, make_claim: Any, make_pod: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, make_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi")
     await make_claim("data-web-0", "4Gi", storageClassName="late")
@@ -218,9 +231,9 @@ async def test_plain_and_ephemeral_claims_of_a_pod_are_one_group(
     pod = await make_pod("web-0", claims=["data-web-0"], ephemeral={"tmp": spec})
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": pod.metadata.uid, "controller": True}
     await make_claim("web-0-tmp", "8Gi", owners=[owner], storageClassName="late")
-    await node.send("data-web-0")
+    await node.select("data-web-0")
     await eventually(_off(node, "data-web-0"))
-    await node.send("web-0-tmp", "data-web-0")
+    await node.select("web-0-tmp", "data-web-0")
     await eventually(_off(node, "data-web-0", "web-0-tmp"))
     assert await node.volumes() == []
 

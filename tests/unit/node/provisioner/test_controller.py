@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
@@ -16,6 +17,9 @@ from tonnage.kube.transport import Request, Response
 from tonnage.node.provisioner.state import LOOK_EVERY
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.fake import FakePool
+from tonnage.testing.node import MakeNode
+from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -34,42 +38,46 @@ class _Gated(FakePool):
 
 
 async def test_a_claim_gets_a_volume_and_the_capacity_falls_and_rises(
-    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node()
-    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi"))
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
-    await eventually(lambda: node.bound("app-v0"))
-    await eventually(lambda: node.shows("26620Mi", "26620Mi"))
+    await node.select("app-v0")
+    await eventually(lambda: node.is_bound("app-v0"))
+    await eventually(lambda: node.publishes("26620Mi", "26620Mi"))
     claim = await node.claim("app-v0")
-    volume = await node.kube.get(kinds.VOLUMES, f"pvc-{claim.metadata.uid}")
+    volume = await node.client.get(kinds.VOLUMES, f"pvc-{claim.metadata.uid}")
     assert await node.volumes() == [volume.metadata.name]
     assert volume.status.phase == "Bound"
     assert volume.metadata.labels[names.NODE_LABEL] == "node-1"
     assert volume.metadata.annotations[names.PROVISIONED_BY] == names.DRIVER
     assert volume.metadata.annotations[names.DELETION_SECRET_NAME] == ""
     assert names.PROVISIONER_FINALIZER not in volume.metadata.finalizers
-    term = volume.spec.node_affinity.required.node_selector_terms[0].match_expressions[0]
+    affinity, csi = volume.spec.node_affinity, volume.spec.csi
+    assert affinity is not None
+    assert affinity.required is not None
+    assert csi is not None
+    term = affinity.required.node_selector_terms[0].match_expressions[0]
     assert (term.key, term.operator, term.values) == (names.TOPOLOGY_NODE, "In", ["node-1"])
-    assert volume.spec.csi.volume_handle == f"scratch/{volume.metadata.name}"
-    assert volume.spec.csi.volume_attributes[names.CSI_PROVISIONER_IDENTITY].endswith("csi.tonnage.dev-node-1")
+    assert csi.volume_handle == f"scratch/{volume.metadata.name}"
+    assert csi.volume_attributes[names.CSI_PROVISIONER_IDENTITY].endswith("csi.tonnage.dev-node-1")
     record = (await node.pool.list())[0].owner
     assert (record[names.PARAM_CLUSTER], record[names.PARAM_EPHEMERAL]) == ("cluster-1", "true")
     assert (record[names.PARAM_RECLAIM], record[names.CSI_PVC_NAME]) == ("Delete", "app-v0")
 
     await node.release("app-v0")
-    await eventually(lambda: node.shows("30716Mi", "30716Mi"))
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi"))
     assert await node.volumes() == []
     assert await all_events() == [], "who made the pod does not look at its claim"
 
 
 async def test_a_claim_of_its_own_is_told_of_its_volume(
-    make_node: Any, make_claim: Any, all_events: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, all_events: AllEvents, eventually: Eventually
 ) -> None:
     node = await make_node()
     await make_claim("mine", storageClassName="late")
-    await node.send("mine")
+    await node.select("mine")
     volume = names.volume_name((await node.claim("mine")).metadata.uid)
     told = ("mine", "ProvisioningSucceeded", f"Successfully provisioned volume {volume}")
 
@@ -80,36 +88,38 @@ async def test_a_claim_of_its_own_is_told_of_its_volume(
 
 
 async def test_claims_for_others_are_left_alone(
-    make_node: Any, make_class: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node()
     await make_class("theirs", provisioner="other.example.com")
     for name, storage_class in (("elsewhere", "late"), ("unsent", "late"), ("theirs", "theirs"), ("mine", "late")):
         await make_claim(name, storageClassName=storage_class)
-    await node.send("elsewhere", node="node-2")
-    await node.send("theirs", "mine")
-    await eventually(lambda: node.bound("mine"))
+    await node.select("elsewhere", node="node-2")
+    await node.select("theirs", "mine")
+    await eventually(lambda: node.is_bound("mine"))
     assert len(await node.volumes()) == 1
     assert {await node.phase(c) for c in ("elsewhere", "unsent", "theirs")} == {"Pending"}
 
 
 async def test_an_immediate_claim_is_served_like_any_other(
-    make_node: Any, make_class: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node()
     await make_class("now", mode=names.IMMEDIATE)
     await make_claim("data", storageClassName="now")
-    await node.send("data")
-    await eventually(lambda: node.bound("data"))
+    await node.select("data")
+    await eventually(lambda: node.is_bound("data"))
 
 
-async def test_binding_can_be_left_to_the_controller(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_binding_can_be_left_to_the_controller(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     node = await make_node(binding="controller")
     await make_claim("data", storageClassName="late")
-    await node.send("data")
+    await node.select("data")
 
     async def made() -> Any:
-        return (await node.kube.list(kinds.VOLUMES)).items
+        return (await node.client.list(kinds.VOLUMES)).items
 
     volume = (await eventually(made))[0]
     await asyncio.sleep(0.05)
@@ -130,11 +140,16 @@ async def test_binding_can_be_left_to_the_controller(make_node: Any, make_claim:
     ],
 )
 async def test_what_cannot_be_had_is_refused_by_name(
-    make_node: Any, make_claim: Any, eventually: Any, all_events: Any, spec: dict[str, Any], text: str
+    make_node: MakeNode,
+    make_claim: MakeClaim,
+    eventually: Eventually,
+    all_events: AllEvents,
+    spec: dict[str, Any],
+    text: str,
 ) -> None:
     node = await make_node()
     await make_claim("data", storageClassName="late", **spec)
-    await node.send("data")
+    await node.select("data")
 
     async def told() -> Any:
         return [t for _, reason, t in await all_events() if reason == "ProvisioningFailed"]
@@ -146,11 +161,11 @@ async def test_what_cannot_be_had_is_refused_by_name(
 
 
 async def test_infeasible_requests_are_not_repeated_at_once(
-    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node("30Gi")
     await make_claim("data", storageClassName="late", accessModes=["ReadWriteMany"])
-    await node.send("data")
+    await node.select("data")
 
     async def told() -> Any:
         return [t for _, reason, t in await all_events() if reason == "ProvisioningFailed"]
@@ -161,16 +176,16 @@ async def test_infeasible_requests_are_not_repeated_at_once(
     uid = (await node.claim("data")).metadata.uid
     assert await node.agents[0].provisioner.reconcile(uid) == LOOK_EVERY
     assert len(await told()) == 1
-    await eventually(lambda: node.shows("30Gi", "30Gi"))  # it may stay for ever, and its room is for others
+    await eventually(lambda: node.publishes("30Gi", "30Gi"))  # it may stay for ever, and its room is for others
 
 
 async def test_a_claim_deleted_while_its_volume_is_made_leaves_nothing(
-    make_node: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     pool = _Gated("10Gi")
     node = await make_node(pool=pool)
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
+    await node.select("app-v0")
     await pool.waiting.wait()
     await node.remove_claim("app-v0")
     pool.gate.set()
@@ -179,19 +194,19 @@ async def test_a_claim_deleted_while_its_volume_is_made_leaves_nothing(
         return not node.agents[0].provisioner.busy and await node.volumes() == []
 
     await eventually(quiet)
-    assert (await node.kube.list(kinds.VOLUMES)).items == []
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    assert (await node.client.list(kinds.VOLUMES)).items == []
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
 
 
 async def test_a_claim_sent_elsewhere_while_its_volume_is_made_leaves_nothing(
-    make_node: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     pool = _Gated("10Gi")
     node = await make_node(pool=pool)
     await make_claim("data", "4Gi", storageClassName="late")
-    await node.send("data")
+    await node.select("data")
     await pool.waiting.wait()
-    await node.send("data", node="node-2")
+    await node.select("data", node="node-2")
     pool.gate.set()
 
     async def quiet() -> bool:
@@ -202,12 +217,12 @@ async def test_a_claim_sent_elsewhere_while_its_volume_is_made_leaves_nothing(
 
 
 async def test_a_volume_that_takes_long_is_told_of_once(
-    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
 ) -> None:
     pool = _Gated("10Gi")
     node = await make_node(pool=pool)
     await make_claim("data", "4Gi", storageClassName="late")
-    await node.send("data")
+    await node.select("data")
 
     async def told() -> list[str]:
         return [text for _, reason, text in await all_events() if reason == "Provisioning"]
@@ -217,7 +232,7 @@ async def test_a_volume_that_takes_long_is_told_of_once(
 
     await eventually(is_told)
     pool.gate.set()
-    await eventually(lambda: node.bound("data"))
+    await eventually(lambda: node.is_bound("data"))
     assert await told() == ['External provisioner is provisioning volume for claim "default/data"']
 
 
@@ -240,23 +255,23 @@ class _Faulty(FakePool):
 
 @pytest.mark.parametrize("failure", [HostError("mkfs failed"), UnavailableError("not now"), BusyError("pending")])
 async def test_a_failure_is_told_and_tried_again(
-    make_node: Any, make_claim: Any, eventually: Any, all_events: Any, failure: Exception
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents, failure: Exception
 ) -> None:
     node = await make_node(pool=_Faulty(failure, failure))
     await make_claim("data", "4Gi", storageClassName="late")
-    await node.send("data")
-    await eventually(lambda: node.bound("data"))
-    await eventually(lambda: node.shows("6Gi", "6Gi"))
+    await node.select("data")
+    await eventually(lambda: node.is_bound("data"))
+    await eventually(lambda: node.publishes("6Gi", "6Gi"))
     assert str(failure) in str([t for _, reason, t in await all_events() if reason == "ProvisioningFailed"])
 
 
-async def test_calls_that_fail_are_at_most_a_minute_apart(make_node: Any, make_claim: Any) -> None:
+async def test_calls_that_fail_are_at_most_a_minute_apart(make_node: MakeNode, make_claim: MakeClaim) -> None:
     pool = _Faulty(*(BusyError("in use") for _ in range(10)))
     node = await make_node(pool=pool)
     await make_claim("data", "4Gi", storageClassName="late")
-    await node.send("data")
+    await node.select("data")
     await asyncio.sleep(600)
-    assert await node.bound("data")
+    assert await node.is_bound("data")
     pauses = [after - before for before, after in pairwise(pool.calls)]
     assert len(pauses) == 10
     assert max(pauses) < 61
@@ -264,12 +279,12 @@ async def test_calls_that_fail_are_at_most_a_minute_apart(make_node: Any, make_c
 
 
 async def test_an_outcome_that_is_not_known_is_followed_up_though_the_claim_is_gone(
-    make_node: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     pool = _Faulty(UnavailableError("lost"), UnavailableError("lost"), made=True)
     node = await make_node(pool=pool)
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
+    await node.select("app-v0")
 
     async def failed() -> bool:
         return len(pool.failures) == 1
@@ -282,26 +297,26 @@ async def test_an_outcome_that_is_not_known_is_followed_up_though_the_claim_is_g
         return not node.agents[0].provisioner.busy and await node.volumes() == []
 
     await eventually(quiet)
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
 
 
 async def test_secrets_are_read_for_making_and_named_for_deleting(
-    make_node: Any, make_class: Any, make_claim: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node()
     prefix = f"{names.CSI_PREFIX}provisioner-secret-"
     secret = {f"{prefix}name": "key-of-${pvc.name}", f"{prefix}namespace": "${pvc.namespace}"}
     await make_class("locked", parameters=secret)
     await make_claim("data", storageClassName="locked")
-    await node.send("data")
+    await node.select("data")
 
     async def told() -> Any:
         return [t for _, reason, t in await all_events() if reason == "ProvisioningFailed"]
 
     assert 'secrets "key-of-data" not found' in (await eventually(told))[0]
-    await node.kube.create(kinds.SECRETS, {"metadata": {"name": "key-of-data"}, "data": {"k": "dg=="}}, "default")
-    await eventually(lambda: node.bound("data"))
-    volume = await node.kube.get(kinds.VOLUMES, (await node.claim("data")).spec.volume_name)
+    await node.client.create(kinds.SECRETS, {"metadata": {"name": "key-of-data"}, "data": {"k": "dg=="}}, "default")
+    await eventually(lambda: node.is_bound("data"))
+    volume = await node.client.get(kinds.VOLUMES, (await node.claim("data")).spec.volume_name)
     assert volume.metadata.annotations[names.DELETION_SECRET_NAME] == "key-of-data"
     assert volume.metadata.annotations[names.DELETION_SECRET_NAMESPACE] == "default"
 
@@ -336,23 +351,23 @@ class _Dying:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 10))
 async def test_killed_at_any_write_the_next_agent_goes_on(
-    make_node: Any, scratch_pod: Any, eventually: Any, api_server: Any, at: int, after: bool
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, api_server: Any, at: int, after: bool
 ) -> None:
     node = await make_node("10Gi", agent=False)
     await scratch_pod("app", "2Gi", "3Gi")
     dying = _Dying(api_server.transport("system:admin"), at, after=after)
-    node.kube, kube = Client(dying), node.kube
+    node.client, kube = Client(dying), node.client
     await node.start_agent()
-    node.kube = kube
-    await node.send("app-v0", "app-v1")
+    node.client = kube
+    await node.select("app-v0", "app-v1")
     await asyncio.wait({asyncio.ensure_future(dying.dead.wait())}, timeout=0.3)
     await node.kill_agent()
     await node.start_agent()
     for claim in ("app-v0", "app-v1"):
-        await eventually(lambda claim=claim: node.bound(claim))
-    await eventually(lambda: node.shows("5Gi", "5Gi"))
+        await eventually(lambda claim=claim: node.is_bound(claim))
+    await eventually(lambda: node.publishes("5Gi", "5Gi"))
     assert len(await node.volumes()) == 2
-    assert len((await node.kube.list(kinds.VOLUMES)).items) == 2
+    assert len((await node.client.list(kinds.VOLUMES)).items) == 2
     for claim in ("app-v0", "app-v1"):
         await node.release(claim)
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))

@@ -5,8 +5,6 @@ The next agent finds the volume in a pool that is full.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tonnage.api import kinds, names
@@ -16,6 +14,9 @@ from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.node.provisioner import create
 from tonnage.observe import metrics
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -32,11 +33,11 @@ class _WithoutVolumes:
         return await self._transport.request(request)
 
 
-async def _made_and_killed(node: Any, count: int, eventually: Any) -> None:
+async def _made_and_killed(node: FakeNode, count: int, eventually: Eventually) -> None:
     """Run an agent until the pool has so many volumes, and kill it before their PVs exist."""
-    kube, node.kube = node.kube, Client(_WithoutVolumes(node.kube.transport))
+    kube, node.client = node.client, Client(_WithoutVolumes(node.client.transport))
     await node.start_agent()
-    node.kube = kube
+    node.client = kube
 
     async def made() -> bool:
         return len(await node.volumes()) == count
@@ -47,55 +48,57 @@ async def _made_and_killed(node: Any, count: int, eventually: Any) -> None:
 
 @pytest.mark.parametrize("sizes", [("5Gi",), ("3Gi", "2Gi")])
 async def test_its_claims_are_bound_although_nothing_is_free(
-    make_node: Any, scratch_pod: Any, eventually: Any, sizes: tuple[str, ...]
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, sizes: tuple[str, ...]
 ) -> None:
     node = await make_node("5Gi", agent=False)
     await scratch_pod("app", *sizes)
     claims = [f"app-v{number}" for number in range(len(sizes))]
-    await node.send(*claims)
+    await node.select(*claims)
     await _made_and_killed(node, len(sizes), eventually)
     before = sorted(await node.volumes())
 
     await node.start_agent()
 
     for claim in claims:
-        await eventually(lambda claim=claim: node.bound(claim))
+        await eventually(lambda claim=claim: node.is_bound(claim))
         assert names.RESCHEDULES not in (await node.claim(claim)).metadata.annotations
     assert sorted(await node.volumes()) == before
     assert await node.capacity() == ("0", "0")
 
 
-async def test_another_claim_gets_what_is_left(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+async def test_another_claim_gets_what_is_left(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
     """The volume of one exists; that of the other fits exactly."""
     node = await make_node("5Gi", agent=False)
     await scratch_pod("first", "3Gi")
-    await node.send("first-v0")
+    await node.select("first-v0")
     await _made_and_killed(node, 1, eventually)
     await scratch_pod("second", "2Gi")
-    await node.send("second-v0")
+    await node.select("second-v0")
 
     await node.start_agent()
 
-    await eventually(lambda: node.bound("first-v0"))
-    await eventually(lambda: node.bound("second-v0"))
+    await eventually(lambda: node.is_bound("first-v0"))
+    await eventually(lambda: node.is_bound("second-v0"))
 
 
 async def test_a_claim_without_a_volume_is_rescheduled_as_before(
-    make_node: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("5Gi", agent=False)
     await scratch_pod("first", "5Gi")
-    await node.send("first-v0")
+    await node.select("first-v0")
     await _made_and_killed(node, 1, eventually)
     await scratch_pod("second", "5Gi")
-    await node.send("second-v0")
+    await node.select("second-v0")
 
     await node.start_agent()
 
-    await eventually(lambda: node.bound("first-v0"))
+    await eventually(lambda: node.is_bound("first-v0"))
 
     async def rescheduled() -> bool:
-        notes = (await node.kube.get(kinds.CLAIMS, "second-v0", "default")).metadata.annotations
+        notes = (await node.client.get(kinds.CLAIMS, "second-v0", "default")).metadata.annotations
         return names.SELECTED_NODE not in notes and notes.get(names.RESCHEDULES) == "1"
 
     await eventually(rescheduled)

@@ -7,10 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
+from tonnage.kube.client import Client
 from tonnage.node.capacity.class_errors import LONGEST, shorten
 from tonnage.node.provisioner.rejection import AGAIN
+from tonnage.testing.node import MakeNode
+from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 MODE = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"
@@ -18,7 +23,7 @@ Told = Callable[..., Awaitable[list[str]]]
 
 
 @pytest.fixture
-def told(all_events: Any) -> Told:
+def told(all_events: AllEvents) -> Told:
     """Messages of an object's events of a reason, in order."""
 
     async def read(about: str, reason: str = "ProvisioningFailed") -> list[str]:
@@ -28,10 +33,10 @@ def told(all_events: Any) -> Told:
 
 
 @pytest.fixture
-def published(kube: Any) -> Callable[[str], Awaitable[tuple[str, str]]]:
+def published(kube: Client) -> Callable[[str], Awaitable[tuple[str | None, str]]]:
     """(capacity, reason) of a class."""
 
-    async def read(storage_class: str) -> tuple[str, str]:
+    async def read(storage_class: str) -> tuple[str | None, str]:
         found = (await kube.list(kinds.CAPACITIES, names.SYSTEM_NAMESPACE)).items
         ours = [c for c in found if c.storage_class_name == storage_class]
         return (ours[0].capacity, ours[0].metadata.annotations.get(names.REASON, "")) if ours else ("", "")
@@ -54,7 +59,13 @@ def published(kube: Any) -> Callable[[str], Awaitable[tuple[str, str]]]:
     ],
 )
 async def test_a_class_that_cannot_be_served_says_why(
-    make_node: Any, make_class: Any, eventually: Any, published: Any, told: Told, body: dict[str, Any], reason: str
+    make_node: MakeNode,
+    make_class: MakeClass,
+    eventually: Eventually,
+    published: Any,
+    told: Told,
+    body: dict[str, Any],
+    reason: str,
 ) -> None:
     node = await make_node("10Gi")
     await make_class("wrong", **body)
@@ -63,7 +74,7 @@ async def test_a_class_that_cannot_be_served_says_why(
         return str((await published("wrong"))[1]).startswith(reason)
 
     await eventually(refused)
-    assert await node.shows("0", "0", "wrong")
+    assert await node.publishes("0", "0", "wrong")
     assert await published("late") == ("10Gi", ""), "others are not touched"
     (message,) = await eventually(lambda: told("wrong", "InvalidParameters"))
     assert message.startswith(f"driver {names.DRIVER} on node node-1 can make no volumes of this class: {reason}")
@@ -76,14 +87,16 @@ async def test_a_class_that_cannot_be_served_says_why(
     assert len(await told("wrong", "InvalidParameters")) == 1, "nor by an agent that starts anew"
 
 
-async def test_old_words_for_the_file_system_are_no_fault(make_node: Any, make_class: Any, eventually: Any) -> None:
+async def test_old_words_for_the_file_system_are_no_fault(
+    make_node: MakeNode, make_class: MakeClass, eventually: Eventually
+) -> None:
     node = await make_node("10Gi")
     await make_class("old", parameters={"fstype": "xfs"})
-    await eventually(lambda: node.shows("10Gi", "10Gi", "old"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi", "old"))
 
 
 async def test_a_class_made_anew_is_looked_at_anew(
-    make_node: Any, make_class: Any, eventually: Any, published: Any
+    make_node: MakeNode, make_class: MakeClass, eventually: Eventually, published: Any
 ) -> None:
     node = await make_node("10Gi")
     for parameters, shown in (
@@ -98,7 +111,7 @@ async def test_a_class_made_anew_is_looked_at_anew(
             return capacity == shown[0] and reason.startswith(shown[1]) and bool(reason) == bool(shown[1])
 
         await eventually(is_shown)
-        await node.kube.delete(kinds.STORAGE_CLASSES, "changing")
+        await node.client.delete(kinds.STORAGE_CLASSES, "changing")
 
 
 @pytest.mark.parametrize(
@@ -114,14 +127,21 @@ async def test_a_class_made_anew_is_looked_at_anew(
     ],
 )
 async def test_one_claim_of_a_pod_that_cannot_be_keeps_the_others_from_being_made(
-    kube: Any, make_node: Any, make_pod: Any, make_claim: Any, eventually: Any, told: Told, spec: Any, reason: str
+    kube: Client,
+    make_node: MakeNode,
+    make_pod: MakePod,
+    make_claim: MakeClaim,
+    eventually: Eventually,
+    told: Told,
+    spec: Any,
+    reason: str,
 ) -> None:
     node = await make_node("10Gi")
     pod = await make_pod("app", ephemeral={"good": {"storageClassName": "late"}, "bad": {"storageClassName": "late"}})
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": pod.metadata.uid, "controller": True}
     await make_claim("app-good", "2Gi", owners=[owner], storageClassName="late")
     await make_claim("app-bad", owners=[owner], **{"storageClassName": "late", **spec})
-    await node.send("app-good", "app-bad")
+    await node.select("app-good", "app-bad")
 
     (on_claim,) = await eventually(lambda: told("app-bad"))
     (on_pod,) = await eventually(lambda: told("app"))
@@ -130,7 +150,7 @@ async def test_one_claim_of_a_pod_that_cannot_be_keeps_the_others_from_being_mad
     assert reason in on_claim
     assert on_pod == f"claim app-bad: {on_claim}"
     assert "while claim app-bad of the same pod cannot have one" in on_sibling
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
     assert await node.volumes() == []
     assert (await node.claim("app-good")).metadata.annotations[names.SELECTED_NODE] == "node-1", "nowhere is it better"
 
@@ -142,7 +162,12 @@ async def test_one_claim_of_a_pod_that_cannot_be_keeps_the_others_from_being_mad
 
 
 async def test_siblings_are_made_when_the_class_at_fault_is_put_right(
-    make_node: Any, make_class: Any, make_pod: Any, make_claim: Any, eventually: Any, told: Told
+    make_node: MakeNode,
+    make_class: MakeClass,
+    make_pod: MakePod,
+    make_claim: MakeClaim,
+    eventually: Eventually,
+    told: Told,
 ) -> None:
     node = await make_node("10Gi")
     await make_class("wrong", parameters={f"{names.CSI_PREFIX}what": "x"})
@@ -151,25 +176,25 @@ async def test_siblings_are_made_when_the_class_at_fault_is_put_right(
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": pod.metadata.uid, "controller": True}
     for volume, spec in wanted.items():
         await make_claim(f"app-{volume}", owners=[owner], **spec)
-    await node.send("app-good", "app-bad")
+    await node.select("app-good", "app-bad")
     await eventually(lambda: told("app"))
     assert await node.volumes() == []
 
-    await node.kube.delete(kinds.STORAGE_CLASSES, "wrong")
+    await node.client.delete(kinds.STORAGE_CLASSES, "wrong")
     await make_class("wrong")
 
-    await eventually(lambda: node.bound("app-bad"))
-    await eventually(lambda: node.bound("app-good"))
+    await eventually(lambda: node.is_bound("app-bad"))
+    await eventually(lambda: node.is_bound("app-good"))
 
 
 async def test_a_pod_that_uses_a_plain_claim_is_told_too(
-    make_node: Any, make_pod: Any, make_claim: Any, eventually: Any, told: Told
+    make_node: MakeNode, make_pod: MakePod, make_claim: MakeClaim, eventually: Eventually, told: Told
 ) -> None:
     node = await make_node("10Gi")
     await make_pod("app", claims=["data"])
     await make_pod("other", claims=["more"])
     await make_claim("data", storageClassName="late", accessModes=["ReadWriteMany"])
-    await node.send("data")
+    await node.select("data")
 
     (on_pod,) = await eventually(lambda: told("app"))
     assert on_pod.startswith("claim data: Volume provisioning failed with infeasible error. ")

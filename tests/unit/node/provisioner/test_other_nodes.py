@@ -12,9 +12,13 @@ from tonnage.api import kinds, names
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
+from tonnage.kube.client import Client
 from tonnage.node.provisioner.context import PodClaimGroup
 from tonnage.node.provisioner.other_nodes import have_capacity
 from tonnage.node.provisioner.state import NodeSearch
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim, MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -22,7 +26,7 @@ MINUTE = 60.0
 OFTEN = {names.RESCHEDULES: "20"}
 
 
-async def test_capacity_that_another_node_got_since_is_found_once(kube: Any, make_claim: Any) -> None:
+async def test_capacity_that_another_node_got_since_is_found_once(kube: Client, make_claim: MakeClaim) -> None:
     claim = await make_claim("data", "4Gi", storageClassName="late")
     node, search = context(client=kube), NodeSearch()
     source = CapacitySource(names.DRIVER, "late", "pool/scratch")
@@ -40,25 +44,25 @@ async def test_capacity_that_another_node_got_since_is_found_once(kube: Any, mak
     assert not await have_capacity(node, found, [claim], search), "no news"
 
 
-async def _keep_sending(node: Any, *claims: str) -> None:
+async def _keep_sending(node: FakeNode, *claims: str) -> None:
     """A scheduler that sends to this node at once whatever comes back."""
     while True:
-        there = {c.metadata.name: c for c in (await node.kube.list(kinds.CLAIMS, "default")).items}
-        await node.send(*(c for c in claims if names.SELECTED_NODE not in there[c].metadata.annotations))
+        there = {c.metadata.name: c for c in (await node.client.list(kinds.CLAIMS, "default")).items}
+        await node.select(*(c for c in claims if names.SELECTED_NODE not in there[c].metadata.annotations))
         await asyncio.sleep(3.0)
 
 
-async def _written(node: Any) -> int:
+async def _written(node: FakeNode) -> int:
     """How often anything was written so far: each write has a version of its own."""
-    return int(await node.kube.revision(kinds.CLAIMS, "", fields=""))
+    return int(await node.client.revision(kinds.CLAIMS, "", fields=""))
 
 
 @pytest.mark.parametrize("volumes", [1, 2, 8])
 async def test_after_five_minutes_it_costs_less_than_a_write_a_minute(
-    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, volumes: int
+    make_node: MakeNode, make_claim: MakeClaim, scratch_pod: MakePod, eventually: Eventually, volumes: int
 ) -> None:
     node = await make_node("30Gi")
-    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await eventually(lambda: node.publishes("30Gi", "30Gi"))
     size = "40Gi" if volumes == 1 else "20Gi"
     await scratch_pod("app", *[size] * volumes)
     scheduler = asyncio.ensure_future(_keep_sending(node, *(f"app-v{n}" for n in range(volumes))))
@@ -77,67 +81,71 @@ async def test_after_five_minutes_it_costs_less_than_a_write_a_minute(
 
 
 async def test_room_that_comes_back_here_is_used_at_once(
-    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi")
     await make_claim("old", "8Gi", storageClassName="late")
-    await node.send("old")
-    await eventually(lambda: node.bound("old"))
+    await node.select("old")
+    await eventually(lambda: node.is_bound("old"))
     await make_claim("new", "8Gi", storageClassName="late", annotations=OFTEN)
-    await node.send("new")
+    await node.select("new")
     await asyncio.sleep(3 * MINUTE)
     assert await node.phase("new") == "Pending"
     await node.release("old")
-    await eventually(lambda: node.bound("new"))
+    await eventually(lambda: node.is_bound("new"))
 
 
-async def test_so_is_room_that_the_driver_had_denied(make_node: Any, make_claim: Any, eventually: Any) -> None:
+async def test_so_is_room_that_the_driver_had_denied(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
     node = await make_node("10Gi", poll=20)
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
     async with CsiClient(node.driver.endpoints[0]) as stranger:
         theirs = await stranger.create_volume("theirs", 8 * GIB, [VolumeCapability()])
     await make_claim("new", "8Gi", storageClassName="late", annotations=OFTEN)
-    await node.send("new")
+    await node.select("new")
     await asyncio.sleep(3 * MINUTE)
     assert await node.phase("new") == "Pending"
     async with CsiClient(node.driver.endpoints[0]) as stranger:
         await stranger.delete_volume(theirs.id)
-    await eventually(lambda: node.bound("new"))
+    await eventually(lambda: node.is_bound("new"))
 
 
-async def _roomy(node: Any, name: str, free: str) -> None:
+async def _roomy(node: FakeNode, name: str, free: str) -> None:
     """Another node comes to have room."""
     topology = {"matchLabels": {names.TOPOLOGY_NODE: name}}
     labels = {names.CAPACITY_DRIVER: names.DRIVER, names.NODE_LABEL: name}
     body = {"metadata": {"name": f"of-{name}", "labels": labels}, "storageClassName": "late", "nodeTopology": topology}
-    await node.kube.create(kinds.CAPACITIES, {**body, "capacity": free}, names.SYSTEM_NAMESPACE)
+    await node.client.create(kinds.CAPACITIES, {**body, "capacity": free}, names.SYSTEM_NAMESPACE)
 
 
-async def _held(node: Any, scratch_pod: Any, **node_labels: str) -> Any:
+async def _held(node: FakeNode, scratch_pod: MakePod, **node_labels: str) -> Any:
     """A pod that fits nowhere, and has gone back often; another node is there, without room."""
-    await node.kube.create(kinds.NODES, {"metadata": {"name": "node-2", "labels": node_labels}})
+    await node.client.create(kinds.NODES, {"metadata": {"name": "node-2", "labels": node_labels}})
     pod = await scratch_pod("app", "20Gi", "20Gi")
     for claim in ("app-v0", "app-v1"):
-        await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": OFTEN}}, "default")
+        await node.client.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": OFTEN}}, "default")
     return pod
 
 
-async def _stays(node: Any) -> None:
+async def _stays(node: FakeNode) -> None:
     await asyncio.sleep(3 * MINUTE)
     assert names.SELECTED_NODE in (await node.claim("app-v0")).metadata.annotations
 
 
-def _went_back(node: Any) -> Any:
+def _went_back(node: FakeNode) -> Any:
     async def ask() -> bool:
         return names.SELECTED_NODE not in (await node.claim("app-v1")).metadata.annotations
 
     return ask
 
 
-async def test_it_goes_back_when_another_node_has_room(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+async def test_it_goes_back_when_another_node_has_room(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
     node = await make_node("30Gi")
     await _held(node, scratch_pod)
-    await node.send("app-v0", "app-v1")
+    await node.select("app-v0", "app-v1")
     await _stays(node)
     await _roomy(node, "node-3", "39Gi")
     await _stays(node)
@@ -146,26 +154,26 @@ async def test_it_goes_back_when_another_node_has_room(make_node: Any, scratch_p
 
 
 async def test_room_that_came_before_it_was_looked_for_is_news_too(
-    make_node: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("30Gi", agent=False)
     await _held(node, scratch_pod)
-    await node.send("app-v0", "app-v1")
+    await node.select("app-v0", "app-v1")
     await _roomy(node, "node-2", "40Gi")
     await node.start_agent()
     await eventually(_went_back(node))
-    await node.send("app-v0", "app-v1")
+    await node.select("app-v0", "app-v1")
     await _stays(node)
 
 
 async def test_a_node_that_the_scheduler_knew_of_or_where_the_pod_may_not_be_is_no_reason(
-    make_node: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("30Gi")
     await _held(node, scratch_pod)
     cordon = {"metadata": {"name": "node-3"}, "spec": {"unschedulable": True}}
-    await node.kube.create(kinds.NODES, cordon)
+    await node.client.create(kinds.NODES, cordon)
     await _roomy(node, "node-2", "40Gi")
-    await node.send("app-v0", "app-v1")
+    await node.select("app-v0", "app-v1")
     await _roomy(node, "node-3", "40Gi")
     await _stays(node)

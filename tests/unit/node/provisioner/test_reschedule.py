@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
@@ -15,12 +16,15 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
 
 
-def _sent_back(node: Any, *claims: str, times: str = "1") -> Any:
+def _sent_back(node: FakeNode, *claims: str, times: str = "1") -> Any:
     async def ask() -> bool:
         for name in claims:
             meta = (await node.claim(name)).metadata
@@ -32,66 +36,68 @@ def _sent_back(node: Any, *claims: str, times: str = "1") -> Any:
     return ask
 
 
-def _withdrawn(all_events: Any) -> Any:
+def _withdrawn(all_events: AllEvents) -> Any:
     async def ask() -> list[tuple[str, str]]:
         return [(about, text) for about, reason, text in await all_events() if reason == "Rescheduled"]
 
     return ask
 
 
-async def test_siblings_sent_one_by_one_are_made_together(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+async def test_siblings_sent_one_by_one_are_made_together(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
     node = await make_node("10Gi")
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
     await scratch_pod("app", "4Gi", "6Gi")
-    await node.send("app-v0")
+    await node.select("app-v0")
     await asyncio.sleep(0.15)
     assert await node.volumes() == [], "it waits for the other"
-    assert await node.shows("6Gi", "6Gi"), "but it is promised"
-    await node.send("app-v1")
-    await eventually(lambda: node.bound("app-v0"))
-    await eventually(lambda: node.bound("app-v1"))
-    await eventually(lambda: node.shows("0", "0"))
+    assert await node.publishes("6Gi", "6Gi"), "but it is promised"
+    await node.select("app-v1")
+    await eventually(lambda: node.is_bound("app-v0"))
+    await eventually(lambda: node.is_bound("app-v1"))
+    await eventually(lambda: node.publishes("0", "0"))
 
 
-async def _make_alone(node: Any, claim: str) -> None:
+async def _make_alone(node: FakeNode, claim: str) -> None:
     """Send a claim of a pod with several as if it were the only one: what older agents made."""
     uid = (await node.claim(claim)).metadata.uid
-    await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": {names.SINGLE_CLAIM: uid}}}, "default")
-    await node.send(claim)
+    await node.client.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": {names.SINGLE_CLAIM: uid}}}, "default")
+    await node.select(claim)
 
 
-async def _note(node: Any, *claims: str) -> None:
+async def _note(node: FakeNode, *claims: str) -> None:
     """What the controller writes on plain claims of one pod."""
     for claim in claims:
         notes = {names.CLAIM_GROUP: ",".join(claims)}
-        await node.kube.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": notes}}, "default")
+        await node.client.patch(kinds.CLAIMS, claim, {"metadata": {"annotations": notes}}, "default")
 
 
 async def test_without_a_sibling_that_does_not_come_a_claim_goes_back(
-    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node("10Gi")
     await scratch_pod("app", "4Gi", "4Gi")
-    await node.send("app-v0")
+    await node.select("app-v0")
     await eventually(_sent_back(node, "app-v0"))
     assert await eventually(_withdrawn(all_events)) == [
         ("app", "node node-1: app-v1 of this pod did not get this node too; rescheduling")
     ]
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
-    await node.send("app-v0", "app-v1")
-    await eventually(lambda: node.bound("app-v0"))
-    await eventually(lambda: node.bound("app-v1"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
+    await node.select("app-v0", "app-v1")
+    await eventually(lambda: node.is_bound("app-v0"))
+    await eventually(lambda: node.is_bound("app-v1"))
 
 
 async def test_a_pod_that_does_not_fit_gets_nothing_and_is_told_once(
-    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node("30Gi")
-    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await eventually(lambda: node.publishes("30Gi", "30Gi"))
     await scratch_pod("app", "20Gi", "20Gi")
-    await node.send("app-v0", "app-v1")
+    await node.select("app-v0", "app-v1")
     await eventually(_sent_back(node, "app-v0", "app-v1"))
-    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await eventually(lambda: node.publishes("30Gi", "30Gi"))
     assert await node.volumes() == []
     assert await eventually(_withdrawn(all_events)) == [
         (
@@ -103,30 +109,30 @@ async def test_a_pod_that_does_not_fit_gets_nothing_and_is_told_once(
 
 
 async def test_plain_claims_belong_together_by_their_annotation(
-    make_node: Any, make_claim: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node("30Gi")
     for name, others in (("one", "two"), ("two", "one")):
         await make_claim(name, "20Gi", storageClassName="late", annotations={names.CLAIM_GROUP: others})
-    await node.send("one")
+    await node.select("one")
     await asyncio.sleep(0.1)
-    await node.send("two")
+    await node.select("two")
     await eventually(_sent_back(node, "one", "two"))
     assert await node.volumes() == []
     assert len(await eventually(_withdrawn(all_events))) == 1
 
 
 async def test_from_the_third_time_on_it_goes_back_slowly_and_says_that_no_node_has_room(
-    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node("30Gi")
-    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await eventually(lambda: node.publishes("30Gi", "30Gi"))
     await scratch_pod("app", "20Gi", "20Gi")
     took = []
     loop = asyncio.get_running_loop()
     for time in range(1, 6):
         begin = loop.time()
-        await node.send("app-v0", "app-v1")
+        await node.select("app-v0", "app-v1")
         await eventually(_sent_back(node, "app-v0", "app-v1", times=str(time)))
         took.append(loop.time() - begin)
     assert max(took[:2]) < 0.5
@@ -138,67 +144,69 @@ async def test_from_the_third_time_on_it_goes_back_slowly_and_says_that_no_node_
 
 
 async def test_room_that_comes_up_while_a_claim_is_held_is_used(
-    make_node: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi")
     await make_claim("old", "8Gi", storageClassName="late")
-    await node.send("old")
-    await eventually(lambda: node.bound("old"))
+    await node.select("old")
+    await eventually(lambda: node.is_bound("old"))
     await make_claim("new", "8Gi", storageClassName="late", annotations={names.RESCHEDULES: "7"})
-    await node.send("new")
+    await node.select("new")
     await asyncio.sleep(0.5)
     assert await node.phase("new") == "Pending"
     await node.release("old")
-    await eventually(lambda: node.bound("new"))
+    await eventually(lambda: node.is_bound("new"))
 
 
 async def test_when_somebody_else_took_the_room_the_driver_says_so_and_the_claim_goes_back(
-    make_node: Any, scratch_pod: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node("10Gi")
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
     async with CsiClient(node.driver.endpoints[0]) as stranger:
         await stranger.create_volume("theirs", 8 * GIB, [VolumeCapability()])
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
+    await node.select("app-v0")
     await eventually(_sent_back(node, "app-v0"))
     failed = [text for _, reason, text in await all_events() if reason == "ProvisioningFailed"]
     assert "code = ResourceExhausted" in failed[0]
-    await eventually(lambda: node.shows("2Gi", "2Gi"))
+    await eventually(lambda: node.publishes("2Gi", "2Gi"))
 
 
-async def test_a_claim_sent_back_and_sent_again_is_served(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+async def test_a_claim_sent_back_and_sent_again_is_served(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
     node = await make_node("10Gi")
     await scratch_pod("big", "8Gi")
-    await node.send("big-v0")
-    await eventually(lambda: node.bound("big-v0"))
+    await node.select("big-v0")
+    await eventually(lambda: node.is_bound("big-v0"))
     await scratch_pod("app", "4Gi")
-    await node.send("app-v0")
+    await node.select("app-v0")
     await eventually(_sent_back(node, "app-v0"))
     await node.release("big-v0")
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
-    await node.send("app-v0")
-    await eventually(lambda: node.bound("app-v0"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
+    await node.select("app-v0")
+    await eventually(lambda: node.is_bound("app-v0"))
 
 
 async def test_a_sibling_already_made_is_given_back_while_the_pod_has_no_node(
-    make_node: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi")
     await scratch_pod("app", "6Gi", "6Gi")
     await _make_alone(node, "app-v0")
-    await eventually(lambda: node.bound("app-v0"))
-    await node.send("app-v1")
+    await eventually(lambda: node.is_bound("app-v0"))
+    await node.select("app-v1")
 
     async def leaving() -> bool:
-        return (await node.claim("app-v0")).metadata.deleting  # type: ignore[no-any-return]
+        return (await node.claim("app-v0")).metadata.deleting
 
     await eventually(leaving)
     await asyncio.sleep(0.3)
     assert names.SELECTED_NODE in (await node.claim("app-v1")).metadata.annotations, "held until the other is gone"
-    await node.kube.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
+    await node.client.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
     await eventually(_sent_back(node, "app-v1"))
-    assert await node.gone(kinds.CLAIMS, "app-v0", "default")
+    assert await node.is_gone(kinds.CLAIMS, "app-v0", "default")
 
 
 class _SlowBinding:
@@ -214,27 +222,27 @@ class _SlowBinding:
 
 
 async def test_a_sibling_that_is_made_and_not_yet_bound_is_not_sent_back(
-    make_node: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi", agent=False)
-    quick, node.kube = node.kube, Client(_SlowBinding(node.kube.transport))
+    quick, node.client = node.client, Client(_SlowBinding(node.client.transport))
     await node.start_agent()
-    node.kube = quick
+    node.client = quick
     await scratch_pod("app", "6Gi", "6Gi")
     await _make_alone(node, "app-v0")
-    await eventually(lambda: node.shows("4Gi", "4Gi"))
+    await eventually(lambda: node.publishes("4Gi", "4Gi"))
     await asyncio.sleep(1)
-    assert not await node.bound("app-v0")
-    await node.send("app-v1")
+    assert not await node.is_bound("app-v0")
+    await node.select("app-v1")
 
     async def leaving() -> bool:
-        return (await node.claim("app-v0")).metadata.deleting  # type: ignore[no-any-return]
+        return (await node.claim("app-v0")).metadata.deleting
 
     await eventually(leaving)
     given_back = await node.claim("app-v0")
     assert given_back.spec.volume_name, "it was bound first"
     assert names.RESCHEDULES not in given_back.metadata.annotations
-    await node.kube.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
+    await node.client.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
     await eventually(_sent_back(node, "app-v1"))
 
 
@@ -284,120 +292,122 @@ def _sends_back(request: Request) -> bool:
 
 
 async def test_room_that_comes_up_while_a_claim_goes_back_is_not_for_its_sibling(
-    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any
+    make_node: MakeNode, make_claim: MakeClaim, scratch_pod: MakePod, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi", agent=False)
-    quick = node.kube
+    quick = node.client
     slow = _SlowSending(quick.transport)
-    node.kube = Client(slow)
+    node.client = Client(slow)
     await node.start_agent()
-    node.kube = quick
+    node.client = quick
     await make_claim("old", "8Gi", storageClassName="late")
-    await node.send("old")
-    await eventually(lambda: node.bound("old"))
+    await node.select("old")
+    await eventually(lambda: node.is_bound("old"))
     await scratch_pod("app", "4Gi", "4Gi")
-    await node.send("app-v0")
+    await node.select("app-v0")
     await slow.begun.wait()
     await node.release("old")
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
-    await node.send("app-v1")
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
+    await node.select("app-v1")
     await asyncio.sleep(600)
     assert await node.volumes() == []
     slow.goes_on.set()
     await eventually(_sent_back(node, "app-v0", "app-v1"))
     await asyncio.sleep(600)
     assert await node.volumes() == []
-    await node.send("app-v0", "app-v1")
-    await eventually(lambda: node.bound("app-v0"))
-    await eventually(lambda: node.bound("app-v1"))
+    await node.select("app-v0", "app-v1")
+    await eventually(lambda: node.is_bound("app-v0"))
+    await eventually(lambda: node.is_bound("app-v1"))
 
 
 @pytest.mark.parametrize("before", [0, 7])
 async def test_claims_that_went_back_are_neither_made_nor_sent_again_before_the_watch_shows_it(
-    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, before: int
+    make_node: MakeNode, make_claim: MakeClaim, scratch_pod: MakePod, eventually: Eventually, before: int
 ) -> None:
     node = await make_node("10Gi", agent=False)
-    quick = node.kube
+    quick = node.client
     late = _LateWatch(quick.transport)
-    node.kube = Client(late)
+    node.client = Client(late)
     await node.start_agent()
-    node.kube = quick
+    node.client = quick
     await make_claim("old", "8Gi", storageClassName="late")
-    await node.send("old")
-    await eventually(lambda: node.bound("old"))
+    await node.select("old")
+    await eventually(lambda: node.is_bound("old"))
     await scratch_pod("app", "4Gi", "4Gi")
     for claim in ("app-v0", "app-v1"):
         await quick.patch(
             kinds.CLAIMS, claim, {"metadata": {"annotations": {names.RESCHEDULES: str(before)}}}, "default"
         )
-    await node.send("app-v0", "app-v1")
+    await node.select("app-v0", "app-v1")
     await eventually(_sent_back(node, "app-v0", "app-v1", times=str(before + 1)))
     await node.release("old")
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
     await quick.patch(kinds.STORAGE_CLASSES, "late", {"metadata": {"labels": {"looked": "at"}}})
     await asyncio.sleep(600)
     assert await node.volumes() == []
     assert late.asked == 2, "each once"
     late.goes_on.set()
-    await eventually(lambda: node.shows("10Gi", "10Gi"))
-    await node.send("app-v0", "app-v1")
-    await eventually(lambda: node.bound("app-v0"))
-    await eventually(lambda: node.bound("app-v1"))
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
+    await node.select("app-v0", "app-v1")
+    await eventually(lambda: node.is_bound("app-v0"))
+    await eventually(lambda: node.is_bound("app-v1"))
 
 
 async def test_a_sibling_stays_when_the_pod_has_a_node_or_its_class_does_not_allow_it(
-    make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi")
     await scratch_pod("app", "6Gi", "6Gi")
     for claim in ("one", "two"):
         await make_claim(claim, "3Gi", storageClassName="late")
     await _make_alone(node, "app-v0")
-    await node.send("one")
-    await eventually(lambda: node.bound("app-v0"))
-    await eventually(lambda: node.bound("one"))
+    await node.select("one")
+    await eventually(lambda: node.is_bound("app-v0"))
+    await eventually(lambda: node.is_bound("one"))
     await _note(node, "one", "two")
-    await node.kube.post(
+    await node.client.post(
         kinds.PODS.path("default", "app", "binding"),
         {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "app"}, "target": {"name": "node-1"}},
     )
-    await node.send("app-v1", "two")
+    await node.select("app-v1", "two")
     await eventually(_sent_back(node, "app-v1", "two"))
-    assert await node.bound("app-v0")
-    assert await node.bound("one")
+    assert await node.is_bound("app-v0")
+    assert await node.is_bound("one")
 
 
 async def test_a_class_may_allow_that_persistent_volumes_are_given_back(
-    make_node: Any, make_class: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi")
     await make_class("loose", parameters={names.ROLLBACK: "true"})
     for claim in ("one", "two"):
         await make_claim(claim, "6Gi", storageClassName="loose")
-    await node.send("one")
-    await eventually(lambda: node.bound("one"))
+    await node.select("one")
+    await eventually(lambda: node.is_bound("one"))
     await _note(node, "one", "two")
-    await node.send("two")
+    await node.select("two")
 
     async def leaving() -> bool:
-        return (await node.claim("one")).metadata.deleting  # type: ignore[no-any-return]
+        return (await node.claim("one")).metadata.deleting
 
     await eventually(leaving)
 
 
-async def test_many_pods_that_fit_exactly_all_start(make_node: Any, scratch_pod: Any, eventually: Any) -> None:
+async def test_many_pods_that_fit_exactly_all_start(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
     node = await make_node("100Gi")
-    await eventually(lambda: node.shows("100Gi", "100Gi"))
+    await eventually(lambda: node.publishes("100Gi", "100Gi"))
     for n in range(20):
         await scratch_pod(f"p{n}", "2Gi", "3Gi")
     for volume in ("v0", "v1"):
-        await node.send(*(f"p{n}-{volume}" for n in range(20)))
+        await node.select(*(f"p{n}-{volume}" for n in range(20)))
 
     async def all_bound() -> bool:
-        found = (await node.kube.list(kinds.CLAIMS)).items
+        found = (await node.client.list(kinds.CLAIMS)).items
         assert not any(names.RESCHEDULES in c.metadata.annotations for c in found)
         return all(c.status.phase == "Bound" for c in found)
 
     await eventually(all_bound)
     assert sum(v.size for v in await node.pool.list()) == to_bytes("100Gi")
-    await eventually(lambda: node.shows("0", "0"))
+    await eventually(lambda: node.publishes("0", "0"))

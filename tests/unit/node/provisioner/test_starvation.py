@@ -9,16 +9,20 @@ from itertools import count
 from typing import Any
 
 import pytest
+from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.api.quantity import to_bytes
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim, MakePod
+from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 MINUTE = 60.0
 LARGE = ("large-v0", "large-v1")
 
 
-async def _small_ones(node: Any, make_claim: Callable[..., Any]) -> None:
+async def _small_ones(node: FakeNode, make_claim: Callable[..., Any]) -> None:
     """For ever: four claims of 5Gi that live half a minute each, as soon as there is room for them."""
     alive: dict[str, float] = {}
     loop, names_ = asyncio.get_running_loop(), (f"small-{n}" for n in count())
@@ -33,22 +37,22 @@ async def _small_ones(node: Any, make_claim: Callable[..., Any]) -> None:
             name = next(names_)
             alive[name] = loop.time() + 30.0
             await make_claim(name, "5Gi", storageClassName="late")
-            await node.send(name)
+            await node.select(name)
         await asyncio.sleep(1.5)
 
 
-async def _send_large(node: Any) -> None:
+async def _send_large(node: FakeNode) -> None:
     """For ever: as the stock scheduler does, wherever each of its claims fits alone."""
     while True:
         for claim in LARGE:
             unsent = names.SELECTED_NODE not in (await node.claim(claim)).metadata.annotations
             if unsent and to_bytes((await node.capacity())[0] or "0") >= to_bytes("10Gi"):
-                await node.send(claim)
+                await node.select(claim)
         await asyncio.sleep(1.0)
 
 
 @asynccontextmanager
-async def _storm(node: Any, make_claim: Any) -> AsyncIterator[None]:
+async def _storm(node: FakeNode, make_claim: MakeClaim) -> AsyncIterator[None]:
     tasks = [asyncio.ensure_future(_small_ones(node, make_claim))]
     await asyncio.sleep(20.0)
     tasks.append(asyncio.ensure_future(_send_large(node)))
@@ -61,10 +65,10 @@ async def _storm(node: Any, make_claim: Any) -> AsyncIterator[None]:
 
 
 async def test_without_it_the_large_one_starves_and_with_it_it_does_not(
-    make_node: Any, make_claim: Any, scratch_pod: Any, eventually: Any, all_events: Any
+    make_node: MakeNode, make_claim: MakeClaim, scratch_pod: MakePod, eventually: Eventually, all_events: AllEvents
 ) -> None:
     node = await make_node("30Gi")
-    await eventually(lambda: node.shows("30Gi", "30Gi"))
+    await eventually(lambda: node.publishes("30Gi", "30Gi"))
     await scratch_pod("large", "10Gi", "10Gi")
     async with _storm(node, make_claim):
         await asyncio.sleep(20 * MINUTE)
@@ -75,31 +79,33 @@ async def test_without_it_the_large_one_starves_and_with_it_it_does_not(
         await node.start_agent(starvation_guard=3)
         await asyncio.sleep(MINUTE)
         for claim in LARGE:
-            assert await node.bound(claim)
+            assert await node.is_bound(claim)
     text = next(text for _, reason, text in await all_events() if reason == "CapacityReserved")
     assert text.startswith("node node-1, pool scratch: capacity that becomes free is reserved for this pod (2 x 10Gi;")
 
 
-async def _kept(make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any, *sizes: str) -> Any:
+async def _kept(
+    make_node: MakeNode, scratch_pod: MakePod, make_claim: MakeClaim, eventually: Eventually, *sizes: str
+) -> Any:
     node = await make_node("30Gi", starvation_guard=3)
     await make_claim("old", "10Gi", storageClassName="late")
-    await node.send("old")
-    await eventually(lambda: node.bound("old"))
+    await node.select("old")
+    await eventually(lambda: node.is_bound("old"))
     await scratch_pod("large", *sizes)
     for claim in LARGE:
         often = {"metadata": {"annotations": {names.RESCHEDULES: "3"}}}
-        await node.kube.patch(kinds.CLAIMS, claim, often, "default")
-    await node.send(*LARGE)
+        await node.client.patch(kinds.CLAIMS, claim, often, "default")
+    await node.select(*LARGE)
     return node
 
 
 async def test_what_is_kept_is_not_published_and_nobody_else_gets_it(
-    make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await _kept(make_node, scratch_pod, make_claim, eventually, "15Gi", "15Gi")
-    await eventually(lambda: node.shows("0", "0"))
+    await eventually(lambda: node.publishes("0", "0"))
     await make_claim("small", "1Gi", storageClassName="late")
-    await node.send("small")
+    await node.select("small")
 
     async def sent_back() -> bool:
         return names.SELECTED_NODE not in (await node.claim("small")).metadata.annotations
@@ -107,26 +113,26 @@ async def test_what_is_kept_is_not_published_and_nobody_else_gets_it(
     await eventually(sent_back)
     await node.release("old")
     for claim in LARGE:
-        await eventually(lambda claim=claim: node.bound(claim))
+        await eventually(lambda claim=claim: node.is_bound(claim))
 
 
 @pytest.mark.parametrize("how", ["gone", "given up"])
 async def test_when_it_is_over_the_room_is_everybodys(
-    make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any, how: str
+    make_node: MakeNode, scratch_pod: MakePod, make_claim: MakeClaim, eventually: Eventually, how: str
 ) -> None:
     node = await _kept(make_node, scratch_pod, make_claim, eventually, "15Gi", "15Gi")
-    await eventually(lambda: node.shows("0", "0"))
+    await eventually(lambda: node.publishes("0", "0"))
     if how == "gone":
         for claim in LARGE:
             await node.remove_claim(claim)
     else:
         await asyncio.sleep(31 * MINUTE)
-    await eventually(lambda: node.shows("20Gi", "20Gi"))
+    await eventually(lambda: node.publishes("20Gi", "20Gi"))
 
 
 async def test_nothing_is_kept_for_what_the_node_could_never_hold(
-    make_node: Any, scratch_pod: Any, make_claim: Any, eventually: Any
+    make_node: MakeNode, scratch_pod: MakePod, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await _kept(make_node, scratch_pod, make_claim, eventually, "16Gi", "15Gi")
     await asyncio.sleep(0.7)
-    await eventually(lambda: node.shows("20Gi", "20Gi"))
+    await eventually(lambda: node.publishes("20Gi", "20Gi"))

@@ -6,10 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.errors import PreconditionError
 from tonnage.scheduler.core.binding import Binding, BindingWaits, RescheduledError, claim_patch, volume_patch
+from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 
 NODE = "node-1"
@@ -17,7 +19,7 @@ SENT = {names.SELECTED_NODE: NODE}
 
 
 @pytest.fixture
-def stage(world: Any) -> Any:
+def stage(world: World) -> Any:
     """A node, two late classes: one whose volumes are made, one whose volumes are there."""
     world.node(NODE)
     world.storage_class()
@@ -26,14 +28,15 @@ def stage(world: Any) -> Any:
     return world
 
 
-def decided(world: Any, *claims: str) -> Binding:
+def decided(world: World, *claims: str) -> Binding:
     """The binding of a pod with these claims."""
     pod = world.pod("p", claims=list(claims))
     decision = world.cycle.decide(compile_ask(pod))
+    assert isinstance(decision, SchedulingDecision)
     return Binding(pod, decision, world.cluster.columns.labels[0])
 
 
-def made(world: Any, claim: str = "c", *, node: str = NODE) -> None:
+def made(world: World, claim: str = "c", *, node: str = NODE) -> None:
     """The claim gets its volume."""
     world.volume(f"pv-{claim}", node=node, phase="Bound", claim=claim)
     world.bound_claim(claim, f"pv-{claim}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.api.kinds import ATTACHMENTS, CSI_NODES
@@ -18,7 +19,7 @@ Change = Callable[[Any], object]
 
 
 @pytest.fixture
-def stage(world: Any) -> Any:
+def stage(world: World) -> Any:
     """One node with 4 cpus, a late class and 10Gi; long ago, so that no back-off is left."""
     world.node("node-1")
     world.storage_class()
@@ -26,18 +27,19 @@ def stage(world: Any) -> Any:
     return world
 
 
-def refuse(world: Any, pod: Any) -> None:
+def refuse(world: World, pod: Any) -> None:
     """Queue a pod and let it be refused; time passes."""
     uid = pod.metadata.uid
     world.queue.add(uid, compile_ask(pod), world.now)
     entry = world.queue.pop()
     outcome = world.decide(pod)
     assert isinstance(outcome, Refusal), outcome
+    assert entry is not None
     world.queue.refuse(entry, outcome.causes, world.now, needs=outcome.needs)
     world.now += 60
 
 
-def woken(world: Any, change: Change) -> bool:
+def woken(world: World, change: Change) -> bool:
     change(world)
     return world.queue.pop() is not None
 
@@ -112,7 +114,7 @@ def test_refused_for_resources(stage: Any, change: Change, expected: bool) -> No
         pytest.param({"unschedulable": True}, {"unschedulable": True, "cpu": "9"}, False, id="more cpu"),
     ],
 )
-def test_refused_by_the_node(world: Any, node: dict[str, Any], better: dict[str, Any], expected: bool) -> None:
+def test_refused_by_the_node(world: World, node: dict[str, Any], better: dict[str, Any], expected: bool) -> None:
     world.node("node-1", **node)
     refuse(world, world.pod("p"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.scheduler.explain import explain
@@ -18,7 +19,7 @@ def copy_of(name: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def stage(world: Any) -> Any:
+def stage(world: World) -> Any:
     """Three nodes with 10Gi each; claim "a" is bound to a volume of node-2."""
     world.storage_class()
     for name in ("node-1", "node-2", "node-3"):
@@ -80,7 +81,7 @@ def test_it_is_explained(stage: Any) -> None:
 FOREIGN = {"dataSourceRef": {"apiGroup": "images.example.com", "kind": "Image", "name": "a"}}
 
 
-def left(world: Any, node: str) -> int:
+def left(world: World, node: str) -> int:
     (offer,) = world.cluster.published.on(node)["late"]
     return int(offer.left) >> 30
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.capacity.published import PublishedCapacity, PublishedStorage
@@ -14,7 +15,7 @@ NODE = "node-1"
 
 
 @pytest.fixture
-def stage(world: Any) -> Any:
+def stage(world: World) -> Any:
     """One node with a late class, 10Gi published by an agent that counts."""
     world.node(NODE)
     world.storage_class()
@@ -22,16 +23,16 @@ def stage(world: Any) -> Any:
     return world
 
 
-def offer(world: Any, storage_class: str = "late") -> PublishedCapacity:
+def offer(world: World, storage_class: str = "late") -> PublishedCapacity:
     found: PublishedCapacity = world.cluster.published.on(NODE)[storage_class][0]
     return found
 
 
-def left(world: Any, storage_class: str = "late") -> int:
+def left(world: World, storage_class: str = "late") -> int:
     return offer(world, storage_class).left // GI
 
 
-def assume(world: Any, claim: str, size: str = "4Gi", **more: Any) -> None:
+def assume(world: World, claim: str, size: str = "4Gi", **more: Any) -> None:
     world.claim(claim, size, **more)
     assert world.place(world.pod(f"pod-of-{claim}", claims=[claim])) == NODE
 
@@ -80,7 +81,7 @@ def test_binding_does_not_end_it_before_it_is_counted(stage: Any) -> None:
     assert left(stage) == 6
 
 
-def test_publishers_that_do_not_count_until_it_is_bound(world: Any) -> None:
+def test_publishers_that_do_not_count_until_it_is_bound(world: World) -> None:
     world.node(NODE)
     world.storage_class()
     world.capacity(NODE, "10Gi")
@@ -146,7 +147,7 @@ def test_claim_found_there_at_the_start_is_counted_when_it_is_bound(stage: Any) 
 
 
 @pytest.mark.parametrize("order", ["claims first", "objects first"])
-def test_whatever_comes_first_the_numbers_are_the_same(world: Any, order: str) -> None:
+def test_whatever_comes_first_the_numbers_are_the_same(world: World, order: str) -> None:
     def claims() -> None:
         world.claim("a", "4Gi", annotations={names.SELECTED_NODE: NODE})
 
@@ -162,7 +163,7 @@ def test_whatever_comes_first_the_numbers_are_the_same(world: Any, order: str) -
     assert (left(world), left(world, "other")) == (6, 6)
 
 
-def test_objects_of_a_pool_count_one_by_one(world: Any) -> None:
+def test_objects_of_a_pool_count_one_by_one(world: World) -> None:
     """Two classes share a pool; their objects are written one after the other."""
     world.node(NODE)
     for name in ("late", "other"):

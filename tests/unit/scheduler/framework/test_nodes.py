@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.errors import InvalidError
 from tonnage.scheduler.framework.nodes import Columns, Residents
@@ -15,7 +16,7 @@ DEMAND = Demand(((CPU, 500), ("gpu", 1)), (("TCP", "", 80),), (600, 10), (Inline
 
 
 @pytest.fixture
-def columns(world: Any) -> Columns:
+def columns(world: World) -> Columns:
     """One node with 4 cpus and 2 gpus."""
     columns = Columns()
     columns.set_node(world.node("n1", allocatable={"gpu": "2"}))
@@ -52,7 +53,7 @@ def test_a_lifted_pod_may_free_volumes_and_claims(columns: Columns) -> None:
         ({"unschedulable": True}, RejectionCause.NO),
     ],
 )
-def test_what_improves(world: Any, change: dict[str, Any], better: RejectionCause) -> None:
+def test_what_improves(world: World, change: dict[str, Any], better: RejectionCause) -> None:
     columns = Columns()
     assert RejectionCause.NODE in columns.set_node(world.node("n1"))
     assert columns.set_node(world.node("n1", **change)) is better
@@ -61,7 +62,7 @@ def test_what_improves(world: Any, change: dict[str, Any], better: RejectionCaus
         assert columns.set_node(world.node("n1")) is RejectionCause.NODE
 
 
-def test_a_removed_node_has_nothing_and_its_pods_stay_counted(columns: Columns, world: Any) -> None:
+def test_a_removed_node_has_nothing_and_its_pods_stay_counted(columns: Columns, world: World) -> None:
     columns.place("p", "n1", DEMAND)
     columns.remove_node("n1")
     columns.remove_node("n1")
@@ -72,7 +73,7 @@ def test_a_removed_node_has_nothing_and_its_pods_stay_counted(columns: Columns, 
         columns.set_node(world.node("n2", cpu="many"))
 
 
-def test_who_is_where(world: Any) -> None:
+def test_who_is_where(world: World) -> None:
     residents = Residents()
     low, high = world.pod("low", priority=1), world.pod("high", priority=9)
     residents.put(low, "n1")

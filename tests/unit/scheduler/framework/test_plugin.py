@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.scheduler.framework.plugin import (
     FREED,
@@ -31,7 +30,7 @@ def test_a_filter_asks_only_the_nodes_that_it_concerns() -> None:
     assert NodeFilter.one_by_one(RejectionCause.PORTS, check).sieve([3, 2, 1, 0]) == [2, 0]
 
 
-def test_the_plan_of_a_node_is_the_common_one_unless_it_differs(world: Any) -> None:
+def test_the_plan_of_a_node_is_the_common_one_unless_it_differs(world: World) -> None:
     common, own = VolumePlan(), VolumePlan()
     state = CycleState(compile_ask(world.pod("p")), PodVolumes(plan=common))
     state.plans[3] = own
@@ -39,7 +38,7 @@ def test_the_plan_of_a_node_is_the_common_one_unless_it_differs(world: Any) -> N
     assert state.plan(4) is common
 
 
-def test_bytes_of_volumes_that_are_larger_than_asked(world: Any) -> None:
+def test_bytes_of_volumes_that_are_larger_than_asked(world: World) -> None:
     pairs = [(world.claim("c", "1Gi"), world.volume("v", "3Gi")), (world.claim("d", "2Gi"), world.volume("w", "2Gi"))]
     assert VolumePlan(tuple(pairs)).waste == 2 << 30
     assert VolumePlan().waste == 0

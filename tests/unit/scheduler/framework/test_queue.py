@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import compile_ask
@@ -17,7 +18,7 @@ def queue() -> SchedulingQueue:
     return SchedulingQueue()
 
 
-def add(world: Any, queue: SchedulingQueue, name: str, **spec: Any) -> None:
+def add(world: World, queue: SchedulingQueue, name: str, **spec: Any) -> None:
     queue.add(f"uid-{name}", compile_ask(world.pod(name, **spec)), 0.0)
 
 
@@ -34,7 +35,7 @@ def order(queue: SchedulingQueue) -> list[str]:
     return found
 
 
-def test_priority_then_age(world: Any, queue: SchedulingQueue) -> None:
+def test_priority_then_age(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "old")
     add(world, queue, "young")
     add(world, queue, "urgent", priority=100)
@@ -44,7 +45,7 @@ def test_priority_then_age(world: Any, queue: SchedulingQueue) -> None:
     assert len(queue) == 0
 
 
-def test_older_pods_are_not_overtaken(world: Any, queue: SchedulingQueue) -> None:
+def test_older_pods_are_not_overtaken(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "large")
     queue.refuse(take(queue), RejectionCause.STORAGE, 0.0)
     add(world, queue, "small")
@@ -57,7 +58,7 @@ def test_back_off_doubles_up_to_ten_seconds() -> None:
     assert [backoff(n) for n in range(7)] == [0, 1, 2, 4, 8, 10, 10]
 
 
-def test_hint_waits_for_the_back_off(world: Any, queue: SchedulingQueue) -> None:
+def test_hint_waits_for_the_back_off(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p")
     queue.refuse(take(queue), RejectionCause.RESOURCES, 10.0)
     assert queue.next_due() == 10.0 + LEFTOVER
@@ -73,7 +74,7 @@ def test_hint_waits_for_the_back_off(world: Any, queue: SchedulingQueue) -> None
     assert queue.next_due() is None
 
 
-def test_hint_for_something_else_does_not_wake(world: Any, queue: SchedulingQueue) -> None:
+def test_hint_for_something_else_does_not_wake(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p")
     entry = take(queue)
     queue.refuse(entry, RejectionCause.STORAGE | RejectionCause.NODE, 0.0)
@@ -87,7 +88,7 @@ def test_hint_for_something_else_does_not_wake(world: Any, queue: SchedulingQueu
     assert take(queue) is entry
 
 
-def test_what_was_not_really_tried_does_not_back_off(world: Any, queue: SchedulingQueue) -> None:
+def test_what_was_not_really_tried_does_not_back_off(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p", ephemeral=["v"])
     queue.refuse(take(queue), RejectionCause.CLAIM, 5.0, counts=False)
 
@@ -96,7 +97,7 @@ def test_what_was_not_really_tried_does_not_back_off(world: Any, queue: Scheduli
     assert take(queue).tries == 0
 
 
-def test_failed_attempt_comes_again(world: Any, queue: SchedulingQueue) -> None:
+def test_failed_attempt_comes_again(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p")
     queue.retry(take(queue), 1.0, free=True)
     entry = take(queue)
@@ -107,7 +108,7 @@ def test_failed_attempt_comes_again(world: Any, queue: SchedulingQueue) -> None:
     assert take(queue) is entry
 
 
-def test_leftovers_are_tried_again(world: Any, queue: SchedulingQueue) -> None:
+def test_leftovers_are_tried_again(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "first")
     add(world, queue, "second")
     queue.refuse(take(queue), RejectionCause.UNSUPPORTED, 0.0)
@@ -120,7 +121,7 @@ def test_leftovers_are_tried_again(world: Any, queue: SchedulingQueue) -> None:
 
 
 @pytest.mark.parametrize("where", ["ready", "out", "waiting", "backing off"])
-def test_removed_wherever_it_is(world: Any, queue: SchedulingQueue, where: str) -> None:
+def test_removed_wherever_it_is(world: World, queue: SchedulingQueue, where: str) -> None:
     add(world, queue, "p", claims=["c"])
     entry = queue.get("uid-p")
     assert entry is not None
@@ -142,7 +143,7 @@ def test_removed_wherever_it_is(world: Any, queue: SchedulingQueue, where: str) 
     assert (len(queue), queue.next_due(), queue.get("uid-p")) == (0, None, None)
 
 
-def test_changed_pod_may_try_again(world: Any, queue: SchedulingQueue) -> None:
+def test_changed_pod_may_try_again(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p", requests={"cpu": "9"})
     entry = take(queue)
     queue.refuse(entry, RejectionCause.RESOURCES, 0.0)
@@ -155,7 +156,7 @@ def test_changed_pod_may_try_again(world: Any, queue: SchedulingQueue) -> None:
     assert dict(entry.ask.demand.requests)["cpu"] == 1000
 
 
-def test_tells_when_there_is_something_to_do(world: Any) -> None:
+def test_tells_when_there_is_something_to_do(world: World) -> None:
     told: list[int] = []
     queue = SchedulingQueue(lambda: told.append(1))
     add(world, queue, "p")
@@ -174,7 +175,7 @@ def test_tells_when_there_is_something_to_do(world: Any) -> None:
         (ClusterEvent(RejectionCause.PORTS, claim="default/other"), False),
     ],
 )
-def test_any_improvement_wakes_a_pod_with_a_nominated_node(world: Any, event: ClusterEvent, wakes: bool) -> None:
+def test_any_improvement_wakes_a_pod_with_a_nominated_node(world: World, event: ClusterEvent, wakes: bool) -> None:
     queue = SchedulingQueue()
     queue.add("a", compile_ask(world.pod("a")), 0.0)
     entry = queue.pop()

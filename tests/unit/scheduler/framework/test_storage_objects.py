@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.scheduler.framework.storage_objects import StaticVolumes, claim_key, reach_of
@@ -18,7 +19,7 @@ def found(static: StaticVolumes, claim: Any, size: int = 1 << 30, *chosen: str) 
 
 
 @pytest.fixture
-def static(world: Any) -> StaticVolumes:
+def static(world: World) -> StaticVolumes:
     """Three volumes on node n1, and one elsewhere."""
     static = StaticVolumes()
     for name, size, node in (
@@ -31,7 +32,7 @@ def static(world: Any) -> StaticVolumes:
     return static
 
 
-def test_the_smallest_that_fits_and_is_not_taken(static: StaticVolumes, world: Any) -> None:
+def test_the_smallest_that_fits_and_is_not_taken(static: StaticVolumes, world: World) -> None:
     first, second = world.claim("a"), world.claim("b")
     assert static.may_serve(first)
     assert found(static, first) == "small"
@@ -45,7 +46,7 @@ def test_the_smallest_that_fits_and_is_not_taken(static: StaticVolumes, world: A
     assert found(static, first, 99 << 30) == ""
 
 
-def test_a_volume_with_a_claim_ref_is_for_that_claim_alone(static: StaticVolumes, world: Any) -> None:
+def test_a_volume_with_a_claim_ref_is_for_that_claim_alone(static: StaticVolumes, world: World) -> None:
     volume = world.volume("own", "5Gi", node="n1", claim="a")
     assert claim_key(volume) == "default/a"
     assert not static.put(None, volume)
@@ -54,7 +55,7 @@ def test_a_volume_with_a_claim_ref_is_for_that_claim_alone(static: StaticVolumes
     assert found(static, world.claim("a")) == ""
 
 
-def test_a_volume_that_is_gone_or_not_available_serves_nobody(static: StaticVolumes, world: Any) -> None:
+def test_a_volume_that_is_gone_or_not_available_serves_nobody(static: StaticVolumes, world: World) -> None:
     volumes = [world.volume(name, size, node="n1") for name, size in (("large", "9Gi"), ("small", "2Gi"))]
     assert not static.put(volumes[0], volumes[0])  # it was free before
     static.put(volumes[1], None)
@@ -64,13 +65,13 @@ def test_a_volume_that_is_gone_or_not_available_serves_nobody(static: StaticVolu
     assert not static.may_serve(world.claim("a", storageClassName="other"))
 
 
-def test_reach(world: Any) -> None:
+def test_reach(world: World) -> None:
     assert reach_of(world.volume("v")).matches({}, "n1")
     reach = reach_of(world.volume("w", node="n1"))
     assert [reach.matches({names.HOSTNAME_LABEL: node}, node) for node in ("n1", "n2")] == [True, False]
 
 
-def test_volumes_that_count_against_a_limit(world: Any) -> None:
+def test_volumes_that_count_against_a_limit(world: World) -> None:
     world.storage_class()
     world.claim("new")
     world.volume("v", csi={"driver": "other", "volumeHandle": "v"}, claim="bound")

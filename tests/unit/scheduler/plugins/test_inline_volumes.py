@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import kinds, names
 from tonnage.scheduler.explain import explain
@@ -16,7 +17,7 @@ GIB = 1 << 30
 
 
 def offer(
-    world: Any,
+    world: World,
     node: str,
     free: str,
     *,
@@ -36,7 +37,7 @@ def offer(
     world.capacities.put(found)
 
 
-def inline(world: Any, name: str, *sizes: str, claims: tuple[str, ...] = (), phase: str = "", **more: str) -> Any:
+def inline(world: World, name: str, *sizes: str, claims: tuple[str, ...] = (), phase: str = "", **more: str) -> Any:
     """A pod with inline volumes. more: attributes; driver; node, where it is."""
     driver, node = more.pop("driver", names.DRIVER), more.pop("node", "")
     volumes = [{"name": f"c-{c}", "persistentVolumeClaim": {"claimName": c}} for c in claims]
@@ -51,7 +52,7 @@ def inline(world: Any, name: str, *sizes: str, claims: tuple[str, ...] = (), pha
 
 
 @pytest.fixture
-def stage(world: Any) -> Any:
+def stage(world: World) -> Any:
     """Two nodes."""
     for node in ("node-1", "node-2"):
         world.node(node, labels={names.HOSTNAME_LABEL: node})

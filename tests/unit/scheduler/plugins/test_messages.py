@@ -27,7 +27,7 @@ def faulty(nodes: int) -> str:
 
 
 @pytest.fixture
-def stage(world: Any) -> Any:
+def stage(world: World) -> Any:
     """Three nodes, the driver on each, a late class and a claim of it."""
     for number in (1, 2, 3):
         world.node(f"node-{number}")
@@ -37,7 +37,7 @@ def stage(world: Any) -> Any:
     return world
 
 
-def told(world: Any, *claims: str) -> str:
+def told(world: World, *claims: str) -> str:
     outcome = world.decide(world.pod("p", claims=list(claims) or ["c"]))
     assert isinstance(outcome, Refusal)
     return outcome.message

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.api.core import Taint
@@ -103,7 +104,7 @@ PORT = [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]
         ),
     ],
 )  # fmt: skip
-def test_one_node(world: Any, node: dict[str, Any], pod: dict[str, Any], why: str) -> None:
+def test_one_node(world: World, node: dict[str, Any], pod: dict[str, Any], why: str) -> None:
     world.node("node-1", **node)
 
     outcome = world.place(world.pod("p", **pod))
@@ -111,7 +112,7 @@ def test_one_node(world: Any, node: dict[str, Any], pod: dict[str, Any], why: st
     assert outcome == (f"0/1 nodes are available: 1 {why}." if why else "node-1")
 
 
-def test_reasons_are_counted_and_sorted_as_text(world: Any) -> None:
+def test_reasons_are_counted_and_sorted_as_text(world: World) -> None:
     for number in range(2):
         world.node(f"small-{number}", cpu="1", memory="1Gi")
     world.node("tainted", taints=[HARD])
@@ -125,11 +126,11 @@ def test_reasons_are_counted_and_sorted_as_text(world: Any) -> None:
     )
 
 
-def test_no_nodes(world: Any) -> None:
+def test_no_nodes(world: World) -> None:
     assert world.decide(world.pod("p")) == Refusal(NO_NODES, RejectionCause.NODE)
 
 
-def test_host_ports(world: Any) -> None:
+def test_host_ports(world: World) -> None:
     world.node("node-1")
     assert world.place(world.pod("a", containers=PORT)) == "node-1"
 
@@ -152,7 +153,7 @@ def test_host_ports(world: Any) -> None:
         pytest.param({}, {"hostPort": 0}, False, id="no host port"),
     ],
 )
-def test_which_ports_conflict(world: Any, first: dict[str, Any], second: dict[str, Any], conflict: bool) -> None:
+def test_which_ports_conflict(world: World, first: dict[str, Any], second: dict[str, Any], conflict: bool) -> None:
     world.node("node-1")
     port = {"containerPort": 80, "hostPort": 80}
     world.place(world.pod("a", containers=[{"name": "c", "ports": [{**port, **first}]}]))
@@ -176,7 +177,7 @@ _SOME_NAMESPACES = {"topologyKey": "zone", "namespaceSelector": {"matchLabels": 
         pytest.param({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims", id="resource claims"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(world: Any, spec: dict[str, Any], named: str) -> None:
+def test_what_is_not_supported_is_refused_by_name(world: World, spec: dict[str, Any], named: str) -> None:
     world.node("node-1")
 
     message = world.place(world.pod("p", **spec))
@@ -192,18 +193,18 @@ def test_what_is_not_supported_is_refused_by_name(world: Any, spec: dict[str, An
     ],
     ids=["preferred anti-affinity", "schedule anyway"],
 )
-def test_wishes_are_not_refused(world: Any, spec: dict[str, Any]) -> None:
+def test_wishes_are_not_refused(world: World, spec: dict[str, Any]) -> None:
     world.node("node-1")
 
     assert world.place(world.pod("p", **spec)) == "node-1"
 
 
-def limited(world: Any, node: str, limit: int) -> None:
+def limited(world: World, node: str, limit: int) -> None:
     driver = {"name": names.DRIVER, "nodeID": node, "allocatable": {"count": limit}}
     world.csi_nodes.put(world.read(CSI_NODES, node, {"spec": {"drivers": [driver]}}))
 
 
-def test_volume_limits_count_claims_bound_and_unbound_once(world: Any) -> None:
+def test_volume_limits_count_claims_bound_and_unbound_once(world: World) -> None:
     world.node("node-1")
     world.storage_class()
     world.capacity("node-1", "100Gi")
@@ -225,7 +226,7 @@ def test_volume_limits_count_claims_bound_and_unbound_once(world: Any) -> None:
     assert world.place(world.pod("c", claims=["third"])) == "node-1"
 
 
-def test_pod_that_was_placed_before_its_claim_was_known_is_counted(world: Any) -> None:
+def test_pod_that_was_placed_before_its_claim_was_known_is_counted(world: World) -> None:
     world.node("node-1")
     world.storage_class()
     limited(world, "node-1", 1)
@@ -255,7 +256,7 @@ def test_tolerations(toleration: dict[str, str], expected: bool) -> None:
     assert tolerates([Toleration(**toleration)], Taint(**HARD)) is expected
 
 
-def test_resources_follow_pods_and_nodes(world: Any) -> None:
+def test_resources_follow_pods_and_nodes(world: World) -> None:
     world.node("node-1", cpu="2")
     assert world.place(world.pod("a", requests={"cpu": "2"})) == "node-1"
     assert "Insufficient cpu" in world.place(world.pod("b", requests={"cpu": "1"}))
@@ -271,7 +272,7 @@ def test_resources_follow_pods_and_nodes(world: Any) -> None:
     assert world.place(world.pod("c", requests={"cpu": "2"})) == "node-1"
 
 
-def test_best_node_has_most_left_and_wishes_come_first(world: Any, make_world: Callable[[], Any]) -> None:
+def test_best_node_has_most_left_and_wishes_come_first(world: World, make_world: Callable[[], Any]) -> None:
     for name, cpu in (("small", "2"), ("large", "16")):
         world.node(name, cpu=cpu)
     world.node("wished", cpu="2", labels={"disk": "fast"})

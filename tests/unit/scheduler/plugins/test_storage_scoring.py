@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests.unit.scheduler.conftest import World
 
 from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, share, storage_score
@@ -17,12 +18,12 @@ NODES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 8)), min_size=1, m
 """Of each node: room in Gi and cores."""
 
 
-def scored(world: Any, strategy: ScoringStrategy) -> Any:
+def scored(world: World, strategy: ScoringStrategy) -> Any:
     world.cycle.volumes.strategy = strategy
     return world
 
 
-def build(world: Any, strategy: ScoringStrategy, nodes: list[tuple[int, int]]) -> Any:
+def build(world: World, strategy: ScoringStrategy, nodes: list[tuple[int, int]]) -> Any:
     world.storage_class()
     for index, (room, cores) in enumerate(nodes):
         world.node(f"node-{index}", cpu=str(cores), memory=f"{cores}Gi")
@@ -101,7 +102,7 @@ def test_more_room_is_better_for_one_and_worse_for_the_other(asked: int, room: i
     assert of(ScoringStrategy.TIGHTEST_FIT, room + more) < of(ScoringStrategy.TIGHTEST_FIT, room)
 
 
-def test_balanced_leaves_neither_cpu_nor_room_without_the_other(world: Any) -> None:
+def test_balanced_leaves_neither_cpu_nor_room_without_the_other(world: World) -> None:
     world.storage_class()
     world.node("much-cpu", cpu="16", memory="32Gi")
     world.node("alike", cpu="4", memory="8Gi")
@@ -124,7 +125,7 @@ def test_balanced_leaves_neither_cpu_nor_room_without_the_other(world: Any) -> N
     ],
 )
 def test_storage_decides_before_cpu_and_memory_only_where_it_was_asked_to(
-    world: Any, strategy: ScoringStrategy, node: str
+    world: World, strategy: ScoringStrategy, node: str
 ) -> None:
     world.storage_class()
     for name, cpu, room in (("idle", "64", "20Gi"), ("roomy", "2", "50Gi"), ("tight", "2", "3Gi")):
@@ -137,7 +138,7 @@ def test_storage_decides_before_cpu_and_memory_only_where_it_was_asked_to(
     assert world.place(world.pod("without-volume", requests={"cpu": "1"})) == "idle"
 
 
-def test_a_wish_outweighs_storage(world: Any) -> None:
+def test_a_wish_outweighs_storage(world: World) -> None:
     world.storage_class()
     world.node("roomy")
     world.node("wished", labels={"disk": "new"})
@@ -151,7 +152,7 @@ def test_a_wish_outweighs_storage(world: Any) -> None:
     assert world.place(world.pod("p", claims=["c"], affinity={"nodeAffinity": wish})) == "wished"
 
 
-def test_classes_of_one_pool_count_together(world: Any) -> None:
+def test_classes_of_one_pool_count_together(world: World) -> None:
     """Each claim alone would fill half of its offer; together they fill the shared pool."""
     for name in ("late", "other"):
         world.storage_class(name)
@@ -171,7 +172,7 @@ def test_classes_of_one_pool_count_together(world: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", list(ScoringStrategy))
-def test_no_small_claim_takes_a_large_volume(world: Any, strategy: ScoringStrategy) -> None:
+def test_no_small_claim_takes_a_large_volume(world: World, strategy: ScoringStrategy) -> None:
     world.storage_class(provisioner="kubernetes.io/no-provisioner")
     for node, size in (("large", "100Gi"), ("small", "2Gi")):
         world.node(node)

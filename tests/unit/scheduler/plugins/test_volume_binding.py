@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
@@ -18,7 +19,7 @@ IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 
 @pytest.fixture
-def stage(world: Any) -> Any:
+def stage(world: World) -> Any:
     """One node with a late class and 10Gi."""
     world.node("node-1")
     world.storage_class()
@@ -26,7 +27,7 @@ def stage(world: Any) -> Any:
     return world
 
 
-def immediate_class(world: Any) -> None:
+def immediate_class(world: World) -> None:
     body = {"provisioner": names.DRIVER, "volumeBindingMode": names.IMMEDIATE}
     world.objects.classes.put(world.read(STORAGE_CLASSES, "now", body))
 
@@ -115,7 +116,7 @@ def test_all_claims_of_a_pod_are_counted_together(stage: Any, sizes: list[str], 
         pytest.param("0", None, "1", False, id="none left"),
     ],
 )
-def test_capacity_and_largest(world: Any, free: str | None, largest: str | None, size: str, fits: bool) -> None:
+def test_capacity_and_largest(world: World, free: str | None, largest: str | None, size: str, fits: bool) -> None:
     world.node("node-1")
     world.storage_class()
     world.capacity("node-1", free, largest=largest)
@@ -124,7 +125,7 @@ def test_capacity_and_largest(world: Any, free: str | None, largest: str | None,
     assert world.place(world.pod("p", claims=["c"])) == ("node-1" if fits else NO_STORAGE)
 
 
-def test_no_capacity_object_means_no_room(world: Any) -> None:
+def test_no_capacity_object_means_no_room(world: World) -> None:
     world.node("node-1")
     world.storage_class()
     world.claim("c")
@@ -133,7 +134,7 @@ def test_no_capacity_object_means_no_room(world: Any) -> None:
     assert world.place(world.pod("p", claims=["c"])) == NO_STORAGE
 
 
-def test_drivers_that_publish_nothing_are_not_measured(world: Any) -> None:
+def test_drivers_that_publish_nothing_are_not_measured(world: World) -> None:
     world.node("node-1")
     world.driver(measured=False)
     world.storage_class()
@@ -149,7 +150,7 @@ def test_several_objects_of_a_class_one_is_enough(stage: Any) -> None:
     assert stage.place(stage.pod("p", claims=["c"])) == "node-1"
 
 
-def test_an_object_may_be_for_every_node(world: Any) -> None:
+def test_an_object_may_be_for_every_node(world: World) -> None:
     for number in range(3):
         world.node(f"node-{number}")
     world.storage_class()
@@ -163,7 +164,7 @@ def test_an_object_may_be_for_every_node(world: Any) -> None:
     assert placed[2] == "0/3 nodes are available: 3 node(s) did not have enough free storage."
 
 
-def test_claims_of_one_pool_share_its_room(world: Any) -> None:
+def test_claims_of_one_pool_share_its_room(world: World) -> None:
     world.node("node-1")
     for name in ("late", "other"):
         world.storage_class(name)
@@ -176,7 +177,7 @@ def test_claims_of_one_pool_share_its_room(world: Any) -> None:
     assert world.place(world.pod("second", claims=["b"])) == NO_STORAGE
 
 
-def test_classes_without_pools_have_rooms_of_their_own(world: Any) -> None:
+def test_classes_without_pools_have_rooms_of_their_own(world: World) -> None:
     world.node("node-1")
     for name in ("late", "other"):
         world.storage_class(name)
@@ -245,7 +246,7 @@ def test_bound_to_a_volume_that_is_not_there(stage: Any) -> None:
 
 
 @pytest.fixture
-def disks(world: Any) -> Any:
+def disks(world: World) -> Any:
     """A node and a class whose volumes cannot be made."""
     world.node("node-1")
     world.node("node-2", unschedulable=True)

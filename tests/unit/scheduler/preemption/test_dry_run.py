@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.api.kinds import PODS
@@ -22,7 +23,7 @@ POLICY = {"persistentVolumeReclaimPolicy": "Delete"}
 class Stage:
     """A world with a class of storage and pods that have volumes."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         world.storage_class()
 
@@ -65,7 +66,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(world: Any) -> Stage:
+def stage(world: World) -> Stage:
     return Stage(world)
 
 

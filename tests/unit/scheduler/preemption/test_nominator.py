@@ -9,13 +9,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
+from tests.unit.scheduler.conftest import World
 
 from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.preemption.nominator import GRACE, LONGEST, Nominations
 
 
-def ask_of(world: Any, name: str, *, cpu: str = "1", size: str = "", priority: int = 0) -> Ask:
+def ask_of(world: World, name: str, *, cpu: str = "1", size: str = "", priority: int = 0) -> Ask:
     """A pod, with an ephemeral claim when it has a size."""
     if size:
         world.claim(f"{name}-data", size, owner=name)
@@ -23,7 +24,7 @@ def ask_of(world: Any, name: str, *, cpu: str = "1", size: str = "", priority: i
     return compile_ask(pod)
 
 
-def placed(world: Any, name: str, node: str, size: str) -> Any:
+def placed(world: World, name: str, node: str, size: str) -> Any:
     """A pod on a node, with an ephemeral volume."""
     pod = world.pod(name, ephemeral=["data"])
     world.bound_claim(f"{name}-data", f"pv-{name}", size, owner=name)
@@ -33,7 +34,7 @@ def placed(world: Any, name: str, node: str, size: str) -> Any:
     return pod
 
 
-def stand(world: Any) -> None:
+def stand(world: World) -> None:
     """Two nodes with 10Gi each."""
     world.storage_class(reclaimPolicy="Delete")
     for node in ("node-1", "node-2"):
@@ -41,7 +42,7 @@ def stand(world: Any) -> None:
         world.capacity(node, "10Gi", counted=0, pool="scratch")
 
 
-def counted(world: Any) -> Any:
+def counted(world: World) -> Any:
     """All that holds may change."""
     columns, published = world.cluster.columns, world.cluster.published
     left = [offer.left for node in columns.slots for some in published.on(node).values() for offer in some]
@@ -90,7 +91,7 @@ def test_what_is_held_and_given_up_leaves_no_trace(
 
 
 @pytest.mark.parametrize(("priority", "refused"), [(0, True), (5, True), (6, False)])
-def test_whom_it_stands_against(world: Any, priority: int, refused: bool) -> None:
+def test_whom_it_stands_against(world: World, priority: int, refused: bool) -> None:
     stand(world)
     nominations = Nominations(world.cycle, world.queue.nominees)
     for number in (1, 2):
@@ -100,7 +101,7 @@ def test_whom_it_stands_against(world: Any, priority: int, refused: bool) -> Non
     assert not isinstance(nominations.decide(ask_of(world, "small", size="4Gi")), Refusal)
 
 
-def test_it_ends_a_while_after_victims_and_volumes_have_gone(world: Any) -> None:
+def test_it_ends_a_while_after_victims_and_volumes_have_gone(world: World) -> None:
     stand(world)
     victim = placed(world, "low", "node-1", "6Gi")
     nominations = Nominations(world.cycle, world.queue.nominees)
@@ -117,7 +118,7 @@ def test_it_ends_a_while_after_victims_and_volumes_have_gone(world: Any) -> None
     assert [one.uid for one in nominations.over(130.0 + GRACE)] == ["uid-high"]
 
 
-def test_victims_that_never_go_hold_nothing_for_ever(world: Any) -> None:
+def test_victims_that_never_go_hold_nothing_for_ever(world: World) -> None:
     stand(world)
     victim = placed(world, "low", "node-1", "6Gi")
     nominations = Nominations(world.cycle, world.queue.nominees)
@@ -126,7 +127,7 @@ def test_victims_that_never_go_hold_nothing_for_ever(world: Any) -> None:
     assert [one.uid for one in nominations.over(LONGEST)] == ["uid-high"]
 
 
-def test_who_has_room_held_is_woken_by_whatever_gets_better(world: Any) -> None:
+def test_who_has_room_held_is_woken_by_whatever_gets_better(world: World) -> None:
     stand(world)
     nominations = Nominations(world.cycle, world.queue.nominees)
     ask = ask_of(world, "high", cpu="5", priority=5)
@@ -134,6 +135,7 @@ def test_who_has_room_held_is_woken_by_whatever_gets_better(world: Any) -> None:
     entry = world.queue.pop()
     refusal = nominations.decide(ask)
     assert isinstance(refusal, Refusal)
+    assert entry is not None
     nominations.hold(ask, "node-1", world.now)
     world.queue.refuse(entry, refusal.causes, world.now, counts=False)
     assert len(world.queue) == 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
+from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
 from tonnage.scheduler.framework.plugin import Refusal
@@ -129,7 +130,7 @@ def test_a_large_claim_gets_its_turn(make_world: Callable[[], Any], lifetimes: l
     assert line.placed["large"] - began <= PATIENCE + _LOOK + 3 * max(lifetimes)
 
 
-def test_without_held_room_it_starves(world: Any) -> None:
+def test_without_held_room_it_starves(world: World) -> None:
     line = Line(world, [30, 50, 70, 40, 60], holds=False)
     line.run(5)
     line.add("large", LARGE)
@@ -138,7 +139,7 @@ def test_without_held_room_it_starves(world: Any) -> None:
     assert len(line.placed) > 100
 
 
-def test_several_large_ones_have_their_turns_in_order(world: Any) -> None:
+def test_several_large_ones_have_their_turns_in_order(world: World) -> None:
     line = Line(world, [30, 50, 70, 40, 60])
     line.run(5)
     for name in ("first", "second", "third"):
@@ -149,7 +150,7 @@ def test_several_large_ones_have_their_turns_in_order(world: Any) -> None:
     assert any(line.placed["first"] < when < line.placed["third"] for n, when in line.placed.items() if "small" in n)
 
 
-def test_a_node_that_never_has_the_room_is_not_held_for_ever(world: Any) -> None:
+def test_a_node_that_never_has_the_room_is_not_held_for_ever(world: World) -> None:
     line = Line(world, [10_000_000])
     line.run(1)  # three that never end
     line.lifetimes = [30, 40]
@@ -169,7 +170,7 @@ def test_a_node_that_never_has_the_room_is_not_held_for_ever(world: Any) -> None
             assert any(end <= when < begin for when in line.placed.values())
 
 
-def test_one_that_fits_nowhere_even_alone_is_given_nothing(world: Any) -> None:
+def test_one_that_fits_nowhere_even_alone_is_given_nothing(world: World) -> None:
     line = Line(world, [30, 50, 70])
     line.run(5)
     line.add("huge", TOTAL + 1)
@@ -177,10 +178,12 @@ def test_one_that_fits_nowhere_even_alone_is_given_nothing(world: Any) -> None:
     assert not line.holding
 
 
-def test_more_important_pods_are_not_kept_away(world: Any) -> None:
+def test_more_important_pods_are_not_kept_away(world: World) -> None:
     line = Line(world, [1000])
     line.add("large", LARGE)
-    ask = world.queue.get("uid-large").ask
+    queued = world.queue.get("uid-large")
+    assert queued is not None
+    ask = queued.ask
     line.nominations.hold(ask, NODE, world.now, seconds=HOLD)
     pods = {name: world.pod(name, ephemeral=["data"], priority=p) for name, p in (("equal", 0), ("high", 5))}
     for name in pods:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.unit.box.apiserver.conftest import Api
+
 Obj = dict[str, Any]
 CORE = "/api/v1/namespaces/default"
 
@@ -17,7 +19,7 @@ def pod(name: str = "p", **spec: Any) -> Obj:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
-async def test_claims_are_held_to_the_limits_of_their_namespace(api: Any) -> None:
+async def test_claims_are_held_to_the_limits_of_their_namespace(api: Api) -> None:
     limits = [{"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "5Gi"}}]
     await api.create(f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": limits}})
     path = f"{CORE}/persistentvolumeclaims"
@@ -30,7 +32,7 @@ async def test_claims_are_held_to_the_limits_of_their_namespace(api: Any) -> Non
         assert status["message"] == f'persistentvolumeclaims "d" is forbidden: {why}'
 
 
-async def test_containers_get_the_defaults_of_their_namespace_and_are_held_to_its_limits(api: Any) -> None:
+async def test_containers_get_the_defaults_of_their_namespace_and_are_held_to_its_limits(api: Api) -> None:
     limits = [{"type": "Container", "default": {"memory": "1Gi"}, "max": {"memory": "2Gi"}}]
     await api.create(f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": limits}})
     made = await api.create(f"{CORE}/pods", pod())

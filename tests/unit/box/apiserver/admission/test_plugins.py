@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.admission import plugins
 
@@ -27,14 +28,14 @@ def storage_class(name: str, *, default: str | None = None, **fields: Any) -> Ob
     return {"metadata": {"name": name, "annotations": annotations}, "provisioner": "csi.tonnage.dev", **fields}
 
 
-async def test_a_claim_is_protected_from_the_start(api: Any) -> None:
+async def test_a_claim_is_protected_from_the_start(api: Api) -> None:
     made = await api.create(f"{CORE}/persistentvolumeclaims", claim())
     assert made["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
     assert made["status"] == {"phase": "Pending"}
     assert made["spec"]["volumeMode"] == "Filesystem"
 
 
-async def test_a_volume_is_protected_and_keeps_its_own_finalizers(api: Any) -> None:
+async def test_a_volume_is_protected_and_keeps_its_own_finalizers(api: Api) -> None:
     spec = {
         "accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": "1024Mi"},
@@ -49,13 +50,13 @@ async def test_a_volume_is_protected_and_keeps_its_own_finalizers(api: Any) -> N
 
 
 class TestDefaultClass:
-    async def test_is_filled_in(self, api: Any) -> None:
+    async def test_is_filled_in(self, api: Api) -> None:
         await api.create(CLASSES, storage_class("slow"))
         await api.create(CLASSES, storage_class("fast", default="true"))
         made = await api.create(f"{CORE}/persistentvolumeclaims", claim())
         assert made["spec"]["storageClassName"] == "fast"
 
-    async def test_is_not_forced_on_a_claim_that_wants_none(self, api: Any) -> None:
+    async def test_is_not_forced_on_a_claim_that_wants_none(self, api: Api) -> None:
         await api.create(CLASSES, storage_class("fast", default="true"))
         made = await api.create(f"{CORE}/persistentvolumeclaims", claim(storageClassName=""))
         assert made["spec"]["storageClassName"] == ""
@@ -84,12 +85,12 @@ class TestDefaultClass:
 
 
 class TestNamespace:
-    async def test_must_exist(self, api: Any) -> None:
+    async def test_must_exist(self, api: Api) -> None:
         status = await api.create("/api/v1/namespaces/nowhere/pods", pod(), want=404)
         assert status["message"] == 'namespaces "nowhere" not found'
         assert status["details"] == {"name": "nowhere", "kind": "namespaces"}
 
-    async def test_must_not_be_going(self, api: Any) -> None:
+    async def test_must_not_be_going(self, api: Api) -> None:
         await api.create("/api/v1/namespaces", {"metadata": {"name": "ns"}})
         await api.delete("/api/v1/namespaces/ns")
         status = await api.create("/api/v1/namespaces/ns/pods", pod(), want=403)
@@ -98,13 +99,13 @@ class TestNamespace:
         )
         assert status["details"]["causes"][0]["reason"] == "NamespaceTerminating"
 
-    async def test_default_stays(self, api: Any) -> None:
+    async def test_default_stays(self, api: Api) -> None:
         status = await api.delete("/api/v1/namespaces/default", want=403)
         assert status["message"] == 'namespaces "default" is forbidden: this namespace may not be deleted'
 
 
 class TestPod:
-    async def test_gets_account_priority_and_tolerations(self, api: Any) -> None:
+    async def test_gets_account_priority_and_tolerations(self, api: Api) -> None:
         spec = (await api.create(f"{CORE}/pods", pod()))["spec"]
         assert (spec["serviceAccountName"], spec["priority"]) == ("default", 0)
         assert spec["tolerations"] == [
@@ -117,12 +118,12 @@ class TestPod:
             for word in ("not-ready", "unreachable")
         ]
 
-    async def test_keeps_tolerations_of_its_own(self, api: Any) -> None:
+    async def test_keeps_tolerations_of_its_own(self, api: Api) -> None:
         mine = {"operator": "Exists"}
         made = await api.create(f"{CORE}/pods", pod(tolerations=[mine]))
         assert made["spec"]["tolerations"] == [mine]
 
-    async def test_needs_the_account_it_names(self, api: Any) -> None:
+    async def test_needs_the_account_it_names(self, api: Api) -> None:
         status = await api.create(f"{CORE}/pods", pod(serviceAccountName="bob"), want=403)
         assert status["message"] == (
             'pods "p" is forbidden: error looking up service account default/bob: serviceaccount "bob" not found'
@@ -130,7 +131,7 @@ class TestPod:
         await api.create(f"{CORE}/serviceaccounts", {"metadata": {"name": "bob"}})
         await api.create(f"{CORE}/pods", pod(serviceAccountName="bob"))
 
-    async def test_needs_a_priority_class_that_there_is(self, api: Any) -> None:
+    async def test_needs_a_priority_class_that_there_is(self, api: Api) -> None:
         status = await api.create(f"{CORE}/pods", pod(priorityClassName="high"), want=403)
         assert status["message"] == 'pods "p" is forbidden: no PriorityClass with name high was found'
 
@@ -143,7 +144,7 @@ class TestPod:
             pytest.param({"cpu": "1"}, {"cpu": "2", "memory": "1Gi"}, "Burstable", id="less than limits"),
         ],
     )
-    async def test_has_a_quality_of_service(self, api: Any, requests: Obj, limits: Obj, quality: str) -> None:
+    async def test_has_a_quality_of_service(self, api: Api, requests: Obj, limits: Obj, quality: str) -> None:
         wanted = pod()
         wanted["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": limits}
         made = await api.create(f"{CORE}/pods", wanted)
@@ -151,7 +152,7 @@ class TestPod:
 
 
 class TestGrowth:
-    async def grown(self, api: Any, *, bound: bool, allowed: bool) -> Obj:
+    async def grown(self, api: Api, *, bound: bool, allowed: bool) -> Obj:
         await api.create(CLASSES, storage_class("fast", allowVolumeExpansion=allowed))
         path = f"{CORE}/persistentvolumeclaims"
         await api.create(path, claim(storageClassName="fast"))
@@ -161,16 +162,16 @@ class TestGrowth:
         answer: Obj = await api.patch(f"{path}/c", {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}, want=want)
         return answer
 
-    async def test_of_a_bound_claim_whose_class_allows_it(self, api: Any) -> None:
+    async def test_of_a_bound_claim_whose_class_allows_it(self, api: Api) -> None:
         assert (await self.grown(api, bound=True, allowed=True))["spec"]["resources"]["requests"]["storage"] == "2Gi"
 
-    async def test_not_of_a_class_that_does_not(self, api: Any) -> None:
+    async def test_not_of_a_class_that_does_not(self, api: Api) -> None:
         assert (await self.grown(api, bound=True, allowed=False))["message"] == (
             'persistentvolumeclaims "c" is forbidden: only dynamically provisioned pvc can be resized and the '
             "storageclass that provisions the pvc must support resize"
         )
 
-    async def test_not_of_a_pending_claim(self, api: Any) -> None:
+    async def test_not_of_a_pending_claim(self, api: Api) -> None:
         message = (await self.grown(api, bound=False, allowed=True))["message"]
         assert message.startswith(
             'PersistentVolumeClaim "c" is invalid: spec: Forbidden: spec is immutable after creation'
@@ -181,5 +182,5 @@ def config(name: str = "x", **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-async def test_creation_needs_the_namespace(api: Any) -> None:
+async def test_creation_needs_the_namespace(api: Api) -> None:
     await api.create("/api/v1/namespaces/nowhere/configmaps", config(), want=404)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.api.quantity import NANO
 from tonnage.box.apiserver.admission import quota
@@ -25,7 +26,7 @@ def bounds(name: str = "q", **hard: str) -> Obj:
     return {"metadata": {"name": name}, "spec": {"hard": {k.replace("__", "."): v for k, v in hard.items()}}}
 
 
-async def used(api: Any, name: str = "q") -> Obj:
+async def used(api: Api, name: str = "q") -> Obj:
     """The status of a quota once its keeper has had its turn."""
     for _ in range(5):
         await asyncio.sleep(0)
@@ -95,7 +96,7 @@ def test_how_amounts_are_shown(amount: int, resource: str, shown: str) -> None:
     assert quota.status(quota_object, {resource: amount})["used"] == {resource: shown}
 
 
-async def test_storage_beyond_the_quota_is_refused_in_the_words_of_kubernetes(api: Any) -> None:
+async def test_storage_beyond_the_quota_is_refused_in_the_words_of_kubernetes(api: Api) -> None:
     await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="4Gi"))
     status = await api.create(CLAIMS, claim("c", "5Gi"), want=403)
     assert status["message"] == (
@@ -105,7 +106,7 @@ async def test_storage_beyond_the_quota_is_refused_in_the_words_of_kubernetes(ap
     assert status["reason"] == "Forbidden"
 
 
-async def test_status_follows_what_comes_and_goes(api: Any) -> None:
+async def test_status_follows_what_comes_and_goes(api: Api) -> None:
     await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="4Gi", persistentvolumeclaims="2"))
     assert (await used(api))["used"] == {"requests.storage": "0", "persistentvolumeclaims": "0"}
     await api.create(CLAIMS, claim("c", "3Gi"))
@@ -121,20 +122,20 @@ async def test_status_follows_what_comes_and_goes(api: Any) -> None:
     await api.create(CLAIMS, claim("d", "4Gi"))
 
 
-async def test_what_was_there_before_the_quota_counts(api: Any) -> None:
+async def test_what_was_there_before_the_quota_counts(api: Api) -> None:
     await api.create(CLAIMS, claim("c", "3Gi"))
     await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="4Gi"))
     assert (await used(api))["used"] == {"requests.storage": "3Gi"}
     await api.create(CLAIMS, claim("d", "2Gi"), want=403)
 
 
-async def test_of_many_that_ask_at_once_only_those_that_fit_get_in(api: Any) -> None:
+async def test_of_many_that_ask_at_once_only_those_that_fit_get_in(api: Api) -> None:
     await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="3Gi"))
     answers = await asyncio.gather(*(api.send("POST", CLAIMS, claim(f"c{i}")) for i in range(10)))
     assert sorted(a.status for a in answers) == [201] * 3 + [403] * 7
 
 
-async def test_a_class_has_bounds_of_its_own(api: Any) -> None:
+async def test_a_class_has_bounds_of_its_own(api: Api) -> None:
     await api.create(
         f"{CORE}/resourcequotas", bounds(**{"fast.storageclass.storage.k8s.io/persistentvolumeclaims": "0"})
     )
@@ -144,7 +145,7 @@ async def test_a_class_has_bounds_of_its_own(api: Any) -> None:
     assert f"requested: {resource}=1, used: {resource}=0, limited: {resource}=0" in status["message"]
 
 
-async def test_growth_is_counted(api: Any) -> None:
+async def test_growth_is_counted(api: Api) -> None:
     row = {"metadata": {"name": "fast"}, "provisioner": "p", "allowVolumeExpansion": True}
     await api.create("/apis/storage.k8s.io/v1/storageclasses", row)
     await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="4Gi"))
@@ -159,26 +160,26 @@ async def test_growth_is_counted(api: Any) -> None:
     assert (await used(api))["used"] == {"requests.storage": "4Gi"}
 
 
-async def test_pods_must_say_what_the_quota_bounds(api: Any) -> None:
+async def test_pods_must_say_what_the_quota_bounds(api: Api) -> None:
     await api.create(f"{CORE}/resourcequotas", bounds(requests__cpu="1"))
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     status = await api.create(f"{CORE}/pods", pod, want=403)
     assert status["message"] == 'pods "p" is forbidden: failed quota: q: must specify requests.cpu for: c'
 
 
-async def test_a_namespace_without_quota_is_not_even_counted(api: Any) -> None:
+async def test_a_namespace_without_quota_is_not_even_counted(api: Api) -> None:
     await api.create(CLAIMS, claim("c"))
     assert api.server._quota.ledger._used == {}
 
 
-async def reached(api: Any, want: Obj) -> None:
+async def reached(api: Api, want: Obj) -> None:
     """Wait until the status of the quota says this."""
     async with asyncio.timeout(60):
         while (await api.get(f"{CORE}/resourcequotas/q")).get("status", {}).get("used") != want:
             await asyncio.sleep(0.001)
 
 
-async def test_the_many_objects_of_a_namespace_are_counted_in_slices(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_many_objects_of_a_namespace_are_counted_in_slices(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(600):
         await api.create(f"{CORE}/configmaps", {"metadata": {"name": f"c{n}"}})
     slices: list[int] = []
@@ -203,7 +204,7 @@ async def test_the_many_objects_of_a_namespace_are_counted_in_slices(api: Any, m
 
 
 @pytest.mark.parametrize("containers", [1, 2000])  # counted at once, and in a thread
-async def test_pods_of_any_size_count(api: Any, containers: int) -> None:
+async def test_pods_of_any_size_count(api: Api, containers: int) -> None:
     await api.create(f"{CORE}/resourcequotas", bounds(requests__cpu="2k", pods="2"))
     resources = {"requests": {"cpu": "500m"}}
     spec = {"containers": [{"name": f"c{n}", "image": "i", "resources": resources} for n in range(containers)]}
@@ -216,7 +217,7 @@ async def test_pods_of_any_size_count(api: Any, containers: int) -> None:
     await reached(api, {"requests.cpu": "0", "pods": "0"})
 
 
-async def test_a_quota_that_goes_while_it_is_counted_leaves_nothing(api: Any) -> None:
+async def test_a_quota_that_goes_while_it_is_counted_leaves_nothing(api: Api) -> None:
     for n in range(300):
         await api.create(f"{CORE}/configmaps", {"metadata": {"name": f"c{n}"}})
     ledger = api.server._quota.ledger
@@ -228,7 +229,7 @@ async def test_a_quota_that_goes_while_it_is_counted_leaves_nothing(api: Any) ->
     await reached(api, {"configmaps": "300"})
 
 
-async def test_limits_hold_for_pods_with_many_containers(api: Any) -> None:
+async def test_limits_hold_for_pods_with_many_containers(api: Api) -> None:
     limit = {"type": "Container", "defaultRequest": {"cpu": "1"}, "max": {"cpu": "2"}}
     await api.create(f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": [limit]}})
     containers: list[Any] = [{"name": f"c{n}", "image": "i"} for n in range(1000)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.discovery.catalog import Catalog
 from tonnage.box.apiserver.registry.resources import RESOURCES
@@ -15,16 +15,16 @@ _PROTOBUF2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
 @pytest.mark.parametrize("path", ["/apis/nowhere.io", "/apis/storage.k8s.io/v9", "/openapi/v3/apis/nowhere.io/v1"])
-async def test_what_is_not_there_is_a_404(api: Any, path: str) -> None:
+async def test_what_is_not_there_is_a_404(api: Api, path: str) -> None:
     assert (await api.get(path, want=404))["reason"] == "NotFound"
 
 
-async def test_older_clients_that_know_only_the_beta_get_the_old_form(api: Any) -> None:
+async def test_older_clients_that_know_only_the_beta_get_the_old_form(api: Api) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
     assert json.loads((await api.send("GET", "/apis", accept=accept)).body)["kind"] == "APIGroupList"
 
 
-async def test_openapi_index_names_each_document_with_its_hash(api: Any) -> None:
+async def test_openapi_index_names_each_document_with_its_hash(api: Api) -> None:
     paths = (await api.get("/openapi/v3"))["paths"]
     assert paths.keys() >= {"api/v1", "apis/storage.k8s.io/v1"}
     url, _, query = paths["apis/storage.k8s.io/v1"]["serverRelativeURL"].partition("?")
@@ -33,7 +33,7 @@ async def test_openapi_index_names_each_document_with_its_hash(api: Any) -> None
     assert (await api.get(url))["openapi"] == "3.0.0"
 
 
-async def test_v3_as_protobuf_alone_is_refused_by_name_and_beside_json_gets_json(api: Any) -> None:
+async def test_v3_as_protobuf_alone_is_refused_by_name_and_beside_json_gets_json(api: Api) -> None:
     refused = json.loads((await api.send("GET", "/openapi/v3", accept=_PROTOBUF3)).body)
     assert (refused["code"], refused["reason"]) == (406, "NotAcceptable")
     both = await api.send("GET", "/openapi/v2", accept=f"{_PROTOBUF2},application/json")

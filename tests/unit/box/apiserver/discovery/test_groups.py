@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.discovery import groups as discovery_groups
 
 
-async def test_old_discovery(api: Any) -> None:
+async def test_old_discovery(api: Api) -> None:
     assert (await api.get("/api"))["versions"] == ["v1"]
     groups = {g["name"]: g["preferredVersion"]["groupVersion"] for g in (await api.get("/apis"))["groups"]}
     assert groups["storage.k8s.io"] == "storage.k8s.io/v1"
@@ -25,7 +26,7 @@ async def test_old_discovery(api: Any) -> None:
     assert rows["csistoragecapacities"]["kind"] == "CSIStorageCapacity"
 
 
-async def test_aggregated_discovery_is_given_to_those_who_ask_for_it(api: Any) -> None:
+async def test_aggregated_discovery_is_given_to_those_who_ask_for_it(api: Api) -> None:
     accept = f"{discovery_groups.AGGREGATED},application/json"
     answer = await api.send("GET", "/apis", accept=accept)
     assert answer.headers["Content-Type"] == discovery_groups.AGGREGATED

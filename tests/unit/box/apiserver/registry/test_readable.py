@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 from tests.unit.api.forms import SAMPLES, alternatives
+from tests.unit.box.apiserver.conftest import Api
 from tests.unit.box.apiserver.schema.test_decode import values
 
 from tonnage.api import kinds
@@ -189,7 +190,7 @@ def _is_long(value: Any) -> bool:
     [value for value in ODD if value is not None and not isinstance(value, dict) and not _is_long(value)],
     ids=repr,
 )
-async def test_data_of_a_revision_must_be_an_object(api: Any, data: Any) -> None:
+async def test_data_of_a_revision_must_be_an_object(api: Api, data: Any) -> None:
     """In the words of kube-apiserver 1.36, which takes no other since 1.34."""
     said = await api.create(REVISIONS, {"metadata": {"name": "x"}, "data": data, "revision": 1}, want=422)
     assert said["message"] == (
@@ -197,13 +198,13 @@ async def test_data_of_a_revision_must_be_an_object(api: Any, data: Any) -> None
     )
 
 
-async def test_a_revision_without_data_is_refused(api: Any) -> None:
+async def test_a_revision_without_data_is_refused(api: Api) -> None:
     for body in ({}, {"data": None}):
         said = await api.create(REVISIONS, {"metadata": {"name": "x"}, **body}, want=422)
         assert said["message"] == 'ControllerRevision.apps "x" is invalid: data: Required value: data is mandatory'
 
 
-async def test_data_of_a_revision_never_becomes_something_else(api: Any) -> None:
+async def test_data_of_a_revision_never_becomes_something_else(api: Api) -> None:
     await api.create(REVISIONS, {"metadata": {"name": "x"}, "data": {}})
     for data in ([1], None, {"a": None}):
         patch = [{"op": "replace", "path": "/data", "value": data}]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import kinds
@@ -21,7 +22,7 @@ def context(store: Store, locks: KeyedLocks) -> AdmissionContext:
     return AdmissionContext(store, locks, used, "CREATE", key, "", "me", "2026-01-01T00:00:00Z")
 
 
-async def test_it_reads_what_is_stored(api: Any) -> None:
+async def test_it_reads_what_is_stored(api: Api) -> None:
     one = context(api.server.store, KeyedLocks())
     assert (one.namespace, one.name) == ("default", "p")
     found = one.get(kinds.NAMESPACES, "default")
@@ -32,13 +33,13 @@ async def test_it_reads_what_is_stored(api: Any) -> None:
     assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
 
 
-async def test_what_it_reads_is_its_own(api: Any) -> None:
+async def test_what_it_reads_is_its_own(api: Api) -> None:
     one = context(api.server.store, KeyedLocks())
     (await one.list(kinds.NAMESPACES))[0].clear()
     assert (await one.list(kinds.NAMESPACES))[0]["kind"] == "Namespace"
 
 
-async def test_a_lock_is_held_until_the_write_has_ended(api: Any) -> None:
+async def test_a_lock_is_held_until_the_write_has_ended(api: Api) -> None:
     locks, order = KeyedLocks(), list[str]()
 
     async def write(name: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tests.unit.box.apiserver.conftest import Api
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-async def test_faults_and_warnings_of_an_answer_are_few(api: Any) -> None:
+async def test_faults_and_warnings_of_an_answer_are_few(api: Api) -> None:
     containers = [{"name": f"C{n}", "image": "i"} for n in range(3000)]
     answer = await api.create(PODS, {"metadata": {"name": "x"}, "spec": {"containers": containers}}, want=422)
     assert len(answer["details"]["causes"]) == 1001

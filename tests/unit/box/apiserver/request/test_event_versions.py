@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.request import event_versions
 
 
-async def test_an_event_is_one_object_in_two_shapes(api: Any) -> None:
+async def test_an_event_is_one_object_in_two_shapes(api: Api) -> None:
     core = "/api/v1/namespaces/default/events"
     new = "/apis/events.k8s.io/v1/namespaces/default/events"
     regarding = {"kind": "Pod", "name": "p", "namespace": "default"}
@@ -52,7 +52,7 @@ def test_an_event_goes_in_and_out_unchanged() -> None:
     assert event_versions.inward(shown) == core
 
 
-async def test_an_event_is_one_object_under_two_names(api: Any) -> None:
+async def test_an_event_is_one_object_under_two_names(api: Api) -> None:
     body = {
         "metadata": {"name": "e"},
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},

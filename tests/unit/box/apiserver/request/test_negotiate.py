@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.kube.transport import MERGE_PATCH, STRATEGIC_PATCH
 
@@ -31,12 +32,12 @@ def config(name: str = "x", **data: str) -> dict[str, Any]:
         (b" " * (3 << 20) + b"{}", 413),
     ],
 )
-async def test_bad_bodies(api: Any, body: bytes, code: int) -> None:
+async def test_bad_bodies(api: Api, body: bytes, code: int) -> None:
     answer = await api.create(MAPS, body, want=code)
     assert (answer["kind"], answer["code"]) == ("Status", code)
 
 
-async def test_content_types(api: Any) -> None:
+async def test_content_types(api: Api) -> None:
     for wrong in ("application/vnd.kubernetes.protobuf", "text/plain"):
         answer = await api.create(MAPS, config(), want=415, content_type=wrong)
         assert wrong in answer["message"]
@@ -68,7 +69,7 @@ def nested(depth: int, inner: Any = "x") -> Any:
 
 
 @pytest.mark.parametrize(("depth", "code"), [(63, 201), (64, 400), (100_000, 400)])
-async def test_the_depth_of_json(api: Any, depth: int, code: int) -> None:
+async def test_the_depth_of_json(api: Api, depth: int, code: int) -> None:
     body = b'{"metadata":{"name":"x"},"unknown":' + b"[" * depth + b"]" * depth + b"}"
     await api.create(MAPS, body, want=code)
 
@@ -87,7 +88,7 @@ HEAD_OF_JSON = b'{"metadata":{"name":"x"},"unknown":'
     ],
     ids=["objects", "numbers", "texts", "keys", "nested"],
 )
-async def test_many_keys_and_values_in_json(api: Any, items: list[bytes], joint: bytes) -> None:
+async def test_many_keys_and_values_in_json(api: Api, items: list[bytes], joint: bytes) -> None:
     fewer = HEAD_OF_JSON + joint % b",".join(items[: len(items) * 99 // 100]) + b"}"
     for content_type, verb, path in (("application/json", "POST", MAPS), (MERGE_PATCH, "PATCH", f"{MAPS}/x")):
         await api.call(verb, path, fewer, content_type=content_type, want=201 if verb == "POST" else 200)
@@ -97,12 +98,12 @@ async def test_many_keys_and_values_in_json(api: Any, items: list[bytes], joint:
 
 
 @pytest.mark.parametrize("text", [",:{[" * 50_000, '",' * 50_000, '\\",\\' * 50_000, "\\" * 100_000 + ","])
-async def test_texts_are_one_value_whatever_they_hold(api: Any, text: str) -> None:
+async def test_texts_are_one_value_whatever_they_hold(api: Api, text: str) -> None:
     await api.create(MAPS, {"metadata": {"name": "x"}, "data": {"a": text, "b": "c"}})
     assert (await api.get(f"{MAPS}/x"))["data"] == {"a": text, "b": "c"}
 
 
-async def test_bodies_of_3_mib(api: Any) -> None:
+async def test_bodies_of_3_mib(api: Api) -> None:
     head = b'{"metadata":{"name":"x"}}'
     await api.create(MAPS, head + b" " * ((3 << 20) - len(head)))
     for method, path, content_type in (
@@ -119,7 +120,7 @@ async def test_bodies_of_3_mib(api: Any) -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "9" * 20, "-" + "9" * 20])
-async def test_whole_numbers_of_many_digits(api: Any, number: str) -> None:
+async def test_whole_numbers_of_many_digits(api: Api, number: str) -> None:
     for path, fields in (
         (MAPS, '"metadata":{"name":"x","generation":%s}'),
         (REVISIONS, '"metadata":{"name":"x"},"revision":1,"data":{"a":[%s]}'),

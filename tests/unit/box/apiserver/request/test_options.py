@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -13,7 +14,7 @@ def config(name: str = "x", **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-async def test_unknown_propagation_is_refused(api: Any) -> None:
+async def test_unknown_propagation_is_refused(api: Api) -> None:
     await api.create(MAPS, config())
     await api.delete(f"{MAPS}/x", {"propagationPolicy": "Sideways"}, want=422)
     await api.delete(f"{MAPS}/x", {"propagationPolicy": "Orphan", "orphanDependents": True}, want=422)
@@ -39,11 +40,11 @@ async def test_unknown_propagation_is_refused(api: Any) -> None:
         {"watch": "1" * 60_000},
     ],
 )
-async def test_odd_queries(api: Any, query: dict[str, str]) -> None:
+async def test_odd_queries(api: Api, query: dict[str, str]) -> None:
     answer = await api.get(MAPS, query=query, want=400)
     assert len(answer["message"]) < 1000
 
 
-async def test_the_largest_numbers_of_a_query(api: Any) -> None:
+async def test_the_largest_numbers_of_a_query(api: Api) -> None:
     await api.get(MAPS, query={"limit": str(2**63 - 1)})
     await api.get(MAPS, query={"labelSelector": "a>" + "9" * 5000})

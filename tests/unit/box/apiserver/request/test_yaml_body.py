@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.request import yaml_body
 
@@ -20,7 +21,7 @@ def flat(keys: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [80_000, 3000])  # by a program, and in the loop
-async def test_yaml_that_is_nested_deeply(api: Any, size: int) -> None:
+async def test_yaml_that_is_nested_deeply(api: Api, size: int) -> None:
     for text in (b"a: " + b"[" * size, b"{a: " * (size // 4), b"- " * (size // 2), b"? " * (size // 2)):
         answer = await api.create(MAPS, text, want=400, content_type=YAML)
         assert "is not valid YAML" in answer["message"]
@@ -36,7 +37,7 @@ def test_the_depth_of_yaml(depth: int) -> None:
         assert json.dumps(yaml_body.parse(text).value) == text.decode()
 
 
-async def test_yaml_of_many_events(api: Any) -> None:
+async def test_yaml_of_many_events(api: Api) -> None:
     answer = await api.create(MAPS, flat(200_000), want=400, content_type=YAML)
     assert "more than 100000 events" in answer["message"]
     made = await api.create(MAPS, flat(40_000), content_type=YAML)
@@ -50,7 +51,7 @@ def test_events_are_counted_before_values_are_built() -> None:
     assert builder.events == yaml_body.MAX_EVENTS + 1
 
 
-async def test_large_yaml_is_read_by_another_process(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_yaml_is_read_by_another_process(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     parse = yaml_body.parse
 
@@ -110,21 +111,21 @@ def test_yaml_as_json(text: str, value: Any) -> None:
         b"a: [",
     ],
 )
-async def test_yaml_that_is_no_json(api: Any, text: bytes) -> None:
+async def test_yaml_that_is_no_json(api: Api, text: bytes) -> None:
     for body in (text, text + b"\n#" + b" " * yaml_body.MAX_INSIDE):
         answer = await api.create(MAPS, body, want=400, content_type=YAML)
         assert "the body of the request is not valid YAML: " in answer["message"]
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-async def test_strict_yaml(api: Any, size: int) -> None:
+async def test_strict_yaml(api: Api, size: int) -> None:
     body = b"metadata: {name: x}\ndata: {a: " + b"x" * size + b"}\n"
     await api.create(MAPS, body, content_type=YAML, query={"fieldValidation": "Strict"})
     await api.create(MAPS, body + b"u: 1", want=400, content_type=YAML, query={"fieldValidation": "Strict"})
 
 
 @pytest.mark.parametrize("padding", [0, yaml_body.MAX_INSIDE])  # in the loop, and by a program
-async def test_keys_that_yaml_repeats(api: Any, padding: int) -> None:
+async def test_keys_that_yaml_repeats(api: Api, padding: int) -> None:
     body = b'metadata:\n  name: x\n  labels: {a: b, a: c}\nu: 1\ndata:\n  "1": v\n  1: w\n#' + b" " * padding
     lines = ['line 3: key "a" already set in map', 'line 7: key "1" already set in map']
     options = {"content_type": YAML, "query": {"fieldValidation": "Strict"}}

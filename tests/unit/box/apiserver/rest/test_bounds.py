@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.api import selectors
 from tonnage.box.apiserver.rest import writes
@@ -26,7 +27,7 @@ def nested(depth: int, inner: Any = "x") -> Any:
     return inner
 
 
-async def test_what_patches_make_of_an_object_is_as_deep(api: Any) -> None:
+async def test_what_patches_make_of_an_object_is_as_deep(api: Api) -> None:
     await api.create(MAPS, {"metadata": {"name": "x"}, "data": {"a": "b"}})
     path, grown = f"{MAPS}/x", {"op": "add", "path": "/b", "value": nested(40)}
     await api.patch(path, [grown], content_type=JSON_PATCH)
@@ -48,7 +49,7 @@ async def test_what_patches_make_of_an_object_is_as_deep(api: Any) -> None:
     assert (await api.get(path))["data"] == {"a": "b"}
 
 
-async def test_an_object_does_not_grow_beyond_a_body(api: Any) -> None:
+async def test_an_object_does_not_grow_beyond_a_body(api: Api) -> None:
     path = f"{PODS}/x"
     await api.create(PODS, {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
     for n in range(8):
@@ -64,7 +65,7 @@ async def test_an_object_does_not_grow_beyond_a_body(api: Any) -> None:
     await api.patch(path, {"metadata": {"annotations": {"a": "b"}}})
 
 
-async def test_an_object_has_so_many_values_with_its_defaults(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_object_has_so_many_values_with_its_defaults(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     def containers(count: int) -> Any:
         return {
             "metadata": {"name": "x"},
@@ -85,7 +86,7 @@ async def test_an_object_has_so_many_values_with_its_defaults(api: Any, monkeypa
     await api.delete(f"{PODS}/x")
 
 
-async def test_copies_of_a_patch_have_so_many_values(api: Any) -> None:
+async def test_copies_of_a_patch_have_so_many_values(api: Api) -> None:
     await api.create(MAPS, {"metadata": {"name": "x"}, "u": {}})
     grown = [{"op": "add", "path": "/b", "value": [1] * 1000}]
     copies = [{"op": "copy", "from": "/b", "path": f"/c{n}"} for n in range(200)]
@@ -112,18 +113,18 @@ def test_a_selector_has_a_thousand_requirements_at_most() -> None:
         "２０２４-01-01T00:00:00.000000Z",
     ],
 )
-async def test_times_that_do_not_exist(api: Any, time: str) -> None:
+async def test_times_that_do_not_exist(api: Api, time: str) -> None:
     answer = await api.create(LEASES, {"metadata": {"name": "x"}, "spec": {"renewTime": time}}, want=400)
     assert "parsing time" in answer["message"]
 
 
-async def test_a_leap_day_exists(api: Any) -> None:
+async def test_a_leap_day_exists(api: Api) -> None:
     made = await api.create(LEASES, {"metadata": {"name": "x"}, "spec": {"renewTime": "2024-02-29T00:00:00.000000Z"}})
     assert made["spec"]["renewTime"] == "2024-02-29T00:00:00.000000Z"
 
 
 @pytest.mark.parametrize("grace", [2**62, 2**63 - 1])
-async def test_a_grace_period_that_never_ends(api: Any, grace: int) -> None:
+async def test_a_grace_period_that_never_ends(api: Api, grace: int) -> None:
     spec = {"nodeName": "n", "terminationGracePeriodSeconds": grace, "containers": [{"name": "c", "image": "i"}]}
     for name, query, body in (("a", None, None), ("b", {"gracePeriodSeconds": str(grace)}, None), ("c", None, grace)):
         await api.create(PODS, {"metadata": {"name": name}, "spec": spec})
@@ -133,7 +134,7 @@ async def test_a_grace_period_that_never_ends(api: Any, grace: int) -> None:
 
 
 @pytest.mark.parametrize("field", ["maxSurge", "maxUnavailable"])
-async def test_percentages_of_many_digits(api: Any, field: str) -> None:
+async def test_percentages_of_many_digits(api: Api, field: str) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
     rolling = {"strategy": {"rollingUpdate": {field: "9" * 5000 + "%"}}}
@@ -144,13 +145,13 @@ async def test_percentages_of_many_digits(api: Any, field: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["9" * 5000 + " * * * *", "*/" + "9" * 5000 + " * * * *", "*/٣ * * * *"])
-async def test_schedules_of_many_digits(api: Any, schedule: str) -> None:
+async def test_schedules_of_many_digits(api: Api, schedule: str) -> None:
     pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     spec = {"schedule": schedule, "jobTemplate": {"spec": {"template": pod}}}
     await api.create("/apis/batch/v1/namespaces/default/cronjobs", {"metadata": {"name": "x"}, "spec": spec}, want=422)
 
 
-async def test_large_objects_are_worked_on_outside_the_loop(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_objects_are_worked_on_outside_the_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[bool] = set()
 
     def fields(*arguments: Any) -> Any:
@@ -188,7 +189,7 @@ async def turned(work: Any, count: Callable[[], int]) -> int:
     return most
 
 
-async def test_a_collection_is_deleted_some_objects_in_a_turn(api: Any) -> None:
+async def test_a_collection_is_deleted_some_objects_in_a_turn(api: Api) -> None:
     for n in range(500):
         await api.create(MAPS, {"metadata": {"name": f"x{n}"}})
     store = api.server.store

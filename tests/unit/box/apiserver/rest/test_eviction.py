@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 Obj = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
@@ -12,14 +13,14 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 LABELS = {"app": "web"}
 
 
-async def pod(api: Any, name: str = "p", *, phase: str = "Running", ready: bool = True) -> None:
+async def pod(api: Api, name: str = "p", *, phase: str = "Running", ready: bool = True) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0}
     await api.create(PODS, {"metadata": {"name": name, "labels": LABELS}, "spec": spec})
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     await api.patch(f"{PODS}/{name}/status", {"status": {"phase": phase, "conditions": conditions}})
 
 
-async def budget(api: Any, allowed: int, name: str = "b", *, status: Obj | None = None, **spec: Any) -> None:
+async def budget(api: Api, allowed: int, name: str = "b", *, status: Obj | None = None, **spec: Any) -> None:
     wanted = {"minAvailable": 1, "selector": {"matchLabels": LABELS}} | spec
     made = await api.create(BUDGETS, {"metadata": {"name": name}, "spec": wanted})
     counted = {"observedGeneration": made["metadata"]["generation"], "disruptionsAllowed": allowed}
@@ -27,19 +28,19 @@ async def budget(api: Any, allowed: int, name: str = "b", *, status: Obj | None 
     await api.patch(f"{BUDGETS}/{name}/status", {"status": counted})
 
 
-async def evict(api: Any, name: str = "p", want: int = 201, **more: Any) -> Obj:
+async def evict(api: Api, name: str = "p", want: int = 201, **more: Any) -> Obj:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, **more}
     answer: Obj = await api.create(f"{PODS}/{name}/eviction", body, want=want)
     return answer
 
 
-async def test_without_a_budget_it_is_a_deletion(api: Any) -> None:
+async def test_without_a_budget_it_is_a_deletion(api: Api) -> None:
     await pod(api)
     await evict(api)
     await api.get(f"{PODS}/p", want=404)
 
 
-async def test_a_budget_is_used_up(api: Any) -> None:
+async def test_a_budget_is_used_up(api: Api) -> None:
     await pod(api, "one")
     await pod(api, "two")
     await budget(api, 1)
@@ -55,7 +56,7 @@ async def test_a_budget_is_used_up(api: Any) -> None:
     await api.get(f"{PODS}/two")
 
 
-async def test_a_budget_that_is_not_counted_yet(api: Any) -> None:
+async def test_a_budget_that_is_not_counted_yet(api: Api) -> None:
     await pod(api)
     await budget(api, 1, status={"observedGeneration": 0})
     told = await evict(api, want=429)
@@ -63,7 +64,7 @@ async def test_a_budget_that_is_not_counted_yet(api: Any) -> None:
     assert "still being processed" in told["details"]["causes"][0]["message"]
 
 
-async def test_two_budgets_are_one_too_many(api: Any) -> None:
+async def test_two_budgets_are_one_too_many(api: Api) -> None:
     await pod(api)
     await budget(api, 1, "one")
     await budget(api, 1, "two")
@@ -71,7 +72,7 @@ async def test_two_budgets_are_one_too_many(api: Any) -> None:
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-async def test_what_does_not_run_is_not_counted(api: Any, phase: str) -> None:
+async def test_what_does_not_run_is_not_counted(api: Api, phase: str) -> None:
     await pod(api, phase=phase)
     await budget(api, 0)
     await evict(api)
@@ -82,14 +83,14 @@ async def test_what_does_not_run_is_not_counted(api: Any, phase: str) -> None:
     ("policy", "healthy", "want"),
     [("AlwaysAllow", 0, 201), ("IfHealthyBudget", 0, 429), ("IfHealthyBudget", 1, 201), (None, 1, 201)],
 )
-async def test_pods_that_are_not_ready(api: Any, policy: str | None, healthy: int, want: int) -> None:
+async def test_pods_that_are_not_ready(api: Api, policy: str | None, healthy: int, want: int) -> None:
     await pod(api, ready=False)
     more = {"unhealthyPodEvictionPolicy": policy} if policy else {}
     await budget(api, 0, status={"currentHealthy": healthy}, **more)
     await evict(api, want=want)
 
 
-async def test_the_pod_is_told_why(api: Any) -> None:
+async def test_the_pod_is_told_why(api: Api) -> None:
     await pod(api)
     await api.patch(f"{PODS}/p", {"metadata": {"finalizers": ["a.b/c"]}})
     await evict(api)
@@ -99,7 +100,7 @@ async def test_the_pod_is_told_why(api: Any) -> None:
     assert found["metadata"]["deletionTimestamp"]
 
 
-async def test_only_trying_changes_nothing(api: Any) -> None:
+async def test_only_trying_changes_nothing(api: Api) -> None:
     await pod(api)
     await budget(api, 1)
     await evict(api, deleteOptions={"dryRun": ["All"]})
@@ -107,7 +108,7 @@ async def test_only_trying_changes_nothing(api: Any) -> None:
     await api.get(f"{PODS}/p")
 
 
-async def test_of_another_pod_of_that_name(api: Any) -> None:
+async def test_of_another_pod_of_that_name(api: Api) -> None:
     await pod(api)
     await evict(api, want=409, deleteOptions={"preconditions": {"uid": "another"}})
     await evict(api, "nobody", want=404)

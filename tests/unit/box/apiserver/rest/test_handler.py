@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.unit.box.apiserver.conftest import Api
+
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
@@ -11,7 +13,7 @@ def config(name: str = "x", **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-async def test_methods_that_are_not_allowed(api: Any) -> None:
+async def test_methods_that_are_not_allowed(api: Api) -> None:
     assert (await api.call("POST", f"{MAPS}/x", config(), want=405))["reason"] == "MethodNotAllowed"
     await api.call("PUT", MAPS, config(), want=405)
     await api.call("POST", "/api/v1/configmaps", config(), want=405)

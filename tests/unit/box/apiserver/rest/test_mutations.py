@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.api import kinds
 from tonnage.kube.client import Client
@@ -174,7 +175,7 @@ def mutated(body: dict[str, Any], dice: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", OBJECTS)
-async def test_no_body_breaks_the_server(api: Any, path: str) -> None:
+async def test_no_body_breaks_the_server(api: Api, path: str) -> None:
     dice = random.Random(path)
     whole = {"metadata": META, **OBJECTS[path]}
     made = await api.send("POST", path, whole)

@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -20,7 +21,7 @@ def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
-async def test_create_gives_identity(api: Any) -> None:
+async def test_create_gives_identity(api: Api) -> None:
     made = await api.create(MAPS, config("x", a="1"))
     meta = made["metadata"]
     assert meta["namespace"] == "default"
@@ -30,7 +31,7 @@ async def test_create_gives_identity(api: Any) -> None:
     assert (await api.create(MAPS, config("x"), want=409))["reason"] == "AlreadyExists"
 
 
-async def test_generated_names(api: Any) -> None:
+async def test_generated_names(api: Api) -> None:
     names = {(await api.create(MAPS, {"metadata": {"generateName": "x-"}}))["metadata"]["name"] for _ in range(5)}
     assert len(names) == 5
     assert all(n.startswith("x-") and len(n) == 7 for n in names)
@@ -38,7 +39,7 @@ async def test_generated_names(api: Any) -> None:
     assert answer["details"]["causes"][0]["field"] == "metadata.name"
 
 
-async def test_spec_and_status_are_written_apart(api: Any) -> None:
+async def test_spec_and_status_are_written_apart(api: Api) -> None:
     made = await api.create(PODS, pod())
     assert made["metadata"]["generation"] == 1
     changed = made | {"status": {"phase": "Running"}}
@@ -53,7 +54,7 @@ async def test_spec_and_status_are_written_apart(api: Any) -> None:
     assert (await api.get(f"{PODS}/p/status"))["status"]["phase"] == "Running"
 
 
-async def test_generation_counts_changes_of_spec(api: Any) -> None:
+async def test_generation_counts_changes_of_spec(api: Api) -> None:
     nodes = "/api/v1/nodes"
     made = await api.create(nodes, {"metadata": {"name": "n"}, "spec": {"unschedulable": True}})
     assert made["metadata"]["generation"] == 1
@@ -63,7 +64,7 @@ async def test_generation_counts_changes_of_spec(api: Any) -> None:
     assert changed["metadata"]["generation"] == 2
 
 
-async def test_finalizers_hold_an_object(api: Any) -> None:
+async def test_finalizers_hold_an_object(api: Api) -> None:
     body = config()
     body["metadata"]["finalizers"] = ["a.b/c"]
     await api.create(MAPS, body)
@@ -87,7 +88,7 @@ async def test_finalizers_hold_an_object(api: Any) -> None:
         ({"orphanDependents": True}, ["orphan"]),
     ],
 )
-async def test_propagation_becomes_a_finalizer(api: Any, options: dict[str, Any], finalizers: list[str]) -> None:
+async def test_propagation_becomes_a_finalizer(api: Api, options: dict[str, Any], finalizers: list[str]) -> None:
     await api.create(MAPS, config())
     marked = await api.delete(f"{MAPS}/x", options)
     assert marked["metadata"]["finalizers"] == finalizers
@@ -95,13 +96,13 @@ async def test_propagation_becomes_a_finalizer(api: Any, options: dict[str, Any]
     await api.get(f"{MAPS}/x", want=404)
 
 
-async def test_pod_without_node_goes_at_once(api: Any) -> None:
+async def test_pod_without_node_goes_at_once(api: Api) -> None:
     await api.create(PODS, pod())
     assert (await api.delete(f"{PODS}/p"))["kind"] == "Pod"
     await api.get(f"{PODS}/p", want=404)
 
 
-async def test_pod_on_a_node_is_ended_gracefully(api: Any) -> None:
+async def test_pod_on_a_node_is_ended_gracefully(api: Api) -> None:
     await api.create(PODS, pod(nodeName="n", terminationGracePeriodSeconds=60))
     marked = (await api.delete(f"{PODS}/p"))["metadata"]
     assert marked["deletionGracePeriodSeconds"] == 60

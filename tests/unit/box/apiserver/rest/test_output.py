@@ -10,12 +10,13 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.rest import output
 from tonnage.kube.transport import Request
 
 
-async def test_pretty(api: Any) -> None:
+async def test_pretty(api: Api) -> None:
     answer = await api.send("GET", "/api/v1/namespaces/default", query={"pretty": "true"})
     assert b'\n  "' in answer.body
 
@@ -23,7 +24,7 @@ async def test_pretty(api: Any) -> None:
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-async def test_long_lists_are_made_outside_the_loop(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_lists_are_made_outside_the_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[bool] = set()
 
     def rendered(*arguments: Any) -> bytes:
@@ -59,7 +60,7 @@ async def turned(work: Any, count: Callable[[], int]) -> int:
     return most
 
 
-async def test_a_large_object_is_rendered_once_in_a_turn(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_object_is_rendered_once_in_a_turn(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     made = 0
     outward = output.outward
 
@@ -84,7 +85,7 @@ async def test_a_large_object_is_rendered_once_in_a_turn(api: Any, monkeypatch: 
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])
-async def test_pretty_lists_are_the_same(api: Any, accept: str) -> None:
+async def test_pretty_lists_are_the_same(api: Api, accept: str) -> None:
     for n in range(3):
         await api.create(MAPS, {"metadata": {"name": f"x{n}"}, "data": {"a": 'b\n"[]"', "c": ""}})
     for query in ({}, {"labelSelector": "a=b"}):
@@ -109,7 +110,7 @@ def config(name: str = "x", labels: dict[str, str] | None = None, **data: str) -
     return {"metadata": {"name": name, "labels": labels or {}}, "data": data}
 
 
-async def test_tables(api: Any) -> None:
+async def test_tables(api: Api) -> None:
     await api.create(MAPS, config("x", a="1"))
     table = await api.get(MAPS, accept=TABLE)
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
@@ -125,7 +126,7 @@ async def test_tables(api: Any) -> None:
     assert (kind, seen["kind"], seen["rows"][0]["cells"][0]) == ("ADDED", "Table", "x")
 
 
-async def test_metadata_alone(api: Any) -> None:
+async def test_metadata_alone(api: Api) -> None:
     made = await api.create(MAPS, config("x", a="1"))
     one = await api.get(f"{MAPS}/x", accept=METADATA)
     assert one == {

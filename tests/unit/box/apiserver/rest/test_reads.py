@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.storage import watch as watches
 from tonnage.errors import ApiGoneError
@@ -26,7 +27,7 @@ def names(found: Any) -> list[str]:
     return [i["metadata"]["name"] for i in found["items"]]
 
 
-async def test_lists_select(api: Any) -> None:
+async def test_lists_select(api: Api) -> None:
     for n, node in enumerate(("a", "b", "a", "")):
         await api.create(PODS, pod(f"p{n}", node, odd=str(n % 2)))
     everything = await api.get(PODS)
@@ -41,7 +42,7 @@ async def test_lists_select(api: Any) -> None:
     await api.get(PODS, want=400, query={"labelSelector": "==="})
 
 
-async def test_readers_of_one_moment_do_not_take_it_from_each_other(api: Any) -> None:
+async def test_readers_of_one_moment_do_not_take_it_from_each_other(api: Api) -> None:
     for n in range(6):
         await api.create(MAPS, config(f"x{n}"))
     pages = [await api.get(MAPS, query={"limit": "3"}) for _ in range(3)]
@@ -51,7 +52,7 @@ async def test_readers_of_one_moment_do_not_take_it_from_each_other(api: Any) ->
     await api.get(MAPS, want=410, query={"continue": pages[0]["metadata"]["continue"]})
 
 
-async def test_many_lists_are_read_while_writes_go_on(api: Any) -> None:
+async def test_many_lists_are_read_while_writes_go_on(api: Api) -> None:
     for n in range(3):
         await api.create(MAPS, config(f"x{n}"))
     pages = []
@@ -62,7 +63,7 @@ async def test_many_lists_are_read_while_writes_go_on(api: Any) -> None:
         assert names(await api.get(MAPS, query={"continue": page["metadata"]["continue"]})) == ["x2"]
 
 
-async def test_pages_show_one_moment(api: Any) -> None:
+async def test_pages_show_one_moment(api: Api) -> None:
     for n in range(7):
         await api.create(MAPS, config(f"x{n}"))
     page = await api.get(MAPS, query={"limit": "3"})
@@ -77,7 +78,7 @@ async def test_pages_show_one_moment(api: Any) -> None:
     assert "continue" not in third["metadata"]
 
 
-async def test_pages_that_are_too_old_are_gone(api: Any) -> None:
+async def test_pages_that_are_too_old_are_gone(api: Api) -> None:
     for n in range(3):
         await api.create(MAPS, config(f"x{n}"))
     token = (await api.get(MAPS, query={"limit": "1"}))["metadata"]["continue"]
@@ -89,7 +90,7 @@ async def test_pages_that_are_too_old_are_gone(api: Any) -> None:
     await api.get(MAPS, want=400, query={"continue": "nonsense"})
 
 
-async def test_resource_versions_of_lists(api: Any) -> None:
+async def test_resource_versions_of_lists(api: Api) -> None:
     first = await api.create(MAPS, config())
     old = first["metadata"]["resourceVersion"]
     await api.create(PODS, pod("p"))
@@ -113,7 +114,7 @@ async def test_resource_versions_of_lists(api: Any) -> None:
         await api.get(MAPS, want=422, query=wrong)
 
 
-async def test_a_watch_begins_with_what_is_there(api: Any) -> None:
+async def test_a_watch_begins_with_what_is_there(api: Api) -> None:
     await api.create(MAPS, config("x"))
     async with api.watch(MAPS) as watch:
         assert await watch.names(1) == [("ADDED", "x")]
@@ -123,7 +124,7 @@ async def test_a_watch_begins_with_what_is_there(api: Any) -> None:
         assert await watch.names(3) == [("ADDED", "y"), ("MODIFIED", "y"), ("DELETED", "x")]
 
 
-async def test_a_watch_goes_on_from_a_revision(api: Any) -> None:
+async def test_a_watch_goes_on_from_a_revision(api: Api) -> None:
     first = await api.create(MAPS, config("x"))
     await api.create(MAPS, config("y"))
     gone = await api.delete(f"{MAPS}/x")
@@ -136,7 +137,7 @@ async def test_a_watch_goes_on_from_a_revision(api: Any) -> None:
         assert int(last["metadata"]["resourceVersion"]) == api.server.store.revision
 
 
-async def test_revisions_that_are_forgotten_are_gone(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_revisions_that_are_forgotten_are_gone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api.server.store, "_history_bytes", 1)
     first = await api.create(MAPS, config("x"))
     await api.create(MAPS, config("y"))
@@ -147,7 +148,7 @@ async def test_revisions_that_are_forgotten_are_gone(api: Any, monkeypatch: pyte
         await api.watch(MAPS, resourceVersion=version).__aenter__()
 
 
-async def test_selecting_watches_see_objects_come_and_go(api: Any) -> None:
+async def test_selecting_watches_see_objects_come_and_go(api: Api) -> None:
     await api.create(PODS, pod("p", app="a"))
     async with (
         api.watch(PODS, labelSelector="app=a") as by_label,
@@ -169,7 +170,7 @@ async def test_selecting_watches_see_objects_come_and_go(api: Any) -> None:
         assert await by_field.names(2) == [("MODIFIED", "p"), ("DELETED", "p")]
 
 
-async def test_a_watch_of_one_object(api: Any) -> None:
+async def test_a_watch_of_one_object(api: Api) -> None:
     await api.create(MAPS, config("x"))
     await api.create(MAPS, config("y"))
     async with api.watch(f"{MAPS}/y") as watch:
@@ -178,7 +179,7 @@ async def test_a_watch_of_one_object(api: Any) -> None:
         assert await watch.names(2) == [("ADDED", "y"), ("MODIFIED", "y")]
 
 
-async def test_initial_events_end_with_a_bookmark(api: Any) -> None:
+async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
     await api.create(MAPS, config("x"))
     options = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     async with api.watch(MAPS, **options) as watch:
@@ -189,7 +190,7 @@ async def test_initial_events_end_with_a_bookmark(api: Any) -> None:
         assert mark["metadata"]["resourceVersion"] == str(api.server.store.revision)
 
 
-async def test_bookmarks_move_quiet_watches_on(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bookmarks_move_quiet_watches_on(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "BOOKMARK_SECONDS", 0.01)
     async with api.watch(MAPS, allowWatchBookmarks="true") as watch:
         made = await api.create(PODS, pod("p"))
@@ -197,7 +198,7 @@ async def test_bookmarks_move_quiet_watches_on(api: Any, monkeypatch: pytest.Mon
     assert (kind, mark["metadata"]["resourceVersion"]) == ("BOOKMARK", made["metadata"]["resourceVersion"])
 
 
-async def test_a_watch_ends_after_its_time(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_ends_after_its_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     wait = watches.Watcher.close_after
     monkeypatch.setattr(watches.Watcher, "close_after", lambda watcher, seconds: wait(watcher, seconds / 30_000))
     async with api.watch(MAPS, timeoutSeconds="300") as watch:
@@ -205,7 +206,7 @@ async def test_a_watch_ends_after_its_time(api: Any, monkeypatch: pytest.MonkeyP
             await watch.next()
 
 
-async def test_all_watches_end_when_the_server_stops(api: Any) -> None:
+async def test_all_watches_end_when_the_server_stops(api: Api) -> None:
     async with api.watch(MAPS) as one, api.watch(PODS) as other:
         await api.server.stop()
         for watch in (one, other):
@@ -214,7 +215,7 @@ async def test_all_watches_end_when_the_server_stops(api: Any) -> None:
     assert len(api.server.hub) == 0
 
 
-async def test_a_watch_of_a_stopped_server_ends(api: Any) -> None:
+async def test_a_watch_of_a_stopped_server_ends(api: Api) -> None:
     await api.server.stop()
     async with api.watch("/api/v1/namespaces") as watch:
         assert len(await watch.names(4)) == 4

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tests.unit.box.apiserver.conftest import Api
 
 
-async def test_reviews_are_answered_and_not_stored(api: Any) -> None:
+async def test_reviews_are_answered_and_not_stored(api: Api) -> None:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     review = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
     assert (await api.create(path, review))["status"]["allowed"] is True

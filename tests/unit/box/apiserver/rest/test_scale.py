@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 Obj = dict[str, Any]
 PATH = "/apis/apps/v1/namespaces/default/deployments"
@@ -17,12 +18,12 @@ DEPLOYMENT: Obj = {
 
 
 @pytest.fixture
-async def web(api: Any) -> Obj:
+async def web(api: Api) -> Obj:
     made: Obj = await api.create(PATH, DEPLOYMENT)
     return made
 
 
-async def test_scale_shows_the_number_and_the_selector(api: Any, web: Obj) -> None:
+async def test_scale_shows_the_number_and_the_selector(api: Api, web: Obj) -> None:
     found = await api.get(f"{PATH}/web/scale")
 
     assert (found["kind"], found["apiVersion"]) == ("Scale", "autoscaling/v1")
@@ -32,7 +33,7 @@ async def test_scale_shows_the_number_and_the_selector(api: Any, web: Obj) -> No
 
 
 @pytest.mark.parametrize("verb", ["put", "patch"])
-async def test_a_new_scale_is_a_new_generation_of_the_thing(api: Any, web: Obj, verb: str) -> None:
+async def test_a_new_scale_is_a_new_generation_of_the_thing(api: Api, web: Obj, verb: str) -> None:
     change: Obj = {"spec": {"replicas": 5}}
     answer = await getattr(api, verb)(f"{PATH}/web/scale", change)
 
@@ -42,7 +43,7 @@ async def test_a_new_scale_is_a_new_generation_of_the_thing(api: Any, web: Obj, 
     assert answer["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]
 
 
-async def test_to_none_and_never_below(api: Any, web: Obj) -> None:
+async def test_to_none_and_never_below(api: Api, web: Obj) -> None:
     await api.patch(f"{PATH}/web/scale", {"spec": {"replicas": 0}})
     refused = await api.patch(f"{PATH}/web/scale", {"spec": {"replicas": -1}}, want=422)
 
@@ -50,7 +51,7 @@ async def test_to_none_and_never_below(api: Any, web: Obj) -> None:
     assert "must be greater than or equal to 0" in refused["message"]
 
 
-async def test_a_scale_of_another_version_is_a_conflict(api: Any, web: Obj) -> None:
+async def test_a_scale_of_another_version_is_a_conflict(api: Api, web: Obj) -> None:
     scale = await api.get(f"{PATH}/web/scale")
     await api.patch(f"{PATH}/web/scale", {"spec": {"replicas": 4}})
 
@@ -59,7 +60,7 @@ async def test_a_scale_of_another_version_is_a_conflict(api: Any, web: Obj) -> N
     assert (await api.get(f"{PATH}/web"))["spec"]["replicas"] == 4
 
 
-async def test_what_cannot_be_scaled(api: Any, web: Obj) -> None:
+async def test_what_cannot_be_scaled(api: Api, web: Obj) -> None:
     await api.get("/apis/apps/v1/namespaces/default/daemonsets/x/scale", want=404)
     await api.get(f"{PATH}/nobody/scale", want=404)
     await api.delete(f"{PATH}/web/scale", want=405)
@@ -68,7 +69,7 @@ async def test_what_cannot_be_scaled(api: Any, web: Obj) -> None:
     assert "daemonsets/scale" not in names
 
 
-async def test_status_is_left_alone_by_everybody_but_status(api: Any) -> None:
+async def test_status_is_left_alone_by_everybody_but_status(api: Api) -> None:
     made = await api.create(PATH, DEPLOYMENT | {"status": {"replicas": 9}})
     assert "status" not in made
     await api.patch(f"{PATH}/web/status", {"status": {"replicas": 2}})
@@ -76,7 +77,7 @@ async def test_status_is_left_alone_by_everybody_but_status(api: Any) -> None:
     assert (changed["status"]["replicas"], changed["metadata"]["generation"]) == (2, 2)
 
 
-async def test_a_job_selects_by_its_own_uid(api: Any) -> None:
+async def test_a_job_selects_by_its_own_uid(api: Api) -> None:
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}
     body = {"metadata": {"name": "once"}, "spec": {"template": {"metadata": {"labels": LABELS}, "spec": pod}}}
 

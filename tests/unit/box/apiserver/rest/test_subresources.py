@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.unit.box.apiserver.conftest import Api
+
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -16,7 +18,7 @@ def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
-async def test_binding_happens_once(api: Any) -> None:
+async def test_binding_happens_once(api: Api) -> None:
     made = await api.create(PODS, pod())
     binding = {"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"kind": "Node", "name": "n1"}}
     wrong = {"metadata": {"name": "p", "uid": "other"}, "target": {"name": "n1"}}
@@ -33,7 +35,7 @@ async def test_binding_happens_once(api: Any) -> None:
     assert 'already assigned to node "n1"' in again["message"]
 
 
-async def test_dry_runs_of_subresources_write_nothing(api: Any) -> None:
+async def test_dry_runs_of_subresources_write_nothing(api: Api) -> None:
     dry = {"dryRun": "All"}
     await api.create(PODS, pod())
     before = await api.get(f"{PODS}/p")
@@ -47,7 +49,7 @@ async def test_dry_runs_of_subresources_write_nothing(api: Any) -> None:
     assert (await api.get("/api/v1/namespaces/room"))["spec"] == {"finalizers": ["kubernetes"]}
 
 
-async def test_a_namespace_goes_when_it_is_finalized(api: Any) -> None:
+async def test_a_namespace_goes_when_it_is_finalized(api: Api) -> None:
     made = await api.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
     assert made["spec"]["finalizers"] == ["kubernetes"]
     ended = await api.delete("/api/v1/namespaces/team")

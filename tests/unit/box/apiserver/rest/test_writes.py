@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.unit.box.apiserver.conftest import Api
+
 from tonnage.kube.transport import JSON_PATCH, STRATEGIC_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -19,7 +21,7 @@ def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
-async def test_dry_run_changes_nothing(api: Any) -> None:
+async def test_dry_run_changes_nothing(api: Api) -> None:
     await api.create(MAPS, config(), query={"dryRun": "All"})
     await api.get(f"{MAPS}/x", want=404)
     made = await api.create(MAPS, config())
@@ -31,7 +33,7 @@ async def test_dry_run_changes_nothing(api: Any) -> None:
     await api.create(MAPS, config("y"), want=422, query={"dryRun": "Some"})
 
 
-async def test_nulls_are_not_stored(api: Any) -> None:
+async def test_nulls_are_not_stored(api: Api) -> None:
     made = await api.create(
         MAPS, {"metadata": {"name": "x", "creationTimestamp": None}, "data": {"a": "1"}, "binaryData": None}
     )
@@ -39,7 +41,7 @@ async def test_nulls_are_not_stored(api: Any) -> None:
     assert made["metadata"]["creationTimestamp"]
 
 
-async def test_strict_fields(api: Any) -> None:
+async def test_strict_fields(api: Api) -> None:
     body = config() | {"colour": "red"}
     refused = await api.create(MAPS, body, want=400, query={"fieldValidation": "Strict"})
     assert 'strict decoding error: unknown field "colour"' in refused["message"]
@@ -52,7 +54,7 @@ async def test_strict_fields(api: Any) -> None:
     assert "Warning" not in quiet.headers
 
 
-async def test_update_detects_conflicts(api: Any) -> None:
+async def test_update_detects_conflicts(api: Api) -> None:
     made = await api.create(MAPS, config())
     newer = await api.put(f"{MAPS}/x", made | {"data": {"a": "1"}})
     refused = await api.put(f"{MAPS}/x", made | {"data": {"a": "2"}}, want=409)
@@ -68,13 +70,13 @@ async def test_update_detects_conflicts(api: Any) -> None:
     assert "UID in precondition" in (await api.put(f"{MAPS}/x", other, want=409))["message"]
 
 
-async def test_update_without_change_writes_nothing(api: Any) -> None:
+async def test_update_without_change_writes_nothing(api: Api) -> None:
     made = await api.create(MAPS, config("x", a="1"))
     assert await api.put(f"{MAPS}/x", made) == made
     assert await api.patch(f"{MAPS}/x", {"data": {"a": "1"}}) == made
 
 
-async def test_patches_of_three_kinds(api: Any) -> None:
+async def test_patches_of_three_kinds(api: Api) -> None:
     await api.create(MAPS, config("x", a="1"))
     merged = await api.patch(f"{MAPS}/x", {"data": {"a": None, "b": "2"}})
     assert merged["data"] == {"b": "2"}
@@ -90,7 +92,7 @@ async def test_patches_of_three_kinds(api: Any) -> None:
     assert both["metadata"]["finalizers"] == ["a.b/c", "a.b/d"]
 
 
-async def test_patches_leave_no_nulls(api: Any) -> None:
+async def test_patches_leave_no_nulls(api: Api) -> None:
     await api.create(MAPS, config("x", a="1"))
     operations = [
         {"op": "add", "path": "/data", "value": None},
@@ -107,7 +109,7 @@ async def test_patches_leave_no_nulls(api: Any) -> None:
     assert patched["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
 
 
-async def test_patch_with_a_stale_version_conflicts(api: Any) -> None:
+async def test_patch_with_a_stale_version_conflicts(api: Api) -> None:
     made = await api.create(MAPS, config())
     version = made["metadata"]["resourceVersion"]
     await api.patch(f"{MAPS}/x", {"metadata": {"resourceVersion": version}, "data": {"a": "1"}})
@@ -118,7 +120,7 @@ async def test_patch_with_a_stale_version_conflicts(api: Any) -> None:
     await api.patch(f"{MAPS}/y", {}, want=404)
 
 
-async def test_delete_with_preconditions(api: Any) -> None:
+async def test_delete_with_preconditions(api: Api) -> None:
     made = (await api.create(MAPS, config()))["metadata"]
     for wrong in ({"uid": "other"}, {"resourceVersion": "1"}):
         answer = await api.delete(f"{MAPS}/x", {"preconditions": wrong}, want=409)
@@ -129,7 +131,7 @@ async def test_delete_with_preconditions(api: Any) -> None:
     await api.delete(f"{MAPS}/x", want=404)
 
 
-async def test_deletecollection_takes_what_is_selected(api: Any) -> None:
+async def test_deletecollection_takes_what_is_selected(api: Api) -> None:
     for n in range(4):
         body = config(f"x{n}")
         body["metadata"]["labels"] = {"even": str(n % 2 == 0)}
@@ -140,7 +142,7 @@ async def test_deletecollection_takes_what_is_selected(api: Any) -> None:
     assert [i["metadata"]["name"] for i in left["items"]] == ["x1", "x3"]
 
 
-async def test_eviction_deletes_with_its_options(api: Any) -> None:
+async def test_eviction_deletes_with_its_options(api: Api) -> None:
     await api.create(PODS, pod(nodeName="n"))
     await api.create(f"{PODS}/p/eviction", {"metadata": {"name": "p"}, "deleteOptions": {"gracePeriodSeconds": 3}})
     assert (await api.get(f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 3

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tests.unit.box.apiserver.conftest import Api
 
 
-async def test_documents(api: Any) -> None:
+async def test_documents(api: Api) -> None:
     assert (await api.get("/version"))["gitVersion"].startswith("v1.34.0+tonnage")
     for path in ("/readyz", "/livez", "/healthz"):
         assert (await api.send("GET", path)).body == b"ok"

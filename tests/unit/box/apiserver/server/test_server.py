@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.aio.clock import RealClock
 from tonnage.box.apiserver.server import auth
@@ -19,7 +20,7 @@ from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.errors import ApiNotFoundError, BusyError, InvalidError
 
 
-async def test_namespaces_of_every_cluster(api: Any) -> None:
+async def test_namespaces_of_every_cluster(api: Api) -> None:
     names = [i["metadata"]["name"] for i in (await api.get("/api/v1/namespaces"))["items"]]
     assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
     assert api.server.cluster_id() == (await api.get("/api/v1/namespaces/kube-system"))["metadata"]["uid"]

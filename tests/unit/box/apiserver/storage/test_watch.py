@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.storage import watch
 from tonnage.box.apiserver.storage import watch as watches
@@ -18,7 +19,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 async def test_a_watch_that_begins_with_many_objects_lets_the_loop_turn(
-    api: Any, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(600):
         await api.create(MAPS, {"metadata": {"name": f"x{n}"}})
@@ -65,7 +66,7 @@ async def turned(work: Any, count: Callable[[], int]) -> int:
     return most
 
 
-async def test_one_turn_of_the_loop_brings_events_to_so_many_watchers(api: Any) -> None:
+async def test_one_turn_of_the_loop_brings_events_to_so_many_watchers(api: Api) -> None:
     hub = api.server.hub
     async with AsyncExitStack() as stack:
         streams = [api.transport.stream(Request("GET", MAPS, {"watch": "1"})) for _ in range(200)]
@@ -101,7 +102,7 @@ def pod(name: str, node: str = "", **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "spec": spec | ({"nodeName": node} if node else {})}
 
 
-async def test_a_change_that_cannot_be_shown_ends_only_that_watch(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_that_cannot_be_shown_ends_only_that_watch(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: Any, **options: Any) -> Any:
         raise ValueError("no such cell")
 
@@ -113,7 +114,7 @@ async def test_a_change_that_cannot_be_shown_ends_only_that_watch(api: Any, monk
             await table.next()
 
 
-async def test_a_watcher_that_does_not_read_is_dropped(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watcher_that_does_not_read_is_dropped(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "BUFFER_EVENTS", 5)
     async with api.watch(MAPS) as slow, api.watch(MAPS) as quick:
         for n in range(10):
@@ -123,7 +124,7 @@ async def test_a_watcher_that_does_not_read_is_dropped(api: Any, monkeypatch: py
             await slow.next()
 
 
-async def test_watchers_that_do_not_match_cost_nothing(api: Any) -> None:
+async def test_watchers_that_do_not_match_cost_nothing(api: Api) -> None:
     async with asyncio.TaskGroup() as group:
         opened = [api.watch(PODS, labelSelector=f"tonnage.dev/node=n{n}") for n in range(2500)]
         opened += [api.watch("/api/v1/pods", fieldSelector=f"spec.nodeName=n{n}") for n in range(2500)]
@@ -141,7 +142,7 @@ async def test_watchers_that_do_not_match_cost_nothing(api: Any) -> None:
     assert len(api.server.hub) == 0
 
 
-async def test_large_fan_outs_let_the_loop_turn_and_keep_the_order(api: Any) -> None:
+async def test_large_fan_outs_let_the_loop_turn_and_keep_the_order(api: Api) -> None:
     count = watches.SLICE * 3
     opened = [api.watch(MAPS) for _ in range(count)]
     readers = [await w.__aenter__() for w in opened]
@@ -163,13 +164,13 @@ def sized(name: str, size: int) -> bytes:
     return json.dumps({"metadata": {"name": name}, "data": {"a": "x" * size}}).encode()
 
 
-async def changed(api: Any, name: str, size: int) -> None:
+async def changed(api: Api, name: str, size: int) -> None:
     """One more event of so many bytes."""
     await api.send("POST", MAPS, sized(name, size))
     await api.send("DELETE", f"{MAPS}/{name}")
 
 
-async def test_watchers_that_do_not_read_hold_64_mib_together(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watchers_that_do_not_read_hold_64_mib_together(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "BUFFER_EVENTS", 10**9)
     hub = api.server.hub
     async with AsyncExitStack() as stack:
@@ -195,7 +196,7 @@ async def test_watchers_that_do_not_read_hold_64_mib_together(api: Any, monkeypa
     assert hub.buffers.total == 0
 
 
-async def test_those_that_lag_most_are_dropped_first(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_that_lag_most_are_dropped_first(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "BUFFERS_BYTES", 4 * MIB)
     async with AsyncExitStack() as stack:
         streams = []
@@ -216,7 +217,7 @@ async def test_those_that_lag_most_are_dropped_first(api: Any, monkeypatch: pyte
         assert api.server.hub.buffers.total <= 4 * MIB
 
 
-async def test_a_chunk_counts_until_it_has_been_sent(api: Any) -> None:
+async def test_a_chunk_counts_until_it_has_been_sent(api: Api) -> None:
     buffers = api.server.hub.buffers
     async with api.transport.stream(Request("GET", MAPS, {"watch": "1"})) as chunks:
         await api.create(MAPS, sized("x", 1_000_000))
@@ -230,7 +231,7 @@ async def test_a_chunk_counts_until_it_has_been_sent(api: Any) -> None:
         await asyncio.gather(waiting, return_exceptions=True)
 
 
-async def test_many_small_events_are_handed_out_in_chunks(api: Any) -> None:
+async def test_many_small_events_are_handed_out_in_chunks(api: Api) -> None:
     async with api.transport.stream(Request("GET", MAPS, {"watch": "1"})) as chunks:
         for n in range(200):
             await api.create(MAPS, sized(f"x{n}", 1000))

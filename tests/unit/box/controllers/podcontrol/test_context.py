@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tests.unit.conftest import Running
 
 from tonnage.api.kinds import CONFIG_MAPS
 from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
@@ -10,10 +10,11 @@ from tonnage.errors import PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.testing.wait import Eventually
 
 
 async def test_each_changed_object_is_reconciled_until_that_succeeds(
-    kube: Client, informers: Informers, events: EventRecorder, running: Any, eventually: Any
+    kube: Client, informers: Informers, events: EventRecorder, running: Running, eventually: Eventually
 ) -> None:
     seen: list[str] = []
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Running
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
@@ -15,6 +16,8 @@ from tonnage.claims.bind import bind, is_complete
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 
@@ -29,7 +32,7 @@ MARKS = {names.STORAGE_PROVISIONER: names.DRIVER, names.BETA_STORAGE_PROVISIONER
 
 
 @pytest.fixture
-async def binder(kube: Client, informers: Informers, events: EventRecorder, manual_clock: Any) -> Binder:
+async def binder(kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock) -> Binder:
     """A binder that speaks at once, and gives agents 3 seconds."""
     return Binder(kube, informers, events, clock=manual_clock, grace=3.0, quiet=0.0)
 
@@ -90,7 +93,13 @@ async def test_binder_writes_nothing_when_the_agent_binds(
 
 
 async def test_storm_of_claims_volumes_and_agents_ends_bound(
-    kube: Client, binder: Binder, make_class: Make, make_volume: Make, make_claim: Make, running: Any, eventually: Any
+    kube: Client,
+    binder: Binder,
+    make_class: Make,
+    make_volume: Make,
+    make_claim: Make,
+    running: Running,
+    eventually: Eventually,
 ) -> None:
     binder._view.grace = 0.0  # so that both bind at the same time
     await make_class("late")
@@ -118,8 +127,8 @@ async def test_what_a_claim_waits_for_is_said_after_a_while_and_again_when_it_ch
     make_class: Make,
     make_claim: Make,
     make_pod: Make,
-    running: Any,
-    eventually: Any,
+    running: Running,
+    eventually: Eventually,
     told: Told,
 ) -> None:
     async def said(count: int) -> list[str]:
@@ -145,8 +154,8 @@ async def test_a_claim_and_its_volume_of_a_class_without_object_are_bound_withou
     events: EventRecorder,
     make_claim: Make,
     make_volume: Make,
-    running: Any,
-    eventually: Any,
+    running: Running,
+    eventually: Eventually,
     told: Told,
     *,
     names_it: bool,
@@ -173,8 +182,8 @@ async def test_volume_that_an_agent_left_half_bound_is_bound_after_its_time(
     make_class: Make,
     make_claim: Make,
     make_volume: Make,
-    running: Any,
-    eventually: Any,
+    running: Running,
+    eventually: Eventually,
 ) -> None:
     async def bound() -> bool:
         claim, volumes = await claim_of(kube, "c"), (await kube.list(VOLUMES)).items

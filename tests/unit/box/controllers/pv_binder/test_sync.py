@@ -17,6 +17,7 @@ from tonnage.errors import ApiConflictError, PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
 
 Make = Callable[..., Awaitable[Any]]
 
@@ -31,7 +32,7 @@ MARKS = {names.STORAGE_PROVISIONER: names.DRIVER, names.BETA_STORAGE_PROVISIONER
 
 
 @pytest.fixture
-async def binder(kube: Client, informers: Informers, events: EventRecorder, manual_clock: Any) -> Binder:
+async def binder(kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock) -> Binder:
     """A binder that speaks at once, and gives agents 3 seconds."""
     return Binder(kube, informers, events, clock=manual_clock, grace=3.0, quiet=0.0)
 
@@ -274,7 +275,13 @@ async def test_volume_set_aside_for_a_late_claim_is_bound_without_a_pod(
 
 
 async def test_volume_of_an_agent_is_left_to_it_for_a_while(
-    kube: Client, binder: Binder, make_class: Make, make_volume: Make, make_claim: Make, work: Any, manual_clock: Any
+    kube: Client,
+    binder: Binder,
+    make_class: Make,
+    make_volume: Make,
+    make_claim: Make,
+    work: Any,
+    manual_clock: ManualClock,
 ) -> None:
     await make_class("late")
     claim = await make_claim("c", storageClassName="late", annotations={names.SELECTED_NODE: "n1", **MARKS})

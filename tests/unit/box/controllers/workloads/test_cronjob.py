@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.conftest import Settle, Told
 
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
@@ -15,6 +16,9 @@ from tonnage.api.workloads import CronJob, Job
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.workloads.cronjob import CronJobController, beyond_history, plan
 from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.testing.clock import ManualClock
 
 NOW = 1_800_000_000.0 + 30  # 2027-01-15T08:00:30Z
 Make = Callable[..., Awaitable[Any]]
@@ -70,7 +74,7 @@ def test_history() -> None:
 
 
 async def test_a_job_for_each_time_and_none_twice(
-    kube: Client, informers: Any, events: Any, manual_clock: Any, settle: Any, told: Any
+    kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock, settle: Settle, told: Told
 ) -> None:
     controller = CronJobController(ControllerContext(kube, informers, events, manual_clock))
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}

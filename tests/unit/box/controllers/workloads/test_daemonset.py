@@ -12,13 +12,14 @@ from tonnage.api.pods import Pod
 from tonnage.api.workloads import DaemonSet
 from tonnage.box.controllers.workloads.daemonset_plan import node_of
 from tonnage.kube.client import Client
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Pods = Callable[[], Awaitable[list[Pod]]]
 
 
 @pytest.fixture
-def everywhere(kube: Client, pods: Pods, eventually: Any) -> Callable[..., Awaitable[DaemonSet]]:
+def everywhere(kube: Client, pods: Pods, eventually: Eventually) -> Callable[..., Awaitable[DaemonSet]]:
     """Waits until just these nodes have a pod, which is ready and of that image."""
 
     async def wait(*nodes: str, image: str = "v1") -> DaemonSet:

@@ -12,6 +12,7 @@ from tonnage.api.kinds import DEPLOYMENTS, REPLICA_SETS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Deployment
 from tonnage.kube.client import Client
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Pods = Callable[[], Awaitable[list[Pod]]]
@@ -26,7 +27,7 @@ async def live(kube: Client) -> Deployment:
 
 
 @pytest.fixture
-def rolled_out(kube: Client, pods: Pods, eventually: Any) -> Callable[[str], Awaitable[Deployment]]:
+def rolled_out(kube: Client, pods: Pods, eventually: Eventually) -> Callable[[str], Awaitable[Deployment]]:
     """Waits until all pods have that image and the Deployment says that it is done (as kubectl rollout status)."""
 
     async def wait(version: str) -> Deployment:
@@ -84,7 +85,7 @@ async def test_back_to_an_old_template_is_its_old_set_with_a_new_revision(
 
 
 async def test_of_the_history_as_much_is_kept_as_is_asked(
-    kube: Client, workloads: Any, workload: Make, rolled_out: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, rolled_out: Any, eventually: Eventually
 ) -> None:
     await workload(DEPLOYMENTS, "web", replicas=1, revisionHistoryLimit=1)
     await rolled_out("v1")
@@ -111,7 +112,7 @@ async def test_recreate_lets_all_old_pods_go_before_the_first_new_one(
 
 
 async def test_a_pause_holds_templates_but_not_numbers(
-    kube: Client, workloads: Any, workload: Make, pods: Pods, rolled_out: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, pods: Pods, rolled_out: Any, eventually: Eventually
 ) -> None:
     await workload(DEPLOYMENTS, "web", replicas=2)
     await rolled_out("v1")
@@ -128,7 +129,7 @@ async def test_a_pause_holds_templates_but_not_numbers(
 
 
 async def test_what_never_gets_ready_stops_the_rollout_and_is_said(
-    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, rolled_out: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, rolled_out: Any, eventually: Eventually
 ) -> None:
     await workload(DEPLOYMENTS, "web", replicas=4, progressDeadlineSeconds=1)
     await rolled_out("v1")
@@ -147,7 +148,7 @@ async def test_what_never_gets_ready_stops_the_rollout_and_is_said(
 
 
 async def test_a_name_that_is_taken_is_counted_and_another_one_found(
-    kube: Client, workloads: Any, workload: Make, rolled_out: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, rolled_out: Any, eventually: Eventually
 ) -> None:
     await workload(DEPLOYMENTS, "web", replicas=1)
     await rolled_out("v1")
@@ -171,7 +172,7 @@ def _template(labels: dict[str, str]) -> dict[str, Any]:
 
 
 async def test_deleted_it_takes_all_with_it(
-    kube: Client, workloads: Any, workload: Make, pods: Pods, rolled_out: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, pods: Pods, rolled_out: Any, eventually: Eventually
 ) -> None:
     await workload(DEPLOYMENTS, "web", replicas=2)
     await rolled_out("v1")
@@ -184,7 +185,7 @@ async def test_deleted_it_takes_all_with_it(
 
 
 async def test_deleted_without_its_sets_and_made_again_it_takes_them_back(
-    kube: Client, workloads: Any, workload: Make, pods: Pods, rolled_out: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, pods: Pods, rolled_out: Any, eventually: Eventually
 ) -> None:
     await workload(DEPLOYMENTS, "web", replicas=2)
     await rolled_out("v1")
@@ -204,7 +205,7 @@ async def test_deleted_without_its_sets_and_made_again_it_takes_them_back(
 
 
 async def test_scaled_in_the_middle_of_a_rollout_both_sets_grow(
-    kube: Client, workloads: Any, workload: Make, kubelet: Any, rolled_out: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, rolled_out: Any, eventually: Eventually
 ) -> None:
     """The example of Kubernetes' documentation: 10 with a surge of 3 and 2 that may be missing, 8 + 5, scaled to 15."""
     await workload(DEPLOYMENTS, "web", replicas=10, strategy={"rollingUpdate": {"maxSurge": 3, "maxUnavailable": 2}})

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Told
 
 from tonnage.api.kinds import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, PODS
 from tonnage.api.meta import Condition, ObjectMeta
@@ -14,6 +15,7 @@ from tonnage.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, Pod
 from tonnage.box.controllers.workloads.disruption import BudgetCount, count
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 LABELS = {"app": "web"}
@@ -76,7 +78,7 @@ async def make_budget(kube: Client, **spec: Any) -> None:
 
 
 async def test_a_deployment_keeps_as_many_as_it_must(
-    kube: Client, workloads: Any, workload: Make, pods: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, pods: Any, eventually: Eventually
 ) -> None:
     await workload(DEPLOYMENTS, "web", replicas=3)
     await make_budget(kube, maxUnavailable=1)
@@ -101,7 +103,7 @@ async def evict(kube: Client, name: str) -> None:
     await kube.post(PODS.path("default", name, "eviction"), body)
 
 
-async def test_pods_without_owner(kube: Client, workloads: Any, eventually: Any) -> None:
+async def test_pods_without_owner(kube: Client, workloads: Any, eventually: Eventually) -> None:
     for name in ("one", "two"):
         await make_pod(kube, name)
     await make_budget(kube, minAvailable=2)
@@ -124,7 +126,7 @@ async def test_pods_without_owner(kube: Client, workloads: Any, eventually: Any)
 
 
 async def test_owners_without_a_number_of_pods_allow_nothing(
-    kube: Client, workloads: Any, told: Any, eventually: Any
+    kube: Client, workloads: Any, told: Told, eventually: Eventually
 ) -> None:
     thing = await kube.create(CONFIG_MAPS, {"metadata": {"name": "thing"}}, "default")
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "thing", "uid": thing.metadata.uid, "controller": True}

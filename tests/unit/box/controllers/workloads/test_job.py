@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.unit.conftest import Settle, Told
+
 from tonnage.api import names
 from tonnage.api.kinds import JOBS, PODS
 from tonnage.api.pods import Pod
@@ -12,6 +14,8 @@ from tonnage.api.workloads import Job
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.workloads.job import JobController
 from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Pods = Callable[[], Awaitable[list[Pod]]]
@@ -28,7 +32,7 @@ def done(kubelet: Any, phase: str) -> None:
 
 
 async def test_it_ends_when_enough_pods_have_ended_well(
-    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Any, told: Any
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Eventually, told: Told
 ) -> None:
     done(kubelet, "Succeeded")
     await workload(JOBS, "j", pod=NEVER, completions=5, parallelism=2)
@@ -48,7 +52,7 @@ async def test_it_ends_when_enough_pods_have_ended_well(
 
 
 async def test_indexes_each_once(
-    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Any
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Eventually
 ) -> None:
     done(kubelet, "Succeeded")
     await workload(JOBS, "j", pod=NEVER, completions=4, parallelism=4, completionMode="Indexed")
@@ -62,7 +66,7 @@ async def test_indexes_each_once(
 
 
 async def test_it_fails_when_its_pods_do(
-    kube: Client, workloads: Any, workload: Make, kubelet: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, eventually: Eventually
 ) -> None:
     done(kubelet, "Failed")
     await workload(JOBS, "j", pod=NEVER, backoffLimit=0)
@@ -72,7 +76,7 @@ async def test_it_fails_when_its_pods_do(
 
 
 async def test_after_its_time_it_is_deleted_with_its_pods(
-    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Any
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Eventually
 ) -> None:
     done(kubelet, "Succeeded")
     await workload(JOBS, "j", pod=NEVER, ttlSecondsAfterFinished=0)
@@ -84,7 +88,7 @@ async def test_after_its_time_it_is_deleted_with_its_pods(
 
 
 async def test_held_and_let_go_on(
-    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Any
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Eventually
 ) -> None:
     await workload(JOBS, "j", pod=NEVER, suspend=True)
     await eventually(lambda: ended(kube, "Suspended"))
@@ -105,7 +109,7 @@ async def test_held_and_let_go_on(
 
 
 async def test_a_running_one_that_is_deleted_holds_no_pods(
-    kube: Client, workloads: Any, workload: Make, pods: Pods, eventually: Any
+    kube: Client, workloads: Any, workload: Make, pods: Pods, eventually: Eventually
 ) -> None:
     for propagation in ("Background", "Foreground", "Orphan"):
         await workload(JOBS, "j", pod=NEVER, parallelism=2, completions=2)
@@ -125,7 +129,7 @@ async def test_a_running_one_that_is_deleted_holds_no_pods(
 
 
 async def test_a_watch_that_tells_nothing_counts_nothing_twice(
-    kube: Client, informers: Any, events: Any, workload: Make, settle: Any, pods: Pods
+    kube: Client, informers: Any, events: EventRecorder, workload: Make, settle: Settle, pods: Pods
 ) -> None:
     controller = JobController(ControllerContext(kube, informers, events))
     await workload(JOBS, "j", pod=NEVER, completions=3, parallelism=1)
@@ -144,7 +148,7 @@ async def test_a_watch_that_tells_nothing_counts_nothing_twice(
 
 
 async def test_an_index_of_5000_digits_stops_no_reconcile(
-    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Any
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Eventually
 ) -> None:
     await workload(JOBS, "j", pod=NEVER, completions=2, parallelism=2, completionMode="Indexed")
 

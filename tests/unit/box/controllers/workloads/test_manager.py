@@ -7,9 +7,12 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.unit.conftest import Settle
+
 from tonnage.api import names
 from tonnage.api.kinds import DEPLOYMENTS, PODS
 from tonnage.kube.client import Client
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 
@@ -19,7 +22,7 @@ def running(workloads: Any) -> set[str]:
 
 
 async def test_each_begins_with_the_first_object_of_its_kind(
-    workloads: Any, workload: Make, make_pod: Make, settle: Any, eventually: Any
+    workloads: Any, workload: Make, make_pod: Make, settle: Settle, eventually: Eventually
 ) -> None:
     await make_pod("plain")
     await settle()
@@ -33,7 +36,7 @@ async def test_each_begins_with_the_first_object_of_its_kind(
 
 
 async def test_a_pod_that_a_vanished_job_holds_is_let_go(
-    kube: Client, workloads: Any, make_pod: Make, eventually: Any
+    kube: Client, workloads: Any, make_pod: Make, eventually: Eventually
 ) -> None:
     """Killed between the end of a Job and that of its pods: no Job is there that would bring its controller."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "gone", "controller": True}

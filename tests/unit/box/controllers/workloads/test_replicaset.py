@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.conftest import Settle, Told
 
 from tonnage.api.kinds import PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from tonnage.api.meta import Condition, ObjectMeta
@@ -17,7 +18,8 @@ from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.pod_status import is_active
 from tonnage.box.controllers.workloads.replicaset import ReplicaSetController, plan
 from tonnage.errors import ApiConflictError
-from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 
@@ -56,7 +58,7 @@ def test_a_plan_leads_to_the_wanted_number_and_takes_those_missed_least(wanted: 
 
 
 async def test_pods_come_and_go_with_the_number(
-    kube: Client, workloads: Any, workload: Make, pods: Pods, eventually: Any
+    kube: Any, workloads: Any, workload: Make, pods: Pods, eventually: Eventually
 ) -> None:
     await workload(REPLICA_SETS, "web", replicas=3)
 
@@ -83,7 +85,7 @@ async def has_none(pods: Pods) -> bool:
 
 
 async def test_orphans_are_adopted_and_strangers_let_go(
-    kube: Client, workloads: Any, workload: Make, make_pod: Make, pods: Pods, eventually: Any
+    kube: Any, workloads: Any, workload: Make, make_pod: Make, pods: Pods, eventually: Eventually
 ) -> None:
     await make_pod("orphan")
     await kube.patch(PODS, "orphan", {"metadata": {"labels": {"app": "web"}}}, "default")
@@ -104,7 +106,7 @@ async def test_orphans_are_adopted_and_strangers_let_go(
 
 
 async def test_a_watch_that_tells_nothing_makes_no_double_pods(
-    kube: Client, informers: Any, events: Any, workload: Make, pods: Pods, settle: Any
+    kube: Any, informers: Any, events: EventRecorder, workload: Make, pods: Pods, settle: Settle
 ) -> None:
     """The cache of pods stands still while the controller looks again and again."""
     controller = ReplicaSetController(ControllerContext(kube, informers, events))
@@ -130,7 +132,7 @@ async def test_a_watch_that_tells_nothing_makes_no_double_pods(
 
 
 async def test_what_a_quota_refuses_is_said_and_tried_again(
-    kube: Client, workloads: Any, workload: Make, pods: Pods, eventually: Any, told: Any
+    kube: Any, workloads: Any, workload: Make, pods: Pods, eventually: Eventually, told: Told
 ) -> None:
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
     await kube.create(RESOURCE_QUOTAS, quota, "default")

@@ -12,6 +12,7 @@ from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, PODS, STATEFUL_SETS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import StatefulSet
 from tonnage.kube.client import Client
+from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Pods = Callable[[], Awaitable[list[Pod]]]
@@ -22,7 +23,7 @@ CLAIM = {
 
 
 @pytest.fixture
-def settled(kube: Client, pods: Pods, eventually: Any) -> Callable[..., Awaitable[StatefulSet]]:
+def settled(kube: Client, pods: Pods, eventually: Eventually) -> Callable[..., Awaitable[StatefulSet]]:
     """Waits until all pods of `db` are ready and have that image."""
 
     async def wait(count: int, image: str = "v1") -> StatefulSet:
@@ -71,7 +72,7 @@ async def test_pods_come_in_order_with_names_and_claims(
 
 
 async def test_claims_outlive_pods_and_the_set_by_default(
-    kube: Client, workloads: Any, workload: Make, pods: Pods, settled: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, pods: Pods, settled: Any, eventually: Eventually
 ) -> None:
     await workload(STATEFUL_SETS, "db", replicas=2, volumeClaimTemplates=[CLAIM])
     await settled(2)
@@ -90,7 +91,7 @@ async def test_claims_outlive_pods_and_the_set_by_default(
 
 
 async def test_scaled_down_claims_go_and_come_back_empty(
-    kube: Client, workloads: Any, workload: Make, settled: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, settled: Any, eventually: Eventually
 ) -> None:
     """The finalizer of claims in use is not taken off here, so that the new pod must wait for the old claim."""
     policy = {"whenScaled": "Delete"}
@@ -118,7 +119,7 @@ async def test_scaled_down_claims_go_and_come_back_empty(
 
 
 async def test_deleted_with_the_set_when_asked(
-    kube: Client, workloads: Any, workload: Make, settled: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, settled: Any, eventually: Eventually
 ) -> None:
     """Also where the policy comes later than the claims, and not when it is taken back."""
     await workload(STATEFUL_SETS, "db", replicas=2, volumeClaimTemplates=[CLAIM])
@@ -167,7 +168,7 @@ def _plain(data: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_only_so_many_revisions_are_kept(
-    kube: Client, workloads: Any, workload: Make, settled: Any, eventually: Any
+    kube: Client, workloads: Any, workload: Make, settled: Any, eventually: Eventually
 ) -> None:
     await workload(STATEFUL_SETS, "db", replicas=1, revisionHistoryLimit=1)
     for number in range(1, 5):

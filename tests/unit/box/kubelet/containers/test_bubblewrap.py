@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import CONFIG_MAPS, PODS, SECRETS
@@ -173,7 +174,7 @@ async def test_files_of_configmaps_and_secrets_and_variables(machine: Any) -> No
     assert _log(machine, pod) == ["vhunter2p", "400", "tmpfs", "w hunter2 node-1", "0"]
 
 
-async def test_a_subpath_cannot_leave_its_volume(machine: Any, eventually: Any) -> None:
+async def test_a_subpath_cannot_leave_its_volume(machine: Any, eventually: Eventually) -> None:
     volumes = [{"name": "e", "emptyDir": {}}]
     await machine.pod(
         "maker",
@@ -270,7 +271,7 @@ async def test_logs_of_the_container_before(machine: Any) -> None:
     assert await _logs(machine) == ""
 
 
-async def test_a_container_that_nobody_noted_is_killed_and_started_anew(machine: Any, eventually: Any) -> None:
+async def test_a_container_that_nobody_noted_is_killed_and_started_anew(machine: Any, eventually: Eventually) -> None:
     await machine.pod("p", containers=[_shell("echo $$ up; sleep 1000")])
     pod = await machine.phase("p", "Running")
     uid = pod.metadata.uid

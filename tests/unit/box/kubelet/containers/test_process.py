@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import PODS
@@ -46,7 +47,7 @@ def _state(pod: Any, index: int = 0) -> ContainerState:
     return state
 
 
-async def test_deletion_asks_then_kills(machine: Any, eventually: Any) -> None:
+async def test_deletion_asks_then_kills(machine: Any, eventually: Eventually) -> None:
     stubborn = "trap 'echo asked' TERM; echo ready; while true; do sleep 0.05; done"
     await machine.pod("p", terminationGracePeriodSeconds=1, containers=[_shell(stubborn)])
     pod = await machine.phase("p", "Running")
@@ -60,7 +61,7 @@ async def test_deletion_asks_then_kills(machine: Any, eventually: Any) -> None:
     await eventually(lambda: machine.left() == [])
 
 
-async def test_containers_survive_a_kill_of_the_kubelet(machine: Any, eventually: Any) -> None:
+async def test_containers_survive_a_kill_of_the_kubelet(machine: Any, eventually: Eventually) -> None:
     script = "trap 'echo bye; exit 7' TERM; echo up; while true; do sleep 0.05; done"
     await machine.pod("p", containers=[_shell(script)], restartPolicy="Never")
     before = await machine.phase("p", "Running")

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.api.kinds import PODS
 
@@ -24,7 +25,7 @@ async def _turns(count: int) -> None:
 
 
 @pytest.mark.parametrize("turns", range(0, 80, 8))
-async def test_killed_while_a_pod_starts(machine: Any, eventually: Any, turns: int) -> None:
+async def test_killed_while_a_pod_starts(machine: Any, eventually: Eventually, turns: int) -> None:
     await eventually(lambda: machine.kubelet.drivers.names() != [])
     await machine.volume("a")
     await machine.pod("p", volumes=VOLUMES)
@@ -39,7 +40,7 @@ async def test_killed_while_a_pod_starts(machine: Any, eventually: Any, turns: i
 
 
 @pytest.mark.parametrize("turns", range(0, 80, 8))
-async def test_killed_while_a_pod_ends(machine: Any, eventually: Any, turns: int) -> None:
+async def test_killed_while_a_pod_ends(machine: Any, eventually: Eventually, turns: int) -> None:
     await machine.volume("a")
     await machine.pod("p", volumes=VOLUMES)
     await machine.phase("p", "Running")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from tests.unit.box.kubelet.conftest import Eventually
+
 from tonnage.api.kinds import PODS
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
 
-async def test_a_pod_that_never_mounted_goes(machine: Any, eventually: Any) -> None:
+async def test_a_pod_that_never_mounted_goes(machine: Any, eventually: Eventually) -> None:
     await machine.pod("p", volumes=[{"name": "c", "configMap": {"name": "missing"}}])
     event = await machine.event("FailedMount")
     assert event.message == 'MountVolume.SetUp failed for volume "c" : configmap "missing" not found'
@@ -19,7 +21,7 @@ async def test_a_pod_that_never_mounted_goes(machine: Any, eventually: Any) -> N
     await eventually(lambda: machine.left() == [])
 
 
-async def test_a_forced_deletion_cleans_up_afterwards(machine: Any, eventually: Any) -> None:
+async def test_a_forced_deletion_cleans_up_afterwards(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
     await machine.phase("p", "Running")
@@ -28,7 +30,7 @@ async def test_a_forced_deletion_cleans_up_afterwards(machine: Any, eventually: 
     await eventually(lambda: machine.left() == [])
 
 
-async def test_a_pod_deleted_while_the_kubelet_is_away_is_taken_down(machine: Any, eventually: Any) -> None:
+async def test_a_pod_deleted_while_the_kubelet_is_away_is_taken_down(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
     await machine.phase("p", "Running")
@@ -38,7 +40,7 @@ async def test_a_pod_deleted_while_the_kubelet_is_away_is_taken_down(machine: An
     await eventually(lambda: machine.left() == [])
 
 
-async def test_a_restart_keeps_pods_as_they_are(machine: Any, eventually: Any) -> None:
+async def test_a_restart_keeps_pods_as_they_are(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
     before = await machine.phase("p", "Running")

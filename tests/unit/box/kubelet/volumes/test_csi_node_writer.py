@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.unit.box.kubelet.conftest import Eventually
+
 from tonnage.api.kinds import CSI_NODES, NODES
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -13,7 +15,7 @@ from tonnage.pools.fake import FakePool
 DRIVER = "csi.tonnage.dev"
 
 
-async def test_registration_writes_node_and_csinode(machine: Any, eventually: Any) -> None:
+async def test_registration_writes_node_and_csinode(machine: Any, eventually: Eventually) -> None:
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is not None)
     node = await machine.client.get(NODES, "node-1")
     assert json.loads(node.metadata.annotations["csi.volume.kubernetes.io/nodeid"]) == {DRIVER: "node-1"}
@@ -28,7 +30,7 @@ async def test_registration_writes_node_and_csinode(machine: Any, eventually: An
     assert (entry.node_id, entry.topology_keys, entry.allocatable) == ("node-1", ["topology.tonnage.dev/node"], None)
 
 
-async def test_a_collision_of_labels_is_told_to_the_driver(machine: Any, eventually: Any) -> None:
+async def test_a_collision_of_labels_is_told_to_the_driver(machine: Any, eventually: Eventually) -> None:
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is not None)
     told: list[tuple[bool | None, str]] = []
     driver = Driver("elsewhere", {"p": FakePool("p", 1 << 30)}, machine.folder / "s2", name="second.example.org")

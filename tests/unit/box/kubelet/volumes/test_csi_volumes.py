@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.unit.box.kubelet.conftest import Eventually
+
 from tonnage.api.kinds import PODS, VOLUMES
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
@@ -24,7 +26,7 @@ async def test_vol_data_names_the_volume(machine: Any) -> None:
     assert json.loads((staged / "vol_data.json").read_text()) == data
 
 
-async def test_two_pods_share_a_volume_and_the_last_one_unstages(machine: Any, eventually: Any) -> None:
+async def test_two_pods_share_a_volume_and_the_last_one_unstages(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
     await machine.pod("q", volumes=CLAIM)
@@ -53,7 +55,7 @@ async def test_the_drivers_refusal_is_told_and_leaves_nothing(machine: Any) -> N
     assert [path for path in machine.left() if path.endswith("vol_data.json")] == []
 
 
-async def test_what_was_staged_for_nobody_is_unstaged_at_the_start(machine: Any, eventually: Any) -> None:
+async def test_what_was_staged_for_nobody_is_unstaged_at_the_start(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
     pod = await machine.phase("p", "Running")
@@ -67,7 +69,7 @@ async def test_what_was_staged_for_nobody_is_unstaged_at_the_start(machine: Any,
     await eventually(lambda: machine.left() == [])
 
 
-async def test_a_block_volume_is_mapped_and_unmapped(machine: Any, eventually: Any) -> None:
+async def test_a_block_volume_is_mapped_and_unmapped(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a", block=True)
     container = {
         "name": "c",
@@ -90,7 +92,7 @@ async def test_a_block_volume_is_mapped_and_unmapped(machine: Any, eventually: A
     assert not (base / "publish/pv-a").exists()
 
 
-async def test_what_cannot_be_unstaged_at_the_start_is_tried_again(machine: Any, eventually: Any) -> None:
+async def test_what_cannot_be_unstaged_at_the_start_is_tried_again(machine: Any, eventually: Eventually) -> None:
     for name in ("a", "b"):
         await machine.volume(name)
         claim = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
@@ -108,7 +110,7 @@ async def test_what_cannot_be_unstaged_at_the_start_is_tried_again(machine: Any,
     await eventually(lambda: machine.left() == [])
 
 
-async def test_a_power_cut_may_empty_the_files_of_volumes(machine: Any, eventually: Any) -> None:
+async def test_a_power_cut_may_empty_the_files_of_volumes(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a")
     await machine.volume("b")
     await machine.pod("p", volumes=CLAIM)
@@ -129,7 +131,7 @@ async def test_a_power_cut_may_empty_the_files_of_volumes(machine: Any, eventual
     await eventually(lambda: machine.left() == [])
 
 
-async def test_stop_does_not_end_inline_volumes(machine: Any, eventually: Any) -> None:
+async def test_stop_does_not_end_inline_volumes(machine: Any, eventually: Eventually) -> None:
     volume = {"name": "v", "csi": {"driver": "csi.tonnage.dev", "volumeAttributes": {"size": "1Mi"}}}
     await machine.pod("p", volumes=[volume])
     pod = await machine.phase("p", "Running")

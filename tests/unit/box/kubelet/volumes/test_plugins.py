@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.api.kinds import CSI_NODES, NODES
 from tonnage.box.kubelet.volumes.plugins import check
@@ -14,7 +15,7 @@ from tonnage.errors import InvalidError
 DRIVER = "csi.tonnage.dev"
 
 
-async def test_a_driver_that_goes_is_taken_out_and_its_labels_stay(machine: Any, eventually: Any) -> None:
+async def test_a_driver_that_goes_is_taken_out_and_its_labels_stay(machine: Any, eventually: Eventually) -> None:
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is not None)
     await machine.endpoint.stop()
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is None)
@@ -25,7 +26,7 @@ async def test_a_driver_that_goes_is_taken_out_and_its_labels_stay(machine: Any,
     assert "topology.tonnage.dev/node" in node.metadata.labels
 
 
-async def test_a_driver_that_comes_again_is_registered_again(machine: Any, eventually: Any) -> None:
+async def test_a_driver_that_comes_again_is_registered_again(machine: Any, eventually: Eventually) -> None:
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is not None)
     await machine.endpoint.stop()
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is None)

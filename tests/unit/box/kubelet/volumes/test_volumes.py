@@ -7,13 +7,14 @@ import json
 from typing import Any
 
 import pytest
+from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.api.kinds import CSI_DRIVERS, PODS
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
 
-async def test_an_inline_volume_lives_with_its_pod(machine: Any, eventually: Any) -> None:
+async def test_an_inline_volume_lives_with_its_pod(machine: Any, eventually: Eventually) -> None:
     inline = {"driver": "csi.tonnage.dev", "volumeAttributes": {"size": "1Gi"}}
     await machine.pod("p", volumes=[{"name": "scratch", "csi": inline}])
     pod = await machine.phase("p", "Running")
@@ -66,7 +67,7 @@ async def test_what_is_not_offered_is_refused_by_name(machine: Any, source: dict
     assert text in (await machine.event("FailedMount")).message
 
 
-async def test_stop_unmounts_and_keeps_empty_dirs(machine: Any, eventually: Any) -> None:
+async def test_stop_unmounts_and_keeps_empty_dirs(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a")
     await machine.pod("p", volumes=[*CLAIM, {"name": "e", "emptyDir": {}}])
     pod = await machine.phase("p", "Running")
@@ -81,7 +82,7 @@ async def test_stop_unmounts_and_keeps_empty_dirs(machine: Any, eventually: Any)
     await eventually(mount.is_dir)
 
 
-async def test_a_driver_that_nobody_registered_is_named(machine: Any, eventually: Any) -> None:
+async def test_a_driver_that_nobody_registered_is_named(machine: Any, eventually: Eventually) -> None:
     spec = {"attachRequired": False, "volumeLifecycleModes": ["Ephemeral"]}
     await machine.client.create(CSI_DRIVERS, {"metadata": {"name": "other.example.org"}, "spec": spec})
     await asyncio.sleep(0.05)
@@ -96,7 +97,7 @@ async def test_a_driver_that_nobody_registered_is_named(machine: Any, eventually
     )
 
 
-async def test_a_claim_twice_with_different_readonly_says_what_differs(machine: Any, eventually: Any) -> None:
+async def test_a_claim_twice_with_different_readonly_says_what_differs(machine: Any, eventually: Eventually) -> None:
     await machine.volume("a")
     twice = [*CLAIM, {"name": "again", "persistentVolumeClaim": {"claimName": "a", "readOnly": True}}]
     await machine.pod("p", volumes=twice, containers=[{"name": "c", "image": "i"}])
