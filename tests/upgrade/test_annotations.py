@@ -25,7 +25,7 @@ from tonnage.capacity import tier
 from tonnage.capacity.node_template import without_nodes_since
 from tonnage.capacity.published import PublishedCapacity, PublishedStorage
 from tonnage.capacity.topology_index import NodeLabels
-from tonnage.claims import create_request
+from tonnage.claims import provisioning
 from tonnage.claims.bind import withdrawals
 from tonnage.claims.node_scope import NodeScope
 from tonnage.controller import node_loss
@@ -196,7 +196,7 @@ def test_volumes_nodes_and_classes(objects: Objects) -> None:
     found = {name: tier.of_node(obj(NODES, objects, name).metadata.labels, "lost") for name in sizes}
     assert {name: tier.as_label(size) for name, size in found.items()} == sizes
     for name in noted(objects, "on node gone"):
-        assert create_request.release_after(obj(STORAGE_CLASSES, objects, name).parameters) == 3600
+        assert provisioning.release_after(obj(STORAGE_CLASSES, objects, name).parameters) == 3600
 
 
 UNCHANGED = {

@@ -1,12 +1,17 @@
-"""CSIStorageCapacity objects of ours: names, fields, differences. Pure."""
+"""CSIStorageCapacity objects of ours: names, fields, differences, and the desired state of one. Pure."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
+from typing import Any
 
 from tonnage.api import names
-from tonnage.api.quantity import to_bytes
-from tonnage.api.storage import CSIStorageCapacity
+from tonnage.api.meta import OwnerReference, to_builtins
+from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.capacity.ledger import PoolCapacity
+from tonnage.claims.node_scope import CapacitySource, DriverInfo, NodeScope
 from tonnage.errors import InvalidError
 
 
@@ -82,3 +87,100 @@ def less(one: int | None, other: int | None) -> bool:
 def least(one: int | None, other: int | None) -> int | None:
     """Return the lower number; None if both are None."""
     return min((m for m in (one, other) if m is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Desired capacity object.
+
+    counted: the observed claim version. promised: the version that an object must have observed at least. reason: why
+    the class cannot have volumes, or "".
+    """
+
+    name: str
+    source: CapacitySource
+    driver: DriverInfo
+    storage_class: StorageClass
+    room: PoolCapacity
+    counted: int
+    promised: int
+    reason: str = ""
+
+    @property
+    def class_name(self) -> str:
+        """Name of its class."""
+        return self.storage_class.metadata.name
+
+    def labels(self, scope: NodeScope) -> dict[str, str]:
+        """Labels of the node and of the pool."""
+        labels = {
+            names.CAPACITY_DRIVER: self.driver.name,
+            names.CAPACITY_MANAGED_BY: managed_by(scope.node),
+            names.NODE_LABEL: scope.label,
+        }
+        pool = self.driver.pool(self.storage_class)
+        if pool and not self.reason:  # a class may name any text as its pool, and a label cannot hold it
+            labels[names.POOL_LABEL] = names.label_value(pool)
+            if pool == self.driver.default_pool and len(self.driver.pools) > 1:
+                labels[names.DEFAULT_POOL] = "true"
+        return labels
+
+    def annotations(self, room: PoolCapacity) -> dict[str, str | None]:
+        """Annotations for that capacity; None: the annotation is removed."""
+        return {
+            names.OBSERVED_CLAIM_VERSION: str(self.counted),
+            names.FORMER_KEYS[names.OBSERVED_CLAIM_VERSION]: None,
+            names.REASON: self.reason or None,
+            names.INLINE_ROOM: _text(room.inline),
+        }
+
+    def body(self, scope: NodeScope, namespace: str, owner: OwnerReference) -> dict[str, Any]:
+        """Body of the object, to create it."""
+        body: dict[str, Any] = {
+            "metadata": {
+                "name": self.name,
+                "namespace": namespace,
+                "labels": self.labels(scope),
+                "annotations": {key: text for key, text in self.annotations(self.room).items() if text is not None},
+                "ownerReferences": [to_builtins(owner)],
+            },
+            "nodeTopology": {"matchLabels": dict(self.driver.segment)},
+            "storageClassName": self.class_name,
+            "capacity": from_bytes(self.room.available),
+        }
+        if self.room.maximum is not None:
+            body["maximumVolumeSize"] = from_bytes(self.room.maximum)
+        return body
+
+    def patch(self, room: PoolCapacity) -> dict[str, Any]:
+        """Patch that makes an existing object publish that capacity."""
+        return {
+            "metadata": {"annotations": self.annotations(room)},
+            "capacity": from_bytes(room.available),
+            "maximumVolumeSize": _text(room.maximum),
+        }
+
+    def is_in_place(self, have: CSIStorageCapacity) -> bool:
+        """Return whether a patch suffices: topology and class cannot be changed."""
+        labels = have.node_topology.match_labels if have.node_topology else None
+        return labels == dict(self.driver.segment) and have.storage_class_name == self.class_name
+
+    def is_lower(self, have: CSIStorageCapacity) -> bool:
+        """Return whether the desired numbers are lower than the object's.
+
+        No number for inline volumes is lower than any number.
+        """
+        available, maximum = numbers(have)
+        told, wanted = inline(have), self.room.inline
+        lowered = told is not None and (wanted is None or wanted < told)
+        return self.room.available < available or less(self.room.maximum, maximum) or lowered
+
+    def is_higher(self, have: CSIStorageCapacity) -> bool:
+        """Return whether the desired numbers are higher than the object's."""
+        available, maximum = numbers(have)
+        risen = self.room.inline is not None and (inline(have) or 0) < self.room.inline
+        return self.room.available > available or less(maximum, self.room.maximum) or risen
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else from_bytes(number)

@@ -19,7 +19,7 @@ from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
-from tonnage.claims.create_request import release_after
+from tonnage.claims.provisioning import release_after
 from tonnage.controller.config import LoopContext, node_label_of
 from tonnage.errors import ApiConflictError, ApiNotFoundError, InvalidError
 from tonnage.kube.client import Unreadable, refer

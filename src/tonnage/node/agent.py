@@ -19,6 +19,7 @@ from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.meta import ObjectReference
 from tonnage.capacity.ledger import Ledger
+from tonnage.claims.node_scope import DriverSet, attach
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import client_of
 from tonnage.csi.driver.driver import Driver, Unfit
@@ -30,11 +31,9 @@ from tonnage.errors import UnavailableError, UnsupportedError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.node.capacity.class_errors import ClassErrorEvents
-from tonnage.node.capacity.poller import Readings
+from tonnage.node.capacity.poller import ClassErrorEvents, Readings
 from tonnage.node.capacity.publisher import CapacityPublisher
 from tonnage.node.config.agent import AgentConfig
-from tonnage.node.driver_set import DriverSet, attach
 from tonnage.node.orphans import Sweep
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner

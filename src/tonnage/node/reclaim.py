@@ -19,8 +19,8 @@ from tonnage.api.kinds import ATTACHMENTS, CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
-from tonnage.claims.create_request import SecretRef, read_secret, secret_of
 from tonnage.claims.node_scope import DriverInfo, NodeScope
+from tonnage.claims.provisioning import SecretRef, read_secret, secret_of
 from tonnage.csi.client import types
 from tonnage.errors import ApiConflictError, ApiNotFoundError, InvalidError, PreconditionError, TonnageError
 from tonnage.kube.client import Client, refer

@@ -21,9 +21,9 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import STORAGE_CLASSES, VOLUMES
 from tonnage.api.storage import StorageClass
-from tonnage.claims import pv
-from tonnage.claims.create_request import capacity_parameters, fstype_of, parameters_of
+from tonnage.claims import provisioning
 from tonnage.claims.node_scope import PUBLISHED_AHEAD, DriverInfo, NodeScope
+from tonnage.claims.provisioning import capacity_parameters, fstype_of, parameters_of
 from tonnage.csi.client import types
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
@@ -32,8 +32,7 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.node.capacity.class_errors import fault_of
-from tonnage.node.capacity.poller import Readings
+from tonnage.node.capacity.poller import Readings, fault_of
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 1.0, 300.0
@@ -292,7 +291,9 @@ class _Publisher:
             parameters={**parameters_of(self._class), **record, names.PARAM_UNUSED: "true"},
             topology=place if self._driver.topology else None,
         )
-        body = pv.ahead(name, made, self._class, self._driver, self._scope, fstype=mode.fstype, block=mode.block)
+        body = provisioning.volume_of_disk(
+            name, made, self._class, self._driver, self._scope, fstype=mode.fstype, block=mode.block
+        )
         try:
             await self._client.create(VOLUMES, body)
         except ApiAlreadyExistsError:
@@ -304,7 +305,7 @@ class _Publisher:
 
 def _secrets_fault(storage_class: StorageClass) -> str:
     try:
-        pv.check_secrets(storage_class)
+        provisioning.check_secrets(storage_class)
     except InvalidError as reason:
         return f"{reason}: its volumes are there before their claims"
     return ""

@@ -19,7 +19,7 @@ from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.data_source import copy_fault
 from tonnage.errors import InvalidError
-from tonnage.node.capacity.class_errors import fault_of
+from tonnage.node.capacity.poller import fault_of
 from tonnage.scheduler.plugins.messages import not_there
 from tonnage.scheduler.shortfalls import Lack
 

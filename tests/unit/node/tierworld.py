@@ -16,14 +16,13 @@ from tonnage.api.selectors import from_label_selector
 from tonnage.api.storage import StorageClass
 from tonnage.capacity import tier
 from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import DriverInfo
+from tonnage.claims.node_scope import DriverInfo, DriverSet
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.csi.client import types
 from tonnage.errors import ApiError
 from tonnage.node.capacity.publisher import CapacityPublisher
 from tonnage.node.config.agent import AgentConfig
-from tonnage.node.driver_set import DriverSet
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 GIB = 1 << 30

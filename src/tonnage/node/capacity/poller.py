@@ -7,27 +7,36 @@ every `poll` seconds to see what others do to the disk; 0 is never, so an idle p
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Sequence
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
 from tonnage.api import names
+from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Ledger
-from tonnage.claims.create_request import allowed_here, capacity_parameters
-from tonnage.claims.node_scope import CapacitySource, DriverInfo
+from tonnage.claims.node_scope import CapacitySource, DriverInfo, DriverSet, NodeScope
+from tonnage.claims.provisioning import allowed_here, capacity_parameters, fstype_of, parameters_of
 from tonnage.csi.client.types import GetCapacityResult, VolumeCapability
 from tonnage.csi.errors import CsiError
+from tonnage.errors import InvalidError
 from tonnage.kube.cache import Cache
-from tonnage.node.capacity.class_errors import ClassErrorEvents, fault_of
-from tonnage.node.driver_set import DriverSet
+from tonnage.kube.client import refer
+from tonnage.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 EVERY = 0.2
 """Minimum seconds between two GetCapacity rounds of a driver."""
 QUIET = 1.0
 """Seconds to wait for creations under way, so that the result is exact."""
+LONGEST = 240
+"""Maximum length of a reason: a pod's condition holds it together with others."""
+KEPT = 60.0
+"""Seconds until the driver is asked again about a class that it rejected.
+
+Capacity changes often; an error of a class seldom does."""
 _LOOK = 0.05
 _NONE = GetCapacityResult(0, 0)
 
@@ -211,3 +220,60 @@ def _alike(sources: dict[CapacitySource, StorageClass]) -> Sequence[Sequence[tup
         key = (tuple(sorted(capacity_parameters(storage_class).items())), tuple(storage_class.mount_options))
         groups.setdefault(key, []).append((source, storage_class))
     return list(groups.values())
+
+
+def fault_of(storage_class: StorageClass) -> str:
+    """Return an error of the class that does not depend on the driver, or ""."""
+    try:
+        parameters_of(storage_class)
+        fstype_of(storage_class)
+    except InvalidError as reason:
+        return str(reason)
+    return ""
+
+
+class ClassErrorEvents:
+    """Errors of StorageClasses that this node cannot serve, by source, valid while the class object is the same.
+
+    Each is published as the reason in a capacity object of capacity 0, and emitted once as an Event on the class.
+    Otherwise a pod would only report that there is not enough storage. The error belongs to the node, not to the class:
+    nodes may have different pools.
+    """
+
+    def __init__(self, events: EventRecorder, scope: NodeScope, clock: Clock) -> None:
+        self._events, self._scope, self._clock = events, scope, clock
+        self._faults: dict[CapacitySource, tuple[str, str, float]] = {}  # uid of the class, reason, when
+
+    def get(self, source: CapacitySource) -> str:
+        """Return why the source cannot have volumes, or ""."""
+        return self._faults.get(source, ("", "", 0.0))[1]
+
+    def fresh(self, source: CapacitySource, storage_class: StorageClass) -> str:
+        """Return the class's error if it was found recently for this class object."""
+        uid, reason, at = self._faults.get(source, ("", "", 0.0))
+        same = uid == storage_class.metadata.uid and self._clock.monotonic() < at + KEPT
+        return reason if same else ""
+
+    def doubt(self) -> None:
+        """Forget when errors were found, so that the driver is asked again."""
+        self._faults = {source: (uid, reason, float("-inf")) for source, (uid, reason, _) in self._faults.items()}
+
+    def found(self, source: CapacitySource, storage_class: StorageClass, reason: str) -> None:
+        """Record an error of the class on this node. Idempotent."""
+        reason = shorten(reason)
+        uid = storage_class.metadata.uid
+        if self._faults.get(source, ("", ""))[:2] != (uid, reason):
+            digest = hashlib.sha256(f"{uid}\0{reason}".encode()).hexdigest()[:16]
+            text = f"driver {source.driver} on node {self._scope.node} can make no volumes of this class: {reason}"
+            self._events.warning(refer(STORAGE_CLASSES, storage_class), "InvalidParameters", text, once=digest)
+        self._faults[source] = (uid, reason, self._clock.monotonic())
+
+    def clear(self, source: CapacitySource) -> None:
+        """Remove the error: the class is valid here, or gone."""
+        self._faults.pop(source, None)
+
+
+def shorten(reason: str) -> str:
+    """Shorten a reason to one line of at most LONGEST characters."""
+    line = " ".join(reason.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3].rstrip()}..."

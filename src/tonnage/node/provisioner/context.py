@@ -12,12 +12,11 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.meta import ObjectReference
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import CapacitySource, NodeScope
+from tonnage.claims.node_scope import CapacitySource, DriverSet, NodeScope
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.node.capacity.poller import Readings
-from tonnage.node.driver_set import DriverSet
 from tonnage.node.provisioner.state import ClaimTable
 
 

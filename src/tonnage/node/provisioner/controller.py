@@ -24,9 +24,9 @@ from tonnage.api.number import whole
 from tonnage.api.origin import is_populated, reference
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import ClaimReservation, Stage
-from tonnage.claims.create_request import plan
 from tonnage.claims.data_source import Away, content_of, leave_to_populator
 from tonnage.claims.node_scope import DriverInfo, provisioner_of
+from tonnage.claims.provisioning import plan
 from tonnage.errors import InvalidError, NotFoundError, PreconditionError
 from tonnage.kube.controller import Controller
 from tonnage.kube.informer import Informer, Informers

@@ -15,10 +15,10 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.capacity.ledger import Stage
-from tonnage.claims import pv
+from tonnage.claims import provisioning
 from tonnage.claims.bind import bind, find
-from tonnage.claims.create_request import ClaimRequest, read_secret
 from tonnage.claims.node_scope import DriverInfo, claim_uid, is_ephemeral
+from tonnage.claims.provisioning import ClaimRequest, read_secret
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError, PreconditionError, TonnageError, UnavailableError
@@ -174,7 +174,9 @@ async def _deliver(node: NodeContext, uid: str, creation: Creation, volume: Crea
     if claim is None:
         await _delete_unwanted(node, uid, creation, volume)
         return
-    wanted = pv.body(creation.request, volume, claim, creation.storage_class, creation.driver, node.scope)
+    wanted = provisioning.volume_of_claim(
+        creation.request, volume, claim, creation.storage_class, creation.driver, node.scope
+    )
     try:
         created = await node.client.create(VOLUMES, wanted)
     except ApiAlreadyExistsError:

@@ -18,8 +18,8 @@ from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.meta import ObjectReference
 from tonnage.api.storage import StorageClass
-from tonnage.claims.create_request import capacity_parameters, plan
 from tonnage.claims.node_scope import DriverInfo, pod_owner
+from tonnage.claims.provisioning import capacity_parameters, plan
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
 from tonnage.errors import InvalidError, TonnageError

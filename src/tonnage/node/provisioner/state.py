@@ -31,8 +31,8 @@ from itertools import pairwise
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.tier import PATIENT_FROM
-from tonnage.claims.create_request import ClaimRequest
 from tonnage.claims.node_scope import DriverInfo
+from tonnage.claims.provisioning import ClaimRequest
 from tonnage.csi.client.types import CreatedVolume
 
 LOOK_EVERY = 30.0

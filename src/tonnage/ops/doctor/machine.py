@@ -14,8 +14,8 @@ from tonnage.api import names
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.object import object_name
-from tonnage.claims.create_request import allowed_here, capacity_parameters, fstype_of
-from tonnage.claims.node_scope import DriverInfo
+from tonnage.claims.node_scope import DriverInfo, attach
+from tonnage.claims.provisioning import allowed_here, capacity_parameters, fstype_of
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.errors import CsiError
@@ -24,7 +24,6 @@ from tonnage.host.run import PATH
 from tonnage.kube.client import Client
 from tonnage.node.config import preflight
 from tonnage.node.config.node import NodeConfig
-from tonnage.node.driver_set import attach
 from tonnage.ops import inventory
 from tonnage.ops.cluster_snapshot import PUBLISHED, View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tonnage.api import names
 from tonnage.api.matching import is_default
 from tonnage.api.storage import StorageClass
-from tonnage.node.capacity.class_errors import fault_of
+from tonnage.node.capacity.poller import fault_of
 from tonnage.ops.cluster_snapshot import View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.doctor.installation import APPLY, leader

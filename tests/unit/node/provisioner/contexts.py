@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import NodeScope
+from tonnage.claims.node_scope import DriverSet, NodeScope
 from tonnage.kube.cache import Cache
-from tonnage.node.driver_set import DriverSet
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.state import ClaimTable
 from tonnage.testing.clock import ManualClock

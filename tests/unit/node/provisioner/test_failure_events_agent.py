@@ -11,7 +11,7 @@ from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.kube.client import Client
-from tonnage.node.capacity.class_errors import LONGEST, shorten
+from tonnage.node.capacity.poller import LONGEST, shorten
 from tonnage.node.provisioner.rejection import AGAIN
 from tonnage.testing.node import MakeNode
 from tonnage.testing.objects import MakeClaim, MakeClass, MakePod

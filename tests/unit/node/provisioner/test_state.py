@@ -20,8 +20,8 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Ledger, Stage
-from tonnage.claims.create_request import ClaimRequest
 from tonnage.claims.node_scope import CapacitySource, DriverInfo
+from tonnage.claims.provisioning import ClaimRequest
 from tonnage.csi.client.client import CsiClient
 from tonnage.node.provisioner.state import (
     LONGEST_WAIT,

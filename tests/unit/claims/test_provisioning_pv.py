@@ -12,9 +12,9 @@ import pytest
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import StorageClass
-from tonnage.claims import pv
-from tonnage.claims.create_request import plan
+from tonnage.claims import provisioning
 from tonnage.claims.node_scope import DriverInfo, NodeScope
+from tonnage.claims.provisioning import plan
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.errors import InvalidError
@@ -42,7 +42,7 @@ def _class(parameters: dict[str, str] | None = None, **more: Any) -> StorageClas
 
 def _body(claim: PersistentVolumeClaim, storage_class: StorageClass) -> Any:
     request = plan(claim, storage_class, DRIVER, SCOPE)
-    return pv.body(request, CREATED, claim, storage_class, DRIVER, SCOPE)
+    return provisioning.volume_of_claim(request, CREATED, claim, storage_class, DRIVER, SCOPE)
 
 
 def test_the_pv_of_a_claim() -> None:
@@ -80,7 +80,7 @@ def test_an_ephemeral_claim_that_is_deleted_needs_no_finalizer(policy: str, has_
 
 def test_a_pre_provisioned_pv_waits_for_any_claim() -> None:
     disk = replace(CREATED, context={names.DISK: "sdb"})
-    made = pv.ahead("disk-1", disk, _class(), DRIVER, SCOPE, fstype="ext4", block=False)
+    made = provisioning.volume_of_disk("disk-1", disk, _class(), DRIVER, SCOPE, fstype="ext4", block=False)
     assert "claimRef" not in made["spec"]
     assert made["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert made["spec"]["csi"]["fsType"] == "ext4"
@@ -89,6 +89,6 @@ def test_a_pre_provisioned_pv_waits_for_any_claim() -> None:
 
 
 def test_secrets_named_after_a_claim_suit_no_pre_provisioned_pv() -> None:
-    pv.check_secrets(_class())
+    provisioning.check_secrets(_class())
     with pytest.raises(InvalidError, match="cannot be filled in"):
-        pv.check_secrets(_class(SECRET))
+        provisioning.check_secrets(_class(SECRET))

@@ -10,7 +10,7 @@ import pytest
 from tonnage.api import names
 from tonnage.api.storage import StorageClass
 from tonnage.claims.node_scope import CapacitySource, NodeScope
-from tonnage.node.capacity.class_errors import KEPT, LONGEST, ClassErrorEvents, fault_of, shorten
+from tonnage.node.capacity.poller import KEPT, LONGEST, ClassErrorEvents, fault_of, shorten
 from tonnage.testing.clock import ManualClock
 
 SOURCE = CapacitySource(names.DRIVER, "late", "scratch")

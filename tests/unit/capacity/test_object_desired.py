@@ -11,8 +11,8 @@ from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES
 from tonnage.api.meta import ObjectMeta, OwnerReference
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.capacity.desired import Wish
 from tonnage.capacity.ledger import PoolCapacity
+from tonnage.capacity.object import Wish
 from tonnage.claims.node_scope import CapacitySource, DriverInfo, NodeScope
 
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n1", uid="u")

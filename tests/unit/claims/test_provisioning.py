@@ -11,7 +11,8 @@ import pytest
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.storage import StorageClass
-from tonnage.claims.create_request import (
+from tonnage.claims.node_scope import DriverInfo, NodeScope
+from tonnage.claims.provisioning import (
     ClaimRequest,
     SecretRef,
     capacity_parameters,
@@ -20,7 +21,6 @@ from tonnage.claims.create_request import (
     release_after,
     secret_of,
 )
-from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.errors import InvalidError
