@@ -14,13 +14,13 @@ from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.box.controllers.service_account import ServiceAccountController
 from tonnage.box.controllers.workloads.manager import Workloads
-from tonnage.controller.class_events import ClassNotices
+from tonnage.controller.class_events import ClassEvents
 from tonnage.controller.config import ControllerConfig, LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
-from tonnage.controller.expansion_events import GrowthNotices
+from tonnage.controller.expansion_events import ExpansionEvents
 from tonnage.controller.immediate import ImmediateController
-from tonnage.controller.node_labels import Scoping
-from tonnage.controller.preassigned import HandPlaced
+from tonnage.controller.node_labels import ClaimNodeLabels
+from tonnage.controller.preassigned import PreassignedPods
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.kube.client import Client
@@ -60,11 +60,11 @@ def control_plane(
         "garbage collector": GarbageCollector(client, informers, events),
         "namespaces": NamespaceController(client, informers),
         "service accounts": ServiceAccountController(client, informers),
-        "scoping": Scoping(context),
-        "hand-placed pods": HandPlaced(context),
+        "claim node labels": ClaimNodeLabels(context),
+        "pre-assigned pods": PreassignedPods(context),
         "immediate binding": ImmediateController(context),
-        "class notices": ClassNotices(context),
-        "growth": GrowthNotices(context),
-        "unfit pods": UnfitPods(context),
+        "class events": ClassEvents(context),
+        "expansion events": ExpansionEvents(context),
+        "eviction": UnfitPods(context),
         "workloads": Workloads(client, informers, recorder, clock=clock),
     }

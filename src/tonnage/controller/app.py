@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.controller.capacity_cleanup import GoneCapacity
-from tonnage.controller.claim_groups import Together
-from tonnage.controller.class_events import ClassNotices
+from tonnage.controller.claim_groups import ClaimGroupLabels
+from tonnage.controller.class_events import ClassEvents
 from tonnage.controller.config import ControllerConfig, LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
-from tonnage.controller.expansion_events import GrowthNotices
+from tonnage.controller.expansion_events import ExpansionEvents
 from tonnage.controller.immediate import ImmediateController
-from tonnage.controller.node_labels import Scoping
+from tonnage.controller.node_labels import ClaimNodeLabels
 from tonnage.controller.node_loss import GoneNodes
 from tonnage.controller.node_templates import NodeTemplates
-from tonnage.controller.preassigned import HandPlaced
+from tonnage.controller.preassigned import PreassignedPods
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.kube.client import Client
@@ -61,16 +61,16 @@ class ControllerProcess(ElectedProcess):
             choosing=[names.SCHEDULER],
         )
         loops: dict[str, LeaderLoop] = {name: make(context) for name, make in _LOOPS.items()}
-        return loops | ({"unfit pods": UnfitPods(context)} if self.config.evict_unfit else {})
+        return loops | ({"eviction": UnfitPods(context)} if self.config.evict_unfit else {})
 
 
 _LOOPS: Mapping[str, Callable[[LoopContext], LeaderLoop]] = {
-    "scoping": Scoping,
-    "together": Together,
-    "hand-placed pods": HandPlaced,
+    "claim node labels": ClaimNodeLabels,
+    "claim groups": ClaimGroupLabels,
+    "pre-assigned pods": PreassignedPods,
     "immediate binding": ImmediateController,
-    "class notices": ClassNotices,
-    "growth": GrowthNotices,
+    "class events": ClassEvents,
+    "expansion events": ExpansionEvents,
     "gone nodes": GoneNodes,
     "capacity tiers": CapacityTiers,
     "tier notices": TierNotices,

@@ -23,7 +23,7 @@ from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim, volumes
 
 
-class Together(Reconciler[str]):
+class ClaimGroupLabels(Reconciler[str]):
     """Loop over claims."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -32,7 +32,7 @@ class Together(Reconciler[str]):
         volume_informer, classes = volumes(informers), informers.of(STORAGE_CLASSES)
         self._pods, self._claims = pods.cache, claim_informer.cache
         self._volumes, self._classes = volume_informer.cache, classes.cache
-        super().__init__("together")
+        super().__init__("claim_groups")
         self.watch(classes, self._class_changed)
         self.watch(volume_informer, lambda old, new: ())
         self.watch(claim_informer, self._claim_changed)

@@ -23,11 +23,11 @@ from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_
 
 CLAIM, CLASS = "claim", "class"
 REASON = "ProvisioningFailed"
-_BY_CLASS = "class notices: capacity by class"
+_BY_CLASS = "class events: capacity by class"
 _MOST_FAULTS = 3
 
 
-class ClassNotices(Reconciler[LoopKey]):
+class ClassEvents(Reconciler[LoopKey]):
     """Emits class errors."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -38,7 +38,7 @@ class ClassNotices(Reconciler[LoopKey]):
         self._claims, self._capacities = claim_informer.cache, capacities.cache
         self._classes, self._pods = classes.cache, pods.cache
         self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
-        super().__init__("class_notices")
+        super().__init__("class_events")
         self.watch(classes, lambda old, new: ())  # nothing is published for a class that does not exist
         self.watch(pods, lambda old, new: ())
         self.watch(capacities, self._capacity_changed)

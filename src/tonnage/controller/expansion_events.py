@@ -53,14 +53,14 @@ def growth_of(claim: PersistentVolumeClaim) -> Growth | None:
     return Growth(has, asked) if asked > has else None
 
 
-class GrowthNotices(Reconciler[str]):
+class ExpansionEvents(Reconciler[str]):
     """Emits one Event for each requested size."""
 
     def __init__(self, context: LoopContext) -> None:
         self._events, self._drivers = context.events, frozenset(context.config.drivers)
         claim_informer, volume_informer = claims(context.informers), volumes(context.informers)
         self._claims, self._volumes = claim_informer.cache, volume_informer.cache
-        super().__init__("growth")
+        super().__init__("expansion_events")
         # A bound claim may be known before its PV. Other changes of a PV do not matter.
         self.watch(volume_informer, self._volume_changed)
         self.watch(claim_informer, self._claim_changed)

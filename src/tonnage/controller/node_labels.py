@@ -27,7 +27,7 @@ CLAIM, VOLUME = "claim", "volume"
 _CLAIMS_BY_CLASS = "scoping: claims by class"
 
 
-class Scoping(Reconciler[LoopKey]):
+class ClaimNodeLabels(Reconciler[LoopKey]):
     """Repairs node labels.
 
     drivers: CSI drivers of our agents -> topology key of their volumes.
@@ -38,7 +38,7 @@ class Scoping(Reconciler[LoopKey]):
         claims, volumes, classes = informers.of(CLAIMS), informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
         self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
         self._claims.add_index(_CLAIMS_BY_CLASS, lambda claim: (class_name(claim),))
-        super().__init__("scoping")
+        super().__init__("claim_node_labels")
         self.watch(classes, self._class_changed)
         self.watch(claims, self._claim_changed)
         self.watch(volumes, self._volume_changed)

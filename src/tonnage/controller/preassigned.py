@@ -44,7 +44,7 @@ class _Place(NamedTuple):
     reason: str
 
 
-class HandPlaced(Reconciler[str]):
+class PreassignedPods(Reconciler[str]):
     """Sets selected-node where one node is possible. Keys are pods."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -59,7 +59,7 @@ class HandPlaced(Reconciler[str]):
         self._pods.add_index(_PODS_BY_NODE, _unstarted_by_node)
         self._claims.add_index(_CLAIMS_BY_SOURCE, _source)
         self._claims.add_index(_COPIES, lambda claim: ("",) if _source(claim) else ())
-        super().__init__("hand_placed")
+        super().__init__("preassigned_pods")
         self.watch(classes, self._class_added)
         self.watch(volume_informer, lambda old, new: ())
         self.watch(nodes, self._node_added)

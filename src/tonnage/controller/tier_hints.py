@@ -73,7 +73,7 @@ class TierNotices(Reconciler[str]):
         self._nodes.add_index(NODES_BY_TIER, tiers_of)
         self._capacities.add_index(TIERS_OF_CLASS, class_of_tier)
         self._since: dict[_Need, float] = {}
-        super().__init__("tier_notices", workers=1)
+        super().__init__("tier_hints", workers=1)
         self.watch(classes, lambda old, new: ())
         self.watch(nodes, self._node_changed)
         self.watch(capacities, self._capacity_changed)

@@ -13,7 +13,7 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS
-from tonnage.controller.claim_groups import Together
+from tonnage.controller.claim_groups import ClaimGroupLabels
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.testing.wait import Eventually
@@ -24,11 +24,11 @@ WAITING = "status.phase=Pending"
 
 
 @pytest.fixture
-async def together(kube: Client, informers: Informers, make_class: Make) -> Together:
+async def together(kube: Client, informers: Informers, make_class: Make) -> ClaimGroupLabels:
     await make_class("late")
     await make_class("now", mode=names.IMMEDIATE)
     await make_class("foreign", provisioner="foreign.example.com")
-    return Together(context(kube, informers, provisioners=[names.DRIVER], pod_fields=WAITING))
+    return ClaimGroupLabels(context(kube, informers, provisioners=[names.DRIVER], pod_fields=WAITING))
 
 
 @pytest.fixture
@@ -63,7 +63,13 @@ async def start(kube: Client, pod: str) -> None:
 
 
 async def test_the_claims_of_a_pod_name_one_another_until_all_are_bound(
-    kube: Client, together: Together, make_claim: Make, make_pod: Make, make_volume: Make, running: Running, shows: Any
+    kube: Client,
+    together: ClaimGroupLabels,
+    make_claim: Make,
+    make_pod: Make,
+    make_volume: Make,
+    running: Running,
+    shows: Any,
 ) -> None:
     for name in "abc":
         await make_claim(name, storageClassName="late")
@@ -78,7 +84,7 @@ async def test_the_claims_of_a_pod_name_one_another_until_all_are_bound(
 
 
 async def test_claims_that_come_after_their_pod(
-    together: Together, make_claim: Make, make_pod: Make, running: Running, shows: Any
+    together: ClaimGroupLabels, make_claim: Make, make_pod: Make, running: Running, shows: Any
 ) -> None:
     async with running(together):
         await make_pod("p", claims=["a", "b"])
@@ -88,7 +94,7 @@ async def test_claims_that_come_after_their_pod(
 
 
 async def test_the_note_goes_with_the_pod(
-    kube: Client, together: Together, make_claim: Make, make_pod: Make, running: Running, shows: Any
+    kube: Client, together: ClaimGroupLabels, make_claim: Make, make_pod: Make, running: Running, shows: Any
 ) -> None:
     await make_claim("a", storageClassName="late")
     await make_claim("b", storageClassName="late")
@@ -100,7 +106,7 @@ async def test_the_note_goes_with_the_pod(
 
 
 async def test_what_no_longer_holds_is_removed_after_a_restart_too(
-    together: Together, make_claim: Make, running: Running, shows: Any
+    together: ClaimGroupLabels, make_claim: Make, running: Running, shows: Any
 ) -> None:
     await make_claim("a", storageClassName="late", annotations={names.CLAIM_GROUP: "b"})
     await make_claim("b", storageClassName="late", annotations={names.CLAIM_GROUP: "a,gone"})
@@ -117,7 +123,7 @@ async def test_what_no_longer_holds_is_removed_after_a_restart_too(
     ],
 )
 async def test_only_late_claims_of_ours_belong_together(
-    together: Together, make_claim: Make, make_pod: Make, settle: Settle, notes: Any, first: Any, second: Any
+    together: ClaimGroupLabels, make_claim: Make, make_pod: Make, settle: Settle, notes: Any, first: Any, second: Any
 ) -> None:
     await make_claim("a", **first)
     await make_claim("b", **second)
@@ -129,7 +135,7 @@ async def test_only_late_claims_of_ours_belong_together(
 
 
 async def test_ephemeral_claims_tell_their_pod_and_get_no_note(
-    together: Together, make_claim: Make, make_pod: Make, settle: Settle, notes: Any
+    together: ClaimGroupLabels, make_claim: Make, make_pod: Make, settle: Settle, notes: Any
 ) -> None:
     pod = await make_pod("p", claims=["a"], ephemeral={"v": {"storageClassName": "late"}})
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod.metadata.uid, "controller": True}
@@ -143,7 +149,7 @@ async def test_ephemeral_claims_tell_their_pod_and_get_no_note(
 
 async def test_data_of_an_earlier_pod_never_belongs_to_a_newer_claim(
     kube: Client,
-    together: Together,
+    together: ClaimGroupLabels,
     make_claim: Make,
     make_pod: Make,
     make_volume: Make,
@@ -166,7 +172,7 @@ async def test_data_of_an_earlier_pod_never_belongs_to_a_newer_claim(
 
 
 async def test_a_pod_that_has_started_needs_no_notes(
-    kube: Client, together: Together, make_claim: Make, make_pod: Make, settle: Settle, notes: Any
+    kube: Client, together: ClaimGroupLabels, make_claim: Make, make_pod: Make, settle: Settle, notes: Any
 ) -> None:
     await make_claim("a", storageClassName="late")
     await make_claim("b", storageClassName="late")
@@ -178,7 +184,7 @@ async def test_a_pod_that_has_started_needs_no_notes(
     assert await notes() == {}
 
 
-async def settle_pods(together: Together, settle: Settle) -> None:
+async def settle_pods(together: ClaimGroupLabels, settle: Settle) -> None:
     """settle() compares whole lists, and this informer of pods is narrowed."""
     async with asyncio.timeout(60):
         while together._pods.get("default/p") is not None:
@@ -186,7 +192,13 @@ async def settle_pods(together: Together, settle: Settle) -> None:
 
 
 async def test_nothing_is_written_twice(
-    kube: Client, together: Together, make_claim: Make, make_pod: Make, running: Running, shows: Any, settle: Settle
+    kube: Client,
+    together: ClaimGroupLabels,
+    make_claim: Make,
+    make_pod: Make,
+    running: Running,
+    shows: Any,
+    settle: Settle,
 ) -> None:
     await make_claim("a", storageClassName="late")
     await make_claim("b", storageClassName="late")

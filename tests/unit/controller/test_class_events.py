@@ -11,7 +11,7 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
-from tonnage.controller.class_events import CLAIM, ClassNotices
+from tonnage.controller.class_events import CLAIM, ClassEvents
 from tonnage.controller.config import LoopKey
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -25,11 +25,11 @@ TEXT = f"no node can make a volume of class late: {FAULT}"
 
 
 @pytest.fixture
-async def notices(kube: Client, informers: Informers, events: EventRecorder, make_class: Make) -> ClassNotices:
+async def notices(kube: Client, informers: Informers, events: EventRecorder, make_class: Make) -> ClassEvents:
     """Ready to run, with a late class."""
     await kube.create(NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
     await make_class("late")
-    return ClassNotices(context(kube, informers, events, seeing=["tonnage-scheduler"]))
+    return ClassEvents(context(kube, informers, events, seeing=["tonnage-scheduler"]))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def publish(kube: Client) -> Make:
 
 @pytest.mark.parametrize("claims_first", [True, False])
 async def test_claims_and_pods_are_told_once(
-    kube: Client, notices: ClassNotices, publish: Make, make_claim: Make, make_pod: Make, running: Running,
+    kube: Client, notices: ClassEvents, publish: Make, make_claim: Make, make_pod: Make, running: Running,
     eventually: Callable[[Any], Awaitable[Any]], told: Told, settle: Callable[[], Awaitable[None]], *,
     claims_first: bool,
 ) -> None:  # fmt: skip
@@ -77,7 +77,7 @@ async def test_claims_and_pods_are_told_once(
 
 @pytest.mark.parametrize("faults", [(FAULT, ""), (names.AHEAD,), ("",), ()])
 async def test_a_class_that_some_node_serves_is_not_at_fault(
-    notices: ClassNotices, publish: Make, make_claim: Make, told: Told, settle: Callable[[], Awaitable[None]],
+    notices: ClassEvents, publish: Make, make_claim: Make, told: Told, settle: Callable[[], Awaitable[None]],
     faults: tuple[str, ...],
 ) -> None:  # fmt: skip
     for number, fault in enumerate(faults):
@@ -89,7 +89,7 @@ async def test_a_class_that_some_node_serves_is_not_at_fault(
 
 
 async def test_the_last_node_that_serves_it_goes(
-    kube: Client, notices: ClassNotices, publish: Make, make_claim: Make, running: Running,
+    kube: Client, notices: ClassEvents, publish: Make, make_claim: Make, running: Running,
     eventually: Callable[[Any], Awaitable[Any]], told: Told,
 ) -> None:  # fmt: skip
     await publish("n1", FAULT)

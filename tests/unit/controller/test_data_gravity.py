@@ -11,7 +11,7 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
-from tonnage.controller.preassigned import HandPlaced
+from tonnage.controller.preassigned import PreassignedPods
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -25,12 +25,12 @@ Settle = Callable[[], Awaitable[None]]
 @pytest.fixture
 async def controller(
     kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock, make_class: Make
-) -> HandPlaced:
+) -> PreassignedPods:
     """It steers for all schedulers but one."""
     await make_class("late")
     for name in ("n1", "n2"):
         await kube.create(NODES, {"metadata": {"name": name, "labels": {names.TOPOLOGY_NODE: name}}})
-    return HandPlaced(context(kube, informers, events, choosing=[names.SCHEDULER], clock=manual_clock))
+    return PreassignedPods(context(kube, informers, events, choosing=[names.SCHEDULER], clock=manual_clock))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def sent(kube: Client, *claims: str) -> list[str]:
 
 
 async def test_all_claims_of_the_pod_go_where_the_source_is(
-    kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle
+    kube: Client, controller: PreassignedPods, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle
 ) -> None:
     await make_source("a")
     await make_claim("copy", **copy_of("a"))
@@ -73,7 +73,13 @@ async def test_all_claims_of_the_pod_go_where_the_source_is(
 
 @pytest.mark.parametrize("why", ["no copy", "a scheduler that sees", "nowhere", "in two places", "source unbound"])
 async def test_schedulers_choose_otherwise(
-    kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle, why: str
+    kube: Client,
+    controller: PreassignedPods,
+    make_source: Make,
+    make_claim: Make,
+    make_pod: Make,
+    settle: Settle,
+    why: str,
 ) -> None:
     await make_source("a")
     await make_source("b", "n1")
@@ -94,7 +100,7 @@ async def test_schedulers_choose_otherwise(
 
 @pytest.mark.parametrize("last", ["pod", "claim", "source", "node"])
 async def test_whatever_comes_last(
-    kube: Client, controller: HandPlaced, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle,
+    kube: Client, controller: PreassignedPods, make_source: Make, make_claim: Make, make_pod: Make, settle: Settle,
     running: Running, eventually: Eventually, last: str,
 ) -> None:  # fmt: skip
     async def is_sent() -> bool:
@@ -120,7 +126,7 @@ async def test_whatever_comes_last(
 
 async def test_a_node_without_room_is_told_to_the_pod(
     kube: Client,
-    controller: HandPlaced,
+    controller: PreassignedPods,
     make_source: Make,
     make_claim: Make,
     make_pod: Make,

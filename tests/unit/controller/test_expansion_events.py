@@ -12,7 +12,7 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.controller.expansion_events import REASON, Growth, GrowthNotices, growth_of
+from tonnage.controller.expansion_events import REASON, ExpansionEvents, Growth, growth_of
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -58,7 +58,7 @@ async def test_it_is_said_once_for_each_size_and_driver_of_ours(
         found = await told()
         return found if len(found) == count else None
 
-    async with running(GrowthNotices(context(kube, informers, events))):
+    async with running(ExpansionEvents(context(kube, informers, events))):
         for name in ("ours", "theirs", "content"):
             await make_claim(name, "1Gi" if name == "content" else "2Gi", storageClassName="c")
         await grow("ours", "2Gi")
@@ -73,6 +73,6 @@ async def test_it_is_said_once_for_each_size_and_driver_of_ours(
         await kube.patch(CLAIMS, "ours", {"metadata": {"labels": {"a": "b"}}}, "default")
         await kube.patch(VOLUMES, "v-ours", {"metadata": {"labels": {"a": "b"}}})
         await settle()
-    async with running(GrowthNotices(context(kube, informers, events))):
+    async with running(ExpansionEvents(context(kube, informers, events))):
         await settle()
         assert len(await told()) == 1, "nor by one that starts anew"

@@ -12,7 +12,7 @@ from tests.unit.controller.contexts import context
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
 from tonnage.controller.config import LoopKey
-from tonnage.controller.node_labels import CLAIM, VOLUME, Scoping
+from tonnage.controller.node_labels import CLAIM, VOLUME, ClaimNodeLabels
 from tonnage.errors import PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
@@ -29,10 +29,10 @@ def sent_to(node: str) -> dict[str, str]:
 
 
 @pytest.fixture
-async def scoping(kube: Client, informers: Informers, make_class: Make) -> Scoping:
+async def scoping(kube: Client, informers: Informers, make_class: Make) -> ClaimNodeLabels:
     await make_class("late")
     await make_class("foreign", provisioner="foreign.example.com")
-    return Scoping(context(kube, informers, drivers=DRIVERS))
+    return ClaimNodeLabels(context(kube, informers, drivers=DRIVERS))
 
 
 async def label(kube: Client, name: str = "c") -> str | None:
@@ -46,7 +46,13 @@ async def relabel(kube: Client, value: str | None, name: str = "c") -> None:
 
 @pytest.mark.parametrize(("node", "wanted"), [("n1", "n1"), (LONG, names.label_value(LONG))])
 async def test_a_claim_that_was_sent_gets_the_label_of_its_node(
-    kube: Client, scoping: Scoping, make_claim: Make, eventually: Eventually, running: Running, node: str, wanted: str
+    kube: Client,
+    scoping: ClaimNodeLabels,
+    make_claim: Make,
+    eventually: Eventually,
+    running: Running,
+    node: str,
+    wanted: str,
 ) -> None:
     async def labelled() -> bool:
         return await label(kube) == wanted
@@ -65,7 +71,7 @@ async def test_a_claim_that_was_sent_gets_the_label_of_its_node(
 
 
 async def test_older_claims_are_filled_in_bound_ones_too(
-    kube: Client, scoping: Scoping, make_claim: Make, eventually: Eventually, running: Running
+    kube: Client, scoping: ClaimNodeLabels, make_claim: Make, eventually: Eventually, running: Running
 ) -> None:
     for n in range(30):
         more = {"volumeName": f"v{n}"} if n % 2 else {}
@@ -92,7 +98,7 @@ async def test_older_claims_are_filled_in_bound_ones_too(
 )
 async def test_which_claims_are_labelled(
     kube: Client,
-    scoping: Scoping,
+    scoping: ClaimNodeLabels,
     make_claim: Make,
     settle: Settle,
     storage_class: str,
@@ -106,7 +112,7 @@ async def test_which_claims_are_labelled(
 
 
 async def test_nothing_is_written_where_somebody_else_labels(
-    kube: Client, scoping: Scoping, make_claim: Make, settle: Settle, running: Running
+    kube: Client, scoping: ClaimNodeLabels, make_claim: Make, settle: Settle, running: Running
 ) -> None:
     await make_claim("c", storageClassName="late")
     meta = {"annotations": sent_to("n1"), "labels": {names.NODE_LABEL: "n1"}}
@@ -120,7 +126,7 @@ async def test_nothing_is_written_where_somebody_else_labels(
 
 async def test_a_class_that_comes_later(
     kube: Client,
-    scoping: Scoping,
+    scoping: ClaimNodeLabels,
     make_claim: Make,
     make_class: Make,
     eventually: Eventually,
@@ -140,7 +146,7 @@ async def test_a_class_that_comes_later(
 
 
 async def test_a_label_that_does_not_stay_is_not_written_for_ever(
-    kube: Client, scoping: Scoping, make_claim: Make, settle: Settle, monkeypatch: pytest.MonkeyPatch
+    kube: Client, scoping: ClaimNodeLabels, make_claim: Make, settle: Settle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_claim("c", storageClassName="late", annotations=sent_to("n1"))
     await settle()
@@ -171,7 +177,7 @@ def at(*places: str, key: str = names.TOPOLOGY_NODE) -> dict[str, Any]:
 )  # fmt: skip
 async def test_a_volume_that_lost_its_label_gets_it_back(
     kube: Client,
-    scoping: Scoping,
+    scoping: ClaimNodeLabels,
     make_volume: Make,
     settle: Settle,
     driver: str,

@@ -11,7 +11,7 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, NODES
-from tonnage.controller.preassigned import HandPlaced
+from tonnage.controller.preassigned import PreassignedPods
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -30,12 +30,12 @@ SENT = {
 @pytest.fixture
 async def controller(
     kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock, make_class: Make
-) -> HandPlaced:
+) -> PreassignedPods:
     await make_class("late")
     await make_class("now", mode=names.IMMEDIATE)
     await make_class("static", provisioner=names.NO_PROVISIONER)
     await kube.create(NODES, {"metadata": {"name": "n1"}})
-    return HandPlaced(context(kube, informers, events, clock=manual_clock))
+    return PreassignedPods(context(kube, informers, events, clock=manual_clock))
 
 
 async def claim_of(kube: Client) -> Any:
@@ -43,7 +43,7 @@ async def claim_of(kube: Client) -> Any:
 
 
 async def test_claim_goes_to_the_pods_node_in_one_write(
-    kube: Client, controller: HandPlaced, make_claim: Make, make_pod: Make, settle: Settle
+    kube: Client, controller: PreassignedPods, make_claim: Make, make_pod: Make, settle: Settle
 ) -> None:
     before = await make_claim("c", storageClassName="late")
     await make_pod("p", claims=["c"], nodeName="n1")
@@ -71,7 +71,7 @@ async def test_claim_goes_to_the_pods_node_in_one_write(
 )
 async def test_what_is_not_sent(
     kube: Client,
-    controller: HandPlaced,
+    controller: PreassignedPods,
     make_claim: Make,
     make_pod: Make,
     settle: Settle,
@@ -86,7 +86,7 @@ async def test_what_is_not_sent(
 
 
 async def test_volume_set_aside_for_the_claim_is_not_doubled(
-    kube: Client, controller: HandPlaced, make_claim: Make, make_volume: Make, make_pod: Make, settle: Settle
+    kube: Client, controller: PreassignedPods, make_claim: Make, make_volume: Make, make_pod: Make, settle: Settle
 ) -> None:
     await make_volume("v", storageClassName="late", claimRef={"namespace": "default", "name": "c"})
     before = await make_claim("c", storageClassName="late")
@@ -97,7 +97,7 @@ async def test_volume_set_aside_for_the_claim_is_not_doubled(
 
 
 async def test_foreign_ephemeral_claim_is_left_alone(
-    kube: Client, controller: HandPlaced, make_claim: Make, make_pod: Make, settle: Settle
+    kube: Client, controller: PreassignedPods, make_claim: Make, make_pod: Make, settle: Settle
 ) -> None:
     await make_claim("p-v", storageClassName="late")
     await make_pod("p", ephemeral={"v": {"storageClassName": "late"}}, nodeName="n1")
@@ -108,7 +108,7 @@ async def test_foreign_ephemeral_claim_is_left_alone(
 
 async def test_only_the_provisioners_asked_for(
     kube: Client,
-    controller: HandPlaced,
+    controller: PreassignedPods,
     make_claim: Make,
     make_pod: Make,
     informers: Informers,
@@ -117,7 +117,7 @@ async def test_only_the_provisioners_asked_for(
 ) -> None:
     before = await make_claim("c", storageClassName="late")
     await make_pod("p", claims=["c"], nodeName="n1")
-    picky = HandPlaced(context(kube, informers, events, provisioners=["another.driver"]))
+    picky = PreassignedPods(context(kube, informers, events, provisioners=["another.driver"]))
     await settle()
     await picky.reconcile("default/p")
     assert await claim_of(kube) == before
@@ -125,7 +125,7 @@ async def test_only_the_provisioners_asked_for(
 
 async def test_sent_back_it_waits_longer_each_time(
     kube: Client,
-    controller: HandPlaced,
+    controller: PreassignedPods,
     make_claim: Make,
     make_pod: Make,
     settle: Settle,
@@ -172,7 +172,7 @@ async def test_whatever_comes_last_starts_it(
     async def sent() -> bool:
         return names.SELECTED_NODE in (await claim_of(kube)).metadata.annotations
 
-    async with running(HandPlaced(context(kube, informers, events))):
+    async with running(PreassignedPods(context(kube, informers, events))):
         for name, step in steps.items():
             if name != last:
                 await step()

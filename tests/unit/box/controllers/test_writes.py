@@ -20,7 +20,7 @@ from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.claims.bind import bind, is_complete
 from tonnage.controller.immediate import ImmediateController
-from tonnage.controller.preassigned import HandPlaced
+from tonnage.controller.preassigned import PreassignedPods
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -90,7 +90,7 @@ async def test_life_of_ephemeral_volumes(
         ClaimProtection(clients["claims"], informers),
         VolumeProtection(clients["volumes"], informers),
         GarbageCollector(clients["garbage"], informers, events),
-        HandPlaced(context(clients["hand"], informers, events)),
+        PreassignedPods(context(clients["hand"], informers, events)),
         ImmediateController(context(clients["now"], informers, events)),
     ]
 
