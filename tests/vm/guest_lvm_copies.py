@@ -281,7 +281,7 @@ async def test_expansion_that_a_kill_cut_short_is_completed_by_the_next_call(ben
 
 UNCAPABLE = """
 import asyncio
-from tonnage.errors import Precondition
+from tonnage.errors import PreconditionError
 from tonnage.pools.config import make, parse
 
 async def main():
@@ -289,7 +289,7 @@ async def main():
     await pool.open()
     try:
         await pool.expand("a", 40 * 1024**2)
-    except Precondition as failure:
+    except PreconditionError as failure:
         print(failure)
     await pool.close()
 

@@ -21,6 +21,7 @@ from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.directory.backend import DirectoryBackend
 
 MI = 1024**2
 DISK = "/dev/ubda"
@@ -103,9 +104,13 @@ def without_resource_capability(work: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def directory(pool: Pool) -> Path:
+    assert isinstance(pool.backend, DirectoryBackend)
+    return pool.backend.folder.path
+
+
 def folder(pool: Pool, name: str) -> Path:
-    path: Path = pool.directory / f"{name}.vol"  # type: ignore[attr-defined]
-    return path
+    return directory(pool) / f"{name}.vol"
 
 
 async def test_a_pod_is_held_to_its_size_and_df_shows_it(pool: Pool, tmp_path: Path) -> None:
@@ -227,7 +232,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_killed_at_any_moment_nothing_is_lost_or_left(pool: Pool, seed: int) -> None:
-    where: Path = pool.directory  # type: ignore[attr-defined]
+    where = directory(pool)
     await pool.close()
     lines = killed_writer(where, random.Random(seed).uniform(0.05, 0.8))
     await pool.open()
