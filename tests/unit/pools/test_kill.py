@@ -26,6 +26,9 @@ MI = 1024**2
 SECRETS = 12 * MI  # three steps of erasing
 POINTS = int(os.environ.get("TONNAGE_KILL_POINTS", "12"))  # lines tried in each kind; 100000 for every single one
 
+PATIENCE = 6000
+"""Tries, 0.01 s apart: only to end what hangs."""
+
 pytestmark = pytest.mark.real
 KINDS = [
     pytest.param("image", "sparse=yes", id="image sparse"),
@@ -242,17 +245,17 @@ async def _check_copies(kind: str, option: str, folder: Path, said: list[str]) -
 
 
 async def _stage(pool: Pool, staging: Path, name: str = "v") -> None:
-    for _ in range(100):  # an orphaned mkfs may still be at work
+    for _ in range(PATIENCE):  # an orphaned mkfs may still be at work
         with suppress(BusyError):
             await pool.stage(name, staging)
             return
-        time.sleep(0.02)  # noqa: ASYNC251
+        time.sleep(0.01)  # noqa: ASYNC251
     raise AssertionError("busy for ever")
 
 
 def _left(folder: Path) -> list[str]:
-    """What is left behind; the kernel may need a moment to free a device."""
-    for _ in range(200):
+    """What is left behind; the kernel may need a moment to free a device, longer on a busy machine."""
+    for _ in range(PATIENCE):
         if not (left := _found(folder)):
             break
         time.sleep(0.01)
