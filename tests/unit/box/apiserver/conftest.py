@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -90,3 +91,22 @@ async def api() -> AsyncIterator[Api]:
     await server.start()
     yield Api(server, clock)
     await server.stop()
+
+
+async def turned(work: Any, count: Callable[[], int]) -> int:
+    """Do the work; the most by which the count grew in one turn of the loop."""
+    most, before, done = 0, count(), False
+
+    async def turn() -> None:
+        nonlocal most, before
+        while not done:
+            await asyncio.sleep(0)
+            now = count()
+            most, before = max(most, now - before), now
+
+    turning = asyncio.ensure_future(turn())
+    await asyncio.sleep(0)
+    await work
+    done = True
+    await turning
+    return most

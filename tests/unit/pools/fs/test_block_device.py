@@ -24,6 +24,7 @@ def device(real_folder: Path) -> Iterator[str]:
     attached = loop.attach(fd, str(image), autoclear=False)
     os.close(fd)
     yield attached.path
+    block_device.free_loops([attached.path])  # of a view that a failed test left
     attached.close()
     loop.detach(attached.index)
 

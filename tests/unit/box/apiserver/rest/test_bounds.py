@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.conftest import Api, turned
 
 from tonnage.api import selectors
 from tonnage.box.apiserver.rest import writes
@@ -168,25 +166,6 @@ async def test_large_objects_are_worked_on_outside_the_loop(api: Api, monkeypatc
         await api.patch(f"{MAPS}/x", data)
         await api.delete(f"{MAPS}/x")
         assert threads == {here}
-
-
-async def turned(work: Any, count: Callable[[], int]) -> int:
-    """Do the work; the most by which the count grew in one turn of the loop."""
-    most, before, done = 0, count(), False
-
-    async def turn() -> None:
-        nonlocal most, before
-        while not done:
-            await asyncio.sleep(0)
-            now = count()
-            most, before = max(most, now - before), now
-
-    turning = asyncio.ensure_future(turn())
-    await asyncio.sleep(0)
-    await work
-    done = True
-    await turning
-    return most
 
 
 async def test_a_collection_is_deleted_some_objects_in_a_turn(api: Api) -> None:

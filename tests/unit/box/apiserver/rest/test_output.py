@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.conftest import Api, turned
 
 from tonnage.box.apiserver.rest import output
 from tonnage.kube.transport import Request
@@ -39,25 +38,6 @@ async def test_long_lists_are_made_outside_the_loop(api: Api, monkeypatch: pytes
     assert threads == {False}
     assert len((await api.get(MAPS, query={"limit": "10"}))["items"]) == 10
     assert threads == {False, True}
-
-
-async def turned(work: Any, count: Callable[[], int]) -> int:
-    """Do the work; the most by which the count grew in one turn of the loop."""
-    most, before, done = 0, count(), False
-
-    async def turn() -> None:
-        nonlocal most, before
-        while not done:
-            await asyncio.sleep(0)
-            now = count()
-            most, before = max(most, now - before), now
-
-    turning = asyncio.ensure_future(turn())
-    await asyncio.sleep(0)
-    await work
-    done = True
-    await turning
-    return most
 
 
 async def test_a_large_object_is_rendered_once_in_a_turn(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,44 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import functools
 import socket
-import ssl
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import yarl
+from tests.unit.box.apiserver.server.conftest import context, port
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.apiserver.server import auth, connection
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.server import connection
+from tonnage.box.apiserver.server.server import ApiServer
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    served = ApiServer(MemoryStore(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
-    await served.start()
-    await served.listen()
-    yield served
-    await served.stop()
-
-
-@functools.cache
-def context() -> ssl.SSLContext:
-    made = ssl.create_default_context()
-    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
-    return made
-
-
-def port(server: ApiServer) -> int:
-    return yarl.URL(server.url).port or 0
 
 
 def strangers(server: ApiServer) -> int:

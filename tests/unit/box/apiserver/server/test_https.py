@@ -6,53 +6,15 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 import yarl
-
-from tonnage.aio.clock import RealClock
-from tonnage.box.apiserver.server import auth
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
-from tonnage.errors import ApiNotFoundError
+from tests.unit.box.apiserver.server.conftest import Box
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
-
-
-async def logs(namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
-    if query.get("previous"):
-        raise ApiNotFoundError(f"no earlier container of {namespace}/{name}")
-    yield b"first\n"
-    await asyncio.sleep(0)
-    yield b"second\n"
-
-
-@dataclass
-class Box:
-    server: ApiServer
-    session: aiohttp.ClientSession
-
-    def request(self, method: str, path: str, **options: Any) -> Any:
-        return self.session.request(method, self.server.url + path, **options)
-
-
-@pytest.fixture
-async def box(tmp_path: Path) -> AsyncIterator[Box]:
-    credentials = auth.ensure(tmp_path, RealClock())
-    server = ApiServer(MemoryStore(extractor()), credentials=credentials, pod_logs=logs)
-    await server.start()
-    await server.listen()
-    context = ssl.create_default_context(cafile=str(credentials.certificate))
-    headers = {"Authorization": f"Bearer {credentials.token}"}
-    async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=context)) as session:
-        yield Box(server, session)
-    await server.stop()
 
 
 async def raw(box: Box, request: bytes) -> bytes:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
-import ssl
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import aiohttp
 import pytest
-import yarl
+from tests.unit.box.apiserver.server.conftest import context, port
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.apiserver.server import auth, https
-from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.server import https
+from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.box.apiserver.storage import watch
-from tonnage.box.apiserver.storage.store import MemoryStore
 from tonnage.kube.transport import JSON, Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -27,26 +21,6 @@ MIB = 1 << 20
 
 def config(name: str, size: int) -> bytes:
     return json.dumps({"metadata": {"name": name}, "data": {"a": "x" * size}}).encode()
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    served = ApiServer(MemoryStore(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
-    await served.start()
-    await served.listen()
-    yield served
-    await served.stop()
-
-
-@functools.cache
-def context() -> ssl.SSLContext:
-    made = ssl.create_default_context()
-    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
-    return made
-
-
-def port(server: ApiServer) -> int:
-    return yarl.URL(server.url).port or 0
 
 
 async def ask(server: ApiServer) -> int:

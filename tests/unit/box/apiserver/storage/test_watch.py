@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.conftest import Api, turned
 
 from tonnage.box.apiserver.storage import watch
 from tonnage.box.apiserver.storage import watch as watches
@@ -45,25 +44,6 @@ async def test_a_watch_that_begins_with_many_objects_lets_the_loop_turn(
         await asyncio.sleep(0)
         turning.cancel()
     assert 0 < most <= watch.SLICE
-
-
-async def turned(work: Any, count: Callable[[], int]) -> int:
-    """Do the work; the most by which the count grew in one turn of the loop."""
-    most, before, done = 0, count(), False
-
-    async def turn() -> None:
-        nonlocal most, before
-        while not done:
-            await asyncio.sleep(0)
-            now = count()
-            most, before = max(most, now - before), now
-
-    turning = asyncio.ensure_future(turn())
-    await asyncio.sleep(0)
-    await work
-    done = True
-    await turning
-    return most
 
 
 async def test_one_turn_of_the_loop_brings_events_to_so_many_watchers(api: Api) -> None:

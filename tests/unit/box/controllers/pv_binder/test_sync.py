@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.box.controllers.pv_binder.conftest import MARKS, Make, claim_of, made_by_agent, ref
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, VOLUMES
@@ -15,68 +16,9 @@ from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.claims.bind import bind, is_complete
 from tonnage.errors import ApiConflictError, PreconditionError
 from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
 from tonnage.testing.clock import ManualClock
 
-Make = Callable[..., Awaitable[Any]]
-
-
-Settle = Callable[[], Awaitable[None]]
-
-
 Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]
-
-
-MARKS = {names.STORAGE_PROVISIONER: names.DRIVER, names.BETA_STORAGE_PROVISIONER: names.DRIVER}
-
-
-@pytest.fixture
-async def binder(kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock) -> Binder:
-    """A binder that speaks at once, and gives agents 3 seconds."""
-    return Binder(kube, informers, events, clock=manual_clock, grace=3.0, quiet=0.0)
-
-
-@pytest.fixture
-def work(binder: Binder, settle: Settle) -> Settle:
-    """Settles, then works off what the handlers asked for, until nothing is left."""
-
-    async def run() -> None:
-        queue = binder._controller.queue
-        await settle()
-        while (key := queue.get()) is not None:
-            await binder.reconcile(key)
-            queue.done(key)
-            await settle()
-
-    return run
-
-
-async def claim_of(kube: Client, name: str) -> Any:
-    return await kube.get(CLAIMS, name, "default")
-
-
-def ref(claim: Any) -> dict[str, str]:
-    meta = claim.metadata
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "namespace": meta.namespace,
-        "name": meta.name,
-        "uid": meta.uid,
-    }
-
-
-async def made_by_agent(make_volume: Make, claim: Any, **more: Any) -> Any:
-    return await make_volume(
-        f"pvc-{claim.metadata.uid}",
-        annotations={names.PROVISIONED_BY: names.DRIVER},
-        labels={names.NODE_LABEL: "n1"},
-        claimRef=ref(claim),
-        storageClassName=claim.spec.storage_class_name or "",
-        persistentVolumeReclaimPolicy="Delete",
-        **more,
-    )
 
 
 async def test_smallest_volume_that_fits_is_bound(kube: Client, make_volume: Make, make_claim: Make, work: Any) -> None:

@@ -1,0 +1,71 @@
+"""API servers that listen, and their clients."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yarl
+
+from tonnage.aio.clock import RealClock
+from tonnage.box.apiserver.server import auth
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.errors import ApiNotFoundError
+
+
+async def logs(namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    if query.get("previous"):
+        raise ApiNotFoundError(f"no earlier container of {namespace}/{name}")
+    yield b"first\n"
+    await asyncio.sleep(0)
+    yield b"second\n"
+
+
+@dataclass
+class Box:
+    server: ApiServer
+    session: aiohttp.ClientSession
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        return self.session.request(method, self.server.url + path, **options)
+
+
+@pytest.fixture
+async def box(tmp_path: Path) -> AsyncIterator[Box]:
+    credentials = auth.ensure(tmp_path, RealClock())
+    server = ApiServer(MemoryStore(extractor()), credentials=credentials, pod_logs=logs)
+    await server.start()
+    await server.listen()
+    context = ssl.create_default_context(cafile=str(credentials.certificate))
+    headers = {"Authorization": f"Bearer {credentials.token}"}
+    async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=context)) as session:
+        yield Box(server, session)
+    await server.stop()
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    served = ApiServer(MemoryStore(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
+    await served.start()
+    await served.listen()
+    yield served
+    await served.stop()
+
+
+@functools.cache
+def context() -> ssl.SSLContext:
+    made = ssl.create_default_context()
+    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    return made
+
+
+def port(server: ApiServer) -> int:
+    return yarl.URL(server.url).port or 0
