@@ -1,3 +1,3 @@
-"""tonnage: node-local storage for Kubernetes. The house is described in docs/design.md."""
+"""tonnage: node-local storage for Kubernetes. docs/architecture.md describes the code."""
 
 __version__ = "0.1.0"

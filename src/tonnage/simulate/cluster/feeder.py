@@ -63,7 +63,7 @@ class Feeder:
     def _parts(
         self, stream: StreamSpec, number: Iterator[int], burst: list[Arrival]
     ) -> Iterator[tuple[str, list[Arrival]]]:
-        """Name -> the pods that one object of the stream's kind stands for."""
+        """Name -> the pods that one object of the stream's kind creates."""
         for part in [[each] for each in burst] if stream.kind == "Pod" else [burst]:
             yield f"{stream.name}-{next(number)}", part
 

@@ -359,7 +359,7 @@ def _working_dir(container: Container) -> str:
 
 
 def _make_inside(binds: list[Bind], working_dir: str) -> None:
-    """Make a workingDir that lies in a volume, never outside of it.
+    """Make a workingDir that is in a volume, never outside of it.
 
     Raises InvalidError (a symlink leads out), HostError.
     """

@@ -226,7 +226,7 @@ def _guard_proc() -> list[str]:
 
 
 def holder(binds: Sequence[Bind], path: str) -> Bind | None:
-    """The volume in which an absolute, normal path of the container lies, None for its own root.
+    """The volume that contains an absolute, normal path of the container, None for its own root.
 
     bwrap must make nothing in there: it would follow symlinks that a pod has planted, out into the machine.
     """

@@ -80,7 +80,7 @@ def program(machine: str) -> bytes:
 
 
 def is_needed(sources: Iterable[str]) -> bool:
-    """Whether one of these folders lies in a subvolume that others share a btrfs with. Raises OSError."""
+    """Whether one of these folders is in a subvolume that others share a btrfs with. Raises OSError."""
     return any(map(_is_subvolume, sources))
 
 

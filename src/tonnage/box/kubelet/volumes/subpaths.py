@@ -124,7 +124,7 @@ def remove(folder: str) -> None:
     """Take away all that bind() made below folder. Raises PreconditionError (in use), HostError.
 
     What is mounted is unmounted before anything is listed, and only `<folder>/<volume>/<container>/<index>` is looked
-    at: this never sees, let alone removes, what lies in a volume.
+    at: this never sees, let alone removes, what is in a volume.
     """
     _remove(folder, _LEVELS)
 
