@@ -30,7 +30,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from tonnage.box.apiserver.storage.store import HISTORY_BYTES, Extract, MemoryStore, Obj, ObjectKey, StoredObject
+from tonnage.box.apiserver.storage.store import HISTORY_BYTES, Extract, Obj, ObjectKey, Store, StoredObject
 from tonnage.errors import BusyError, ExhaustedError, PreconditionError, TonnageError, UnavailableError
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class _Write(NamedTuple):
         return (*self.record.key, self.record.revision, data, _checksum(*self.record.key, self.record.revision, data))
 
 
-class SqliteStore(MemoryStore):
+class SqliteStore(Store):
     """A Store in one SQLite file, opened by one process at a time.
 
     used: objects were in it before, so a file that is missing or empty is damage. recover: rename a damaged file and
@@ -151,14 +151,6 @@ class SqliteStore(MemoryStore):
         if file is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, file.close)
         self._thread.shutdown(wait=False)
-
-    async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
-        """See Store."""
-        return await self._write(key, obj, expected, removed=False)
-
-    async def remove(self, key: ObjectKey, last: Obj, expected: int) -> StoredObject:
-        """See Store."""
-        return await self._write(key, last, expected, removed=True)
 
     async def _write(
         self, key: ObjectKey, obj: Obj, expected: int, *, removed: bool, is_last: bool = False
