@@ -122,7 +122,7 @@ async def test_when_the_last_quota_goes_counting_ends(store: Moody, keeper: tupl
     record = store.get(QUOTA)
     assert record is not None
     await store.remove(QUOTA, record.decode(), record.revision)
-    assert keeper[0].ledger._used == {}
+    assert keeper[0]._used == {}
 
 
 async def test_counting_that_was_cancelled_before_it_began_keeps_nobody_waiting(
@@ -130,16 +130,14 @@ async def test_counting_that_was_cancelled_before_it_began_keeps_nobody_waiting(
 ) -> None:
     large = {"metadata": {"name": "a"}, "data": {"a": "x" * (MAX_INSIDE + 1)}}
     await store.put(ObjectKey("configmaps", "ns", "a"), large, 0)
-    ledger = keeper[0].ledger
-    ledger.listen()
-    await ledger.close()
+    keeper[0].start()
+    await keeper[0].stop()
     async with asyncio.timeout(10):
-        await ledger.settle("ns")
-    assert ledger.used("ns") == {}
+        assert await keeper[0].used("ns") == {}
 
     found = store.get(ObjectKey("configmaps", "ns", "a"))
     assert found is not None
     await store.remove(found.key, large, found.revision)
     async with asyncio.timeout(10):
-        await ledger.settle("ns")
-    assert ledger.used("ns")["configmaps"] == 0, "the next large change counts what was left"
+        used = await keeper[0].used("ns")
+    assert used["configmaps"] == 0, "the next large change counts what was left"
