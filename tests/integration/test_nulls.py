@@ -11,7 +11,7 @@ from tests.unit.kube.nulls import Nulls
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.node.startup_taint import StartupTaint
@@ -36,7 +36,7 @@ def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
 
 @pytest.fixture
 async def transport() -> AsyncIterator[Nulls]:
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     yield Nulls(server.transport("system:admin"))
     await server.stop()

@@ -17,7 +17,7 @@ from tonnage.api.core import Event
 from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, EVENTS, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.pods import Pod
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.kubelet.containers.runtime import Runtime
 from tonnage.box.kubelet.kubelet import Kubelet, KubeletConfig
 from tonnage.csi.client.client import CsiClient
@@ -204,7 +204,7 @@ async def machine(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator
 @asynccontextmanager
 async def _machine(folder: Path, make_runtime: Callable[[Path], Runtime] | None) -> AsyncIterator[Machine]:
     async with AsyncExitStack() as stack:
-        server = ApiServer(MemoryStore(extractor()))
+        server = ApiServer(Store(extractor()))
         await server.start()
         stack.push_async_callback(server.stop)
         client = Client(server.transport())
