@@ -22,7 +22,7 @@ from tonnage.box.controllers.pv_binder.sync import BinderView, ClaimSync, Volume
 from tonnage.claims.bind import is_complete
 from tonnage.claims.timers import Waits
 from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.indexes import (
     CLAIMS_BY_VOLUME,
@@ -46,7 +46,7 @@ class BinderKey(NamedTuple):
     key: str
 
 
-class Binder:
+class Binder(Reconciler[BinderKey]):
     """Moves claims to Pending, Bound or Lost and PVs to Available, Bound, Released or Failed. Times in seconds."""
 
     def __init__(
@@ -78,23 +78,19 @@ class Binder:
             quiet=quiet,
         )
         self._claim_sync, self._volume_sync = ClaimSync(self._view), VolumeSync(self._view)
-        self._controller = Controller(NAME, self.reconcile, workers=16)
-        self._controller.watch(classes, _class_changed)
-        self._controller.watch(drivers, lambda old, new: ())
-        self._controller.watch(volume_informer, self._volume_changed)
-        self._controller.watch(claim_informer, self._claim_changed)
-        self._controller.watch(pods, self._pod_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__(NAME, workers=16)
+        self.watch(classes, _class_changed)
+        self.watch(drivers, lambda old, new: ())
+        self.watch(volume_informer, self._volume_changed)
+        self.watch(claim_informer, self._claim_changed)
+        self.watch(pods, self._pod_changed)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         """Reconcile a claim, a PV, or a class's unbound claims by one step. Idempotent."""
         what, name = key
         if what == CLASS:
             for waiting in self._claims.by(CLAIMS_UNBOUND, name):
-                self._controller.enqueue(BinderKey(CLAIM, waiting.key))
+                self.enqueue(BinderKey(CLAIM, waiting.key))
             return None
         if what == CLAIM:
             claim = self._claims.get(name)
@@ -128,7 +124,7 @@ class Binder:
         if not seconds:
             return keys
         for key in keys:
-            self._controller.enqueue(key, after=seconds)
+            self.enqueue(key, after=seconds)
         return ()
 
     def _claim_gone(self, claim: PersistentVolumeClaim) -> Iterable[BinderKey]:
@@ -160,7 +156,7 @@ class Binder:
         if old is None and new is not None and not new.spec.node_name:
             for key in claim_keys(new):
                 if (claim := self._claims.get(key)) is not None and not claim.spec.volume_name:
-                    self._controller.enqueue(BinderKey(CLAIM, key), after=self._view.quiet)
+                    self.enqueue(BinderKey(CLAIM, key), after=self._view.quiet)
         return ()
 
 

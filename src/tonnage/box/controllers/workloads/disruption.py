@@ -11,19 +11,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.selectors import from_label_selector
-from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.expectations import controller_of
 from tonnage.box.controllers.podcontrol.pod_status import is_ready
 from tonnage.box.controllers.podcontrol.pod_template import scaled
 from tonnage.errors import InvalidError, TonnageError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import write_status
 
 NAME = "disruption"
@@ -109,7 +111,7 @@ def _condition(budget: PodDisruptionBudget, value: str, reason: str, message: st
     }
 
 
-class DisruptionController:
+class DisruptionController(Reconciler[str]):
     """Maintains the status of each budget. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -117,16 +119,13 @@ class DisruptionController:
         budgets, pods = context.informers.of(DISRUPTION_BUDGETS), context.informers.of(PODS)
         self._budgets, self._pods = budgets.cache, pods.cache
         self._owners: dict[tuple[str, str], Cache[Any]] = {}
-        self._controller = context.controller(NAME, DISRUPTION_BUDGETS, self.reconcile)
-        self._controller.watch(pods, self._concerned)
+        super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
+        self.watch(context.informers.of(DISRUPTION_BUDGETS), own_key)
+        self.watch(pods, self._concerned)
         for kind in _SCALED:
             owners = context.informers.of(kind)
             self._owners[kind.api_version, kind.kind] = owners.cache
-            self._controller.watch(owners, self._in_namespace)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+            self.watch(owners, self._in_namespace)
 
     def _concerned(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Budgets that a pod's change is about."""

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import rfc3339
 from tonnage.api.kinds import PODS, REPLICA_SETS
 from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ReplicaSet, template_meta
-from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
 from tonnage.box.controllers.podcontrol.pod_control import BURST, PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import (
@@ -29,6 +30,7 @@ from tonnage.box.controllers.podcontrol.pod_status import (
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.errors import ApiError, TonnageError
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import write_status
 
 NAME = "replicaset"
@@ -87,7 +89,7 @@ def _conditions(replica_set: ReplicaSet, active: int, now: float, failure: Tonna
     ]
 
 
-class ReplicaSetController:
+class ReplicaSetController(Reconciler[str]):
     """Maintains the number of pods of each ReplicaSet. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -95,12 +97,9 @@ class ReplicaSetController:
         sets, pods = context.informers.of(REPLICA_SETS), context.informers.of(PODS)
         self._sets, self._family = sets.cache, Dependents(sets)
         self._control = PodControl(context, REPLICA_SETS)
-        self._controller = context.controller(NAME, REPLICA_SETS, self.reconcile)
-        self._controller.watch(pods, owner_keys(REPLICA_SETS, self._sets, lambda s: s.spec.selector))
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
+        self.watch(context.informers.of(REPLICA_SETS), own_key)
+        self.watch(pods, owner_keys(REPLICA_SETS, self._sets, lambda s: s.spec.selector))
 
     async def reconcile(self, key: str) -> float | None:
         """Create missing or delete surplus pods, then write the status. Idempotent. Raises TonnageError."""
