@@ -66,7 +66,7 @@ def architecture() -> str:
 
 
 class NodeObject:
-    """Registers the node and maintains its status. labels: additional ones; root: the kubelet's folder."""
+    """Registers the node and maintains its status. root: the kubelet's folder."""
 
     def __init__(
         self,
@@ -75,9 +75,8 @@ class NodeObject:
         clock: Clock,
         node: NodeFields,
         *,
-        labels: Mapping[str, str],
         runtime: str,
-        root: Path,
+        root: str,
     ) -> None:
         self._client, self._events, self._clock = client, events, clock
         self._node, self._name, self._runtime, self._root = node, node.name, runtime, root
@@ -85,7 +84,6 @@ class NodeObject:
             names.HOSTNAME_LABEL: names.label_value(node.name),
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": architecture(),
-            **labels,
         }
         self._has_pressure = False
         self._is_reported = False  # an earlier process may have reported otherwise
