@@ -18,7 +18,7 @@ from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api import names
 from tonnage.api.core import Namespace
 from tonnage.api.kinds import ALL, EVENTS, NAMESPACES, PODS, Kind
-from tonnage.api.meta import KubeObject, PartialObject
+from tonnage.api.meta import Condition, KubeObject, PartialObject, condition, to_builtins
 from tonnage.claims.timers import Waits
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client, status_error
@@ -115,12 +115,11 @@ class NamespaceController(Reconciler[str]):
         if held:
             conditions.append(self._condition("NamespaceFinalizersRemaining", "SomeFinalizersRemain", held))
         with suppress(ApiNotFoundError):
-            status = {"status": {"conditions": conditions}}
+            status = {"status": {"conditions": [to_builtins(c) for c in conditions]}}
             await self._client.patch(NAMESPACES, namespace.metadata.name, status, subresource="status")
 
-    def _condition(self, type_: str, reason: str, message: str) -> dict[str, str]:
-        now = rfc3339(self._clock.time())
-        return {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
+    def _condition(self, type_: str, reason: str, message: str) -> Condition:
+        return condition((), type_, "True", reason, message, now=rfc3339(self._clock.time()))
 
     def _changed(self, old: Namespace | None, new: Namespace | None) -> Iterable[str]:
         if new is None:

@@ -20,7 +20,6 @@ from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
 from tonnage.box.controllers.pv_binder.sync import BinderView, ClaimSync, VolumeSync
 from tonnage.claims.bind import is_complete
-from tonnage.claims.timers import Waits
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
@@ -59,31 +58,15 @@ class Binder(Reconciler[BinderKey]):
         grace: float = 10.0,
         quiet: float = 3.0,
     ) -> None:
-        clock = clock or RealClock()
-        claim_informer, volume_informer = claims(informers), volumes(informers)
-        pods, classes = pods_by_claim(informers), informers.of(STORAGE_CLASSES)
-        self._claims, self._volumes = claim_informer.cache, volume_informer.cache
-        drivers = informers.of(CSI_DRIVERS)
-        self._view = BinderView(
-            client=client,
-            events=events,
-            claims=self._claims,
-            volumes=self._volumes,
-            classes=classes.cache,
-            pods=pods.cache,
-            drivers=drivers.cache,
-            clock=clock,
-            waits=Waits(clock),
-            grace=grace,
-            quiet=quiet,
-        )
+        self._view = BinderView(client, informers, events, clock or RealClock(), grace=grace, quiet=quiet)
+        self._claims, self._volumes = self._view.claims, self._view.volumes
         self._claim_sync, self._volume_sync = ClaimSync(self._view), VolumeSync(self._view)
         super().__init__(NAME, workers=16)
-        self.watch(classes, _class_changed)
-        self.watch(drivers, lambda old, new: ())
-        self.watch(volume_informer, self._volume_changed)
-        self.watch(claim_informer, self._claim_changed)
-        self.watch(pods, self._pod_changed)
+        self.watch(informers.of(STORAGE_CLASSES), _class_changed)
+        self.watch(informers.of(CSI_DRIVERS), lambda old, new: ())
+        self.watch(volumes(informers), self._volume_changed)
+        self.watch(claims(informers), self._claim_changed)
+        self.watch(pods_by_claim(informers), self._pod_changed)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         """Reconcile a claim, a PV, or a class's unbound claims by one step. Idempotent."""

@@ -14,7 +14,7 @@ from typing import Any
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
-from tonnage.api.meta import KubeObject
+from tonnage.api.meta import KubeObject, condition, to_builtins
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.selectors import from_label_selector
@@ -85,29 +85,18 @@ def _since(text: str) -> float:
 
 def status(budget: PodDisruptionBudget, found: BudgetCount, now: float, failure: str = "") -> dict[str, Any]:
     """The status to write. failure: why counting failed, "" if it did not."""
-    allowed = 0 if failure else found.allowed
+    allowed, generation = 0 if failure else found.allowed, budget.metadata.generation
     reason = FAILED if failure else SUFFICIENT if allowed else INSUFFICIENT
+    before = budget.status.conditions
+    verdict = condition(before, ALLOWED, str(allowed > 0), reason, failure, now=rfc3339(now))
     return {
-        "observedGeneration": budget.metadata.generation,
+        "observedGeneration": generation,
         "disruptionsAllowed": allowed,
         "currentHealthy": found.healthy,
         "desiredHealthy": found.desired,
         "expectedPods": found.expected,
         "disruptedPods": found.disrupted,
-        "conditions": [_condition(budget, "True" if allowed else "False", reason, failure, now)],
-    }
-
-
-def _condition(budget: PodDisruptionBudget, value: str, reason: str, message: str, now: float) -> dict[str, Any]:
-    before = next((c for c in budget.status.conditions if c.type == ALLOWED), None)
-    same = before is not None and before.status == value and before.last_transition_time
-    return {
-        "type": ALLOWED,
-        "status": value,
-        "reason": reason,
-        "message": message,
-        "observedGeneration": budget.metadata.generation,
-        "lastTransitionTime": same or rfc3339(now),
+        "conditions": [{"message": "", **to_builtins(verdict), "observedGeneration": generation}],
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import rfc3339
 from tonnage.api.kinds import PODS, REPLICA_SETS
-from tonnage.api.meta import to_builtins
+from tonnage.api.meta import condition, to_builtins
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ReplicaSet, template_meta
 from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
@@ -69,24 +69,14 @@ def status(replica_set: ReplicaSet, pods: Sequence[Pod], now: float, failure: To
 
 
 def _conditions(replica_set: ReplicaSet, active: int, now: float, failure: TonnageError | None) -> list[dict[str, Any]]:
-    conditions = [to_builtins(c) for c in replica_set.status.conditions]
-    failed = next((c for c in conditions if c["type"] == "ReplicaFailure"), None)
-    if failure is None:
-        return [c for c in conditions if c is not failed]
-    if failed is not None:
-        return conditions
-    reason = "FailedCreate" if active < replica_set.spec.replicas else "FailedDelete"
-    stamp = rfc3339(now)
-    return [
-        *conditions,
-        {
-            "type": "ReplicaFailure",
-            "status": "True",
-            "reason": reason,
-            "message": str(failure),
-            "lastTransitionTime": stamp,
-        },
-    ]
+    others = [c for c in replica_set.status.conditions if c.type != "ReplicaFailure"]
+    if failure is not None:
+        if len(others) < len(replica_set.status.conditions):
+            others = replica_set.status.conditions
+        else:
+            reason = "FailedCreate" if active < replica_set.spec.replicas else "FailedDelete"
+            others.append(condition((), "ReplicaFailure", "True", reason, str(failure), now=rfc3339(now)))
+    return [to_builtins(c) for c in others]
 
 
 class ReplicaSetController(Reconciler[str]):
