@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -105,6 +106,14 @@ class Condition(Object, frozen=True):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
+
+
+def condition(
+    before: Iterable[Condition], kind: str, status: str, reason: str = "", message: str = "", *, now: str
+) -> Condition:
+    """The next condition of a type: the time of its transition stays while its status is the same. now: RFC 3339."""
+    since = next((old.last_transition_time for old in before if (old.type, old.status) == (kind, status)), None)
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since or now)
 
 
 class ObjectReference(Object, frozen=True):

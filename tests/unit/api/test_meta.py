@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.api.core import Node
-from tonnage.api.meta import ObjectMeta, OwnerReference, reference, to_builtins, version_number
+from tonnage.api.meta import Condition, ObjectMeta, OwnerReference, condition, reference, to_builtins, version_number
 
 
 def test_keys_name_the_namespace_where_there_is_one() -> None:
@@ -40,3 +40,10 @@ def test_a_reference_points_to_the_object() -> None:
         "uid": "u",
         "resourceVersion": "3",
     }
+
+
+def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
+    old = [Condition(type="Ready", status="True", last_transition_time="then")]
+    assert condition(old, "Ready", "True", "Well", now="now").last_transition_time == "then"
+    assert condition(old, "Ready", "False", now="now").last_transition_time == "now"
+    assert condition(old, "Other", "True", now="now").last_transition_time == "now"

@@ -14,7 +14,10 @@ from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.kube.wait import until
+from tonnage.pools.fake import FakePool
 
 SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 
@@ -50,3 +53,21 @@ async def test_a_kubelet_that_fails_begins_anew(
             await until(made.client, PODS, name, running, namespace="default")
     finally:
         await made.stop()
+
+
+async def test_an_external_driver_is_deregistered_when_the_box_stops(tmp_path: Path) -> None:
+    name, data = "other.example.com", DataFolder(tmp_path / "d")
+    driver = Driver("node-1", {"a": FakePool("a", 1 << 30)}, tmp_path / "state", name=name)
+    async with DriverEndpoint(driver, tmp_path / "other.sock", registry=None) as endpoint:
+        settings = Settings(pools=["fake,size=10Gi"], runtime="none")
+        made = Box(data, plan(data, settings, csi_endpoints=[str(endpoint.socket)]))
+        await made.start()
+        registry = Path(made.nodes["node-1"].kubelet.paths.registry)
+        try:
+            async with asyncio.timeout(60):
+                while made.nodes["node-1"].kubelet.drivers.find(name) is None:
+                    await asyncio.sleep(0.01)
+            assert (registry / f"{name}-reg.sock").exists()
+        finally:
+            await made.stop()
+        assert not list(registry.iterdir())

@@ -15,7 +15,7 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ControllerRevision, DaemonSet
-from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond
 from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import next_available
@@ -23,12 +23,13 @@ from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads import daemonset_plan as plans
 from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import write_status
 
 NAME = "daemonset"
 
 
-class DaemonSetController:
+class DaemonSetController(Reconciler[str]):
     """Maintains a pod on each matching node. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -41,15 +42,12 @@ class DaemonSetController:
         self._failures = Backoff(initial=1.0, maximum=900.0)
         self._due: dict[tuple[str, str], float] = {}
         """When a failed pod of a DaemonSet's (uid) on a node may be replaced."""
-        self._controller = context.controller(NAME, DAEMON_SETS, self.reconcile)
-        self._controller.watch(informers.of(CONTROLLER_REVISIONS), lambda old, new: ())
+        super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
+        self.watch(context.informers.of(DAEMON_SETS), own_key)
+        self.watch(informers.of(CONTROLLER_REVISIONS), lambda old, new: ())
         concerned = owner_keys(DAEMON_SETS, self._sets, lambda s: s.spec.selector)
-        self._controller.watch(informers.of(PODS), concerned)
-        self._controller.watch(nodes, self._node_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        self.watch(informers.of(PODS), concerned)
+        self.watch(nodes, self._node_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Do the next step, then write the status. Idempotent. Raises TonnageError."""

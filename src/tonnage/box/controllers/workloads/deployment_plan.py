@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import names
+from tonnage.api.decode import convert
 from tonnage.api.kinds import DEPLOYMENTS
 from tonnage.api.meta import Condition, to_builtins
 from tonnage.api.number import whole
@@ -296,8 +299,7 @@ def put(conditions: Sequence[DeploymentCondition], new: DeploymentCondition) -> 
 def _replace(conditions: Sequence[DeploymentCondition], new: DeploymentCondition) -> list[DeploymentCondition]:
     old = next((c for c in conditions if c.type == new.type), None)
     if old is not None and old.status == new.status:
-        words = {name: getattr(new, name) for name in new.__struct_fields__}
-        new = DeploymentCondition(**words | {"last_transition_time": old.last_transition_time})
+        new = msgspec.structs.replace(new, last_transition_time=old.last_transition_time)
     return [*(c for c in conditions if c.type != new.type), new]
 
 
@@ -309,14 +311,8 @@ def _availability(now: float, *, enough: bool) -> DeploymentCondition:
 
 
 def _failure(condition: Condition, now: float) -> DeploymentCondition:
-    return DeploymentCondition(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason,
-        message=condition.message,
-        last_update_time=condition.last_transition_time or rfc3339(now),
-        last_transition_time=condition.last_transition_time or rfc3339(now),
-    )
+    stamped = {"lastTransitionTime": rfc3339(now), **to_builtins(condition)}
+    return convert({**stamped, "lastUpdateTime": stamped["lastTransitionTime"]}, DeploymentCondition)
 
 
 def progressing(deployment: Deployment) -> DeploymentCondition | None:

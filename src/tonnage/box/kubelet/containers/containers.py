@@ -59,6 +59,11 @@ class Run:
         return self.process.ended if self.process is not None else self.lost
 
     @property
+    def succeeded(self) -> bool:
+        """Whether its last process ended well."""
+        return self.ended is not None and self.ended.code == 0
+
+    @property
     def started_once(self) -> bool:
         """Whether it was ever started."""
         return self.process is not None or self.lost is not None
@@ -106,7 +111,7 @@ class Containers:
     @property
     def initialized(self) -> bool:
         """Whether all init containers are done (sidecars: started)."""
-        return all(run.running if run.sidecar else run.ended is not None and run.ended.code == 0 for run in self.inits)
+        return all(run.running if run.sidecar else run.succeeded for run in self.inits)
 
     @property
     def over(self) -> bool:
@@ -167,12 +172,12 @@ class Containers:
                     return self._wait(run)
             elif run.running:
                 return self._next()
-            elif run.ended is None or run.ended.code != 0:
+            elif not run.succeeded:
                 if run.ended is not None and self.pod.spec.restart_policy == "Never":
                     self.failed = run
                     return None
                 await self._ensure(run, volumes)
-                if run.ended is None or run.ended.code != 0:
+                if not run.succeeded:
                     return self._next()
         for run in self.mains:
             if run.ended is None or self.restarts(run):
