@@ -24,9 +24,8 @@ from tonnage.host import nofollow, tree
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, PoolVolume, Stats, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, RESERVE, check_shared, erase_of
 from tonnage.pools.base.record import Records, VolumeRecord, new_record
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.fs import mounts
 

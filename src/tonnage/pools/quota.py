@@ -22,9 +22,9 @@ from tonnage.errors import HostError, InvalidError, UnavailableError, Unsupporte
 from tonnage.host import mount, quota, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import Features, PoolLimits
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_shared
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
 from tonnage.pools.directory.bind_mounts import BindMounts
 from tonnage.pools.directory.content import Allocated

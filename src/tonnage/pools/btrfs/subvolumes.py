@@ -20,8 +20,7 @@ from msgspec import structs
 from tonnage.errors import HostError, UnavailableError, UnsupportedError, host_errors
 from tonnage.host import btrfs, tree
 from tonnage.host.descriptor import opened
-from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.overcommit import NO_KEEP
+from tonnage.pools.base.contract import NO_KEEP, PoolLimits
 from tonnage.pools.base.parameters import check_shared
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.btrfs.image_file import BtrfsImage

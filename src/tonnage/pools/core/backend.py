@@ -2,34 +2,115 @@
 
 The pool is the database. What must survive is stored with the volume, so open() finds everything by listing after a
 kill at any moment. The pool calls all methods in its threads, with a lock held for each volume's name. Any of them may
-raise HostError when the kernel or a tool fails, and UnavailableError when the pool cannot be reached.
+raise HostError when the kernel or a tool fails, and UnavailableError when the pool cannot be reached. The checks of a
+request are the same for all kinds.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import NotFoundError
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import InvalidError, NotFoundError, OutOfRangeError, UnsupportedError
 from tonnage.pools.base.contract import (
     Capacity,
     Erasure,
+    FeaturedPool,
     Features,
     PoolLimits,
     PoolVolume,
     Stats,
     VolumeOrigin,
     VolumeRequest,
+    check_name,
     unsupported,
 )
-from tonnage.pools.base.parameters import check_shared
+from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused, check_shared
 from tonnage.pools.base.record import Records, VolumeRecord
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.request import RequestedVolume
+from tonnage.pools.base.reservation import LARGEST
 from tonnage.pools.core.wipe import EraseRecords
+from tonnage.pools.fs.formats import form_of
+
+
+@dataclass(frozen=True)
+class RequestedVolume:
+    """A checked request: the size to create and the file system, "" for raw block."""
+
+    size: int
+    fstype: str
+
+
+def fstype_of(pool: FeaturedPool, fstype: str, *, block: bool) -> str:
+    """The requested file system, "" for raw block, or for any where that is a choice. Raises UnsupportedError."""
+    if block:
+        if not pool.features.blocks:
+            raise UnsupportedError(
+                f"pool {pool.name!r} ({pool.features.kind}) has no raw block volumes: ask for a file system"
+            )
+        return ""
+    if not fstype and pool.features.whole_disks:
+        return ""
+    offered = pool.features.fstypes
+    wanted = fstype or offered[0]
+    if wanted not in offered:
+        raise UnsupportedError(
+            f"pool {pool.name!r} ({pool.features.kind}) has no file system {wanted[:40]!r}: it has {', '.join(offered)}"
+        )
+    return wanted
+
+
+def check_request(pool: FeaturedPool, request: VolumeRequest, *, least: int = 1, step: int = 1) -> RequestedVolume:
+    """Check a request and round its size up to `least` and to a multiple of `step`, both in bytes.
+
+    Raises InvalidError, UnsupportedError, and OutOfRangeError when the rounded size passes the request's limit.
+    """
+    check_name(request.name)
+    if not 1 <= request.size <= LARGEST or not 0 <= request.limit <= LARGEST:
+        raise InvalidError(
+            f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes"
+        )
+    fstype = fstype_of(pool, request.fstype, block=request.block)
+    if request.source and not pool.features.clones:
+        raise unsupported(pool, f"volumes made from a {request.source}")
+    check_refused(pool, request.parameters)
+    if unknown := sorted(set(request.parameters) - pool.features.parameters):
+        raise InvalidError(f"pool {pool.name!r} ({pool.features.kind}) does not know the parameter {unknown[0][:60]!r}")
+    if request.limit and request.size > request.limit:
+        raise OutOfRangeError(f"volume {request.name}: size {request.size} is more than its limit {request.limit}")
+    size = -(-max(request.size, least) // step) * step
+    if request.limit and size > request.limit:
+        raise OutOfRangeError(
+            f"volume {request.name}: a {fstype or 'block'} volume here has at least {from_bytes(size)},"
+            f" which is more than its limit {from_bytes(request.limit)}"
+        )
+    return RequestedVolume(size, fstype)
+
+
+def check_content(
+    parameters: Mapping[str, str], fstype: str, origin: VolumeRecord | None = None, *, block: bool = False
+) -> None:
+    """Check the file system and content that a class asks for. origin: what to copy.
+
+    Raises InvalidError for what a raw block volume cannot have, or a copy, whose file system exists already.
+    """
+    options = parameters.get(MKFS_OPTIONS, "")
+    if block:
+        named = sorted({MKFS_OPTIONS, SOURCE} & {key for key, value in parameters.items() if value})
+        if named:
+            raise InvalidError(f"parameter {named[0]}: a raw block volume has no file system: use another class for it")
+    if not options or not fstype:
+        return
+    wanted = form_of(fstype, options).options
+    if origin is not None and wanted != form_of(fstype, origin.mkfs).options:
+        raise InvalidError(
+            f"parameter mkfsOptions: what the volume is filled from was made with {origin.mkfs or 'none'!r} and is"
+            " copied as it is: use a class with the same or none"
+        )
 
 
 class Backend(ABC):
@@ -74,7 +155,7 @@ class Backend(ABC):
 
     def overall(self) -> Capacity:
         """Capacity of the whole pool, for any kind of volume; for people."""
-        fstype = requests.fstype_of(self, "", block=False)
+        fstype = fstype_of(self, "", block=False)
         return self.room(fstype, {}, block=False)
 
     def reread(self) -> bool:
@@ -87,7 +168,7 @@ class Backend(ABC):
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
         """Check a request and round its size. Raises InvalidError, UnsupportedError, OutOfRangeError."""
-        return requests.check(self, request, least=self.features.least, step=self.features.step)
+        return check_request(self, request, least=self.features.least, step=self.features.step)
 
     def step_of(self, record: VolumeRecord) -> int:
         """Sizes of an existing volume are multiples of these bytes."""

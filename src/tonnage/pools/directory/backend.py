@@ -24,14 +24,11 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, UnsupportedError, host_errors
-from tonnage.pools.base import overcommit
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, Stats, VolumeRequest
-from tonnage.pools.base.overcommit import HUGE, Disks, SharedDisk
 from tonnage.pools.base.parameters import ERASE, MKFS_OPTIONS, check_refused, erase_of
-from tonnage.pools.base.record import VERSION, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import Backend
-from tonnage.pools.core.request import RequestedVolume
+from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
+from tonnage.pools.base.reservation import HUGE, SHARED_DISKS, Disks, SharedDisk
+from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, check_request, fstype_of
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
 from tonnage.pools.directory.directory import Damage, Directory
@@ -60,7 +57,7 @@ class PoolFolder:
         self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
         self.bounds = bounds or PoolLimits()
         self.kind, self.suffix = kind, suffix
-        self.disks = disks or overcommit.SHARED
+        self.disks = disks or SHARED_DISKS
         self.clock = clock or RealClock()
         self.name = ""
         """The pool's name."""
@@ -216,7 +213,7 @@ class DirectoryBackend(Backend):
     def _upgrade(self, directory: Directory, records: dict[str, VolumeRecord]) -> None:
         """Rewrite records of the first format, which passed all checks, with a checksum."""
         for record in list(records.values()):
-            if record.version == VERSION:
+            if record.version == FORMAT:
                 continue
             try:
                 directory.write(upgraded(record), durable=self.contents.durable)
@@ -306,9 +303,9 @@ class DirectoryBackend(Backend):
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
         check_refused(self, request.parameters)
-        fstype = requests.fstype_of(self, request.fstype, block=request.block)
-        requests.check_content(request.parameters, fstype, block=request.block)
-        return requests.check(self, request, least=self._least(self._form(fstype, request.parameters)), step=BLOCK)
+        fstype = fstype_of(self, request.fstype, block=request.block)
+        check_content(request.parameters, fstype, block=request.block)
+        return check_request(self, request, least=self._least(self._form(fstype, request.parameters)), step=BLOCK)
 
     def _form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
         """The file system format for a volume of a class, None where none is made. Raises InvalidError."""

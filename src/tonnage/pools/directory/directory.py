@@ -24,9 +24,8 @@ import msgspec
 from tonnage.errors import ExhaustedError, HostError, NotFoundError, UnavailableError, host_errors
 from tonnage.host import fstab
 from tonnage.host.descriptor import opened
-from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import MAX_NAME
-from tonnage.pools.base.record import VERSION, VolumeRecord, check
+from tonnage.pools.base.record import FORMAT, VolumeRecord, check, seal, unseal
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk that is full, or of a quota or limit that is reached."""
@@ -77,7 +76,7 @@ class Marker(msgspec.Struct):
 
     kind: str
     id: UUID
-    version: int = VERSION
+    version: int = FORMAT
     name: str = ""
 
 
@@ -91,8 +90,8 @@ class Damage:
 
 def read_marker(text: bytes) -> Marker:
     """Parse a marker. Raises ValueError when it is damaged or of a newer tonnage."""
-    marker = checksum.decode(text.rstrip(), Marker)
-    if marker.version == VERSION and text != _marker_text(marker):
+    marker = unseal(text.rstrip(), Marker)
+    if marker.version == FORMAT and text != _marker_text(marker):
         raise ValueError(f"it has {len(text)} bytes")
     return marker
 
@@ -112,7 +111,7 @@ def marker_of(directory: Path) -> Marker | None:
 
 
 def _marker_text(marker: Marker) -> bytes:
-    return checksum.encode(marker).ljust(_MARK)
+    return seal(marker).ljust(_MARK)
 
 
 def _copy(directory: Path | int) -> Marker | None:
@@ -197,7 +196,7 @@ class Directory:
             )
         if name and marker.name != name:
             self._rename(marker, name)
-        elif marker.version != VERSION:
+        elif marker.version != FORMAT:
             self._mark(marker)
 
     def _read_marker(self, name: str, *, inside: bool) -> Marker:
@@ -208,7 +207,7 @@ class Directory:
             if "newer" in str(failure):
                 raise UnavailableError(f"pool directory {self.path}: {failure}") from failure
             marker = self._restored(name, text, str(failure), inside=inside)
-        if marker.version == VERSION and _copy(self._at) != marker:
+        if marker.version == FORMAT and _copy(self._at) != marker:
             self._mark(marker)
         return marker
 
@@ -241,7 +240,7 @@ class Directory:
         self._mark(marker)
 
     def _mark(self, marker: Marker) -> None:
-        marker.version = VERSION
+        marker.version = FORMAT
         text = _marker_text(marker)
         with opened(MARKER, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=self._at) as fd:
             os.pwrite(fd, text, 0)
@@ -342,7 +341,7 @@ class Directory:
             os.close(fd)
         if len(text) > _LONGEST:
             raise ValueError(f"it has more than {_LONGEST} bytes")
-        return checksum.decode(text, kind)
+        return unseal(text, kind)
 
     def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
         """Write or replace a record, atomically.
@@ -354,7 +353,7 @@ class Directory:
 
     def put(self, name: str, value: msgspec.Struct, *, durable: bool = True) -> None:
         """Write or replace the file of that name with any content of the kind; as write()."""
-        text = checksum.encode(value)
+        text = seal(value)
         half, final = f"{HALF}{name}{_RECORD}", f"{name}{_RECORD}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

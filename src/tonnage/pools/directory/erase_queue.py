@@ -20,8 +20,8 @@ import msgspec
 
 from tonnage.errors import ExhaustedError, UnavailableError, host_errors
 from tonnage.host.descriptor import opened
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.wipe import VERSION, EraseJob, check
+from tonnage.pools.base.record import FORMAT, VolumeRecord
+from tonnage.pools.core.wipe import EraseJob, check
 from tonnage.pools.directory.directory import Directory
 
 log = logging.getLogger(__name__)
@@ -75,8 +75,8 @@ class Erasures:
             log.error("record is damaged, content is neither erased nor removed path=%s error=%s", path, failure)
             self._unreadable[key] = str(failure)
             return None
-        if entry.version != VERSION:
-            entry = msgspec.structs.replace(entry, version=VERSION)
+        if entry.version != FORMAT:
+            entry = msgspec.structs.replace(entry, version=FORMAT)
             self._directory.put(key, entry)
         return entry
 

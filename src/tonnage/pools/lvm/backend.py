@@ -18,14 +18,11 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import OutOfRangeError, UnavailableError
 from tonnage.host.lvm import check_group
 from tonnage.pools.base.contract import Capacity, Features, PoolLimits, Stats, VolumeRequest, unsupported
-from tonnage.pools.base.overcommit import HUGE
 from tonnage.pools.base.parameters import ERASE, IOPS, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
 from tonnage.pools.base.record import VolumeRecord, new_record
-from tonnage.pools.base.reservation import LARGEST
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.base.reservation import HUGE, LARGEST
+from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, check_request, fstype_of
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.formats import BLOCK, FORMATS, Format, form_of
 from tonnage.pools.lvm import health
@@ -114,15 +111,15 @@ class LvmBackend(Backend):
         self.table.layout(parameters)
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
-        fstype = requests.fstype_of(self, request.fstype, block=request.block)
-        requests.check_content(request.parameters, fstype, block=request.block)
+        fstype = fstype_of(self, request.fstype, block=request.block)
+        check_content(request.parameters, fstype, block=request.block)
         layout = self.table.layout(request.parameters)
         least, step = BLOCK, BLOCK
         if fstype:
             least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least
         else:
             least = step = self.table.extent() * layout.stripes
-        want = requests.check(self, request, least=least, step=step)
+        want = check_request(self, request, least=least, step=step)
         if request.name not in self.records.volumes:
             self._check_disks(layout)
         return want

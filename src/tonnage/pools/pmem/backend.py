@@ -35,11 +35,9 @@ from tonnage.pools.base.parameters import (
     check_shared,
     erase_of,
 )
-from tonnage.pools.base.record import VERSION, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
+from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, check_request, fstype_of
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.directory.directory import Damage
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.formats import Format, form_of
@@ -112,7 +110,7 @@ class PmemBackend(Backend):
         for name in self.records.damaged:
             self.records.volumes.pop(name, None)
         for record in list(self.records.volumes.values()):
-            if record.version != VERSION:
+            if record.version != FORMAT:
                 self.write(upgraded(record))
         self.records.used = sum(record.size for record in self.records.volumes.values()) + self.erasures.used()
 
@@ -197,10 +195,10 @@ class PmemBackend(Backend):
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
         """Check a request. A raw block volume has all of its namespace, unless that is above the limit."""
-        fstype = requests.fstype_of(self, request.fstype, block=request.block)
-        requests.check_content(request.parameters, fstype, block=request.block)
+        fstype = fstype_of(self, request.fstype, block=request.block)
+        check_content(request.parameters, fstype, block=request.block)
         form = _form(fstype, request.parameters)
-        want = requests.check(self, request, least=form.least if form else SECTOR, step=SECTOR)
+        want = check_request(self, request, least=form.least if form else SECTOR, step=SECTOR)
         if form:
             return want
         self.check_open()

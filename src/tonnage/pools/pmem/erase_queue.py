@@ -15,8 +15,8 @@ import msgspec
 
 from tonnage.errors import UnavailableError
 from tonnage.host.ndctl import PmemNamespace
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.wipe import VERSION, EraseJob, check
+from tonnage.pools.base.record import FORMAT, VolumeRecord
+from tonnage.pools.core.wipe import EraseJob, check
 from tonnage.pools.directory.directory import Directory
 from tonnage.pools.pmem.region import PmemRegion
 
@@ -61,8 +61,8 @@ class PmemErasures:
                         f" ({failure}): remove both (ndctl destroy-namespace)"
                     )
                     continue
-                if job.version != VERSION:
-                    job = msgspec.structs.replace(job, version=VERSION)
+                if job.version != FORMAT:
+                    job = msgspec.structs.replace(job, version=FORMAT)
                     folder.put(job.key, job)
                 self._jobs[job.key], self._regions[job.key] = job, region
         return [by_uuid[key] for key in self._jobs if key in by_uuid]

@@ -34,8 +34,7 @@ from tonnage.host import disk as disks
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolVolume, Stats, VolumeRequest
 from tonnage.pools.base.parameters import BANDWIDTH, ERASE, IOPS, MKFS_OPTIONS, RESERVE, SOURCE
 from tonnage.pools.base.record import Records, VolumeRecord, new_record
-from tonnage.pools.core.backend import Backend
-from tonnage.pools.core.request import RequestedVolume
+from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.directory.directory import OWN
 from tonnage.pools.static import mount

@@ -13,9 +13,8 @@ import pytest
 from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, UnavailableError, UnsupportedError
 from tonnage.pools.base.contract import Capacity, Features, Stats, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.record import Records, VolumeRecord
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.request import RequestedVolume
 
 MI = 1024**2
 
