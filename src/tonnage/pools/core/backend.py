@@ -113,6 +113,61 @@ def check_content(
         )
 
 
+class Mounts(ABC):
+    """The volumes of a pool where they are staged and published on this node.
+
+    A volume that is missing at a path raises NotFoundError or PreconditionError, whatever else is there.
+    """
+
+    @abstractmethod
+    def check_unused(self, name: str) -> None:
+        """Raises PreconditionError while a volume is mounted or attached, InUseError if briefly."""
+
+    @abstractmethod
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
+        """Stage a volume at the directory path: format it once and mount it; attach raw block. Idempotent.
+
+        A formatted volume that does not mount is an error, never a reason to format. Raises AlreadyExistsError.
+        """
+
+    @abstractmethod
+    def unstage(self, name: str, path: Path) -> None:
+        """Undo stage; success when nothing is there, also for an unknown volume."""
+
+    @abstractmethod
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        """Publish a staged volume at target: a directory, or for raw block a device node. Idempotent.
+
+        Raises PreconditionError when it is not staged, AlreadyExistsError when target shows something else or differs
+        in readonly.
+        """
+
+    @abstractmethod
+    def unpublish(self, name: str, target: Path) -> None:
+        """Undo publish and remove target; success when nothing is there, also for an unknown volume."""
+
+    @abstractmethod
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        """Usage of the volume as mounted at path. Raises NotFoundError when it is not there."""
+
+    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
+        """Grow the file system at path (or the raw block device) to the expanded size; return its record. Idempotent.
+
+        By default an expansion is effective at once. Raises NotFoundError, PreconditionError when it cannot grow while
+        mounted.
+        """
+        self.stats(record, path)  # raises NotFoundError
+        return record
+
+    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
+        """Major and minor number of the volume's own block device, None while it has none. Raises UnsupportedError."""
+        raise UnsupportedError(f"volume {record.name}: its pool does not offer block devices of its volumes")
+
+    def fault_at(self, record: VolumeRecord, path: Path) -> str:
+        """The problem of a volume where it should be mounted, "" for none."""
+        return ""
+
+
 class Backend(ABC):
     """Volumes of one pool on this machine."""
 
@@ -121,6 +176,8 @@ class Backend(ABC):
     features: Features
     records: Records
     """The volumes; complete while the back end is open."""
+    mounts: Mounts
+    """The volumes on this node."""
     erasures: EraseRecords | None = None
     """The erase queue, for kinds that erase."""
     is_instant: bool = False
@@ -192,36 +249,8 @@ class Backend(ABC):
     def write(self, record: VolumeRecord) -> None:
         """Write a volume's record, which commits the change. Raises ExhaustedError."""
 
-    @abstractmethod
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """Stage a volume at the directory path: format it once and mount it; attach raw block. Idempotent.
-
-        A formatted volume that does not mount is an error, never a reason to format. Raises NotFoundError,
-        AlreadyExistsError.
-        """
-
-    @abstractmethod
-    def unstage(self, name: str, path: Path) -> None:
-        """Undo stage; success when nothing is there, also for an unknown volume."""
-
-    @abstractmethod
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a staged volume at target: a directory, or for raw block a device node. Idempotent.
-
-        Raises NotFoundError, PreconditionError when it is not staged, AlreadyExistsError when target shows something
-        else or differs in readonly.
-        """
-
-    @abstractmethod
-    def unpublish(self, name: str, target: Path) -> None:
-        """Undo publish and remove target; success when nothing is there, also for an unknown volume."""
-
-    @abstractmethod
-    def stats(self, name: str, path: Path) -> Stats:
-        """Usage of the volume as mounted at path. Raises NotFoundError when the volume or path is not there."""
-
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """The problem of a volume, and of its mount at path if one is given; "" for none."""
+    def fault(self, record: VolumeRecord) -> str:
+        """The problem of a volume, apart from its mounts; "" for none."""
         return ""
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
@@ -242,20 +271,6 @@ class Backend(ABC):
     def expand(self, name: str, size: int) -> VolumeRecord:
         """Expand a volume to `size` bytes, more than it has; durable. Raises ExhaustedError, PreconditionError."""
         raise unsupported(self, "larger volumes")
-
-    def grow(self, name: str, path: Path) -> VolumeRecord:
-        """Grow the file system at path (or the raw block device) to the expanded size. Idempotent.
-
-        By default expand() is effective at once. Raises NotFoundError, PreconditionError when it cannot grow while
-        mounted.
-        """
-        self.stats(name, path)  # raises NotFoundError
-        return self.record(name)
-
-    def device(self, name: str) -> tuple[int, int] | None:
-        """Major and minor number of the volume's own block device, None while it has none. Raises UnsupportedError."""
-        self.record(name)
-        raise unsupported(self, "block devices of its volumes")
 
     def snapshot_room(self, origin: VolumeRecord) -> tuple[int, Capacity]:
         """Bytes that a snapshot of a volume reserves, and the capacity for it."""

@@ -41,7 +41,7 @@ from tonnage.pools.base.contract import (
     unsupported,
 )
 from tonnage.pools.base.group_commit import SharedCommit
-from tonnage.pools.base.parameters import changed, check_modifiable, reserve_of, source_of
+from tonnage.pools.base.parameters import IOPS, changed, check_modifiable, reserve_of, source_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.threads import Threads
 from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, fstype_of
@@ -290,28 +290,29 @@ class Pool:
         return reservation.left(self.backend.room(fstype, parameters, block=block), reserve, step=self.features.step)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """Stage a volume at the directory path, as Backend.stage. options: mount options, checked by the caller."""
+        """Stage a volume at the directory path, as Mounts.stage. options: mount options, checked by the caller."""
         async with self._locks.hold(name):
-            await self._run(self.backend.stage, name, path, options)
+            await self._run(self.backend.mounts.stage, self.backend.record(name), path, options)
 
     async def unstage(self, name: str, path: Path) -> None:
         """Undo stage; success when nothing is there, also for an unknown volume."""
         async with self._locks.hold(name):
-            await self._run(self.backend.unstage, name, path)
+            await self._run(self.backend.mounts.unstage, name, path)
 
     async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
-        """Publish a staged volume at target, as Backend.publish. The parent of target exists."""
+        """Publish a staged volume at target, as Mounts.publish. The parent of target exists."""
         async with self._locks.hold(name):
-            await self._run(self.backend.publish, name, staging, target, readonly=readonly)
+            record = self.backend.record(name)
+            await self._run(self.backend.mounts.publish, record, staging, target, readonly=readonly)
 
     async def unpublish(self, name: str, target: Path) -> None:
         """Undo publish and remove target; success when nothing is there, also for an unknown volume."""
         async with self._locks.hold(name):
-            await self._run(self.backend.unpublish, name, target)
+            await self._run(self.backend.mounts.unpublish, name, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
         """Usage of the volume as mounted at path. Raises NotFoundError when the volume or path is not there."""
-        return await self._run(self.backend.stats, name, path)
+        return await self._run(self.backend.mounts.stats, self.backend.record(name), path)
 
     async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
         """Create a snapshot; it is durable when this returns.
@@ -398,7 +399,8 @@ class Pool:
         if not self.features.expansion:
             raise unsupported(self, "larger volumes")
         async with self._locks.hold(name):
-            return self.backend.volume(await self._run(self.backend.grow, name, path))
+            record = self.backend.record(name)
+            return self.backend.volume(await self._run(self.backend.mounts.grow, record, path))
 
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
         """Change parameters of a volume; durable when this returns. An empty value restores the class's.
@@ -421,7 +423,10 @@ class Pool:
 
         Raises NotFoundError, and UnsupportedError where volumes have no device of their own.
         """
-        return await self._run(self.backend.device, name)
+        record = self.backend.record(name)
+        if IOPS in self.features.refused:  # limits need a device
+            raise unsupported(self, "block devices of its volumes")
+        return await self._run(self.backend.mounts.device, record)
 
     def home(self, volume: PoolVolume) -> Path | None:
         """Where the pool keeps a volume mounted independent of its use, None for nowhere."""
@@ -443,7 +448,7 @@ class Pool:
             record = self.backend.record(name)
         except HostError as failure:
             return VolumeCondition(abnormal=True, message=str(failure))
-        if fault := self.backend.fault(record, path):
+        if fault := self.backend.fault(record) or (self.backend.mounts.fault_at(record, path) if path else ""):
             return VolumeCondition(abnormal=True, message=f"volume {name}: {fault}")
         if record.pending:
             return VolumeCondition(abnormal=False, message="the volume is well; its file system is still to be grown")

@@ -17,18 +17,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, UnsupportedError, host_errors
-from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, Stats, VolumeRequest
+from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, MKFS_OPTIONS, check_refused, erase_of
 from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
 from tonnage.pools.base.reservation import HUGE, SHARED_DISKS, Disks, SharedDisk
-from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, check_request, fstype_of
+from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume, check_content, check_request, fstype_of
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
 from tonnage.pools.directory.directory import Damage, Directory
@@ -105,37 +104,6 @@ class PoolFolder:
 
 log = logging.getLogger(__name__)
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.EUCLEAN)  # of one volume's content
-
-
-class Mounts(Protocol):
-    """The volumes of a pool where they are staged and published."""
-
-    def check_unused(self, name: str) -> None:
-        """Raises PreconditionError while a volume is mounted or attached, HostError."""
-
-    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
-        """Stage a volume, as Backend.stage."""
-
-    def unstage(self, name: str, path: Path) -> None:
-        """Unstage a volume, as Backend.unstage."""
-
-    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a volume, as Backend.publish."""
-
-    def unpublish(self, name: str, target: Path) -> None:
-        """Unpublish a volume, as Backend.unpublish."""
-
-    def stats(self, record: VolumeRecord, path: Path) -> Stats:
-        """Usage of a volume, as Backend.stats."""
-
-    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
-        """Grow the file system of a volume that is at path; return its record."""
-
-    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
-        """The device of a volume, as Backend.device."""
-
-    def fault(self, record: VolumeRecord, path: Path) -> str:
-        """The problem of a volume's mount, "" for none."""
 
 
 class DirectoryBackend(Backend):
@@ -433,9 +401,8 @@ class DirectoryBackend(Backend):
             )
         return super().modify(name, mutable)
 
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        fault = self.folder.directory.fault() or self.contents.fault(record)
-        return fault or (self.mounts.fault(record, path) if path else "")
+    def fault(self, record: VolumeRecord) -> str:
+        return self.folder.directory.fault() or self.contents.fault(record)
 
     def _size_of_damaged(self, name: str) -> int:
         """Bytes to count for a volume with a damaged record."""
@@ -544,33 +511,6 @@ class DirectoryBackend(Backend):
 
     def all_snapshots(self) -> list[VolumeRecord]:
         return self.folder.snapshots.all()
-
-    # On the node
-
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        record = self.record(name)
-        self.folder.directory.check_place()
-        self.mounts.stage(record, path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        self.mounts.unstage(name, path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        self.mounts.publish(self.record(name), staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        self.mounts.unpublish(name, target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        return self.mounts.stats(self.record(name), path)
-
-    def grow(self, name: str, path: Path) -> VolumeRecord:
-        record = self.record(name)
-        self.mounts.stats(record, path)  # raises NotFoundError
-        return self.mounts.grow(record, path)
-
-    def device(self, name: str) -> tuple[int, int] | None:
-        return self.mounts.device(self.record(name))
 
 
 def erase_method(record: VolumeRecord) -> str:

@@ -12,13 +12,12 @@ volume made from a thick one or its snapshot is a full copy. Raw block sizes are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import OutOfRangeError, UnavailableError
 from tonnage.host.lvm import check_group
-from tonnage.pools.base.contract import Capacity, Features, PoolLimits, Stats, VolumeRequest, unsupported
-from tonnage.pools.base.parameters import ERASE, IOPS, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
+from tonnage.pools.base.contract import Capacity, Features, PoolLimits, VolumeRequest
+from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
 from tonnage.pools.base.record import VolumeRecord, new_record
 from tonnage.pools.base.reservation import HUGE, LARGEST
 from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, check_request, fstype_of
@@ -75,7 +74,7 @@ class LvmBackend(Backend):
         self.snapshots = LvmSnapshots(self.table, self.volumes)
         self.erasures: LvmErasures = LvmErasures(self.table, self.volumes)
         self._growth = LvmGrowth(self.table, self.volumes)
-        self._mounts = DeviceMounts(self)
+        self.mounts = DeviceMounts(self)
         self._prepare = prepare
         self._dax = dax
 
@@ -192,9 +191,8 @@ class LvmBackend(Backend):
         if record is None:
             self.records.check_damaged(name)
             return
-        lv = self.table.lv(name)
-        self.volumes.check_unused(lv, f"volume {name}")
-        self.volumes.let_go(lv, TagEntry(TagKind.VOLUME, record))
+        self.mounts.check_unused(name)
+        self.volumes.let_go(self.table.lv(name), TagEntry(TagKind.VOLUME, record))
         with self.table.account.lock:
             self.records.volumes.pop(name, None)
             self.table.recount()
@@ -205,8 +203,8 @@ class LvmBackend(Backend):
     def expand(self, name: str, size: int) -> VolumeRecord:
         return self._growth.expand(name, min(size, LARGEST))
 
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        return health.fault(self.table, record) or (self._mounts.fault(record, path) if path else "")
+    def fault(self, record: VolumeRecord) -> str:
+        return health.fault(self.table, record)
 
     # Snapshots
 
@@ -226,32 +224,11 @@ class LvmBackend(Backend):
     def all_snapshots(self) -> Sequence[VolumeRecord]:
         return self.snapshots.all()
 
-    # On the node
-
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        self._mounts.stage(self.record(name), path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        self._mounts.unstage(path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        self._mounts.publish(self.record(name), staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        block_device.unpublish(target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        return self._mounts.stats(self.record(name), path)
-
-    def grow(self, name: str, path: Path) -> VolumeRecord:
-        return self._mounts.grow(self.record(name), path)
-
-    def device(self, name: str) -> tuple[int, int] | None:
-        if IOPS in self.features.refused:  # limits need a device, and they cannot limit mapped memory
-            raise unsupported(self, "block devices of its volumes")
-        return block_device.number_of(self.device_of(self.record(name)))
-
     # Its devices
+
+    def is_used(self, name: str) -> bool:
+        """Whether the logical volume of a volume is open or published."""
+        return self.volumes.is_used(self.table.lv(name))
 
     def bring_up(self, record: VolumeRecord) -> str:
         """Activate the device of a volume and return it."""
