@@ -74,7 +74,7 @@ class FakeBackend(Backend, Mounts):
         self._targets: dict[str, tuple[str, bool]] = {}
         self._published: dict[str, set[str]] = {}
 
-    def open(self) -> None:
+    def load(self) -> None:
         pass
 
     def close(self) -> None:

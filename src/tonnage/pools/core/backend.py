@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import InvalidError, NotFoundError, OutOfRangeError, UnsupportedError
+from tonnage.errors import InvalidError, NotFoundError, OutOfRangeError, UnavailableError, UnsupportedError, host_errors
 from tonnage.pools.base.contract import (
     Capacity,
     Erasure,
@@ -185,11 +185,20 @@ class Backend(ABC):
     shares_commit: bool = False
     """Whether changes are durable only after commit(), which concurrent calls share."""
 
-    @abstractmethod
     def open(self) -> None:
+        """Open the pool; a failure closes it again. Raises UnavailableError, InvalidError."""
+        try:
+            with host_errors(self.records.where, error=UnavailableError):
+                self.load()
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def load(self) -> None:
         """Lock the pool and read the records; finish or undo what a kill interrupted.
 
-        Raises UnavailableError, InvalidError.
+        Raises UnavailableError, InvalidError, OSError.
         """
 
     @abstractmethod

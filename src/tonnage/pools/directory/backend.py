@@ -117,23 +117,12 @@ class DirectoryBackend(Backend):
         self.shares_commit = not contents.durable
         self._seen: Sequence[VolumeRecord] = ()
 
-    def open(self) -> None:
-        """Raises InvalidError too."""
-        try:
-            self.folder.name = self.name
-            self.contents.prepare()
-            self.erasures = self.folder.erasures  # of the directory that the content is in
-            self.features = dataclasses.replace(self.features, fstypes=self.contents.fstypes)
-            self.folder.directory.open(self.name)
-            self._load()
-        except OSError as failure:
-            self.close()
-            raise UnavailableError(f"{self.records.where}: {failure.strerror}") from failure
-        except BaseException:
-            self.close()
-            raise
-
-    def _load(self) -> None:
+    def load(self) -> None:
+        self.folder.name = self.name
+        self.contents.prepare()
+        self.erasures = self.folder.erasures  # of the directory that the content is in
+        self.features = dataclasses.replace(self.features, fstypes=self.contents.fstypes)
+        self.folder.directory.open(self.name)
         self.folder.directory.clean()
         records, damaged = self._read()
         self.folder.erasures.open()
@@ -292,14 +281,10 @@ class DirectoryBackend(Backend):
         size, used, form = folder.bounds.size, self.records.used, self._form(fstype, parameters)
         free, least = max(0, size - used) if size else HUGE, self._least(form)
         enough = form.length(free) if form and size else free
-        try:
+        with host_errors(f"cannot see how full the disk under {folder.path} is", error=UnavailableError):
             room = folder.account.room(
                 ratio=folder.bounds.ratio, enough=enough, keep=folder.bounds.keep, pool=folder.path
             )
-        except OSError as failure:
-            raise UnavailableError(
-                f"cannot see how full the disk under {folder.path} is: {failure.strerror}"
-            ) from failure
         if room < enough:
             free = min(free, form.usable(room) if form else room // BLOCK * BLOCK)
         largest = free // BLOCK * BLOCK

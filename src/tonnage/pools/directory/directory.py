@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -133,6 +134,35 @@ class Directory:
         self._kind = kind
         self._marker = -1
         self._at = -1
+        self._opening = threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has locked the directory."""
+        return self._at >= 0
+
+    def open_inside(self, name: str = "") -> None:
+        """Open a subdirectory of a checked pool, unless it is open: of the first two at once, one makes it.
+
+        Raises as open(), ExhaustedError when the disk is full.
+        """
+        with self._opening:
+            if self.is_open:
+                return
+            try:
+                self.open(name, inside=True)
+            except UnavailableError as failure:
+                why = failure.__cause__
+                if isinstance(why, OSError) and why.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise ExhaustedError(str(failure)) from failure
+                raise
+
+    def open_existing(self, name: str = "") -> bool:
+        """Open a subdirectory of a checked pool and clean it, if it is there; whether it is."""
+        if is_there := os.path.lexists(self.path):
+            self.open_inside(name)
+            self.clean()
+        return is_there
 
     def open(self, name: str = "", *, inside: bool = False) -> None:
         """Create the directory if it is missing, check that it is a pool's, lock it.

@@ -78,20 +78,15 @@ class LvmBackend(Backend):
         self._prepare = prepare
         self._dax = dax
 
-    def open(self) -> None:
-        """Lock the group, read it, finish what a kill interrupted."""
+    def load(self) -> None:
         self._prepare()
         self.table.lock()
-        try:
-            group = self.table.account.read()
-            if not group.writable:
-                raise UnavailableError(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
-            refresh(self.table)
-            self.table.thin.open(group)
-            LvmRecovery(self.table, self.volumes).run()
-        except BaseException:
-            self.close()
-            raise
+        group = self.table.account.read()
+        if not group.writable:
+            raise UnavailableError(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
+        refresh(self.table)
+        self.table.thin.open(group)
+        LvmRecovery(self.table, self.volumes).run()
 
     def close(self) -> None:
         self.table.unlock()

@@ -83,20 +83,12 @@ class PmemBackend(Backend):
         self._is_open = False
         self.mounts = DeviceMounts(self)
 
-    def open(self) -> None:
+    def load(self) -> None:
         self.close()
-        try:
-            for found in select(self.wanted, self.records.where):
-                region = PmemRegion(found.name)
-                self._regions.append(region)
-                region.open()
-            self._load()
-            self._is_open = True
-        except BaseException:
-            self.close()
-            raise
-
-    def _load(self) -> None:
+        for found in select(self.wanted, self.records.where):
+            region = PmemRegion(found.name)
+            self._regions.append(region)
+            region.open()
         self._read_records()
         for name in self.erasures.open(self._regions, self.records.volumes):
             self._forget(self.records.volumes[name])
@@ -111,6 +103,7 @@ class PmemBackend(Backend):
             if record.version != FORMAT:
                 self.write(upgraded(record))
         self.records.used = sum(record.size for record in self.records.volumes.values()) + self.erasures.used()
+        self._is_open = True
 
     def _read_records(self) -> None:
         self.records.volumes, self.records.damaged, self.homes = {}, {}, {}

@@ -81,19 +81,9 @@ class StaticBackend(Backend):
 
     # Opening
 
-    def open(self) -> None:
+    def load(self) -> None:
         check_directory(self.directory)
-        try:
-            self.disk_records.open(self.name)
-            self._load()
-        except OSError as failure:
-            self.close()
-            raise UnavailableError(f"{self.records.where}: {failure.strerror}") from failure
-        except BaseException:
-            self.close()
-            raise
-
-    def _load(self) -> None:
+        self.disk_records.open(self.name)
         self.records.volumes, self._entries, self.records.damaged = {}, {}, {}
         for entry, record in sorted(self.disk_records.disks.items()):
             if record.volume is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tonnage.errors import InvalidError, NotFoundError, UnavailableError
+from tonnage.errors import InvalidError, NotFoundError
 from tonnage.pools.base.contract import check_name
 from tonnage.pools.base.record import FORMAT, VolumeRecord
 from tonnage.pools.base.record import check as check_record
@@ -107,9 +107,7 @@ class DiskRecords:
     @property
     def is_open(self) -> bool:
         """Whether this process has locked the directory."""
-        with suppress(UnavailableError):
-            return self._directory.at >= 0
-        return False
+        return self._directory.is_open
 
     def write(self, record: DiskRecord) -> None:
         """Write a disk's record, durably, which commits the change. Raises ExhaustedError, HostError."""

@@ -39,7 +39,7 @@ class Shelf(Backend, Mounts):
         self.gate.set()
         self.calls: list[str] = []
 
-    def open(self) -> None:
+    def load(self) -> None:
         self.is_there = True
 
     def close(self) -> None:
