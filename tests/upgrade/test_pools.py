@@ -22,7 +22,7 @@ from tonnage.errors import NotFoundError, PreconditionError
 from tonnage.host import lvm, mount
 from tonnage.host.superblock import may_grow_ext4
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 

@@ -13,7 +13,7 @@ from tests.upgrade.archive import read, unpack
 
 from tonnage.csi.driver.driver import context_of
 from tonnage.host import lvm
-from tonnage.pools.base.record import VERSION
+from tonnage.pools.base.record import FORMAT
 from tonnage.pools.directory.directory import Damage, Directory
 from tonnage.pools.lvm.tags import TagEntry, TagKind, change, decode, encode, found_at, is_ours
 from tonnage.pools.pmem.erase_queue import PmemErasures
@@ -49,7 +49,7 @@ def test_tags(pool: str, lv: dict[str, str]) -> None:
 def test_tags_written_anew_have_a_checksum(pool: str, lv: dict[str, str]) -> None:
     tags = lv["lv_tags"].split(",")
     entry = decode(tags)
-    after: TagEntry = replace(entry, record=changed(entry.record, version=VERSION))
+    after: TagEntry = replace(entry, record=changed(entry.record, version=FORMAT))
     words = change(tags, after)
     added = {words[at + 1] for at in range(0, len(words), 2) if words[at] == "--addtag"}
     removed = {words[at + 1] for at in range(0, len(words), 2) if words[at] == "--deltag"}

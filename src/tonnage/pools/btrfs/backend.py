@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tonnage.aio.clock import Clock
 from tonnage.pools.base.contract import Features, PoolLimits
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.btrfs.subvolumes import Subvolumes
 from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
 from tonnage.pools.directory.subdirectory import LEAST, REFUSED

@@ -15,8 +15,8 @@ from tonnage.errors import HostError, InvalidError, PreconditionError, Unavailab
 from tonnage.host import loop, mount
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.directory.directory import HALF, Directory
 from tonnage.pools.fs import mounts
 from tonnage.pools.fs.formats import BTRFS

@@ -20,14 +20,13 @@ from msgspec import structs
 from tonnage.errors import HostError, UnavailableError, UnsupportedError, host_errors
 from tonnage.host import btrfs, tree
 from tonnage.host.descriptor import opened
-from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.overcommit import NO_KEEP
+from tonnage.pools.base.contract import NO_KEEP, PoolLimits
 from tonnage.pools.base.parameters import check_shared
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.btrfs.image_file import BtrfsImage
 from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.directory.bind_mounts import BindMounts
-from tonnage.pools.directory.content import Allocated
+from tonnage.pools.directory.content import VolumeContent
 from tonnage.pools.directory.directory import disk_errors
 from tonnage.pools.directory.subdirectory import check_no_erasure, limit_for, seed
 
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 4  # groups of deleted subvolumes tried at each commit, beside two for each that was deleted
 
 
-class Subvolumes:
+class Subvolumes(VolumeContent):
     """Subvolumes in a directory of a btrfs, or of a btrfs image made there."""
 
     is_file = durable = False
@@ -53,21 +52,6 @@ class Subvolumes:
     def check(self, parameters: Mapping[str, str]) -> None:
         check_shared(parameters)
         check_no_erasure(parameters)
-
-    def restore(self, record: VolumeRecord) -> None:
-        pass
-
-    def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
-        pass
-
-    def in_use(self, content: Path) -> bool:
-        return False
-
-    def limit(self) -> int:
-        return 0
-
-    def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
-        return record.size, self.held
 
     def close(self) -> None:
         if self._image is not None:

@@ -11,11 +11,12 @@ from tonnage.errors import AlreadyExistsError, HostError, NotFoundError, Precond
 from tonnage.host import mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.backend import Mounts
 from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.fs import mounts
 
 
-class BindMounts:
+class BindMounts(Mounts):
     """The bind mounts of a pool's volumes. held: returns the allocated bytes of content."""
 
     def __init__(self, folder: PoolFolder, held: Callable[[Path], int]) -> None:
@@ -58,6 +59,7 @@ class BindMounts:
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Bind-mount the directory of a volume. Idempotent."""
+        self._folder.directory.check_place()
         name = record.name
         if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
             raise UnsupportedError(
@@ -97,14 +99,6 @@ class BindMounts:
         left, shown = min(record.size - used, self._folder.bytes_left()), mounts.stats(path)
         return replace(shown, total=record.size, used=used, available=left)
 
-    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
-        """Return the record: an expansion is effective at once."""
-        return record
-
-    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
-        """Raises UnsupportedError."""
-        raise UnsupportedError(f"{self._folder.where} does not offer block devices of its volumes")
-
-    def fault(self, record: VolumeRecord, path: Path) -> str:
+    def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume's mount, "" for none."""
         return "" if mount.is_mount(path) else f"it is not mounted at {path}"

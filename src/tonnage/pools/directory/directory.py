@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,9 +25,8 @@ import msgspec
 from tonnage.errors import ExhaustedError, HostError, NotFoundError, UnavailableError, host_errors
 from tonnage.host import fstab
 from tonnage.host.descriptor import opened
-from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import MAX_NAME
-from tonnage.pools.base.record import VERSION, VolumeRecord, check
+from tonnage.pools.base.record import FORMAT, VolumeRecord, check, seal, unseal
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk that is full, or of a quota or limit that is reached."""
@@ -77,7 +77,7 @@ class Marker(msgspec.Struct):
 
     kind: str
     id: UUID
-    version: int = VERSION
+    version: int = FORMAT
     name: str = ""
 
 
@@ -91,8 +91,8 @@ class Damage:
 
 def read_marker(text: bytes) -> Marker:
     """Parse a marker. Raises ValueError when it is damaged or of a newer tonnage."""
-    marker = checksum.decode(text.rstrip(), Marker)
-    if marker.version == VERSION and text != _marker_text(marker):
+    marker = unseal(text.rstrip(), Marker)
+    if marker.version == FORMAT and text != _marker_text(marker):
         raise ValueError(f"it has {len(text)} bytes")
     return marker
 
@@ -112,7 +112,7 @@ def marker_of(directory: Path) -> Marker | None:
 
 
 def _marker_text(marker: Marker) -> bytes:
-    return checksum.encode(marker).ljust(_MARK)
+    return seal(marker).ljust(_MARK)
 
 
 def _copy(directory: Path | int) -> Marker | None:
@@ -134,6 +134,35 @@ class Directory:
         self._kind = kind
         self._marker = -1
         self._at = -1
+        self._opening = threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has locked the directory."""
+        return self._at >= 0
+
+    def open_inside(self, name: str = "") -> None:
+        """Open a subdirectory of a checked pool, unless it is open: of the first two at once, one makes it.
+
+        Raises as open(), ExhaustedError when the disk is full.
+        """
+        with self._opening:
+            if self.is_open:
+                return
+            try:
+                self.open(name, inside=True)
+            except UnavailableError as failure:
+                why = failure.__cause__
+                if isinstance(why, OSError) and why.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise ExhaustedError(str(failure)) from failure
+                raise
+
+    def open_existing(self, name: str = "") -> bool:
+        """Open a subdirectory of a checked pool and clean it, if it is there; whether it is."""
+        if is_there := os.path.lexists(self.path):
+            self.open_inside(name)
+            self.clean()
+        return is_there
 
     def open(self, name: str = "", *, inside: bool = False) -> None:
         """Create the directory if it is missing, check that it is a pool's, lock it.
@@ -197,7 +226,7 @@ class Directory:
             )
         if name and marker.name != name:
             self._rename(marker, name)
-        elif marker.version != VERSION:
+        elif marker.version != FORMAT:
             self._mark(marker)
 
     def _read_marker(self, name: str, *, inside: bool) -> Marker:
@@ -208,7 +237,7 @@ class Directory:
             if "newer" in str(failure):
                 raise UnavailableError(f"pool directory {self.path}: {failure}") from failure
             marker = self._restored(name, text, str(failure), inside=inside)
-        if marker.version == VERSION and _copy(self._at) != marker:
+        if marker.version == FORMAT and _copy(self._at) != marker:
             self._mark(marker)
         return marker
 
@@ -241,7 +270,7 @@ class Directory:
         self._mark(marker)
 
     def _mark(self, marker: Marker) -> None:
-        marker.version = VERSION
+        marker.version = FORMAT
         text = _marker_text(marker)
         with opened(MARKER, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=self._at) as fd:
             os.pwrite(fd, text, 0)
@@ -342,7 +371,7 @@ class Directory:
             os.close(fd)
         if len(text) > _LONGEST:
             raise ValueError(f"it has more than {_LONGEST} bytes")
-        return checksum.decode(text, kind)
+        return unseal(text, kind)
 
     def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
         """Write or replace a record, atomically.
@@ -354,7 +383,7 @@ class Directory:
 
     def put(self, name: str, value: msgspec.Struct, *, durable: bool = True) -> None:
         """Write or replace the file of that name with any content of the kind; as write()."""
-        text = checksum.encode(value)
+        text = seal(value)
         half, final = f"{HALF}{name}{_RECORD}", f"{name}{_RECORD}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tonnage.aio.clock import Clock
 from tonnage.pools.base.contract import Features, PoolLimits
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
 from tonnage.pools.fs.formats import FORMATS
 from tonnage.pools.image.content import ImageContent

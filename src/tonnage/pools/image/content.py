@@ -18,12 +18,11 @@ from msgspec.structs import replace
 from tonnage.errors import HostError, host_errors
 from tonnage.host import device, loop, ondisk
 from tonnage.host.descriptor import closing, opened
-from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.parameters import check_shared, erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import OVERWRITES, check_overwrites
 from tonnage.pools.directory.backend import PoolFolder, is_overwritten
-from tonnage.pools.directory.content import Allocated, nothing
+from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
 from tonnage.pools.fs.formats import FORMATS
 from tonnage.pools.image import consistent_copy, copy, ext4_resize, file
 from tonnage.pools.image.mounts import free_loops
@@ -31,7 +30,7 @@ from tonnage.pools.image.mounts import free_loops
 log = logging.getLogger(__name__)
 
 
-class ImageContent:
+class ImageContent(VolumeContent):
     """Image files in a directory."""
 
     is_file = durable = True
@@ -46,21 +45,9 @@ class ImageContent:
         if erase_of(parameters) in OVERWRITES:
             check_overwrites(self._folder.path, self._folder.medium)
 
-    def prepare(self) -> None:
-        pass
-
     def ready(self) -> None:
         folder = self._folder
         ext4_resize.settle_all(folder.path, folder.records.volumes, folder.suffix, spared=folder.records.damaged)
-
-    def close(self) -> None:
-        pass
-
-    def commit(self) -> None:
-        pass
-
-    def limits(self, bounds: PoolLimits) -> PoolLimits:
-        return bounds
 
     def limit(self) -> int:
         """Each volume in use takes a loop device."""

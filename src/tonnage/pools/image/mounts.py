@@ -18,6 +18,7 @@ from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.parameters import SOURCE, source_of
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.backend import Mounts
 from tonnage.pools.core.device_mounts import NODE
 from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.fs import block_device, mounts, online
@@ -26,7 +27,7 @@ from tonnage.pools.image import consistent_copy, ext4_resize, file
 log = logging.getLogger(__name__)
 
 
-class ImageMounts:
+class ImageMounts(Mounts):
     """Stages and publishes the images of a directory."""
 
     def __init__(self, folder: PoolFolder) -> None:
@@ -46,6 +47,7 @@ class ImageMounts:
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Format an image once and mount it at path; attach raw block. Idempotent. Raises AlreadyExistsError."""
+        self._folder.directory.check_place()
         image = self._folder.content(record.name)
         if mount.is_mount(path):
             if not file.shows(image, path):
@@ -175,6 +177,7 @@ class ImageMounts:
 
     def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
         """Grow the mounted file system, or the loop device. Raises NotFoundError, PreconditionError, HostError."""
+        self.stats(record, path)
         image = self._folder.content(record.name)
         for index in loop.of_file(image):
             loop.set_capacity(index)
@@ -189,7 +192,7 @@ class ImageMounts:
             self._folder.write(record)
         return record
 
-    def fault(self, record: VolumeRecord, path: Path) -> str:
+    def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume's mount, "" for none."""
         if not record.block:
             return online.fault(path)

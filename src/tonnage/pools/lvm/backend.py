@@ -12,20 +12,16 @@ volume made from a thick one or its snapshot is a full copy. Raw block sizes are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import OutOfRangeError, UnavailableError
 from tonnage.host.lvm import check_group
-from tonnage.pools.base.contract import Capacity, Features, PoolLimits, Stats, VolumeRequest, unsupported
-from tonnage.pools.base.overcommit import HUGE
-from tonnage.pools.base.parameters import ERASE, IOPS, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
+from tonnage.pools.base.contract import Capacity, Features, PoolLimits, VolumeRequest
+from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
 from tonnage.pools.base.record import VolumeRecord, new_record
-from tonnage.pools.base.reservation import LARGEST
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.base.reservation import HUGE, LARGEST
+from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, check_request, fstype_of
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.formats import BLOCK, FORMATS, Format, form_of
 from tonnage.pools.lvm import health
@@ -78,24 +74,19 @@ class LvmBackend(Backend):
         self.snapshots = LvmSnapshots(self.table, self.volumes)
         self.erasures: LvmErasures = LvmErasures(self.table, self.volumes)
         self._growth = LvmGrowth(self.table, self.volumes)
-        self._mounts = DeviceMounts(self)
+        self.mounts = DeviceMounts(self)
         self._prepare = prepare
         self._dax = dax
 
-    def open(self) -> None:
-        """Lock the group, read it, finish what a kill interrupted."""
+    def load(self) -> None:
         self._prepare()
         self.table.lock()
-        try:
-            group = self.table.account.read()
-            if not group.writable:
-                raise UnavailableError(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
-            refresh(self.table)
-            self.table.thin.open(group)
-            LvmRecovery(self.table, self.volumes).run()
-        except BaseException:
-            self.close()
-            raise
+        group = self.table.account.read()
+        if not group.writable:
+            raise UnavailableError(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
+        refresh(self.table)
+        self.table.thin.open(group)
+        LvmRecovery(self.table, self.volumes).run()
 
     def close(self) -> None:
         self.table.unlock()
@@ -114,15 +105,15 @@ class LvmBackend(Backend):
         self.table.layout(parameters)
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
-        fstype = requests.fstype_of(self, request.fstype, block=request.block)
-        requests.check_content(request.parameters, fstype, block=request.block)
+        fstype = fstype_of(self, request.fstype, block=request.block)
+        check_content(request.parameters, fstype, block=request.block)
         layout = self.table.layout(request.parameters)
         least, step = BLOCK, BLOCK
         if fstype:
             least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least
         else:
             least = step = self.table.extent() * layout.stripes
-        want = requests.check(self, request, least=least, step=step)
+        want = check_request(self, request, least=least, step=step)
         if request.name not in self.records.volumes:
             self._check_disks(layout)
         return want
@@ -195,9 +186,8 @@ class LvmBackend(Backend):
         if record is None:
             self.records.check_damaged(name)
             return
-        lv = self.table.lv(name)
-        self.volumes.check_unused(lv, f"volume {name}")
-        self.volumes.let_go(lv, TagEntry(TagKind.VOLUME, record))
+        self.mounts.check_unused(name)
+        self.volumes.let_go(self.table.lv(name), TagEntry(TagKind.VOLUME, record))
         with self.table.account.lock:
             self.records.volumes.pop(name, None)
             self.table.recount()
@@ -208,8 +198,8 @@ class LvmBackend(Backend):
     def expand(self, name: str, size: int) -> VolumeRecord:
         return self._growth.expand(name, min(size, LARGEST))
 
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        return health.fault(self.table, record) or (self._mounts.fault(record, path) if path else "")
+    def fault(self, record: VolumeRecord) -> str:
+        return health.fault(self.table, record)
 
     # Snapshots
 
@@ -229,32 +219,11 @@ class LvmBackend(Backend):
     def all_snapshots(self) -> Sequence[VolumeRecord]:
         return self.snapshots.all()
 
-    # On the node
-
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        self._mounts.stage(self.record(name), path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        self._mounts.unstage(path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        self._mounts.publish(self.record(name), staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        block_device.unpublish(target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        return self._mounts.stats(self.record(name), path)
-
-    def grow(self, name: str, path: Path) -> VolumeRecord:
-        return self._mounts.grow(self.record(name), path)
-
-    def device(self, name: str) -> tuple[int, int] | None:
-        if IOPS in self.features.refused:  # limits need a device, and they cannot limit mapped memory
-            raise unsupported(self, "block devices of its volumes")
-        return block_device.number_of(self.device_of(self.record(name)))
-
     # Its devices
+
+    def is_used(self, name: str) -> bool:
+        """Whether the logical volume of a volume is open or published."""
+        return self.volumes.is_used(self.table.lv(name))
 
     def bring_up(self, record: VolumeRecord) -> str:
         """Activate the device of a volume and return it."""

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from tonnage.errors import TonnageError
 from tonnage.host import dm, lvm
-from tonnage.pools.base.record import upgraded
+from tonnage.pools.base.record import FORMAT, upgraded
 from tonnage.pools.fs import block_device
-from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm.table import LvmTable
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 from tonnage.pools.lvm.volumes import LogicalVolumes
@@ -80,7 +79,7 @@ class LvmRecovery:
             for name, record in self._table.records.volumes.items()
         }
         for lv, entry in {**volumes, **self._table.entries}.items():
-            if entry.record.version == lvm_tags.VERSION:
+            if entry.record.version == FORMAT:
                 continue
             after = dataclasses.replace(entry, record=upgraded(entry.record))
             try:

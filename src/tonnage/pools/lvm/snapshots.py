@@ -237,7 +237,8 @@ class LvmSnapshots:
         if self.find(name) is None:
             return
         lv = lvm_tags.snapshot_name(self._table.group, name)
-        self._volumes.check_unused(lv, f"snapshot {name}")
+        if self._volumes.is_used(lv):
+            raise PreconditionError(f"snapshot {name} is in use (mounted or attached): unpublish and unstage it first")
         with self._volumes.family:
             found, entry = self._table.account.find(lv), self._table.entries[lv]
             origin = found.origin if found and found.is_thick_snapshot else ""

@@ -15,12 +15,10 @@ from uuid import UUID
 
 from tonnage.errors import InvalidError
 from tonnage.host import lvm
-from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import VolumeState, check_name
-from tonnage.pools.base.record import VolumeRecord, check
+from tonnage.pools.base.record import FORMAT, VolumeRecord, check, checksum
 from tonnage.pools.core.wipe import EraseJob
 
-VERSION = checksum.FORMAT
 _UNSEALED = 1
 _OURS = "tonnage"
 _SUM = "sum"
@@ -82,7 +80,7 @@ def encode(entry: TagEntry) -> list[str]:
 
 def _checksum(tags: Sequence[str]) -> str:
     """The checksum tag for other tags, independent of their order."""
-    return lvm.tag(_OURS, _SUM, value=checksum.checksum("\n".join(sorted(tags)).encode()))
+    return lvm.tag(_OURS, _SUM, value=checksum("\n".join(sorted(tags)).encode()))
 
 
 def change(before: Sequence[str], after: TagEntry) -> list[str]:
@@ -127,9 +125,9 @@ def _decode(tags: Sequence[str], *, is_sealed: bool) -> TagEntry:
             plain[rest] = value
     try:
         version = int(plain["v"])
-        if is_sealed and version > VERSION:
+        if is_sealed and version > FORMAT:
             raise ValueError(f"it was made by a newer tonnage (format {version})")
-        if version != (VERSION if is_sealed else _UNSEALED):
+        if version != (FORMAT if is_sealed else _UNSEALED):
             raise ValueError(f"its format is {version}" if is_sealed else "it has no checksum")
         record = _record(plain, **maps)
         return TagEntry(TagKind(plain.get("kind", "")), record, plain.get("erase", ""), int(plain.get("erased", "0")))

@@ -133,11 +133,6 @@ class LogicalVolumes:
             if self._table.account.find(lv) is not None:
                 self.discard(lv, entry)
 
-    def check_unused(self, lv: str, what: str) -> None:
-        """Raises PreconditionError while a logical volume is open or its device published."""
-        if self.is_used(lv):
-            raise PreconditionError(f"{what} is in use (mounted or attached): unpublish and unstage it first")
-
     def is_used(self, lv: str) -> bool:
         """Whether a device is open, or its node is where it could be opened. udev may open it for a moment."""
         path = lvm.device(self._table.group, lv)

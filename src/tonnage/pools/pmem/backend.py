@@ -15,16 +15,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import ExhaustedError, HostError, OutOfRangeError, PreconditionError, TonnageError, UnsupportedError
+from tonnage.errors import ExhaustedError, HostError, OutOfRangeError, TonnageError, UnsupportedError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import SECTOR, PmemNamespace
-from tonnage.pools.base.contract import Capacity, Erasure, Features, Stats, VolumeRequest
+from tonnage.pools.base.contract import Capacity, Erasure, Features, VolumeRequest
 from tonnage.pools.base.parameters import (
     BANDWIDTH,
     ERASE,
@@ -35,13 +34,10 @@ from tonnage.pools.base.parameters import (
     check_shared,
     erase_of,
 )
-from tonnage.pools.base.record import VERSION, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
+from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, check_request, fstype_of
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.directory.directory import Damage
-from tonnage.pools.fs import block_device
 from tonnage.pools.fs.formats import Format, form_of
 from tonnage.pools.pmem import device, overhead
 from tonnage.pools.pmem.erase_queue import PmemErasures
@@ -85,22 +81,14 @@ class PmemBackend(Backend):
         self._regions: list[PmemRegion] = []
         self._left: dict[str, tuple[PmemRegion, UUID]] = {}  # what a failed create() could not remove
         self._is_open = False
-        self._mounts = DeviceMounts(self)
+        self.mounts = DeviceMounts(self)
 
-    def open(self) -> None:
+    def load(self) -> None:
         self.close()
-        try:
-            for found in select(self.wanted, self.records.where):
-                region = PmemRegion(found.name)
-                self._regions.append(region)
-                region.open()
-            self._load()
-            self._is_open = True
-        except BaseException:
-            self.close()
-            raise
-
-    def _load(self) -> None:
+        for found in select(self.wanted, self.records.where):
+            region = PmemRegion(found.name)
+            self._regions.append(region)
+            region.open()
         self._read_records()
         for name in self.erasures.open(self._regions, self.records.volumes):
             self._forget(self.records.volumes[name])
@@ -112,9 +100,10 @@ class PmemBackend(Backend):
         for name in self.records.damaged:
             self.records.volumes.pop(name, None)
         for record in list(self.records.volumes.values()):
-            if record.version != VERSION:
+            if record.version != FORMAT:
                 self.write(upgraded(record))
         self.records.used = sum(record.size for record in self.records.volumes.values()) + self.erasures.used()
+        self._is_open = True
 
     def _read_records(self) -> None:
         self.records.volumes, self.records.damaged, self.homes = {}, {}, {}
@@ -197,10 +186,10 @@ class PmemBackend(Backend):
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
         """Check a request. A raw block volume has all of its namespace, unless that is above the limit."""
-        fstype = requests.fstype_of(self, request.fstype, block=request.block)
-        requests.check_content(request.parameters, fstype, block=request.block)
+        fstype = fstype_of(self, request.fstype, block=request.block)
+        check_content(request.parameters, fstype, block=request.block)
         form = _form(fstype, request.parameters)
-        want = requests.check(self, request, least=form.least if form else SECTOR, step=SECTOR)
+        want = check_request(self, request, least=form.least if form else SECTOR, step=SECTOR)
         if form:
             return want
         self.check_open()
@@ -285,9 +274,8 @@ class PmemBackend(Backend):
             self.records.check_damaged(name)
             return
         region = self.homes[name]
+        self.mounts.check_unused(name)
         found = region.find(record.uuid)
-        if found is not None and device.is_used(found):
-            raise PreconditionError(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
         method = erase_of(record.volume().effective)
         if method != "none" and found is not None and record.state != "new":
             # Memory has nothing that could be handed back, so what may be discarded is overwritten.
@@ -308,33 +296,21 @@ class PmemBackend(Backend):
     def _erased(self, room: int) -> None:
         self.records.book("", -room)
 
-    # On the node
-
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        self._mounts.stage(self.record(name), path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        self._mounts.unstage(path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        self._mounts.publish(self.record(name), staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        block_device.unpublish(target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        return self._mounts.stats(self.record(name), path)
-
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord) -> str:
         try:
             namespace = self.namespace(record)
         except HostError as failure:
             return str(failure)
         if bad := ndctl.bad_blocks(namespace):
             return f"{bad} bytes of its memory cannot be read any more (ndctl list --media-errors): copy what is left"
-        return self._mounts.fault(record, path) if path else ""
+        return ""
 
     # Its devices
+
+    def is_used(self, name: str) -> bool:
+        """Whether the namespace of a volume is mounted, part of another device, or published."""
+        found = self.homes[name].find(self.records.volumes[name].uuid)
+        return found is not None and device.is_used(found)
 
     def bring_up(self, record: VolumeRecord) -> str:
         """Enable the namespace of a volume and return its device."""

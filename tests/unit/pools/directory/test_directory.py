@@ -12,8 +12,7 @@ import pytest
 
 from tonnage.errors import ExhaustedError, NotFoundError, UnavailableError
 from tonnage.host import fstab, mount
-from tonnage.pools.base import checksum
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.record import VolumeRecord, seal
 from tonnage.pools.directory.directory import MARKER, NOTE, Damage, Directory, Marker, is_unmounted
 
 RECORD = VolumeRecord("v", 4096, uuid4(), fstype="ext4", owner={"claim": "default/x"}, created=12.5)
@@ -119,7 +118,7 @@ class TestRefused:
         self._refused(directory.path, "belongs to a pool of kind image, not btrfs", kind="btrfs")
 
     def test_newer(self, tmp_path: Path) -> None:
-        (tmp_path / MARKER).write_bytes(checksum.encode(Marker("image", uuid4(), version=9)))
+        (tmp_path / MARKER).write_bytes(seal(Marker("image", uuid4(), version=9)))
         self._refused(tmp_path, r"newer tonnage \(format 9\)")
 
     def test_damaged(self, tmp_path: Path) -> None:
@@ -166,8 +165,8 @@ class TestRecords:
             pytest.param(b"", id="empty"),
             pytest.param(b"{", id="cut off"),
             pytest.param(b'{"name": "v", "size": 1}', id="a key is missing"),
-            pytest.param(checksum.encode(msgspec.structs.replace(RECORD, name="w")), id="of another volume"),
-            pytest.param(checksum.encode(msgspec.structs.replace(RECORD, state="half")), id="unknown state"),
+            pytest.param(seal(msgspec.structs.replace(RECORD, name="w")), id="of another volume"),
+            pytest.param(seal(msgspec.structs.replace(RECORD, state="half")), id="unknown state"),
         ],
     )
     def test_damaged_is_named_and_left_alone(

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from tonnage.errors import PreconditionError
 from tonnage.host import loop, mount, ondisk
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs.format_once import must_format
 from tonnage.pools.fs.formats import form_of

@@ -12,7 +12,7 @@ from tonnage.errors import ExhaustedError, PreconditionError
 from tonnage.host import device, loop, mount, superblock
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs.formats import EXT4
 from tonnage.pools.image.backend import make_backend
