@@ -7,10 +7,10 @@ calls, as the kubelet). Each call is counted in csi_sidecar_operations_seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from grpclib.client import UnaryUnaryMethod
 from prometheus_client import Histogram
@@ -22,7 +22,6 @@ from tonnage.csi.client.types import (
     ContentSource,
     CreatedVolume,
     CsiTopologyRequirement,
-    Expanded,
     GetCapacityResult,
     Health,
     ListedSnapshot,
@@ -30,7 +29,6 @@ from tonnage.csi.client.types import (
     PluginInfo,
     Topology,
     VolumeCapability,
-    VolumeUsage,
 )
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server import request_text
@@ -59,33 +57,30 @@ class CreateOptions(TypedDict, total=False):
 class CsiClient:
     """Calls the driver behind one socket, over one connection that opens when needed.
 
-    driver: its name, for the metric; read by plugin_info() when left out. clock: seconds, for the metric. connection:
-    replaces the socket's connection, as for a driver in this process.
+    timeout, node_timeout: seconds. connection: replaces the socket's connection, as for a driver in this process. The
+    attribute driver is its name, for the metric, once plugin_info() has read it.
     """
 
     def __init__(
         self,
         socket: Path | str,
         *,
-        driver: str = "unknown-driver",
         timeout: float = CREATE_TIMEOUT,
         node_timeout: float = NODE_TIMEOUT,
-        clock: Callable[[], float] = time.monotonic,
         connection: GrpcConnection | None = None,
     ) -> None:
         self.socket = Path(socket)
-        self.driver = driver
+        self.driver = "unknown-driver"
         self._connection = connection or GrpcConnection(self.socket)
         self._timeout = timeout
         self._node_timeout = node_timeout
-        self._clock = clock
         self._counters: dict[tuple[str, str, Code], Histogram] = {}
 
     def close(self) -> None:
         """Close the connection. Idempotent; a later call connects again."""
         self._connection.close()
 
-    async def __aenter__(self) -> CsiClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -181,22 +176,6 @@ class CsiClient:
         answer = await self._call(self._controller.ValidateVolumeCapabilities, request)
         return None if answer.HasField("confirmed") else answer.message
 
-    async def create_snapshot(
-        self,
-        name: str,
-        volume_id: str,
-        *,
-        parameters: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> ListedSnapshot:
-        """Create a snapshot of a volume. The name is its identity. Repeat until `ready` is true."""
-        request = csi_pb2.CreateSnapshotRequest(
-            source_volume_id=volume_id, name=name, parameters=parameters or {}, secrets=secrets or {}
-        )
-        answer = await self._call(self._controller.CreateSnapshot, request, timeout)
-        return convert.snapshot(answer.snapshot)
-
     async def delete_snapshot(self, snapshot_id: str, *, secrets: Mapping[str, str] | None = None) -> None:
         """Delete a snapshot; an unknown one is success."""
         request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id, secrets=secrets or {})
@@ -209,39 +188,6 @@ class CsiClient:
         request = csi_pb2.ListSnapshotsRequest(max_entries=page, source_volume_id=volume_id, snapshot_id=snapshot_id)
         entries = await self._pages(self._controller.ListSnapshots, request)
         return [convert.snapshot(entry.snapshot) for entry in entries]
-
-    async def get_snapshot(self, snapshot_id: str) -> ListedSnapshot:
-        """One snapshot, of a driver with GET_SNAPSHOT."""
-        answer = await self._call(self._controller.GetSnapshot, csi_pb2.GetSnapshotRequest(snapshot_id=snapshot_id))
-        return convert.snapshot(answer.snapshot)
-
-    async def expand_volume(
-        self,
-        volume_id: str,
-        size: int,
-        *,
-        limit: int = 0,
-        capability: VolumeCapability | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> Expanded:
-        """Expand a volume to at least `size` bytes, the controller's part."""
-        request = csi_pb2.ControllerExpandVolumeRequest(
-            volume_id=volume_id,
-            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
-            secrets=secrets or {},
-            volume_capability=None if capability is None else volume_capability(capability),
-        )
-        answer = await self._call(self._controller.ControllerExpandVolume, request)
-        return Expanded(answer.capacity_bytes, answer.node_expansion_required)
-
-    async def modify_volume(
-        self, volume_id: str, parameters: Mapping[str, str], *, secrets: Mapping[str, str] | None = None
-    ) -> None:
-        """Change the mutable parameters of a volume (VolumeAttributesClass), of a driver with MODIFY_VOLUME."""
-        request = csi_pb2.ControllerModifyVolumeRequest(
-            volume_id=volume_id, secrets=secrets or {}, mutable_parameters=parameters
-        )
-        await self._call(self._controller.ControllerModifyVolume, request)
 
     async def get_volume(self, volume_id: str) -> tuple[CreatedVolume, Health]:
         """One volume and its condition, of a driver with GET_VOLUME."""
@@ -315,36 +261,6 @@ class CsiClient:
         request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=str(target))
         await self._call(self._node.NodeUnpublishVolume, request, self._node_timeout)
 
-    async def volume_stats(self, volume_id: str, path: Path | str, *, staging: Path | str = "") -> VolumeUsage:
-        """Usage of a volume as mounted at path."""
-        request = csi_pb2.NodeGetVolumeStatsRequest(
-            volume_id=volume_id, volume_path=str(path), staging_target_path=str(staging)
-        )
-        return convert.usage(await self._call(self._node.NodeGetVolumeStats, request, self._node_timeout))
-
-    async def expand_on_node(
-        self,
-        volume_id: str,
-        path: Path | str,
-        *,
-        size: int = 0,
-        limit: int = 0,
-        staging: Path | str = "",
-        capability: VolumeCapability | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> int:
-        """Grow the file system at path to the expanded size; return its size, 0 if unknown."""
-        request = csi_pb2.NodeExpandVolumeRequest(
-            volume_id=volume_id,
-            volume_path=str(path),
-            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
-            staging_target_path=str(staging),
-            volume_capability=None if capability is None else volume_capability(capability),
-            secrets=secrets or {},
-        )
-        answer = await self._call(self._node.NodeExpandVolume, request, self._node_timeout)
-        return answer.capacity_bytes
-
     # How
 
     @cached_property
@@ -379,7 +295,7 @@ class CsiClient:
                 return entries
 
     async def _counted(self, method: UnaryUnaryMethod[Any, Answer], request: object, timeout: float | None) -> Answer:
-        started = self._clock()
+        started = time.monotonic()
         code = Code.CANCELLED
         try:
             answer = await self._connection.call(method, request, timeout or self._timeout)
@@ -390,7 +306,7 @@ class CsiClient:
             code = Code.OK
             return answer
         finally:
-            self._observe(method.name, code, self._clock() - started)
+            self._observe(method.name, code, time.monotonic() - started)
 
     def _observe(self, method: str, code: Code, seconds: float) -> None:
         key = (self.driver, method, code)

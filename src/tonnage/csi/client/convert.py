@@ -15,7 +15,6 @@ from tonnage.csi.client.types import (
     Health,
     ListedSnapshot,
     VolumeCapability,
-    VolumeUsage,
 )
 
 
@@ -85,23 +84,6 @@ def capacity(answer: csi_pb2.GetCapacityResponse) -> GetCapacityResult:
         available=answer.available_capacity,
         maximum=answer.maximum_volume_size.value if answer.HasField("maximum_volume_size") else None,
         minimum=answer.minimum_volume_size.value if answer.HasField("minimum_volume_size") else None,
-    )
-
-
-def usage(answer: csi_pb2.NodeGetVolumeStatsResponse) -> VolumeUsage:
-    """Bytes and inodes."""
-    by_unit = {item.unit: item for item in answer.usage}
-    size = by_unit.get(csi_pb2.VolumeUsage.BYTES, csi_pb2.VolumeUsage())
-    inodes = by_unit.get(csi_pb2.VolumeUsage.INODES, csi_pb2.VolumeUsage())
-    return VolumeUsage(
-        total=size.total,
-        used=size.used,
-        available=size.available,
-        inodes=inodes.total,
-        inodes_used=inodes.used,
-        inodes_free=inodes.available,
-        abnormal=answer.volume_condition.abnormal,
-        message=answer.volume_condition.message,
     )
 
 

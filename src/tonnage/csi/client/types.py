@@ -102,14 +102,6 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Expanded:
-    """Response of ControllerExpandVolume. on_node: NodeExpandVolume is required."""
-
-    size: int
-    on_node: bool
-
-
-@dataclass(frozen=True)
 class GetCapacityResult:
     """Response of GetCapacity. maximum, minimum: None when the driver leaves them out."""
 
@@ -134,20 +126,6 @@ class NodeInfo:
     node_id: str
     max_volumes: int = 0
     topology: Topology = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class VolumeUsage:
-    """Response of NodeGetVolumeStats: bytes and inodes; inodes are 0 where the driver reports none."""
-
-    total: int = 0
-    used: int = 0
-    available: int = 0
-    inodes: int = 0
-    inodes_used: int = 0
-    inodes_free: int = 0
-    abnormal: bool = False
-    message: str = ""
 
 
 # Capabilities by the names they have in csi.proto.
