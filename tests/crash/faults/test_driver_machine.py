@@ -31,7 +31,7 @@ from tonnage.api import names
 from tonnage.csi.client.types import ContentSource, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.errors import TonnageError
 from tonnage.host import loop, mount
 from tonnage.host.superblock import may_grow_ext4
@@ -364,7 +364,7 @@ class Machine(RuleBasedStateMachine):
         expected = [call.expected(self.model) for call in batch]
         wanted, free = sum(call.grows(self.model) for call in batch), self.model.free
         for call, code, right in zip(batch, codes, expected, strict=True):
-            self.counts[code.label] += 1
+            self.counts[label_of(code)] += 1
             if code is Code.OK and code in right:
                 call.apply(self.model)
                 continue
@@ -376,9 +376,9 @@ class Machine(RuleBasedStateMachine):
                 open_ends.append(call)
                 continue
             assert fault is not None, (
-                f"{call}: {code.label} ({self.said.get(call)}), expected {[c.label for c in right]}"
+                f"{call}: {label_of(code)} ({self.said.get(call)}), expected {[label_of(c) for c in right]}"
             )
-            assert code in FAILED, f"{call}: {code.label} ({self.said.get(call)}) after {fault}"
+            assert code in FAILED, f"{call}: {label_of(code)} ({self.said.get(call)}) after {fault}"
             open_ends.append(call)
         return open_ends
 

@@ -30,7 +30,7 @@ from tonnage.csi.client.types import (
     Topology,
     VolumeCapability,
 )
-from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.csi.server import request_text
 from tonnage.csi.server.connection import GrpcConnection
 from tonnage.observe import trace
@@ -312,5 +312,5 @@ class CsiClient:
         key = (self.driver, method, code)
         counter = self._counters.get(key)
         if counter is None:
-            counter = self._counters[key] = CSI_OPERATIONS.labels(self.driver, method, code.label)
+            counter = self._counters[key] = CSI_OPERATIONS.labels(self.driver, method, label_of(code))
         counter.observe(seconds)

@@ -39,7 +39,7 @@ class GrpcConnection:
         try:
             return await method(request, timeout=timeout, metadata=trace.headers() if trace.is_on() else None)
         except GRPCError as failure:
-            raise CsiError(Code(failure.status.value), failure.message or "") from None
+            raise CsiError(failure.status, failure.message or "") from None
         except TimeoutError:
             raise CsiError(Code.DEADLINE_EXCEEDED, f"no answer from {self.socket} in {timeout:g} s") from None
         except (OSError, StreamTerminatedError, ProtocolError, AssertionError) as failure:

@@ -90,11 +90,11 @@ def _row(kind: Kind[Any], **hooks: Any) -> Resource:
 
 
 def _review(group: str, kind: str) -> Resource:
-    row = Kind(group, "v1", kind, kind.lower() + "s", PartialObject, namespaced=False)
+    row = Kind(group, kind, kind.lower() + "s", PartialObject, namespaced=False)
     return _row(row, verbs=("create",), columns=table.DEFAULT)
 
 
-EVENTS_NEW = Kind("events.k8s.io", "v1", "Event", "events", PartialObject, short=("ev",))
+EVENTS_NEW = Kind("events.k8s.io", "Event", "events", PartialObject, short=("ev",))
 _STATUS: dict[str, Any] = {"subresources": frozenset({"status"})}
 _OWN_STATUS: dict[str, Any] = _STATUS | {"prepare": strategy.without_status}
 """Kinds whose status is written by its owner, later."""
