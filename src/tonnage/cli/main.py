@@ -13,17 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tonnage import __version__
-from tonnage.errors import (
-    BusyError,
-    ExhaustedError,
-    HostError,
-    InvalidError,
-    OutOfRangeError,
-    PreconditionError,
-    TonnageError,
-    UnsupportedError,
-)
+from tonnage import __version__, errors
 
 # Module of this package -> one line of help. Modules are imported only when their verb is used: starting stays quick.
 VERBS = {
@@ -45,17 +35,17 @@ VERBS = {
 NOT_IN_IMAGE = ("box", "simulate")
 """Folders of this package that the container image is built without."""
 
-_CODES: tuple[tuple[int, tuple[type[TonnageError], ...]], ...] = (
-    (2, (InvalidError, OutOfRangeError)),
-    (4, (UnsupportedError, HostError, ExhaustedError)),
-    (3, (BusyError, PreconditionError)),
+_CODES: tuple[tuple[int, tuple[type[errors.TonnageError], ...]], ...] = (
+    (2, (errors.InvalidError, errors.OutOfRangeError)),
+    (4, (errors.UnsupportedError, errors.HostError, errors.ExhaustedError)),
+    (3, (errors.BusyError, errors.PreconditionError)),
 )
 
 
 _WHO = "run it as root (sudo), or name files that are yours"
 
 
-def exit_code(failure: TonnageError) -> int:
+def exit_code(failure: errors.TonnageError) -> int:
     """The exit code for an error of ours."""
     return next((code for code, kinds in _CODES if isinstance(failure, kinds)), 1)
 
@@ -92,18 +82,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"tonnage: {verb}: not part of the container image; install tonnage on this machine (pip install tonnage)",
             file=sys.stderr,
         )
-        return exit_code(UnsupportedError())
+        return exit_code(errors.UnsupportedError())
     options = parser.parse_args(given)
     options.given = given
     try:
         return int(_module(options.verb).run(options))
-    except TonnageError as failure:
+    except errors.TonnageError as failure:
         print(f"tonnage {options.verb}: {failure}", file=sys.stderr)
         return exit_code(failure)
     except PermissionError as failure:
         at = f"{failure.filename}: " if failure.filename else ""
         print(f"tonnage {options.verb}: {at}{failure.strerror}; {_WHO}", file=sys.stderr)
-        return exit_code(HostError())
+        return exit_code(errors.HostError())
     except KeyboardInterrupt:
         print(f"tonnage {options.verb}: interrupted", file=sys.stderr)
         return 130

@@ -54,6 +54,14 @@ class FullCsiClient(CsiClient):
         answer = await self._call(self._controller.CreateSnapshot, request, timeout)
         return convert.snapshot(answer.snapshot)
 
+    async def list_snapshots(
+        self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500
+    ) -> list[ListedSnapshot]:
+        """All snapshots, or those of a volume or with an id, fetched `page` at a time (0: all at once)."""
+        request = csi_pb2.ListSnapshotsRequest(max_entries=page, source_volume_id=volume_id, snapshot_id=snapshot_id)
+        entries = await self._pages(self._controller.ListSnapshots, request)
+        return [convert.snapshot(entry.snapshot) for entry in entries]
+
     async def get_snapshot(self, snapshot_id: str) -> ListedSnapshot:
         """One snapshot, of a driver with GET_SNAPSHOT."""
         answer = await self._call(self._controller.GetSnapshot, csi_pb2.GetSnapshotRequest(snapshot_id=snapshot_id))

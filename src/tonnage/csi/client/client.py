@@ -16,20 +16,8 @@ from grpclib.client import UnaryUnaryMethod
 from prometheus_client import Histogram
 
 from tonnage.csi._proto import csi_grpc, csi_pb2
-from tonnage.csi.client import convert
+from tonnage.csi.client import convert, types
 from tonnage.csi.client.convert import volume_capability
-from tonnage.csi.client.types import (
-    ContentSource,
-    CreatedVolume,
-    CsiTopologyRequirement,
-    GetCapacityResult,
-    Health,
-    ListedSnapshot,
-    NodeInfo,
-    PluginInfo,
-    Topology,
-    VolumeCapability,
-)
 from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.csi.server import request_text
 from tonnage.csi.server.connection import GrpcConnection
@@ -40,6 +28,7 @@ Answer = TypeVar("Answer")
 
 CREATE_TIMEOUT = 10.0
 NODE_TIMEOUT = 120.0
+PAGE = 500
 
 
 class CreateOptions(TypedDict, total=False):
@@ -48,8 +37,8 @@ class CreateOptions(TypedDict, total=False):
     limit: int
     parameters: Mapping[str, str] | None
     secrets: Mapping[str, str] | None
-    topology: CsiTopologyRequirement | None
-    source: ContentSource | None
+    topology: types.CsiTopologyRequirement | None
+    source: types.ContentSource | None
     mutable_parameters: Mapping[str, str] | None
     timeout: float | None
 
@@ -88,11 +77,11 @@ class CsiClient:
 
     # Identity
 
-    async def plugin_info(self) -> PluginInfo:
+    async def plugin_info(self) -> types.PluginInfo:
         """Name and version of the driver."""
         answer = await self._call(self._identity.GetPluginInfo, csi_pb2.GetPluginInfoRequest())
         self.driver = answer.name or self.driver
-        return PluginInfo(answer.name, answer.vendor_version, dict(answer.manifest))
+        return types.PluginInfo(answer.name, answer.vendor_version, dict(answer.manifest))
 
     async def plugin_capabilities(self) -> frozenset[str]:
         """Services by name ("CONTROLLER_SERVICE"), expansion as "EXPANSION_ONLINE" and "EXPANSION_OFFLINE"."""
@@ -118,9 +107,9 @@ class CsiClient:
         self,
         name: str,
         size: int,
-        capabilities: Sequence[VolumeCapability],
+        capabilities: Sequence[types.VolumeCapability],
         **more: Unpack[CreateOptions],
-    ) -> CreatedVolume:
+    ) -> types.CreatedVolume:
         """Create a volume of at least `size` bytes. The name is its identity: idempotent.
 
         The size in the response may be 0 (unknown), or smaller with a faulty driver: the caller checks it.
@@ -147,9 +136,9 @@ class CsiClient:
         self,
         parameters: Mapping[str, str] | None = None,
         *,
-        topology: Topology | None = None,
-        capabilities: Sequence[VolumeCapability] = (),
-    ) -> GetCapacityResult:
+        topology: types.Topology | None = None,
+        capabilities: Sequence[types.VolumeCapability] = (),
+    ) -> types.GetCapacityResult:
         """GetCapacity for volumes of these parameters in that segment."""
         request = csi_pb2.GetCapacityRequest(
             parameters=parameters or {},
@@ -158,38 +147,32 @@ class CsiClient:
         )
         return convert.capacity(await self._call(self._controller.GetCapacity, request))
 
-    async def list_volumes(self, *, page: int = 500) -> list[CreatedVolume]:
+    async def list_volumes(self, *, page: int = PAGE) -> list[types.CreatedVolume]:
         """All volumes, fetched `page` at a time (0: all at once)."""
         request = csi_pb2.ListVolumesRequest(max_entries=page)
         entries = await self._pages(self._controller.ListVolumes, request)
         return [convert.created_volume(entry.volume) for entry in entries]
 
-    async def validate(
-        self, volume_id: str, capabilities: Sequence[VolumeCapability], *, context: Mapping[str, str] | None = None
-    ) -> str | None:
+    async def validate(self, volume_id: str, capabilities: Sequence[types.VolumeCapability]) -> str | None:
         """None when the volume supports these capabilities, else the driver's reason ("" if it gives none)."""
         request = csi_pb2.ValidateVolumeCapabilitiesRequest(
             volume_id=volume_id,
             volume_capabilities=[volume_capability(item) for item in capabilities],
-            volume_context=context or {},
         )
         answer = await self._call(self._controller.ValidateVolumeCapabilities, request)
         return None if answer.HasField("confirmed") else answer.message
 
-    async def delete_snapshot(self, snapshot_id: str, *, secrets: Mapping[str, str] | None = None) -> None:
+    async def delete_snapshot(self, snapshot_id: str) -> None:
         """Delete a snapshot; an unknown one is success."""
-        request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id, secrets=secrets or {})
+        request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id)
         await self._call(self._controller.DeleteSnapshot, request)
 
-    async def list_snapshots(
-        self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500
-    ) -> list[ListedSnapshot]:
-        """All snapshots, or those of a volume or with an id, fetched `page` at a time (0: all at once)."""
-        request = csi_pb2.ListSnapshotsRequest(max_entries=page, source_volume_id=volume_id, snapshot_id=snapshot_id)
-        entries = await self._pages(self._controller.ListSnapshots, request)
+    async def list_snapshots(self) -> list[types.ListedSnapshot]:
+        """All snapshots, fetched page by page."""
+        entries = await self._pages(self._controller.ListSnapshots, csi_pb2.ListSnapshotsRequest(max_entries=PAGE))
         return [convert.snapshot(entry.snapshot) for entry in entries]
 
-    async def get_volume(self, volume_id: str) -> tuple[CreatedVolume, Health]:
+    async def get_volume(self, volume_id: str) -> tuple[types.CreatedVolume, types.Health]:
         """One volume and its condition, of a driver with GET_VOLUME."""
         request = csi_pb2.ControllerGetVolumeRequest(volume_id=volume_id)
         answer = await self._call(self._controller.ControllerGetVolume, request)
@@ -197,10 +180,10 @@ class CsiClient:
 
     # Node
 
-    async def node_info(self) -> NodeInfo:
+    async def node_info(self) -> types.NodeInfo:
         """The driver's name for its node, and the node's topology."""
         answer = await self._call(self._node.NodeGetInfo, csi_pb2.NodeGetInfoRequest(), self._node_timeout)
-        return NodeInfo(answer.node_id, answer.max_volumes_per_node, dict(answer.accessible_topology.segments))
+        return types.NodeInfo(answer.node_id, answer.max_volumes_per_node, dict(answer.accessible_topology.segments))
 
     async def node_capabilities(self) -> frozenset[str]:
         """Capabilities of the node service by name ("STAGE_UNSTAGE_VOLUME")."""
@@ -213,7 +196,7 @@ class CsiClient:
         self,
         volume_id: str,
         staging: Path | str,
-        capability: VolumeCapability,
+        capability: types.VolumeCapability,
         *,
         context: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
@@ -237,7 +220,7 @@ class CsiClient:
         self,
         volume_id: str,
         target: Path | str,
-        capability: VolumeCapability,
+        capability: types.VolumeCapability,
         *,
         staging: Path | str = "",
         readonly: bool = False,
