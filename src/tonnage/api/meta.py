@@ -132,19 +132,6 @@ class PartialObject(KubeObject, frozen=True):
     """Metadata of anything."""
 
 
-def reference(obj: KubeObject, *, api_version: str, kind: str) -> ObjectReference:
-    """A reference to obj. Objects inside lists have no kind of their own, so it is an argument."""
-    meta = obj.metadata
-    return ObjectReference(
-        api_version=api_version,
-        kind=kind,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        resource_version=meta.resource_version,
-    )
-
-
 def to_builtins(obj: Any) -> Any:
     """Convert a Struct to plain dicts and lists with JSON names."""
     return msgspec.to_builtins(obj)

@@ -322,7 +322,7 @@ class PublishedStorage:
         A claim whose node another program selected, or this one before a restart, gets its reservation here.
         storage_class: as in reserve(). exact: this version set selected-node.
         """
-        uid, version = claim.metadata.uid, int(claim.metadata.resource_version or 0)
+        uid, version = claim.metadata.uid, claim.metadata.version
         selected = claim.metadata.annotations.get(names.SELECTED_NODE, "")
         if is_bound(claim):
             self.bound(uid)

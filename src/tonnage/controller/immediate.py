@@ -149,7 +149,7 @@ class ImmediateController(Reconciler[LoopKey]):
         except BaseException:
             self._published.drop(meta.uid, tells=False)  # else the claim would be tried again without back-off
             raise
-        self._published.confirm(meta.uid, int(sent.metadata.resource_version))
+        self._published.confirm(meta.uid, sent.metadata.version)
         self._waits.over(meta.uid)
         self._waits.over((meta.uid, withdrawals(claim)))
         return None

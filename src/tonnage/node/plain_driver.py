@@ -50,15 +50,12 @@ class StandaloneDriver:
         self.change = PoolChange(driver, pools, config, lambda: self.on_inline())
         """Changes the pools while they are served."""
         self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
-        self._exporter = self._exporter_at(config.metrics)
+        self._exporter = Exporter(config.metrics, self.measure)
 
     @property
     def pools(self) -> Sequence[Pool]:
         """Return the pools in their order."""
         return list(self._pools.values())
-
-    def _exporter_at(self, address: Address | None) -> Exporter | None:
-        return Exporter(address, self.measure) if address is not None else None
 
     def client(self) -> CsiClient:
         """Return a client of the driver in this process."""
@@ -67,7 +64,7 @@ class StandaloneDriver:
     @property
     def metrics_url(self) -> str:
         """URL of the metrics, "" if they are not served."""
-        return self._exporter.url if self._exporter is not None else ""
+        return self._exporter.url
 
     async def start(self) -> None:
         """Open the pools, then serve, then register.
@@ -78,32 +75,25 @@ class StandaloneDriver:
         """
         await self._openings.open()
         await self._endpoint.start()
-        await self._start_exporter()
-
-    async def _start_exporter(self) -> None:
-        if self._exporter is not None:
-            await self._exporter.start()
-            log.info("serving metrics url=%s", self._exporter.url)
+        await self._exporter.start()
 
     async def serve_metrics(self, address: Address | None) -> None:
         """Serve metrics at another address, or at none.
 
         Raises: HostError if the address is not available; the old one stays.
         """
-        before, self._exporter = self._exporter, self._exporter_at(address)
-        if before is not None:
-            await before.stop()  # first: both addresses may have the same port
+        before, self._exporter = self._exporter, Exporter(address, self.measure)
+        await before.stop()  # first: both addresses may have the same port
         try:
-            await self._start_exporter()
+            await self._exporter.start()
         except BaseException:
             self._exporter = before
-            await self._start_exporter()
+            await self._exporter.start()
             raise
 
     async def stop(self) -> None:
         """Stop serving and close the pools; volumes and mounts stay. Idempotent."""
-        if self._exporter is not None:
-            await self._exporter.stop()
+        await self._exporter.stop()
         await self._endpoint.stop()
         await self._openings.close()
         for pool in reversed(self.pools):

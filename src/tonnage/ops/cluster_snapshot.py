@@ -92,16 +92,15 @@ class WorkloadPods(KubeObject, frozen=True):
 
 
 _ADMISSION = MUTATING_POLICIES.group
-DAEMON_SETS = Kind("apps", "v1", "DaemonSet", "daemonsets", WorkloadPods)
-DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", WorkloadPods)
-PUBLISHED = Kind(CAPACITIES.group, "v1", CAPACITIES.kind, CAPACITIES.plural, Published)
+DAEMON_SETS = Kind("apps", "DaemonSet", "daemonsets", WorkloadPods)
+DEPLOYMENTS = Kind("apps", "Deployment", "deployments", WorkloadPods)
+PUBLISHED = Kind(CAPACITIES.group, CAPACITIES.kind, CAPACITIES.plural, Published)
 VALIDATING_POLICIES = Kind(
-    _ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", PartialObject, namespaced=False
+    _ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", PartialObject, namespaced=False
 )
 VALIDATING_BINDINGS = Kind(
-    _ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", PartialObject,
-    namespaced=False,
-)  # fmt: skip
+    _ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", PartialObject, namespaced=False
+)
 
 
 @dataclass

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api.core import Node
-from tonnage.api.meta import Condition, ObjectMeta, OwnerReference, condition, reference, to_builtins, version_number
+from tonnage.api.meta import Condition, ObjectMeta, OwnerReference, condition, version_number
 
 
 def test_keys_name_the_namespace_where_there_is_one() -> None:
@@ -27,19 +26,6 @@ def test_a_time_of_deletion_means_that_it_is_being_deleted() -> None:
 @pytest.mark.parametrize(("text", "number"), [("", 0), ("7", 7), ("10", 10), ("opaque", 0), ("-1", 0)])
 def test_versions_are_numbers(text: str, number: int) -> None:
     assert version_number(text) == ObjectMeta(resource_version=text).version == number
-
-
-def test_a_reference_points_to_the_object() -> None:
-    meta = ObjectMeta(name="a", namespace="n", uid="u", resource_version="3")
-    found = reference(Node(metadata=meta), api_version="v1", kind="Node")
-    assert to_builtins(found) == {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "namespace": "n",
-        "name": "a",
-        "uid": "u",
-        "resourceVersion": "3",
-    }
 
 
 def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:

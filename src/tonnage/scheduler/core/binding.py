@@ -120,7 +120,7 @@ class Binding:
         name = volume.metadata.name
         if current is None:
             raise PreconditionError(f'persistentvolume "{name}" not found')
-        if _version(current) < self.sent.get(volume.metadata.uid, 0):
+        if current.metadata.version < self.sent.get(volume.metadata.uid, 0):
             return False
         self._check_reach(current)
         if current.spec.claim_ref is None or current.spec.claim_ref.uid != claim.metadata.uid:
@@ -130,7 +130,7 @@ class Binding:
     def _made(self, objects: StorageObjects, claim: PersistentVolumeClaim) -> str:
         """Return the state of a claim with selected node: BOUND, AWAITED or BACK."""
         seen = self._claim(objects, claim)
-        if _version(seen) < self.sent.get(claim.metadata.uid, 0):
+        if seen.metadata.version < self.sent.get(claim.metadata.uid, 0):
             return AWAITED
         if not matching.is_bound(seen):
             selected = seen.metadata.annotations.get(names.SELECTED_NODE)
@@ -149,10 +149,6 @@ class Binding:
             raise PreconditionError(
                 f'pv "{name}" node affinity doesn\'t match node "{self.node}": no matching NodeSelectorTerms'
             )
-
-
-def _version(obj: PersistentVolumeClaim | PersistentVolume) -> int:
-    return int(obj.metadata.resource_version or 0)
 
 
 class BindingWaits:
@@ -275,7 +271,7 @@ class VolumeBinder:
             if patch := volume_patch(volume, claim):
                 meta = volume.metadata
                 wrote = await self._client.patch(VOLUMES, meta.name, patch, resource_version=meta.resource_version)
-                binding.sent[meta.uid] = int(wrote.metadata.resource_version)
+                binding.sent[meta.uid] = wrote.metadata.version
         for made in binding.plan.made:
             meta = made.claim.metadata
             if meta.annotations.get(names.SELECTED_NODE) == binding.node:
@@ -284,7 +280,7 @@ class VolumeBinder:
             sent = await self._insist(
                 partial(self._client.patch, CLAIMS, meta.name, patch, meta.namespace, uid=meta.uid)
             )
-            binding.sent[meta.uid] = int(sent.metadata.resource_version)
+            binding.sent[meta.uid] = sent.metadata.version
             self._cluster.published.confirm(meta.uid, binding.sent[meta.uid])
             if (seen := self._cluster.objects.claims.get(made.claim.key)) is not None and seen.metadata.uid == meta.uid:
                 self._cluster.published.follow(seen, made.storage_class.key)  # an event that came during the write

@@ -92,11 +92,11 @@ def _row(
 
 
 def _review(group: str, kind: str) -> Resource:
-    row = Kind(group, "v1", kind, kind.lower() + "s", PartialObject, namespaced=False)
+    row = Kind(group, kind, kind.lower() + "s", PartialObject, namespaced=False)
     return Resource(row, verbs=("create",))
 
 
-EVENTS_NEW = Kind("events.k8s.io", "v1", "Event", "events", PartialObject, short=("ev",))
+EVENTS_NEW = Kind("events.k8s.io", "Event", "events", PartialObject, short=("ev",))
 _STATUS: dict[str, Any] = {"subresources": frozenset({"status"})}
 _OWN_STATUS: dict[str, Any] = _STATUS | {"prepare": strategy.without_status}
 """Kinds whose status is written by its owner, later."""

@@ -102,7 +102,7 @@ class ControllerService:
             raise AlreadyExistsError(f"volume {name} exists and was used; use another name")
         if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
             volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
-        return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
+        return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, name, volume))
 
     def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, VolumeOrigin | None]:
         """Parse the parameters. Without a pool, the source's is chosen, as content stays in its pool."""
@@ -210,7 +210,7 @@ class ControllerService:
         status = csi_pb2.ControllerGetVolumeResponse.VolumeStatus(
             volume_condition=condition_of(await pool.condition(name))
         )
-        return csi_pb2.ControllerGetVolumeResponse(volume=self._told(pool, name, volume), status=status)
+        return csi_pb2.ControllerGetVolumeResponse(volume=self._volume(pool, name, volume), status=status)
 
     async def ListVolumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
         """List this driver's volumes, sorted by id, without inline volumes, which have no PV.
@@ -230,7 +230,7 @@ class ControllerService:
         except NotFoundError:
             return None  # deleted since it was listed
         status = csi_pb2.ListVolumesResponse.VolumeStatus(volume_condition=condition)
-        return csi_pb2.ListVolumesResponse.Entry(volume=self._told(pool, name, volume), status=status)
+        return csi_pb2.ListVolumesResponse.Entry(volume=self._volume(pool, name, volume), status=status)
 
     async def _listed(self) -> AsyncIterator[tuple[str, Pool, str, PoolVolume | None]]:
         """Ids, pools and names; no volume where its record is damaged. Pools that are not open are skipped."""
@@ -255,17 +255,14 @@ class ControllerService:
         """
         if request.HasField("accessible_topology") and not self._is_here(request.accessible_topology.segments):
             return _room(Capacity(0, 0, 0, 0, 0))
-        return _room(await self._capacity(request))
-
-    async def _capacity(self, request: csi_pb2.GetCapacityRequest) -> Capacity:
-        selection: Selection = select(self._driver, request.parameters)
+        selection = select(self._driver, request.parameters)
         block, fstype = False, ""
         if request.volume_capabilities:
             use = check_capabilities(request.volume_capabilities)
             block, fstype = use.block, use.fstype
         fstype = choose_fstype(selection.pool, fstype, selection.fstype, block=block)
         inline = request.parameters.get(names.PARAM_INLINE) == "true"
-        return await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block, inline=inline)
+        return _room(await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block, inline=inline))
 
     def _check_place(self, request: csi_pb2.CreateVolumeRequest) -> None:
         if not request.HasField("accessibility_requirements"):
@@ -290,25 +287,18 @@ class ControllerService:
                 continue
             raise AlreadyExistsError(f"volume {name} exists in pool {pool.name}, requested pool {chosen.name}")
 
-    def _told(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
-        if volume is None:
-            here = [csi_pb2.Topology(segments=self._driver.topology)]
-            return csi_pb2.Volume(volume_id=id_of(pool.name, name), accessible_topology=here)
-        return self._volume(pool, volume)
-
-    def _volume(self, pool: Pool, volume: PoolVolume) -> csi_pb2.Volume:
-        return csi_pb2.Volume(
-            capacity_bytes=volume.size,
-            volume_id=id_of(pool.name, volume.name),
-            volume_context=context_of(volume),
-            accessible_topology=[csi_pb2.Topology(segments=self._driver.topology)],
-            content_source=_content_source(pool, volume.source),
-        )
+    def _volume(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
+        here = [csi_pb2.Topology(segments=self._driver.topology)]
+        told = csi_pb2.Volume(volume_id=id_of(pool.name, name), accessible_topology=here)
+        if volume is not None:
+            told.capacity_bytes = volume.size
+            told.volume_context.update(context_of(volume))
+            if volume.source is not None:
+                told.content_source.CopyFrom(_content_source(pool, volume.source))
+        return told
 
 
-def _content_source(pool: Pool, source: VolumeOrigin | None) -> csi_pb2.VolumeContentSource | None:
-    if source is None:
-        return None
+def _content_source(pool: Pool, source: VolumeOrigin) -> csi_pb2.VolumeContentSource:
     kinds = csi_pb2.VolumeContentSource
     if source.snapshot:
         return kinds(snapshot=kinds.SnapshotSource(snapshot_id=id_of(pool.name, source.snapshot)))
