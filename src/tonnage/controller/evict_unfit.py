@@ -47,12 +47,10 @@ class UnfitPods(Reconciler[str]):
     """
 
     def __init__(self, context: LoopContext) -> None:
+        super().__init__("unfit_pods")
         self._client, self._events = context.client, context.events
         self._handles, self._clock = context.handles, context.clock
-        told = context.informers.of(EVENTS, fields=f"reason={names.UNFIT}")
-        self._told = told.cache
-        super().__init__("unfit_pods")
-        self.watch(told, _told)
+        self._told = self.watch(context.informers.of(EVENTS, fields=f"reason={names.UNFIT}"), _told)
 
     async def reconcile(self, key: str) -> float | None:
         """Evict the pod of an Event, or return seconds to wait. Idempotent."""

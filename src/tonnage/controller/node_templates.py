@@ -32,7 +32,7 @@ from tonnage.capacity.node_template import (
 from tonnage.controller.config import LoopContext, node_label_of
 from tonnage.controller.node_template_capacity import amounts, body, pristine
 from tonnage.errors import ApiNotFoundError
-from tonnage.kube.controller import Reconciler
+from tonnage.kube.controller import Reconciler, on_difference
 
 log = logging.getLogger(__name__)
 KEEP = 30 * 86400.0
@@ -52,6 +52,7 @@ class NodeTemplates(Reconciler[str]):
     """
 
     def __init__(self, context: LoopContext, *, keep: float = KEEP, pace: float = 10.0, settle: float = 300.0) -> None:
+        super().__init__("node_templates", workers=1)
         config, informers = context.config, context.informers
         self._client, self._namespace, self._drivers = context.client, config.namespace, frozenset(config.drivers)
         self._configured = {template.group: template for template in config.templates}
@@ -62,20 +63,16 @@ class NodeTemplates(Reconciler[str]):
         self._lower: dict[
             str, tuple[float, TemplateCapacity]
         ] = {}  # object -> since when the capacity is lower, and its maximum since
-        nodes, capacities = informers.of(NODES), informers.of(CAPACITIES)
-        volumes, classes = informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
-        self._nodes, self._capacities = nodes.cache, capacities.cache
-        self._volumes, self._classes = volumes.cache, classes.cache
+        self._volumes = self.watch(informers.of(VOLUMES))  # each changes the published capacity too
+        self._nodes = self.watch(informers.of(NODES), self._node_changed)
+        self._capacities = self.watch(informers.of(CAPACITIES), self._capacity_changed)
+        # Classes that come or go; their fields cannot change.
+        self._classes = self.watch(informers.of(STORAGE_CLASSES), on_difference(lambda _: None, self._class_changed))
         self._nodes.add_index(_NODES, self._groups_of)
         self._volumes.add_index(_VOLUMES, lambda volume: filter(None, (node_label_of(volume),)))
         self._capacities.add_index(_TEMPLATES, groups_of)
         self._capacities.add_index(_PUBLISHED, lambda obj: filter(None, (node_label_of(obj),)))
         self._capacities.add_index(_SELECTING, _selects)
-        super().__init__("node_templates", workers=1)
-        self.watch(volumes, lambda old, new: ())  # each changes the published capacity too
-        self.watch(classes, self._class_changed)
-        self.watch(nodes, self._node_changed)
-        self.watch(capacities, self._capacity_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -225,9 +222,7 @@ class NodeTemplates(Reconciler[str]):
         node = self._nodes.get(node_label_of(found))
         return self._groups_of(node) if node is not None else ()
 
-    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
-        if old is not None and new is not None:
-            return ()
+    def _class_changed(self, _: StorageClass) -> Iterable[str]:
         learned = {group for node in self._nodes for group in self._groups_of(node)}
         return learned | self._configured.keys() | {group for obj in self._capacities for group in groups_of(obj)}
 
