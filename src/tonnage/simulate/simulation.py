@@ -90,15 +90,8 @@ class Simulation:
         self._pods: dict[str, _Pod] = {}
         delays = workload.delays.seconds()
         self._write, self._watch, self._create, self._delete = itemgetter("write", "watch", "create", "delete")(delays)
-        self.scheduling = Scheduling(
-            self.events,
-            policy,
-            self.tally,
-            seconds=delays["decide"],
-            share=options.share,
-            least=options.least,
-            decided=self._decided,
-        )
+        self.scheduling = Scheduling(self.events, policy, self.tally, seconds=delays["decide"], decided=self._decided)
+        self.scheduling.cycle.share, self.scheduling.cycle.least = options.share, options.least
         self.agents: dict[str, Agent] = {}
         self._sources = self._make_classes()
         with heap.growing():
