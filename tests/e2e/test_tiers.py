@@ -19,7 +19,7 @@ from tests.e2e.processes import kubeconfig_of
 
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
-from tonnage.controller.app import ControllerProcess
+from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
@@ -123,7 +123,7 @@ def _empty(plane: ControlPlane) -> None:
 async def _controller(plane: ControlPlane, folder: Path) -> AsyncIterator[None]:
     token = plane.kubectl("-n", SYSTEM, "create", "token", "tonnage-controller").strip()
     access = kubeconfig.load(kubeconfig_of(plane, token, folder / "controller"))
-    made = ControllerProcess(ControllerConfig("tiers", SYSTEM, capacity="tiers"), Client(HttpTransport(access)))
+    made = controller_process(ControllerConfig("tiers", SYSTEM, capacity="tiers"), Client(HttpTransport(access)))
     await made.start()
     try:
         yield

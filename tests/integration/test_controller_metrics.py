@@ -8,7 +8,7 @@ import urllib.request
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
-from tonnage.controller.app import ControllerProcess
+from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
 from tonnage.kube.client import Client
 from tonnage.observe.exporter import Address
@@ -22,7 +22,7 @@ async def test_metrics_and_liveness_are_served_by_all_replicas() -> None:
     )
     for name in ("one", "two"):
         client = Client(server.transport("system:admin"))
-        process = ControllerProcess(ControllerConfig(name, metrics=Address("127.0.0.1", 0)), client)
+        process = controller_process(ControllerConfig(name, metrics=Address("127.0.0.1", 0)), client)
         await process.start()
         for path, text in (("metrics", "tonnage_controller_leads"), ("healthz", "ok")):
             assert text in await asyncio.to_thread(_read, process.metrics_url.replace("metrics", path))

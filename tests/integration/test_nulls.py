@@ -18,7 +18,7 @@ from tonnage.node.startup_taint import StartupTaint
 from tonnage.ops.doctor.finding import Level
 from tonnage.ops.doctor.run import examine
 from tonnage.ops.why import why
-from tonnage.scheduler.app import SchedulerConfig, SchedulerProcess
+from tonnage.scheduler.app import SchedulerConfig, scheduler_process
 from tonnage.testing.clock import VirtualPolicy
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
@@ -106,7 +106,7 @@ async def test_a_pod_is_placed_with_its_volume(kube: Client, transport: Nulls, b
     if broken:
         transport.broken["n2"] = BROKEN
     await _lose_taint(kube)
-    process = SchedulerProcess(SchedulerConfig("one"), Client(transport), clock=LoopClock())
+    process = scheduler_process(SchedulerConfig("one"), Client(transport), clock=LoopClock())
     await process.start()
     await _pod(kube, "p", "1Gi")
     async with asyncio.timeout(_LIMIT):

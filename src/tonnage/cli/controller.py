@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tonnage.cli import replica
-from tonnage.controller.app import ControllerProcess
+from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
 
 
@@ -16,5 +16,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Stand for election and work, until a signal."""
-    config = replica.configured(options, ControllerConfig)
-    return replica.serve(options, "controller", config.identity, lambda client: ControllerProcess(config, client))
+    return replica.serve(options, "controller", replica.configured(options, ControllerConfig), controller_process)

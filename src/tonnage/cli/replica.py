@@ -15,11 +15,11 @@ from tonnage.cli.driver import add_log_arguments, serve_until_signal
 from tonnage.cli.node import access_of
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
-from tonnage.kube.leader_process import ElectedProcess
+from tonnage.kube.leader_process import ElectedProcess, ReplicaConfig
 from tonnage.observe import log as logs
 from tonnage.observe.process import tune_allocator
 
-Config = TypeVar("Config")
+Config = TypeVar("Config", bound=ReplicaConfig)
 
 
 def add_arguments(parser: argparse.ArgumentParser, config: type) -> None:
@@ -31,15 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser, config: type) -> None:
     add_log_arguments(parser)
 
 
-def serve(options: argparse.Namespace, role: str, identity: str, make: Callable[[Client], ElectedProcess]) -> int:
+def serve(
+    options: argparse.Namespace, role: str, config: Config, make: Callable[[Config, Client], ElectedProcess]
+) -> int:
     """Stand for election and work, until a signal. role: "controller" or "scheduler"."""
     access = access_of(options.kubeconfig)
     tune_allocator()
     logs.setup(options.log_level, as_json=options.log_format == "json")
 
     async def work() -> None:
-        client = Client(HttpTransport(access, user_agent=f"tonnage-{role}/{identity}"))
-        await serve_until_signal(make(client), f"{role}={identity}")
+        client = Client(HttpTransport(access, user_agent=f"tonnage-{role}/{config.identity}"))
+        await serve_until_signal(make(config, client), f"{role}={config.identity}")
 
     asyncio.run(work())
     return 0

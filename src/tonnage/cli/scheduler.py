@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tonnage.cli import replica
-from tonnage.scheduler.app import SchedulerConfig, SchedulerProcess
+from tonnage.scheduler.app import SchedulerConfig, scheduler_process
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,5 +15,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Stand for election and work, until a signal."""
-    config = replica.configured(options, SchedulerConfig)
-    return replica.serve(options, "scheduler", config.identity, lambda client: SchedulerProcess(config, client))
+    return replica.serve(options, "scheduler", replica.configured(options, SchedulerConfig), scheduler_process)

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from tonnage.errors import InvalidError, NotFoundError, PreconditionError, Tonna
 from tonnage.ops import orphans, sources
 from tonnage.ops.inventory import Direct, Served, Source
 from tonnage.ops.orphans import Owner, Registry
-from tonnage.ops.report import ErasureReport, VolumeReport
-from tonnage.ops.sources import ClusterSources, Holdings
+from tonnage.ops.report import Contents, ErasureReport, VolumeReport
+from tonnage.ops.sources import ClusterSources
 
 _COLUMNS = ("NODE", "VOLUME", "SIZE", "STATE", "MADE FOR", "CREATED")
 _SNAPSHOT_COLUMNS = ("NODE", "SNAPSHOT", "SIZE", "OF", "CREATED")
@@ -32,7 +32,6 @@ _ABOUT_CLASS = (
     'it has no class, because volumes do not record theirs: a claim binds it with storageClassName: ""; '
     "--storage-class NAME gives it one"
 )
-Found = tuple[Source, VolumeReport]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,8 +82,8 @@ async def _with_sources(
 
 async def _list(options: argparse.Namespace, found: ClusterSources) -> int:
     held = await found.contents()
-    _print(options.output, [v for _, v in held.volumes], [s for _, s in held.snapshots], held.erasing)
-    for volume in (v for _, v in held.volumes if v.condition):
+    _print(options.output, held.volumes, held.snapshots, held.erasing)
+    for volume in (v for v in held.volumes if v.condition):
         print(f"tonnage volumes: volume {volume.id}: {volume.condition}", file=sys.stderr)
     for erasure in (e for e in held.erasing if e.problem):
         print(f"tonnage volumes: deleted volume {erasure.id}: {erasure.problem}", file=sys.stderr)
@@ -92,7 +91,7 @@ async def _list(options: argparse.Namespace, found: ClusterSources) -> int:
 
 
 async def _show(options: argparse.Namespace, found: ClusterSources) -> int:
-    volumes = [volume for _, volume in _pick(await found.contents(), options.names)]
+    volumes = _pick(await found.contents(), options.names)
     if options.output != "table":
         sys.stdout.write(listing.text(options.output, volumes if len(volumes) > 1 else volumes[0]))
         return 0
@@ -105,8 +104,8 @@ async def _show(options: argparse.Namespace, found: ClusterSources) -> int:
 async def _orphans(options: argparse.Namespace, found: ClusterSources) -> int:
     held = await found.contents()
     async with _registry(found) as registry:
-        volumes = [v for _, v in held.volumes if await registry.owner(v) is Owner.NOBODY]
-        snapshots = [s for _, s in held.snapshots if await registry.owner(s) is Owner.NOBODY]
+        volumes = [v for v in held.volumes if await registry.owner(v) is Owner.NOBODY]
+        snapshots = [s for s in held.snapshots if await registry.owner(s) is Owner.NOBODY]
     _print(options.output, volumes, snapshots)
     if (volumes or snapshots) and options.output == "table":
         print("    `tonnage volumes purge NAME` deletes, `tonnage volumes adopt NAME` makes usable again")
@@ -116,27 +115,26 @@ async def _orphans(options: argparse.Namespace, found: ClusterSources) -> int:
 async def _purge(options: argparse.Namespace, found: ClusterSources) -> int:
     held = await found.contents()
     chosen = _pick(held, options.names)
-    await _refuse_owned([volume for _, volume in chosen], found, held)
-    total = listing.size(sum(volume.size for _, volume in chosen))
-    count = f"{_counted([volume for _, volume in chosen])} ({total})"
-    _print(options.output, *_sorted_out(chosen))
+    await _refuse_owned(chosen, found, held)
+    count = f"{_counted(chosen)} ({listing.size(sum(volume.size for volume in chosen))})"
+    _print(options.output, [v for v in chosen if not v.snapshot_of], [s for s in chosen if s.snapshot_of])
     if not options.yes:
         print(
             f"{count} would be deleted with all data; nothing was touched. Repeat with --yes to delete", file=sys.stderr
         )
         return 0
-    failures = [reason for source, volume in chosen if (reason := await _delete(source, volume))]
+    failures = [reason for volume in chosen if (reason := await _delete(found.source_of(volume), volume))]
     for reason in failures:
         print(f"tonnage volumes: {reason}", file=sys.stderr)
     of = f"{len(chosen)}: {count}" if " and " in count else count
     print(f"deleted {len(chosen) - len(failures)} of {of}", file=sys.stderr)
-    if any(volume.erase not in ("", "none") for _, volume in chosen):
-        print(_still_erasing(chosen), file=sys.stderr)
+    if any(volume.erase not in ("", "none") for volume in chosen):
+        print(_still_erasing(map(found.source_of, chosen)), file=sys.stderr)
     return 3 if failures else 0
 
 
-def _still_erasing(chosen: Sequence[Found]) -> str:
-    if any(isinstance(source, Direct) for source, _ in chosen):
+def _still_erasing(chosen: Iterable[Source]) -> str:
+    if any(isinstance(source, Direct) for source in chosen):
         return "content that is to be erased is erased when a driver serves the pool"
     return "content is being erased: `tonnage volumes list` shows how far"
 
@@ -144,11 +142,6 @@ def _still_erasing(chosen: Sequence[Found]) -> str:
 def _counted(volumes: Sequence[VolumeReport]) -> str:
     counts = [(what, sum(v.what == what for v in volumes)) for what in ("volume", "snapshot")]
     return " and ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts if count)
-
-
-def _sorted_out(chosen: Sequence[Found]) -> tuple[list[VolumeReport], list[VolumeReport]]:
-    """The volumes among them, and the snapshots."""
-    return [v for _, v in chosen if not v.snapshot_of], [s for _, s in chosen if s.snapshot_of]
 
 
 async def _delete(source: Source, volume: VolumeReport) -> str:
@@ -160,9 +153,9 @@ async def _delete(source: Source, volume: VolumeReport) -> str:
     return ""
 
 
-async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, held: Holdings) -> None:
+async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, held: Contents) -> None:
     """Raise PreconditionError if any of the volumes has an owner, or if that cannot be known."""
-    claimed = {volume.id for _, volume in held.volumes if volume.cluster or volume.claim}
+    claimed = {volume.id for volume in held.volumes if volume.cluster or volume.claim}
     for volume in volumes:
         if volume.inline:
             raise PreconditionError(f"volume {volume.id} {Owner.POD.value}")
@@ -205,7 +198,8 @@ def _refusal(volume: VolumeReport, owner: Owner, pv: str) -> str:
 
 
 async def _adopt(options: argparse.Namespace, found: ClusterSources) -> int:
-    ((source, volume),) = _pick(await found.contents(), options.names)
+    (volume,) = _pick(await found.contents(), options.names)
+    source = found.source_of(volume)
     if isinstance(source, Direct):
         raise PreconditionError(f"{volume.what} {volume.id}: to adopt it, its driver must run: start the driver first")
     async with _registry(found) as registry:
@@ -238,21 +232,21 @@ async def _body(options: argparse.Namespace, source: Served, volume: VolumeRepor
     return orphans.persistent_volume(volume, name=name, storage_class=options.storage_class, block=block)
 
 
-def _pick(held: Holdings, wanted: Sequence[str]) -> list[Found]:
+def _pick(held: Contents, wanted: Sequence[str]) -> list[VolumeReport]:
     """The volumes and snapshots of those names. Raises NotFoundError, InvalidError for a name that several have."""
-    chosen: dict[tuple[str, str, str], Found] = {}
+    chosen: dict[tuple[str, str, str], VolumeReport] = {}
     for word in wanted:
         kind, colon, name = word.rpartition(":")
         all_of_them = [*held.volumes, *held.snapshots]
-        fitting = [f for f in all_of_them if name in (f[1].id, f[1].name) and (not colon or f[1].what == kind)]
+        fitting = [v for v in all_of_them if name in (v.id, v.name) and (not colon or v.what == kind)]
         if not fitting:
             raise NotFoundError(
                 f"there is no volume or snapshot {word!r}; `tonnage volumes list` shows those there are"
             )
         if len(fitting) > 1:
-            told = ", ".join(f"{v.node} {v.what}:{v.id}".strip() for _, v in fitting)
+            told = ", ".join(f"{v.node} {v.what}:{v.id}".strip() for v in fitting)
             raise InvalidError(f"several have the name {word!r} ({told})")
-        chosen[fitting[0][1].node, fitting[0][1].what, fitting[0][1].id] = fitting[0]
+        chosen[fitting[0].node, fitting[0].what, fitting[0].id] = fitting[0]
     return list(chosen.values())
 
 

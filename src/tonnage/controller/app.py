@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tonnage.aio.clock import Clock
+from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.controller.claim_groups import ClaimGroupLabels
@@ -26,42 +26,32 @@ from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.leader_process import ElectedProcess, LeaderLoop, Seat
+from tonnage.kube.leader_process import ElectedProcess, LeaderLoop
 from tonnage.observe import metrics
 
 WAITING_PODS = "status.phase=Pending"
 """Watched pods: those that have not started, few even in a large cluster."""
 
 
-class ControllerProcess(ElectedProcess):
-    """As ElectedProcess. client: of the API server."""
+def controller_process(config: ControllerConfig, client: Client, *, clock: Clock | None = None) -> ElectedProcess:
+    """One replica. client: of the API server."""
 
-    def __init__(self, config: ControllerConfig, client: Client, *, clock: Clock | None = None) -> None:
-        self.config = config
-        seat = Seat(
-            names.CONTROLLER_LEASE,
-            config.namespace,
-            config.identity,
-            reporter="tonnage-controller",
-            leads=metrics.LEADS,
-            metrics=config.metrics,
-        )
-        super().__init__(seat, client, self._make_loops, clock=clock)
-
-    def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, LeaderLoop]:
+    def make_loops(informers: Informers, events: EventRecorder) -> Mapping[str, LeaderLoop]:
         context = LoopContext(
-            self._client,
+            client,
             informers,
             events,
-            self.config,
-            self._clock,
-            provisioners=self.config.drivers.keys(),
+            config,
+            clock or RealClock(),
+            provisioners=config.drivers.keys(),
             pod_fields=WAITING_PODS,
             seeing=[names.SCHEDULER],
             choosing=[names.SCHEDULER],
         )
         loops: dict[str, LeaderLoop] = {name: make(context) for name, make in _LOOPS.items()}
-        return loops | ({"eviction": UnfitPods(context)} if self.config.evict_unfit else {})
+        return loops | ({"eviction": UnfitPods(context)} if config.evict_unfit else {})
+
+    return ElectedProcess(config, client, make_loops, name=names.CONTROLLER_LEASE, leads=metrics.LEADS, clock=clock)
 
 
 _LOOPS: Mapping[str, Callable[[LoopContext], LeaderLoop]] = {

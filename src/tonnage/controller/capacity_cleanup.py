@@ -30,15 +30,12 @@ class GoneCapacity(Reconciler[str]):
     """
 
     def __init__(self, context: LoopContext) -> None:
-        informers = context.informers
+        super().__init__("gone_capacity", workers=2)
         self._client, self._namespace = context.client, context.config.namespace
         self._drivers = frozenset(context.config.drivers)
-        capacities, nodes = informers.of(CAPACITIES), informers.of(NODES)
-        self._capacities, self._nodes = capacities.cache, nodes.cache
+        self._nodes = self.watch(context.informers.of(NODES), self._node_changed)
+        self._capacities = self.watch(context.informers.of(CAPACITIES), self._capacity_changed)
         self._capacities.add_index(_BY_NODE, lambda capacity: (node_label_of(capacity),))
-        super().__init__("gone_capacity", workers=2)
-        self.watch(nodes, self._node_changed)
-        self.watch(capacities, self._capacity_changed)
 
     async def reconcile(self, key: str) -> None:
         """Remove an object whose node is deleted. Idempotent. Raises ApiError."""

@@ -19,7 +19,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
 from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import ApiConflictError, ApiNotFoundError
-from tonnage.kube.controller import Reconciler
+from tonnage.kube.controller import Reconciler, on_add, on_difference
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim, volumes
 
 
@@ -27,16 +27,14 @@ class ClaimGroupLabels(Reconciler[str]):
     """Loop over claims."""
 
     def __init__(self, context: LoopContext) -> None:
-        self._client, self._handles, informers = context.client, context.handles, context.informers
-        pods, claim_informer = pods_by_claim(informers, fields=context.pod_fields), claims(informers)
-        volume_informer, classes = volumes(informers), informers.of(STORAGE_CLASSES)
-        self._pods, self._claims = pods.cache, claim_informer.cache
-        self._volumes, self._classes = volume_informer.cache, classes.cache
         super().__init__("claim_groups")
-        self.watch(classes, self._class_changed)
-        self.watch(volume_informer, lambda old, new: ())
-        self.watch(claim_informer, self._claim_changed)
-        self.watch(pods, self._pod_changed)
+        self._client, self._handles, informers = context.client, context.handles, context.informers
+        self._volumes = self.watch(volumes(informers))
+        # Pods that come, start or end: a pod's volumes never change. Claims that come, go or get a volume.
+        pods = pods_by_claim(informers, fields=context.pod_fields)
+        self._pods = self.watch(pods, on_difference(is_unstarted, self._pod_changed))
+        self._claims = self.watch(claims(informers), on_difference(_shape, self._claim_changed))
+        self._classes = self.watch(informers.of(STORAGE_CLASSES), on_add(self._class_added))
 
     async def reconcile(self, key: str) -> None:
         """Update one claim's annotation. Idempotent. Raises ApiError."""
@@ -107,32 +105,20 @@ class ClaimGroupLabels(Reconciler[str]):
 
     # Events
 
-    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
-        """Handle claims that come, go or get a volume; ignore other changes."""
-        if old is not None and new is not None and _shape(old) == _shape(new):
-            return ()
-        claim = new or old
-        assert claim is not None
+    def _claim_changed(self, claim: PersistentVolumeClaim) -> Iterable[str]:
         noted = names.annotation(claim.metadata.annotations, names.CLAIM_GROUP)
         keys = {claim.key, *(f"{claim.metadata.namespace}/{name}" for name in noted.split(",") if name)}
         for pod in self._pods.by(PODS_BY_CLAIM, claim.key):
             keys.update(_plain(pod))
         return keys if len(keys) > 1 or noted else ()
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
-        """Handle pods that come, start or end; a pod's volumes never change."""
-        if old is not None and new is not None and is_unstarted(old) == is_unstarted(new):
-            return ()
-        pod = new or old
-        assert pod is not None
+    def _pod_changed(self, pod: Pod) -> Iterable[str]:
         keys = _plain(pod)
         return keys if len(keys) > 1 else ()
 
-    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
+    def _class_added(self, added: StorageClass) -> Iterable[str]:
         """Handle a class that was not known when its claims came."""
-        if new is None or old is not None:
-            return ()
-        waiting = self._claims.by(CLAIMS_UNBOUND, new.metadata.name)
+        waiting = self._claims.by(CLAIMS_UNBOUND, added.metadata.name)
         return {key for claim in waiting for pod in self._pods.by(PODS_BY_CLAIM, claim.key) for key in _plain(pod)}
 
 

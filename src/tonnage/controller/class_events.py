@@ -16,41 +16,33 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.object import reason
 from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.timers import Waits
-from tonnage.controller.config import LoopContext, LoopKey
+from tonnage.controller.config import LoopContext
 from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler
+from tonnage.kube.controller import Reconciler, on_difference
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim
 
-CLAIM, CLASS = "claim", "class"
 REASON = "ProvisioningFailed"
 _BY_CLASS = "class events: capacity by class"
 _MOST_FAULTS = 3
 
 
-class ClassEvents(Reconciler[LoopKey]):
+class ClassEvents(Reconciler[str]):
     """Emits class errors."""
 
     def __init__(self, context: LoopContext) -> None:
+        super().__init__("class_events")
         self._events, self._waits, informers = context.events, Waits(context.clock), context.informers
         self._handles, self._seeing = context.handles, frozenset(context.seeing)
-        claim_informer, capacities = claims(informers), informers.of(CAPACITIES)
-        classes, pods = informers.of(STORAGE_CLASSES), pods_by_claim(informers, fields=context.pod_fields)
-        self._claims, self._capacities = claim_informer.cache, capacities.cache
-        self._classes, self._pods = classes.cache, pods.cache
+        self._classes = self.watch(informers.of(STORAGE_CLASSES))  # nothing is published for an unknown class
+        self._pods = self.watch(pods_by_claim(informers, fields=context.pod_fields))
+        self._capacities = informers.of(CAPACITIES).cache
         self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
-        super().__init__("class_events")
-        self.watch(classes, lambda old, new: ())  # nothing is published for a class that does not exist
-        self.watch(pods, lambda old, new: ())
-        self.watch(capacities, self._capacity_changed)
-        self.watch(claim_informer, self._claim_changed)
+        self._claims = self.watch(claims(informers), self._claim_changed)
+        self.watch(informers.of(CAPACITIES), on_difference(reason, self._capacity_changed))
 
-    async def reconcile(self, key: LoopKey) -> None:
+    async def reconcile(self, key: str) -> None:
         """Emit once what is wrong with a claim's class. Idempotent."""
-        if key.what == CLASS:
-            for waiting in self._claims.by(CLAIMS_UNBOUND, key.key):
-                self.enqueue(LoopKey(CLAIM, waiting.key))
-            return
-        claim = self._claims.get(key.key)
+        claim = self._claims.get(key)
         if claim is None or claim.metadata.deleting or not self._is_ours(claim):
             return
         if not (fault := self._fault(class_name(claim))):
@@ -73,18 +65,15 @@ class ClassEvents(Reconciler[LoopKey]):
         """Return the error that every node publishes for the class, "" if one can serve it."""
         return "; ".join(published_faults(self._capacities.by(_BY_CLASS, storage_class))[:_MOST_FAULTS])
 
-    def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[LoopKey]:
+    def _capacity_changed(self, changed: CSIStorageCapacity) -> Iterable[str]:
         """Handle capacity objects: the last node without an error may be gone, too."""
-        changed = new or old
-        assert changed is not None
-        if old is not None and new is not None and reason(old) == reason(new):
-            return ()
-        return (LoopKey(CLASS, changed.storage_class_name),) if self._fault(changed.storage_class_name) else ()
+        name = changed.storage_class_name
+        return [claim.key for claim in self._claims.by(CLAIMS_UNBOUND, name)] if self._fault(name) else ()
 
-    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[LoopKey]:
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
         """Handle new claims; later changes come from capacity objects."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._waits.over(old.metadata.uid)
         if new is None or new.spec.volume_name or (old is not None and old.metadata.uid == new.metadata.uid):
             return ()
-        return (LoopKey(CLAIM, new.key),) if self._fault(class_name(new)) else ()
+        return (new.key,) if self._fault(class_name(new)) else ()

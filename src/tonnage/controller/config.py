@@ -19,7 +19,7 @@ from tonnage.errors import InvalidError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.leader_process import Identity, LeaseNamespace, MetricsAddress
+from tonnage.kube.leader_process import ReplicaConfig
 from tonnage.option import Option
 
 OUR_DRIVERS = {names.DRIVER: names.TOPOLOGY_NODE}
@@ -89,18 +89,15 @@ def _class_capacity(text: str, whole: str) -> tuple[str, TemplateCapacity]:
 
 
 @dataclass(frozen=True)
-class ControllerConfig:
+class ControllerConfig(ReplicaConfig):
     """Configuration of a controller process.
 
-    identity: this replica's name. namespace: of the Lease and of capacity objects. drivers: CSI drivers of our agents
-    -> their topology key. capacity: how capacity is published, exact or in tiers. metrics: address of the metrics, None
-    for none. evict_unfit: whether pods that opt in are evicted if their inline volume does not fit. templates: capacity
-    of template nodes. group_labels: labels of node groups whose template capacity is learned.
+    namespace: also of capacity objects. drivers: CSI drivers of our agents -> their topology key. capacity: how
+    capacity is published, exact or in tiers. evict_unfit: whether pods that opt in are evicted if their inline volume
+    does not fit. templates: capacity of template nodes. group_labels: labels of node groups whose template capacity is
+    learned.
     """
 
-    identity: Identity
-    namespace: LeaseNamespace = names.SYSTEM_NAMESPACE
-    metrics: MetricsAddress = None
     drivers: Annotated[
         Mapping[str, str],
         Option(

@@ -22,7 +22,7 @@ from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import names
 from tonnage.api.core import Event
 from tonnage.api.kinds import EVENTS, NAMESPACES, PODS
-from tonnage.api.meta import OwnerReference
+from tonnage.api.meta import ObjectReference, OwnerReference
 from tonnage.api.pods import Pod
 from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError
@@ -37,7 +37,6 @@ FIRST, LONGEST = 10.0, 1800.0
 FORGOTTEN = 3600.0
 """Seconds without an eviction after which an owner's count restarts."""
 _BACK_HERE = ("DaemonSet", "Node")
-_SELF = "tonnage-controller"
 
 
 class UnfitPods(Reconciler[str]):
@@ -47,12 +46,10 @@ class UnfitPods(Reconciler[str]):
     """
 
     def __init__(self, context: LoopContext) -> None:
+        super().__init__("unfit_pods")
         self._client, self._events = context.client, context.events
         self._handles, self._clock = context.handles, context.clock
-        told = context.informers.of(EVENTS, fields=f"reason={names.UNFIT}")
-        self._told = told.cache
-        super().__init__("unfit_pods")
-        self.watch(told, _told)
+        self._told = self.watch(context.informers.of(EVENTS, fields=f"reason={names.UNFIT}"), _told)
 
     async def reconcile(self, key: str) -> float | None:
         """Evict the pod of an Event, or return seconds to wait. Idempotent."""
@@ -130,25 +127,14 @@ class UnfitPods(Reconciler[str]):
             f"pod {pod.metadata.name} is evicted from node {pod.spec.node_name}, where its inline volume does not fit"
             f" ({_ordinal(count)}); another one for the same reason in {pause(count):.0f} s at the earliest"
         )
-        told = {"count": count, "lastTimestamp": rfc3339(now), "message": text}
-        if found is not None:
-            version = found.metadata.resource_version
-            await self._client.patch(
-                EVENTS, found.metadata.name, told, pod.metadata.namespace, resource_version=version
-            )
-            return
         namespace = pod.metadata.namespace
-        about = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
-        body = {
-            "metadata": {"name": _event_name(owner), "namespace": namespace},
-            "involvedObject": {**about, "namespace": namespace},
-            "type": WARNING,
-            "reason": REASON,
-            "source": {"component": _SELF},
-            "reportingComponent": _SELF,
-            "firstTimestamp": rfc3339(now),
-            **told,
-        }
+        if found is not None:
+            told = {"count": count, "lastTimestamp": rfc3339(now), "message": text}
+            version = found.metadata.resource_version
+            await self._client.patch(EVENTS, found.metadata.name, told, namespace, resource_version=version)
+            return
+        about = ObjectReference(owner.api_version, owner.kind, namespace, owner.name, owner.uid)
+        body = self._events.body(about, WARNING, REASON, text, name=_event_name(owner), at=now)
         await self._client.create(EVENTS, body, namespace)
 
     async def _evict(self, pod: Pod) -> None:

@@ -11,15 +11,15 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.controller.config import LoopContext
 from tonnage.errors import InvalidError
 from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.indexes import claims, volumes
+from tonnage.kube.controller import Reconciler, on_add
+from tonnage.kube.indexes import claimed, claims, volumes
 
 REASON = "ExpansionNotSupported"
 
@@ -57,13 +57,11 @@ class ExpansionEvents(Reconciler[str]):
     """Emits one Event for each requested size."""
 
     def __init__(self, context: LoopContext) -> None:
-        self._events, self._drivers = context.events, frozenset(context.config.drivers)
-        claim_informer, volume_informer = claims(context.informers), volumes(context.informers)
-        self._claims, self._volumes = claim_informer.cache, volume_informer.cache
         super().__init__("expansion_events")
+        self._events, self._drivers = context.events, frozenset(context.config.drivers)
         # A bound claim may be known before its PV. Other changes of a PV do not matter.
-        self.watch(volume_informer, self._volume_changed)
-        self.watch(claim_informer, self._claim_changed)
+        self._volumes = self.watch(volumes(context.informers), on_add(claimed))
+        self._claims = self.watch(claims(context.informers), self._claim_changed)
 
     async def reconcile(self, key: str) -> None:
         """Emit it for one claim. Idempotent."""
@@ -82,7 +80,3 @@ class ExpansionEvents(Reconciler[str]):
         if new is None or growth is None or (old is not None and growth_of(old) == growth):
             return ()
         return (new.key,)
-
-    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
-        ref = new.spec.claim_ref if new is not None and old is None else None
-        return (f"{ref.namespace}/{ref.name}",) if ref is not None else ()

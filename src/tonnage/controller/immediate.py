@@ -64,25 +64,20 @@ class ImmediateController(Reconciler[LoopKey]):
     """
 
     def __init__(self, context: LoopContext, *, quiet: float = 1.0) -> None:
+        super().__init__("immediate")
         clock, informers = context.clock, context.informers
         self._client, self._events, self._quiet = context.client, context.events, quiet
         self._handles = context.handles
         self._waits, self._clock = Waits(clock), clock
         self._published = PublishedStorage(NodeLabels(), self._wake, self._wake)
         self._bound: deque[tuple[float, str]] = deque()
-        claim_informer, volume_informer = claims(informers), volumes(informers)
-        capacities, nodes = informers.of(CAPACITIES), informers.of(NODES)
-        classes, drivers = informers.of(STORAGE_CLASSES), informers.of(CSI_DRIVERS)
-        self._claims, self._volumes, self._nodes = claim_informer.cache, volume_informer.cache, nodes.cache
-        self._capacities, self._classes, self._drivers = capacities.cache, classes.cache, drivers.cache
-        capacities.cache.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
-        super().__init__("immediate")
-        self.watch(volume_informer, lambda old, new: ())
-        self.watch(classes, _class_changed)
-        self.watch(drivers, self._driver_changed)
-        self.watch(nodes, self._node_changed)
-        self.watch(capacities, self._capacity_changed)
-        self.watch(claim_informer, self._claim_changed)
+        self._volumes = self.watch(volumes(informers))
+        self._classes = self.watch(informers.of(STORAGE_CLASSES), lambda old, new: self._waiting_in(new))
+        self._drivers = self.watch(informers.of(CSI_DRIVERS), self._driver_changed)
+        self._nodes = self.watch(informers.of(NODES), self._node_changed)
+        self._capacities = self.watch(informers.of(CAPACITIES), self._capacity_changed)
+        self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
+        self._claims = self.watch(claims(informers), self._claim_changed)
 
     async def reconcile(self, key: LoopKey) -> float | None:
         """Select a claim's node, or check all claims of a class. Idempotent.
@@ -289,10 +284,6 @@ class ImmediateController(Reconciler[LoopKey]):
 def is_usable(node: Node) -> bool:
     """Return whether the node is ready and not cordoned."""
     return not node.spec.unschedulable and not any(t.key in _BAD_TAINTS for t in node.spec.taints)
-
-
-def _class_changed(old: StorageClass | None, new: StorageClass | None) -> Iterable[LoopKey]:
-    return () if new is None or new.late else (LoopKey(CLASS, new.metadata.name),)
 
 
 def _shape(node: Node) -> tuple[dict[str, str], bool]:

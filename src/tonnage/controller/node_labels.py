@@ -20,7 +20,7 @@ from tonnage.api.storage import StorageClass
 from tonnage.claims.node_scope import provisioner_of
 from tonnage.controller.config import LoopContext, LoopKey
 from tonnage.errors import ApiNotFoundError, PreconditionError
-from tonnage.kube.controller import Reconciler
+from tonnage.kube.controller import Reconciler, on_add
 
 T = TypeVar("T", bound=KubeObject)
 CLAIM, VOLUME = "claim", "volume"
@@ -34,14 +34,13 @@ class ClaimNodeLabels(Reconciler[LoopKey]):
     """
 
     def __init__(self, context: LoopContext) -> None:
-        self._client, self._drivers, informers = context.client, dict(context.config.drivers), context.informers
-        claims, volumes, classes = informers.of(CLAIMS), informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
-        self._claims, self._volumes, self._classes = claims.cache, volumes.cache, classes.cache
-        self._claims.add_index(_CLAIMS_BY_CLASS, lambda claim: (class_name(claim),))
         super().__init__("claim_node_labels")
-        self.watch(classes, self._class_changed)
-        self.watch(claims, self._claim_changed)
-        self.watch(volumes, self._volume_changed)
+        self._client, self._drivers, informers = context.client, dict(context.config.drivers), context.informers
+        self._classes = informers.of(STORAGE_CLASSES).cache
+        self._claims = self.watch(informers.of(CLAIMS), self._claim_changed)
+        self._volumes = self.watch(informers.of(VOLUMES), self._volume_changed)
+        self._claims.add_index(_CLAIMS_BY_CLASS, lambda claim: (class_name(claim),))
+        self.watch(informers.of(STORAGE_CLASSES), on_add(self._claims_of))
 
     async def reconcile(self, key: LoopKey) -> None:
         """Repair one label. Idempotent.
@@ -105,11 +104,9 @@ class ClaimNodeLabels(Reconciler[LoopKey]):
         wanted = self._wanted_of_volume(new)
         return (LoopKey(VOLUME, new.key),) if new is not None and wanted not in (None, _label(new.metadata)) else ()
 
-    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[LoopKey]:
+    def _claims_of(self, added: StorageClass) -> Iterable[LoopKey]:
         """Handle a class that was not known when its claims came."""
-        if new is None or old is not None:
-            return ()
-        return [LoopKey(CLAIM, claim.key) for claim in self._claims.by(_CLAIMS_BY_CLASS, new.metadata.name)]
+        return [LoopKey(CLAIM, claim.key) for claim in self._claims.by(_CLAIMS_BY_CLASS, added.metadata.name)]
 
 
 def places_of(volume: PersistentVolume, topology_key: str) -> list[str]:

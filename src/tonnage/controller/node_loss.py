@@ -23,7 +23,7 @@ from tonnage.claims.provisioning import release_after
 from tonnage.controller.config import LoopContext, node_label_of
 from tonnage.errors import ApiConflictError, ApiNotFoundError, InvalidError
 from tonnage.kube.client import Unreadable, refer
-from tonnage.kube.controller import Reconciler
+from tonnage.kube.controller import Reconciler, on_difference
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -35,19 +35,18 @@ class GoneNodes(Reconciler[str]):
     """Loop over bound PVs of our drivers. Keys are their names."""
 
     def __init__(self, context: LoopContext) -> None:
+        super().__init__("gone_nodes")
         self._client, self._events, self._clock = context.client, context.events, context.clock
         self._drivers, informers = frozenset(context.config.drivers), context.informers
         # A monotonic time, whatever happens to the machine's clock: user data depends on it.
         self._epoch = self._clock.time() - self._clock.monotonic()
-        volumes, nodes, classes = informers.of(VOLUMES), informers.of(NODES), informers.of(STORAGE_CLASSES)
-        self._volumes, self._nodes, self._classes = volumes.cache, nodes.cache, classes.cache
+        self._gone: set[str] = set()
+        self._volumes = self.watch(informers.of(VOLUMES), self._volume_changed)
         self._volumes.add_index(_VOLUMES_BY_LABEL, lambda volume: (node_label_of(volume),))
         self._volumes.add_index(_VOLUMES_BY_CLASS, lambda volume: (volume.spec.storage_class_name,))
-        self._gone: set[str] = set()
-        super().__init__("gone_nodes")
-        self.watch(classes, self._class_changed)
-        self.watch(nodes, self._node_changed)
-        self.watch(volumes, self._volume_changed)
+        self._classes = self.watch(informers.of(STORAGE_CLASSES), self._class_changed)
+        # Nodes that come, go, or are put in or out of service.
+        self._nodes = self.watch(informers.of(NODES), on_difference(_is_out, self._node_changed))
 
     async def reconcile(self, key: str) -> float | None:
         """Note the loss, wait, or release one PV. Idempotent.
@@ -187,12 +186,7 @@ class GoneNodes(Reconciler[str]):
             return ()
         return (new.key,)
 
-    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
-        """Handle a node that comes, goes, or is put in or out of service."""
-        if old is not None and new is not None and _is_out(old) == _is_out(new):
-            return ()
-        node = new or old
-        assert node is not None
+    def _node_changed(self, node: Node) -> Iterable[str]:
         return [volume.key for volume in self._volumes.by(_VOLUMES_BY_LABEL, names.label_value(node.metadata.name))]
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:

@@ -12,27 +12,31 @@ much later.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
-from tonnage.api.core import Node
+from tonnage.api.core import Node, PersistentVolume
 from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES, VOLUMES
+from tonnage.api.matching import capacity
 from tonnage.api.quantity import from_bytes
 from tonnage.api.selectors import from_label_selector
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity.node_template import (
+    MANAGED_BY,
     TemplateCapacity,
     groups_of,
     is_template,
     room_of,
     without_nodes_since,
 )
+from tonnage.capacity.object import numbers, reason
 from tonnage.controller.config import LoopContext, node_label_of
-from tonnage.controller.node_template_capacity import amounts, body, pristine
 from tonnage.errors import ApiNotFoundError
-from tonnage.kube.controller import Reconciler
+from tonnage.kube.controller import Reconciler, on_difference
 
 log = logging.getLogger(__name__)
 KEEP = 30 * 86400.0
@@ -52,6 +56,7 @@ class NodeTemplates(Reconciler[str]):
     """
 
     def __init__(self, context: LoopContext, *, keep: float = KEEP, pace: float = 10.0, settle: float = 300.0) -> None:
+        super().__init__("node_templates", workers=1)
         config, informers = context.config, context.informers
         self._client, self._namespace, self._drivers = context.client, config.namespace, frozenset(config.drivers)
         self._configured = {template.group: template for template in config.templates}
@@ -62,20 +67,16 @@ class NodeTemplates(Reconciler[str]):
         self._lower: dict[
             str, tuple[float, TemplateCapacity]
         ] = {}  # object -> since when the capacity is lower, and its maximum since
-        nodes, capacities = informers.of(NODES), informers.of(CAPACITIES)
-        volumes, classes = informers.of(VOLUMES), informers.of(STORAGE_CLASSES)
-        self._nodes, self._capacities = nodes.cache, capacities.cache
-        self._volumes, self._classes = volumes.cache, classes.cache
+        self._volumes = self.watch(informers.of(VOLUMES))  # each changes the published capacity too
+        self._nodes = self.watch(informers.of(NODES), self._node_changed)
+        self._capacities = self.watch(informers.of(CAPACITIES), self._capacity_changed)
+        # Classes that come or go; their fields cannot change.
+        self._classes = self.watch(informers.of(STORAGE_CLASSES), on_difference(lambda _: None, self._class_changed))
         self._nodes.add_index(_NODES, self._groups_of)
         self._volumes.add_index(_VOLUMES, lambda volume: filter(None, (node_label_of(volume),)))
         self._capacities.add_index(_TEMPLATES, groups_of)
         self._capacities.add_index(_PUBLISHED, lambda obj: filter(None, (node_label_of(obj),)))
         self._capacities.add_index(_SELECTING, _selects)
-        super().__init__("node_templates", workers=1)
-        self.watch(volumes, lambda old, new: ())  # each changes the published capacity too
-        self.watch(classes, self._class_changed)
-        self.watch(nodes, self._node_changed)
-        self.watch(capacities, self._capacity_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -225,9 +226,7 @@ class NodeTemplates(Reconciler[str]):
         node = self._nodes.get(node_label_of(found))
         return self._groups_of(node) if node is not None else ()
 
-    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
-        if old is not None and new is not None:
-            return ()
+    def _class_changed(self, _: StorageClass) -> Iterable[str]:
         learned = {group for node in self._nodes for group in self._groups_of(node)}
         return learned | self._configured.keys() | {group for obj in self._capacities for group in groups_of(obj)}
 
@@ -235,3 +234,68 @@ class NodeTemplates(Reconciler[str]):
 def _selects(obj: CSIStorageCapacity) -> list[str]:
     labels = obj.node_topology.match_labels if obj.node_topology is not None and not is_template(obj) else {}
     return [f"{key}={value}" for key, value in labels.items()]
+
+
+def body(group: str, storage_class: StorageClass, room: TemplateCapacity) -> dict[str, Any]:
+    """Body of the object, to create it."""
+    label, _, value = group.partition("=")
+    name = storage_class.metadata.name
+    return {
+        "metadata": {
+            "name": object_name(group, name),
+            "labels": {names.CAPACITY_DRIVER: storage_class.provisioner, names.CAPACITY_MANAGED_BY: MANAGED_BY},
+        },
+        "storageClassName": name,
+        "nodeTopology": {"matchLabels": {names.TEMPLATE_NODE: "true", label: value}},
+        **amounts(room),
+    }
+
+
+def amounts(room: TemplateCapacity) -> dict[str, Any]:
+    """Fields of its capacity."""
+    return {"capacity": from_bytes(room.capacity), "maximumVolumeSize": from_bytes(room.largest)}
+
+
+def object_name(group: str, storage_class: str) -> str:
+    """Return the object's name for a class and a node group.
+
+    It is always the same, so no duplicate is created.
+    """
+    return f"csisc-template-{hashlib.sha256(f'{group}/{storage_class}'.encode()).hexdigest()[:20]}"
+
+
+def pristine(
+    published: Mapping[str, CSIStorageCapacity], volumes: Iterable[PersistentVolume]
+) -> dict[str, TemplateCapacity]:
+    """Return the capacity of an empty node, by class.
+
+    published: its capacity objects. volumes: its PVs. Classes that the node cannot serve are left out.
+    """
+    taken: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    for volume in volumes:
+        found = published.get(volume.spec.storage_class_name)
+        if found is not None:
+            room, size = _room(found), capacity(volume)
+            taken[room] = taken.get(room, 0) + size
+            largest[room] = max(largest.get(room, 0), size)
+    return {
+        name: _whole(obj, taken.get(_room(obj), 0), largest.get(_room(obj), 0))
+        for name, obj in published.items()
+        if not reason(obj)
+    }
+
+
+def _room(obj: CSIStorageCapacity) -> str:
+    return obj.metadata.labels.get(names.POOL_LABEL, f"class {obj.storage_class_name}")
+
+
+def _whole(obj: CSIStorageCapacity, taken: int, largest: int) -> TemplateCapacity:
+    """Return the capacity with no volume in it.
+
+    If one volume can have all free bytes, one could have had the whole. If the pool is in pieces (whole disks), the
+    largest is one that is free or one that is taken.
+    """
+    free, maximum = numbers(obj)
+    whole = free + taken
+    return TemplateCapacity(whole, whole if maximum is None or maximum >= free > 0 else max(maximum, largest))

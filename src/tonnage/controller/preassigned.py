@@ -29,7 +29,7 @@ from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import PreconditionError
 from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler
+from tonnage.kube.controller import Reconciler, on_add
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM, claims, pods_by_claim, volumes
 
 _PODS_BY_NODE = "hand placed: pods by node"
@@ -48,21 +48,17 @@ class PreassignedPods(Reconciler[str]):
     """Sets selected-node where one node is possible. Keys are pods."""
 
     def __init__(self, context: LoopContext) -> None:
+        super().__init__("preassigned_pods")
         self._client, self._events, informers = context.client, context.events, context.informers
         self._handles, self._choosing = context.handles, context.choosing
         self._waits = Waits(context.clock)
         pods, claim_informer = pods_by_claim(informers, fields=context.pod_fields), claims(informers)
-        volume_informer = volumes(informers)
-        classes, nodes = informers.of(STORAGE_CLASSES), informers.of(NODES)
-        self._pods, self._claims, self._volumes = pods.cache, claim_informer.cache, volume_informer.cache
-        self._classes, self._nodes = classes.cache, nodes.cache
+        self._pods, self._claims, self._volumes = pods.cache, claim_informer.cache, self.watch(volumes(informers))
         self._pods.add_index(_PODS_BY_NODE, _unstarted_by_node)
         self._claims.add_index(_CLAIMS_BY_SOURCE, _source)
         self._claims.add_index(_COPIES, lambda claim: ("",) if _source(claim) else ())
-        super().__init__("preassigned_pods")
-        self.watch(classes, self._class_added)
-        self.watch(volume_informer, lambda old, new: ())
-        self.watch(nodes, self._node_added)
+        self._classes = self.watch(informers.of(STORAGE_CLASSES), on_add(self._class_added))
+        self._nodes = self.watch(informers.of(NODES), on_add(self._node_added))
         self.watch(claim_informer, self._claim_changed)
         self.watch(pods, self._pod_changed)
 
@@ -156,15 +152,11 @@ class PreassignedPods(Reconciler[str]):
             return ()
         return (new.key,)
 
-    def _class_added(self, old: StorageClass | None, new: StorageClass | None) -> Iterable[str]:
-        if new is None or old is not None:
-            return ()
-        return self._users(self._claims.by(CLAIMS_UNBOUND, new.metadata.name))
+    def _class_added(self, added: StorageClass) -> Iterable[str]:
+        return self._users(self._claims.by(CLAIMS_UNBOUND, added.metadata.name))
 
-    def _node_added(self, old: Node | None, new: Node | None) -> Iterable[str]:
-        if new is None or old is not None:
-            return ()
-        placed = [pod.key for pod in self._pods.by(_PODS_BY_NODE, new.metadata.name)]
+    def _node_added(self, added: Node) -> Iterable[str]:
+        placed = [pod.key for pod in self._pods.by(_PODS_BY_NODE, added.metadata.name)]
         return [*placed, *self._users(self._claims.by(_COPIES, ""))]
 
 

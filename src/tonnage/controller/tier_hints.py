@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +25,7 @@ from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, NODES, PODS, STORAGE_CLASSES
 from tonnage.api.matching import class_name
+from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIStorageCapacity
@@ -32,12 +34,13 @@ from tonnage.capacity import tier
 from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
 from tonnage.claims.bind import is_sent, withdrawals
 from tonnage.controller.config import LoopContext, requested_bytes
-from tonnage.controller.tier_objects import NODES_BY_TIER, TIERS_OF_CLASS, class_of_tier, tiers_of
+from tonnage.controller.tier_objects import NODES_BY_TIER, tiers_of
 from tonnage.errors import ApiNotFoundError, InvalidError
-from tonnage.kube.controller import Reconciler
+from tonnage.kube.controller import Keys, Reconciler, on_difference
 from tonnage.kube.indexes import CLAIMS_UNBOUND, claims
 
 log = logging.getLogger(__name__)
+T = TypeVar("T", bound=KubeObject)
 FIRST = 16
 ROUND = 10.0
 _TOGETHER = 0.5
@@ -64,21 +67,17 @@ class TierNotices(Reconciler[str]):
     """Loop with a single key for the whole cluster."""
 
     def __init__(self, context: LoopContext) -> None:
+        super().__init__("tier_hints", workers=1)
         self._client, self._namespace, self._clock = context.client, context.config.namespace, context.clock
         informers = context.informers
-        nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
-        pods, claim_informer = informers.of(PODS, fields=context.pod_fields), claims(informers)
-        self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
-        self._pods, self._claims = pods.cache, claim_informer.cache
-        self._nodes.add_index(NODES_BY_TIER, tiers_of)
-        self._capacities.add_index(TIERS_OF_CLASS, class_of_tier)
         self._since: dict[_Need, float] = {}
-        super().__init__("tier_hints", workers=1)
-        self.watch(classes, lambda old, new: ())
-        self.watch(nodes, self._node_changed)
-        self.watch(capacities, self._capacity_changed)
-        self.watch(claim_informer, self._claim_changed)
-        self.watch(pods, self._pod_changed)
+        self._classes = self.watch(informers.of(STORAGE_CLASSES))
+        self._nodes = self.watch(informers.of(NODES), on_difference(lambda node: set(tiers_of(node)), self._soon))
+        self._capacities = self.watch(informers.of(CAPACITIES), self._capacity_changed)
+        # Claims and pods that begin or end to wait; pods wait when they were rejected, until they are placed.
+        self._claims = self.watch(claims(informers), self._when(_is_waiting))
+        self._pods = self.watch(informers.of(PODS, fields=context.pod_fields), self._when(_is_refused))
+        self._nodes.add_index(NODES_BY_TIER, tiers_of)
 
     async def reconcile(self, key: str) -> float | None:
         """Write the requests for what waits now. Idempotent.
@@ -181,30 +180,24 @@ class TierNotices(Reconciler[str]):
 
     # Events
 
-    def _soon(self) -> Iterable[str]:
+    def _soon(self, _: object = None) -> Iterable[str]:
         self.enqueue(_ALL, after=_TOGETHER)
         return ()
 
-    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[str]:
-        if old is not None and new is not None and set(tiers_of(old)) == set(tiers_of(new)):
-            return ()
-        return self._soon()
+    def _when(self, waits: Callable[[T], bool]) -> Keys[T, str]:
+        """Reconcile soon after objects that begin or end to wait."""
+
+        def changed(old: T | None, new: T | None) -> Iterable[str]:
+            before, after = old is not None and waits(old), new is not None and waits(new)
+            return self._soon() if before != after else ()
+
+        return changed
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
         """Handle notices only."""
         obj = new or old
         assert obj is not None
         return self._soon() if obj.metadata.labels.get(names.TIER) == names.TIER_NOTICE else ()
-
-    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
-        """Handle a claim that begins or ends to wait."""
-        before, after = old is not None and _is_waiting(old), new is not None and _is_waiting(new)
-        return self._soon() if before != after else ()
-
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
-        """Handle a pod that was rejected or placed."""
-        before, after = old is not None and _is_refused(old), new is not None and _is_refused(new)
-        return self._soon() if before != after else ()
 
 
 def _is_refused(pod: Pod) -> bool:

@@ -38,17 +38,16 @@ class CapacityTiers(Reconciler[str]):
     """Loop over classes."""
 
     def __init__(self, context: LoopContext) -> None:
+        super().__init__("capacity_tiers", workers=4)
         config, informers = context.config, context.informers
         self._client, self._mode, self._namespace = context.client, config.capacity, config.namespace
         self._handles, self._unused = context.handles, Waits(context.clock)
-        nodes, classes, capacities = informers.of(NODES), informers.of(STORAGE_CLASSES), informers.of(CAPACITIES)
-        self._nodes, self._classes, self._capacities = nodes.cache, classes.cache, capacities.cache
+        classes = informers.of(STORAGE_CLASSES)
+        self._classes = self.watch(classes, lambda old, new: ((new or old).metadata.name,))  # type: ignore[union-attr]
+        self._capacities = self.watch(informers.of(CAPACITIES), self._capacity_changed)
+        self._nodes = self.watch(informers.of(NODES), self._node_changed)
         self._nodes.add_index(NODES_BY_TIER, tiers_of)
         self._capacities.add_index(TIERS_OF_CLASS, class_of_tier)
-        super().__init__("capacity_tiers", workers=4)
-        self.watch(classes, lambda old, new: ((new or old).metadata.name,))  # type: ignore[union-attr]
-        self.watch(capacities, self._capacity_changed)
-        self.watch(nodes, self._node_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Write the objects of a class from its nodes' labels. Idempotent.

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from tonnage.aio.backoff import Backoff
 from tonnage.api.meta import KubeObject
 from tonnage.errors import ApiConflictError, TonnageError
+from tonnage.kube.cache import Cache
 from tonnage.kube.informer import Informer
 from tonnage.kube.queue import WorkQueue
 from tonnage.observe import metrics
@@ -22,6 +23,25 @@ from tonnage.observe import metrics
 log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T", bound=KubeObject)
+Keys = Callable[[T | None, T | None], Iterable[K]]
+"""Keys to reconcile after a change from old to new; None: there was, or is, no object. It only computes."""
+
+
+def on_add(keys: Callable[[T], Iterable[K]]) -> Keys[T, K]:
+    """Ignore all changes but objects that appear."""
+    return lambda old, new: keys(new) if old is None and new is not None else ()
+
+
+def on_difference(shape: Callable[[T], object], keys: Callable[[T], Iterable[K]]) -> Keys[T, K]:
+    """Ignore changes after which shape(object) is the same. keys: of the object, or of the one that is gone."""
+
+    def changed(old: T | None, new: T | None) -> Iterable[K]:
+        if old is not None and new is not None and shape(old) == shape(new):
+            return ()
+        obj = old if new is None else new
+        return keys(obj) if obj is not None else ()
+
+    return changed
 
 
 class Controller(Generic[K]):
@@ -46,8 +66,8 @@ class Controller(Generic[K]):
         self._failed = metrics.RECONCILES.labels(name, "error")
         metrics.QUEUES.count(self.queue, name, lambda queue: queue.counts)
 
-    def watch(self, informer: Informer[T], keys: Callable[[T | None, T | None], Iterable[K]]) -> None:
-        """Enqueue keys(old, new) for each change of the informer's cache. keys only computes."""
+    def watch(self, informer: Informer[T], keys: Keys[T, K] = lambda old, new: ()) -> Cache[T]:
+        """Enqueue keys(old, new) for each change of the informer's cache, by default none; return the cache."""
         self._informers.append(informer)
         informer.on_restored(self.hasten)
 
@@ -56,6 +76,7 @@ class Controller(Generic[K]):
                 self.enqueue(key)
 
         informer.cache.on_change(changed)
+        return informer.cache
 
     def enqueue(self, key: K, *, after: float = 0.0) -> None:
         """Enqueue key, now or after some seconds."""

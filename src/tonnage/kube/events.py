@@ -12,6 +12,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.aio.tasks import KeyedLocks
@@ -184,22 +185,27 @@ class EventRecorder:
         return True
 
     async def _first(self, report: _Report, message: str) -> _Told:
-        about, stamp = report.about, rfc3339(report.at)
-        namespace = about.namespace or "default"
+        about = report.about
         name = f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{report.once or self._suffix()}"
-        source = {"component": self._component} | ({"host": self._host} if self._host else {})
-        body = {
-            "metadata": {"name": name, "namespace": namespace},
+        body = self.body(about, report.type, report.reason, message, name=name, at=report.at)
+        await self._client.create(EVENTS, body, about.namespace or "default")
+        return _Told(name, 1, body["firstTimestamp"])
+
+    def body(
+        self, about: ObjectReference, type_: str, reason: str, message: str, *, name: str, at: float
+    ) -> dict[str, Any]:
+        """Body of a first event, for a caller that writes it itself. at: wall clock time."""
+        stamp = rfc3339(at)
+        return {
+            "metadata": {"name": name, "namespace": about.namespace or "default"},
             "involvedObject": to_builtins(about),
-            "type": report.type,
-            "reason": report.reason,
+            "type": type_,
+            "reason": reason,
             "message": message,
             "count": 1,
             "firstTimestamp": stamp,
             "lastTimestamp": stamp,
-            "source": source,
+            "source": {"component": self._component} | ({"host": self._host} if self._host else {}),
             "reportingComponent": self._component,
             "reportingInstance": self._host,
         }
-        await self._client.create(EVENTS, body, namespace)
-        return _Told(name, 1, stamp)

@@ -41,7 +41,7 @@ def claims(informers: Informers) -> Informer[PersistentVolumeClaim]:
 def volumes(informers: Informers) -> Informer[PersistentVolume]:
     """All volumes, indexed by the key of their claim, and available ones by their class."""
     informer = informers.of(VOLUMES)
-    informer.cache.add_index(VOLUMES_BY_CLAIM, _claimed)
+    informer.cache.add_index(VOLUMES_BY_CLAIM, claimed)
     informer.cache.add_index(VOLUMES_AVAILABLE, _available)
     return informer
 
@@ -51,7 +51,8 @@ def candidates(cache: Cache[PersistentVolume], claim: PersistentVolumeClaim) -> 
     return cache.by(VOLUMES_BY_CLAIM, claim.key) + cache.by(VOLUMES_AVAILABLE, class_name(claim))
 
 
-def _claimed(volume: PersistentVolume) -> Iterable[str]:
+def claimed(volume: PersistentVolume) -> Iterable[str]:
+    """Key of the claim that a PV is for, none for an unclaimed one."""
     ref = volume.spec.claim_ref
     return () if ref is None else (f"{ref.namespace}/{ref.name}",)
 

@@ -22,27 +22,38 @@ from tonnage.kube.lease import LeaderElection
 from tonnage.observe.exporter import Address, Exporter, parse_address
 from tonnage.option import Option
 
-Identity = Annotated[
-    str,
-    Option(
-        "this replica's unique identity in the Lease (default: $POD_NAME, else the host's name and the process)",
-        "NAME",
-        environ="POD_NAME",
-    ),
-]
-LeaseNamespace = Annotated[
-    str,
-    Option(
-        f"of the Lease and of capacity objects (default: $POD_NAMESPACE, else {names.SYSTEM_NAMESPACE})",
-        "NAME",
-        environ="POD_NAMESPACE",
-    ),
-]
-MetricsAddress = Annotated[
-    Address | None,
-    Option("serve Prometheus metrics and /healthz (default address: loopback)", "[ADDRESS:]PORT", parse=parse_address),
-]
-"""Options of every process with replicas."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ReplicaConfig:
+    """Configuration of every process with replicas.
+
+    identity: this replica's name. namespace: of the Lease. metrics: address of the metrics, None for none.
+    """
+
+    identity: Annotated[
+        str,
+        Option(
+            "this replica's unique identity in the Lease (default: $POD_NAME, else the host's name and the process)",
+            "NAME",
+            environ="POD_NAME",
+        ),
+    ]
+    namespace: Annotated[
+        str,
+        Option(
+            f"of the Lease and of capacity objects (default: $POD_NAMESPACE, else {names.SYSTEM_NAMESPACE})",
+            "NAME",
+            environ="POD_NAMESPACE",
+        ),
+    ] = names.SYSTEM_NAMESPACE
+    metrics: Annotated[
+        Address | None,
+        Option(
+            "serve Prometheus metrics and /healthz (default address: loopback)", "[ADDRESS:]PORT", parse=parse_address
+        ),
+    ] = None
 
 
 class LeaderLoop(Protocol):
@@ -52,41 +63,28 @@ class LeaderLoop(Protocol):
         """Run the loop."""
 
 
-@dataclass(frozen=True)
-class Seat:
-    """Leader-election settings of the replicas.
-
-    lease: its name, in namespace. identity: this replica's unique name. reporter: component of its Events. leads: the
-    gauge that shows whether this one is leader. metrics: where to serve them, None for nowhere.
-    """
-
-    lease: str
-    namespace: str
-    identity: str
-    reporter: str
-    leads: Gauge
-    metrics: Address | None = None
-
-
 class ElectedProcess:
     """Runs the loops of loops(), created anew for each term, while this replica is leader.
 
-    start() returns at once. client: to the API server.
+    start() returns at once. client: to the API server. name: of the Lease, and component of the Events. leads: gauge, 1
+    while this replica is leader.
     """
 
     def __init__(
         self,
-        seat: Seat,
+        config: ReplicaConfig,
         client: Client,
         loops: Callable[[Informers, EventRecorder], Mapping[str, LeaderLoop]],
         *,
+        name: str,
+        leads: Gauge,
         clock: Clock | None = None,
     ) -> None:
-        self._seat, self._client, self._loops = seat, client, loops
+        self._config, self._client, self._loops, self._name, self._leads = config, client, loops, name, leads
         self._clock = clock or RealClock()
-        self._tasks = Background(seat.lease)
-        self._exporter = Exporter(seat.metrics)
-        self._election = LeaderElection(client, seat.namespace, seat.lease, seat.identity, clock=self._clock)
+        self._tasks = Background(name)
+        self._exporter = Exporter(config.metrics)
+        self._election = LeaderElection(client, config.namespace, name, config.identity, clock=self._clock)
 
     @property
     def metrics_url(self) -> str:
@@ -107,15 +105,15 @@ class ElectedProcess:
     async def _lead(self) -> None:
         """Run the loops until cancelled. They recover what a former leader left half done."""
         informers = Informers(self._client)
-        events = EventRecorder(self._client, self._seat.reporter, host=self._seat.identity, clock=self._clock)
+        events = EventRecorder(self._client, self._name, host=self._config.identity, clock=self._clock)
         loops = self._loops(informers, events)
         informers.start()
-        self._seat.leads.set(1)
+        self._leads.set(1)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(supervise("events", events.run))
                 for name, loop in loops.items():
                     tasks.create_task(supervise(name, loop.run))
         finally:
-            self._seat.leads.set(0)
+            self._leads.set(0)
             await informers.close()

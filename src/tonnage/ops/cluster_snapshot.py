@@ -17,6 +17,8 @@ from tonnage.api.kinds import (
     CONFIG_MAPS,
     CSI_DRIVERS,
     CSI_NODES,
+    DAEMON_SETS,
+    DEPLOYMENTS,
     EVENTS,
     LEASES,
     MUTATING_BINDINGS,
@@ -28,9 +30,10 @@ from tonnage.api.kinds import (
     Kind,
 )
 from tonnage.api.matching import class_name
-from tonnage.api.meta import KubeObject, Object, ObjectMeta, PartialObject
+from tonnage.api.meta import KubeObject, ObjectMeta, PartialObject
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
+from tonnage.api.workloads import DaemonSet, Deployment
 from tonnage.capacity.node_template import is_template
 from tonnage.errors import ApiError, ApiNotFoundError, ApiUnreadableError
 from tonnage.kube.client import Client
@@ -75,25 +78,7 @@ class Published(CSIStorageCapacity, frozen=True):
         return max((str(entry.get("time") or "") for entry in self.metadata.managed_fields), default="")
 
 
-class WorkloadStatus(Object, frozen=True):
-    """Pod counts in the status of a DaemonSet or Deployment."""
-
-    desired_number_scheduled: int = 0
-    current_number_scheduled: int = 0
-    updated_number_scheduled: int = 0
-    replicas: int = 0
-    ready_replicas: int = 0
-
-
-class WorkloadPods(KubeObject, frozen=True):
-    """A DaemonSet or Deployment."""
-
-    status: WorkloadStatus = WorkloadStatus()
-
-
 _ADMISSION = MUTATING_POLICIES.group
-DAEMON_SETS = Kind("apps", "DaemonSet", "daemonsets", WorkloadPods)
-DEPLOYMENTS = Kind("apps", "Deployment", "deployments", WorkloadPods)
 PUBLISHED = Kind(CAPACITIES.group, CAPACITIES.kind, CAPACITIES.plural, Published)
 VALIDATING_POLICIES = Kind(
     _ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", PartialObject, namespaced=False
@@ -128,10 +113,10 @@ class View:
     agents: Sequence[Pod] = ()
     controllers: Sequence[Pod] = ()
     pods: Sequence[Pod] = ()
-    daemon_sets: Sequence[WorkloadPods] = ()
-    deployments: Sequence[WorkloadPods] = ()
+    daemon_sets: Sequence[DaemonSet] = ()
+    deployments: Sequence[Deployment] = ()
     lease: Lease | None = None
-    schedulers: Sequence[WorkloadPods] = ()
+    schedulers: Sequence[Deployment] = ()
     scheduler_lease: Lease | None = None
     there: frozenset[str] = frozenset()
     files: Mapping[str, Values | str] = field(default_factory=dict)
@@ -191,7 +176,8 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     view = View(namespace, now)
     view.version = str(msgspec.json.decode(await client.read("/version")).get("gitVersion", ""))
     view.served = await _served(client)
-    reader = _Reader(client, view)
+    reader = Reader(client)
+    view.refused, view.unreadable = reader.refused, reader.unreadable
     view.nodes = await reader.all(NODES)
     view.csi_nodes = await reader.all(CSI_NODES)
     view.driver = await reader.one(CSI_DRIVERS, names.DRIVER)
@@ -213,22 +199,30 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     return view
 
 
-class _Reader:
-    """Reads all that may and can be read, and records the rest in the view."""
+class Reader:
+    """Reads all that may and can be read, and records the rest as a view does."""
 
-    def __init__(self, client: Client, view: View) -> None:
-        self._client, self._view = client, view
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.refused: dict[str, str] = {}
+        self.unreadable: list[str] = []
+
+    async def listed(self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "") -> list[T]:
+        """Return the readable objects. Raises ApiError also for a kind that may not be listed."""
+        found = await self._client.list(kind, namespace, labels=labels, fields=fields, tolerant=True)
+        self.unreadable += [str(one.error) for one in found.unreadable]
+        return found.items
 
     async def all(self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "") -> list[T]:
+        """Return the readable objects, none of a kind that may not be listed."""
         try:
-            found = await self._client.list(kind, namespace, labels=labels, fields=fields, tolerant=True)
+            return await self.listed(kind, namespace, labels=labels, fields=fields)
         except ApiError as failure:
             self._note(kind, failure)
             return []
-        self._view.unreadable += [str(one.error) for one in found.unreadable]
-        return found.items
 
     async def one(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+        """Return an object, None without one that may and can be read."""
         try:
             return await self._client.get(kind, name, namespace)
         except ApiError as failure:
@@ -237,9 +231,9 @@ class _Reader:
 
     def _note(self, kind: Kind[T], failure: ApiError) -> None:
         if failure.code == 403:
-            self._view.refused[kind.plural] = failure.message
+            self.refused[kind.plural] = failure.message
         elif isinstance(failure, ApiUnreadableError):
-            self._view.unreadable.append(str(failure))
+            self.unreadable.append(str(failure))
         elif not isinstance(failure, ApiNotFoundError):
             raise failure
 
@@ -256,7 +250,7 @@ async def _served(client: Client) -> frozenset[str]:
     return frozenset(found)
 
 
-async def _policies(reader: _Reader) -> frozenset[str]:
+async def _policies(reader: Reader) -> frozenset[str]:
     wanted = [(kind, names.SCOPE_POLICY) for kind in (MUTATING_POLICIES, MUTATING_BINDINGS)]
     wanted += [(kind, name) for kind in (VALIDATING_POLICIES, VALIDATING_BINDINGS) for name in AGENT_POLICIES]
     return frozenset([f"{kind.plural}/{name}" for kind, name in wanted if await reader.one(kind, name) is not None])
@@ -271,15 +265,12 @@ def _file(found: ConfigMap) -> Values | str:
         return str(failure)
 
 
-async def _read_waiting(reader: _Reader, view: View) -> None:
+async def _read_waiting(reader: Reader, view: View) -> None:
     """Pods and Events of claims that wait."""
     waiting = [c for c in view.our_claims if c.status.phase == "Pending" or c.metadata.deleting]
-    pods: list[Pod] = []
-    for namespace in sorted({c.metadata.namespace for c in waiting}):
-        pods += await reader.all(PODS, namespace)
-    view.pods = pods
-    about: dict[str, Sequence[Event]] = {}
-    for claim in waiting[:MOST_EVENTS]:
-        meta = claim.metadata
-        about[meta.uid] = await reader.all(EVENTS, meta.namespace, fields=f"involvedObject.uid={meta.uid}")
-    view.events = about
+    namespaces = sorted({c.metadata.namespace for c in waiting})
+    view.pods = [pod for namespace in namespaces for pod in await reader.all(PODS, namespace)]
+    view.events = {
+        meta.uid: await reader.all(EVENTS, meta.namespace, fields=f"involvedObject.uid={meta.uid}")
+        for meta in (claim.metadata for claim in waiting[:MOST_EVENTS])
+    }

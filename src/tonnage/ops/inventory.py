@@ -8,7 +8,8 @@ were never made are not made by the inventory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Served:
     """Pools of one node behind the sockets of running drivers. pools: known from configuration."""
 
     def __init__(self, sockets: Sequence[Path], pools: Sequence[PoolConfig] = (), *, node: str = "") -> None:
-        self.sockets, self._pools, self._node = sockets, pools, node
+        self.sockets, self._pools, self.node = sockets, pools, node
 
     async def pools(self) -> list[PoolReport]:
         """Return all pools.
@@ -58,7 +59,7 @@ class Served:
             return [await self._asked(client, self._about(name, known), volumes) for name in pools]
 
     def _about(self, name: str, known: dict[str, PoolConfig]) -> PoolReport:
-        return _about(known[name], self._node) if name in known else PoolReport(name, node=self._node)
+        return _about(known[name], self.node) if name in known else PoolReport(name, node=self.node)
 
     async def _asked(self, client: CsiClient, about: PoolReport, volumes: Sequence[VolumeReport]) -> PoolReport:
         mine = [v.size for v in volumes if v.pool == about.pool]
@@ -83,12 +84,12 @@ class Served:
                 driver = (await client.plugin_info()).name
                 pools = await inventories.read(socket)
                 for made in await client.list_volumes():
-                    volumes.setdefault(made.id, listed(made, driver, self._node))
+                    volumes.setdefault(made.id, listed(made, driver, self.node))
                 if pools is None and LIST_SNAPSHOTS in await client.controller_capabilities():
                     for snapshot in await client.list_snapshots():
-                        snapshots.setdefault(snapshot.id, listed_snapshot(snapshot, driver, self._node))
+                        snapshots.setdefault(snapshot.id, listed_snapshot(snapshot, driver, self.node))
                 if pools is not None and not number:  # all drivers of a node are over the same pools
-                    told = contents_of(pools, node=self._node, driver=driver)
+                    told = contents_of(pools, node=self.node, driver=driver)
         for volume in told.volumes:
             other = volumes.get(volume.id)
             volumes[volume.id] = (
@@ -124,14 +125,14 @@ class Direct:
     """Pools of one node that no process serves."""
 
     def __init__(self, pools: Sequence[PoolConfig], *, node: str = "") -> None:
-        self._pools, self._node = pools, node
+        self._pools, self.node = pools, node
 
     async def pools(self) -> list[PoolReport]:
         """All pools; one that cannot be opened has its error as state."""
         return [await self._pool(config) for config in self._pools]
 
     async def _pool(self, config: PoolConfig) -> PoolReport:
-        about = _about(config, self._node)
+        about = _about(config, self.node)
         if not _is_made(config):
             return msgspec.structs.replace(about, state=GONE if config.kind == "fake" else NOT_MADE)
         try:
@@ -144,13 +145,13 @@ class Direct:
 
         Raises: Unavailable when a pool cannot be read: a list with holes is worse than none.
         """
-        return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self._node)
+        return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self.node)
 
     async def delete(self, volume: VolumeReport) -> None:
         """Delete a volume or snapshot. Idempotent. Raises PreconditionError while it is in use, UnavailableError."""
         for config in self._pools:
             if config.name == volume.pool:
-                async with _Open(config) as pool:
+                async with _opened(config) as pool:
                     await (pool.delete_snapshot if volume.snapshot_of else pool.delete)(volume.name)
 
 
@@ -169,31 +170,27 @@ async def answers(socket: Path) -> bool:
     return True
 
 
-class _Open:
-    """A pool that is opened for one reading."""
-
-    def __init__(self, config: PoolConfig) -> None:
-        self._config = config
-        # Without a size of the thin pool: a missing one is reported, not created.
-        self._pool = pool_config.make(replace(config, thin_size=0))
-
-    async def __aenter__(self) -> Pool:
-        try:
-            await self._pool.open()
-        except UnavailableError as failure:
-            if "in use" not in str(failure):
-                raise
-            hint = "read it through the socket of its driver with --endpoint, or through its cluster with --data"
-            raise UnavailableError(f"pool {self._config.name} is held by another process: {hint}") from None
-        return self._pool
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._pool.close()
+@asynccontextmanager
+async def _opened(config: PoolConfig) -> AsyncIterator[Pool]:
+    """Open a pool for one reading. Raises UnavailableError."""
+    # Without a size of the thin pool: a missing one is reported, not created.
+    pool = pool_config.make(replace(config, thin_size=0))
+    try:
+        await pool.open()
+    except UnavailableError as failure:
+        if "in use" not in str(failure):
+            raise
+        hint = "read it through the socket of its driver with --endpoint, or through its cluster with --data"
+        raise UnavailableError(f"pool {config.name} is held by another process: {hint}") from None
+    try:
+        yield pool
+    finally:
+        await pool.close()
 
 
 async def _read(config: PoolConfig) -> PoolStatus:
     """Raises UnavailableError and the like."""
-    async with _Open(config) as pool:
+    async with _opened(config) as pool:
         found = await status.read(pool)
         if found.problem:
             raise UnavailableError(found.problem)

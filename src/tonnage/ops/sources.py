@@ -16,7 +16,7 @@ from tonnage.kube.kubeconfig import load
 from tonnage.node.config import driver as config_driver
 from tonnage.ops import inventory
 from tonnage.ops.inventory import Direct, Served, Source
-from tonnage.ops.report import ErasureReport, PoolReport, VolumeReport
+from tonnage.ops.report import Contents, PoolReport, VolumeReport
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
@@ -36,15 +36,6 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Holdings:
-    """Content of all nodes; volumes and snapshots with their sources."""
-
-    volumes: list[tuple[Source, VolumeReport]]
-    snapshots: list[tuple[Source, VolumeReport]]
-    erasing: list[ErasureReport]
-
-
-@dataclass(frozen=True)
 class ClusterSources:
     """One source for each node.
 
@@ -60,20 +51,20 @@ class ClusterSources:
 
     async def pools(self) -> list[PoolReport]:
         """All pools of all nodes. Raises CsiError when a driver does not answer."""
-        found: list[PoolReport] = []
-        for source in self.nodes:
-            found += await source.pools()
-        return found
+        return [report for source in self.nodes for report in await source.pools()]
 
-    async def contents(self) -> Holdings:
+    async def contents(self) -> Contents:
         """All volumes, snapshots and erasures. Raises CsiError, UnavailableError."""
-        found = Holdings([], [], [])
-        for source in self.nodes:
-            contents = await source.contents()
-            found.volumes.extend((source, volume) for volume in contents.volumes)
-            found.snapshots.extend((source, snapshot) for snapshot in contents.snapshots)
-            found.erasing.extend(contents.erasing)
-        return found
+        found = [await source.contents() for source in self.nodes]
+        return Contents(
+            [volume for contents in found for volume in contents.volumes],
+            [snapshot for contents in found for snapshot in contents.snapshots],
+            [erasure for contents in found for erasure in contents.erasing],
+        )
+
+    def source_of(self, volume: VolumeReport) -> Source:
+        """Source of a volume or snapshot of its contents."""
+        return next(source for source in self.nodes if source.node == volume.node)
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client | None]:

@@ -23,7 +23,6 @@ from tonnage.api.kinds import (
     PODS,
     STORAGE_CLASSES,
     VOLUMES,
-    Kind,
 )
 from tonnage.api.matching import class_name, is_bound
 from tonnage.api.meta import KubeObject
@@ -43,7 +42,7 @@ from tonnage.ops.claim_errors import (
     faults_of,
     said_of,
 )
-from tonnage.ops.cluster_snapshot import PUBLISHED, Published
+from tonnage.ops.cluster_snapshot import PUBLISHED, Published, Reader
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.explain import Explanation, explain
@@ -68,9 +67,11 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
     """
     pod = await client.get(PODS, name, namespace)
     is_box = b"+tonnage" in await client.read("/version")
-    reader = _Reader(client)
-    cluster, capacities, pods = await _read(reader, clock)
-    budgets = await _budgets(reader)
+    reader = Reader(client)
+    cluster, capacities, pods = await _read(reader)
+    budgets = list[PodDisruptionBudget]()
+    with suppress(ApiError):  # they matter least
+        budgets = await reader.listed(DISRUPTION_BUDGETS)
     scheduler, read = _BOX_SCHEDULER if is_box else "", rfc3339(clock.time())
     keys = [f"{pod.metadata.namespace}/{name}" for name in pod.claim_names()]
     claims = [claim for key in keys if (claim := cluster.objects.claims.get(key)) is not None]
@@ -81,92 +82,75 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
         capacities,
         cluster.is_registered,
         drivers=[names.DRIVER, *names.COMPAT_DRIVERS.values()],
-        snapshots=await reader.snapshots(claims),
-        events=await reader.events(claims, cluster.objects.classes.get),
+        snapshots=await _snapshots(client, claims),
+        events=await _events(reader, claims, cluster.objects.classes.get),
     )
     found = explain(
-        Cycle(cluster), pod, written=_written(capacities), scheduler=scheduler, pods=pods, budgets=budgets,
-        faults=faults_of(claims, objects),
+        Cycle(cluster), pod, written={capacity.key: capacity.written for capacity in capacities}, scheduler=scheduler,
+        pods=pods, budgets=budgets, faults=faults_of(claims, objects),
     )  # fmt: skip
-    unchecked = [*found.unchecked, *reader.unreadable]
-    return WhyAnswer(
-        **msgspec.structs.asdict(msgspec.structs.replace(found, unchecked=unchecked, read=read)),
-        said=said_of(claims, objects),
-    )
+    more = {"unchecked": [*found.unchecked, *reader.unreadable], "read": read, "said": said_of(claims, objects)}
+    return WhyAnswer(**(msgspec.structs.asdict(found) | more))
 
 
-class _Reader:
-    """Lists objects. unreadable: which ones are left out, and why."""
+async def _events(
+    reader: Reader, claims: Iterable[PersistentVolumeClaim], classes: Callable[[str], StorageClass | None]
+) -> dict[str, list[Event]]:
+    """Return Events of the claims that have no volume, and of their classes, by uid.
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.unreadable: list[str] = []
-
-    async def all(self, kind: Kind[T]) -> list[T]:
-        listing = await self._client.list(kind, tolerant=True)
-        self.unreadable += [str(found.error) for found in listing.unreadable]
-        return listing.items
-
-    async def events(
-        self, claims: Iterable[PersistentVolumeClaim], classes: Callable[[str], StorageClass | None]
-    ) -> dict[str, list[Event]]:
-        """Events of the claims that have no volume, and of their classes, by uid; none where they may not be read."""
-        waiting = [claim for claim in claims if not is_bound(claim)]
-        abouts = [(claim.metadata.uid, claim.metadata.namespace) for claim in waiting]
-        found = (classes(class_name(claim)) for claim in waiting)
-        abouts += [(c.metadata.uid, "default") for c in found if c is not None]
-        events: dict[str, list[Event]] = {}
+    None where they may not be read.
+    """
+    waiting = [claim for claim in claims if not is_bound(claim)]
+    abouts = [(claim.metadata.uid, claim.metadata.namespace) for claim in waiting]
+    found = (classes(class_name(claim)) for claim in waiting)
+    abouts += [(c.metadata.uid, "default") for c in found if c is not None]
+    events: dict[str, list[Event]] = {}
+    try:
         for uid, namespace in dict.fromkeys(abouts):
-            try:
-                listing = await self._client.list(EVENTS, namespace, fields=f"involvedObject.uid={uid}", tolerant=True)
-            except ApiError as failure:
-                self.unreadable.append(f"Events of its claims: {failure.message}")
-                break
-            events[uid] = listing.items
-        return events
-
-    async def snapshots(self, claims: Iterable[PersistentVolumeClaim]) -> dict[str, str]:
-        """The state of the snapshots that are data sources, by `namespace/name`; none where they may not be read."""
-        found: dict[str, str] = {}
-        for claim in claims:
-            ref = reference(claim)
-            if ref is None or (ref.api_group, ref.kind) != _SNAPSHOTS or is_bound(claim):
-                continue
-            namespace = ref.namespace or claim.metadata.namespace
-            path = f"/apis/{ref.api_group}/v1/namespaces/{namespace}/volumesnapshots/{ref.name}"
-            try:
-                status = msgspec.json.decode(await self._client.read(path)).get("status") or {}
-            except ApiNotFoundError:
-                found[f"{namespace}/{ref.name}"] = SNAPSHOT_MISSING
-                continue
-            except (ApiError, msgspec.DecodeError, AttributeError):
-                continue
-            ready = isinstance(status, dict) and status.get("readyToUse") is True
-            found[f"{namespace}/{ref.name}"] = SNAPSHOT_READY if ready else SNAPSHOT_UNREADY
-        return found
+            events[uid] = await reader.listed(EVENTS, namespace, fields=f"involvedObject.uid={uid}")
+    except ApiError as failure:
+        reader.unreadable.append(f"Events of its claims: {failure.message}")
+    return events
 
 
-async def _budgets(reader: _Reader) -> list[PodDisruptionBudget]:
-    """All of them; none where they may not be read, for they matter least."""
-    with suppress(ApiError):
-        return await reader.all(DISRUPTION_BUDGETS)
-    return []
+async def _snapshots(client: Client, claims: Iterable[PersistentVolumeClaim]) -> dict[str, str]:
+    """Return the state of the snapshots that are data sources, by `namespace/name`.
+
+    None where they may not be read.
+    """
+    found: dict[str, str] = {}
+    for claim in claims:
+        ref = reference(claim)
+        if ref is None or (ref.api_group, ref.kind) != _SNAPSHOTS or is_bound(claim):
+            continue
+        namespace = ref.namespace or claim.metadata.namespace
+        path = f"/apis/{ref.api_group}/v1/namespaces/{namespace}/volumesnapshots/{ref.name}"
+        try:
+            status = msgspec.json.decode(await client.read(path)).get("status") or {}
+        except ApiNotFoundError:
+            found[f"{namespace}/{ref.name}"] = SNAPSHOT_MISSING
+            continue
+        except (ApiError, msgspec.DecodeError, AttributeError):
+            continue
+        ready = isinstance(status, dict) and status.get("readyToUse") is True
+        found[f"{namespace}/{ref.name}"] = SNAPSHOT_READY if ready else SNAPSHOT_UNREADY
+    return found
 
 
-async def _read(reader: _Reader, clock: Clock) -> tuple[Cluster, list[Published], list[Pod]]:
+async def _read(reader: Reader) -> tuple[Cluster, list[Published], list[Pod]]:
     """Return the cluster, its capacity objects, and all pods.
 
     Storage is read before pods and nodes, in the order in which a scheduler's caches may be filled too.
     """
     claims, volumes, classes, drivers = await asyncio.gather(
-        reader.all(CLAIMS), reader.all(VOLUMES), reader.all(STORAGE_CLASSES), reader.all(CSI_DRIVERS)
+        reader.listed(CLAIMS), reader.listed(VOLUMES), reader.listed(STORAGE_CLASSES), reader.listed(CSI_DRIVERS)
     )
     nodes, csi_nodes, attachments, capacities, pods = await asyncio.gather(
-        reader.all(NODES),
-        reader.all(CSI_NODES),
-        reader.all(ATTACHMENTS),
-        reader.all(PUBLISHED),
-        reader.all(PODS),
+        reader.listed(NODES),
+        reader.listed(CSI_NODES),
+        reader.listed(ATTACHMENTS),
+        reader.listed(PUBLISHED),
+        reader.listed(PODS),
     )
     objects = StorageObjects(_filled(claims), _filled(volumes), _filled(classes), _filled(drivers))
     cluster = Cluster(objects)
@@ -185,7 +169,3 @@ def _filled(objects: Iterable[T]) -> Cache[T]:
     cache: Cache[T] = Cache()
     cache.replace(objects)
     return cache
-
-
-def _written(capacities: Iterable[Published]) -> dict[str, str]:
-    return {capacity.key: capacity.written for capacity in capacities}

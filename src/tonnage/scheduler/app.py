@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from tonnage.aio.clock import Clock
+from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.errors import InvalidError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.leader_process import ElectedProcess, Identity, LeaderLoop, LeaseNamespace, MetricsAddress, Seat
+from tonnage.kube.leader_process import ElectedProcess, LeaderLoop, ReplicaConfig
 from tonnage.observe import metrics
 from tonnage.observe.process import keep_trimmed, settle
 from tonnage.option import Option
@@ -34,14 +34,12 @@ def _check_name(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class SchedulerConfig:
+class SchedulerConfig(ReplicaConfig):
     """Configuration of a scheduler process.
 
-    identity: this replica's name. name: the pods' spec.schedulerName, and the Lease's name. namespace: of the Lease.
-    strategy: scoring of nodes that fit. metrics: address of the metrics, None for none.
+    name: the pods' spec.schedulerName, and the Lease's name. strategy: scoring of nodes that fit.
     """
 
-    identity: Identity
     name: Annotated[
         str,
         Option(
@@ -50,8 +48,6 @@ class SchedulerConfig:
             parse=_check_name,
         ),
     ] = names.SCHEDULER
-    namespace: LeaseNamespace = names.SYSTEM_NAMESPACE
-    metrics: MetricsAddress = None
     strategy: Annotated[
         ScoringStrategy,
         Option(
@@ -63,32 +59,22 @@ class SchedulerConfig:
     ] = ScoringStrategy.LEAST_ALLOCATED
 
 
-class SchedulerProcess(ElectedProcess):
-    """As ElectedProcess. client: of the API server."""
+def scheduler_process(config: SchedulerConfig, client: Client, *, clock: Clock | None = None) -> ElectedProcess:
+    """One replica. client: of the API server."""
 
-    def __init__(self, config: SchedulerConfig, client: Client, *, clock: Clock | None = None) -> None:
-        self.config = config
-        seat = Seat(
-            config.name,
-            config.namespace,
-            config.identity,
-            reporter=config.name,
-            leads=metrics.SCHEDULER_LEADS,
-            metrics=config.metrics,
-        )
-        super().__init__(seat, client, self._make_loops, clock=clock)
-
-    def _make_loops(self, informers: Informers, events: EventRecorder) -> Mapping[str, LeaderLoop]:
+    def make_loops(informers: Informers, events: EventRecorder) -> Mapping[str, LeaderLoop]:
         scheduler = Scheduler(
-            self._client,
+            client,
             informers,
             events,
-            clock=self._clock,
-            name=self.config.name,
-            strategy=self.config.strategy,
+            clock=clock or RealClock(),
+            name=config.name,
+            strategy=config.strategy,
             pod_fields=RUNNING_PODS,
         )
         return {"scheduler": scheduler, "memory": _Memory(informers)}
+
+    return ElectedProcess(config, client, make_loops, name=config.name, leads=metrics.SCHEDULER_LEADS, clock=clock)
 
 
 class _Memory:

@@ -6,12 +6,11 @@ Kubelets, pools and the network are simulated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tonnage.aio.clock import Clock, LoopClock, VirtualLoop
+from tonnage.aio.clock import LoopClock, VirtualLoop
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CSI_NODES, NAMESPACES, NODES, PODS, STORAGE_CLASSES
@@ -64,13 +63,13 @@ class FullSimulation:
         self._workload, self._policy = workload, policy
         self._delays = workload.delays.seconds()
         self.tally, self.traffic, self.series = Tally(), Traffic(), Series()
-        self._watched = Watched(self.tally, options.placed)
         self._specs = [spec for spec in nodes for _ in range(spec.count)]
         self.room = sum(int(size(text)) for spec in self._specs for text in spec.pools.values())
         self._loop = VirtualLoop()
         self._clock = LoopClock()
         self._tasks = Background("simulation")
         self.nodes: list[SimulatedNode] = []
+        self._since: dict[str, float] = {}  # uids of pods without a node -> when they were created
 
     def run(self) -> Result:
         """Play the trace."""
@@ -88,8 +87,8 @@ class FullSimulation:
         client = Client(transport)
         informers = Informers(client)
         feeder = Feeder(client, informers, self._clock)
-        kubelets = Kubelets(client, informers, self._clock, lifetime=feeder.lifetime, completes=feeder.completes)
-        self._watched.follow(informers, self._clock)
+        kubelets = Kubelets(client, informers, self._clock, feeder.lifetime)
+        informers.of(PODS).cache.on_change(self._pod_changed)
         try:
             await self._make_objects(client)
             scheduler = await self._start_controllers(client, informers)
@@ -216,31 +215,18 @@ class FullSimulation:
             await self._clock.sleep(until / SAMPLES)
             stranded.sample(self.tally)
 
-
-@dataclass(slots=True)
-class Watched:
-    """Records when each pod was created and when it was on a node. placed(pod, node) is called then."""
-
-    tally: Tally
-    placed: Callable[[str, str], None]
-
-    def follow(self, informers: Informers, clock: Clock) -> None:
-        """Begin."""
-        since: dict[str, float] = {}
-
-        def changed(old: Pod | None, new: Pod | None) -> None:
-            if new is None:
-                if old is not None:
-                    since.pop(old.metadata.uid, None)
-                return
-            count, uid = self.tally, new.metadata.uid
-            if old is None or old.metadata.uid != uid:
-                since[uid] = clock.monotonic()
-                count.arrived += 1
-                count.peak_waiting = max(count.peak_waiting, count.arrived - count.placed)
-            if new.spec.node_name and uid in since:
-                count.placed += 1
-                count.waits.append(clock.monotonic() - since.pop(uid))
-                self.placed(new.metadata.name, new.spec.node_name)
-
-        informers.of(PODS).cache.on_change(changed)
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Record when each pod was created and when it was on a node."""
+        if new is None:
+            if old is not None:
+                self._since.pop(old.metadata.uid, None)
+            return
+        count, uid = self.tally, new.metadata.uid
+        if old is None or old.metadata.uid != uid:
+            self._since[uid] = self._clock.monotonic()
+            count.arrived += 1
+            count.peak_waiting = max(count.peak_waiting, count.arrived - count.placed)
+        if new.spec.node_name and uid in self._since:
+            count.placed += 1
+            count.waits.append(self._clock.monotonic() - self._since.pop(uid))
+            self._options.placed(new.metadata.name, new.spec.node_name)

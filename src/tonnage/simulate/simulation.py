@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
@@ -14,7 +14,6 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import SchedulingDecision
-from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import QueuedPod
 from tonnage.simulate import tally
 from tonnage.simulate.cluster import heap, objects
@@ -44,9 +43,7 @@ class _Pod:
     claims: list[PersistentVolumeClaim]
     waiting_since: float = 0.0
     life: int = 0
-    ask: Ask | None = None
     orders: list[Order] = field(default_factory=list)
-    node: str = ""
 
     @property
     def life_uid(self) -> str:
@@ -93,15 +90,8 @@ class Simulation:
         self._pods: dict[str, _Pod] = {}
         delays = workload.delays.seconds()
         self._write, self._watch, self._create, self._delete = itemgetter("write", "watch", "create", "delete")(delays)
-        self.scheduling = Scheduling(
-            self.events,
-            policy,
-            self.tally,
-            seconds=delays["decide"],
-            share=options.share,
-            least=options.least,
-            decided=self._decided,
-        )
+        self.scheduling = Scheduling(self.events, policy, self.tally, seconds=delays["decide"], decided=self._decided)
+        self.scheduling.cycle.share, self.scheduling.cycle.least = options.share, options.least
         self.agents: dict[str, Agent] = {}
         self._sources = self._make_classes()
         with heap.growing():
@@ -113,7 +103,6 @@ class Simulation:
         self._templates = [objects.template(stream) for stream in workload.streams]
         self._until = duration(workload.duration)
         self._traces = [options.trace(index, stream, self._until) for index, stream in enumerate(workload.streams)]
-        self._numbers = [count() for _ in workload.streams]
         self._stranded = Stranded(self.scheduling.cluster, workload, self._templates, self.agents.values())
 
     def _make_classes(self) -> dict[str, CapacitySource]:
@@ -151,7 +140,7 @@ class Simulation:
 
     def _play(self, end: float) -> Result:
         for stream, trace in enumerate(self._traces):
-            self._next(stream, trace)
+            self.events.start(self._arrive(stream, trace))
         self._stranded.plan(self.events, self.tally, self._until)
         for step in range(1, PROGRESS_STEPS + 1):
             self.events.run(end * step / PROGRESS_STEPS)
@@ -160,23 +149,20 @@ class Simulation:
         self.series.finish(self.tally, hours=self._until / 3600)
         return tally.conclude(self._policy.name, self.tally, room=self.room)
 
-    def _next(self, stream: int, trace: Iterator[Arrival]) -> None:
-        arrival = next(trace, None)
-        if arrival is not None:
-            self.events.at(arrival.time, partial(self._arrive, stream, trace, arrival))
-
-    def _arrive(self, stream: int, trace: Iterator[Arrival], arrival: Arrival) -> None:
+    def _arrive(self, stream: int, trace: Iterator[Arrival]) -> Iterator[float]:
+        """Create the pods of a stream when they arrive."""
         spec = self._workload.streams[stream]
-        uid = f"{spec.name}-{next(self._numbers[stream])}"
-        claims = [
-            objects.claim(f"{uid}.v{index}", volume.storage_class, amount, self._version())
-            for index, (volume, amount) in enumerate(zip(spec.volumes, arrival.sizes, strict=True))
-        ]
-        for claim in claims:
-            self.scheduling.objects.claims.put(claim)
-        self.tally.writes["claims"] += len(claims)
-        self._come(_Pod(uid, stream, list(arrival.lifetimes), claims))
-        self._next(stream, trace)
+        for number, arrival in enumerate(trace):
+            yield arrival.time - self.events.now
+            uid = f"{spec.name}-{number}"
+            claims = [
+                objects.claim(f"{uid}.v{index}", volume.storage_class, amount, self._version())
+                for index, (volume, amount) in enumerate(zip(spec.volumes, arrival.sizes, strict=True))
+            ]
+            for claim in claims:
+                self.scheduling.objects.claims.put(claim)
+            self.tally.writes["claims"] += len(claims)
+            self._come(_Pod(uid, stream, list(arrival.lifetimes), claims))
 
     def _come(self, pod: _Pod) -> None:
         """A pod wants a node, for the first time or again."""
@@ -184,94 +170,73 @@ class Simulation:
         self.tally.writes["pods"] += 1
         self.tally.peak_waiting = max(self.tally.peak_waiting, self.tally.arrived - self.tally.placed)
         pod.waiting_since = self.events.now
-        pod.ask = objects.ask(self._templates[pod.stream], pod.life_uid, pod.claims)
         self._pods[pod.life_uid] = pod
-        self.scheduling.add(pod.ask)
+        self.scheduling.add(objects.ask(self._templates[pod.stream], pod.life_uid, pod.claims))
 
-    # From the decision to the node
+    # The life of a pod: each yields the seconds until its next step
 
     def _decided(self, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        pod = self._pods[entry.uid]
-        pod.node = decision.node
-        if not decision.plan.made:
-            self.events.after(self._write, partial(self._placed, pod, entry, decision))
-            return
-        pod.orders = []
-        for index in range(len(pod.claims)):
-            self.events.after(self._write * (index + 1), partial(self._send, pod, index, entry, decision))
+        self.events.start(self._live(self._pods[entry.uid], entry, decision))
 
-    def _send(self, pod: _Pod, index: int, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        """Write the node into a claim; when the agent has seen the last, it books them all."""
-        version, claim = self._version(), pod.claims[index]
-        self.tally.writes["claims"] += 1
-        self.scheduling.sent(claim.metadata.uid, version)
-        source = self._sources[claim.spec.storage_class_name or ""]
-        amount = int(claim.spec.resources.requests["storage"])
-        pod.orders.append(Order(claim.metadata.uid, source, amount, version))
-        self.events.after(self._watch, partial(self.agents[decision.node].see, pod.orders[-1]))
-        if len(pod.orders) == len(pod.claims):
-            self.events.after(self._watch, partial(self._book, pod, entry, decision))
-
-    def _book(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        if self.agents[decision.node].book(pod.orders):
-            self.events.after(self._create, partial(self._make, pod, entry, decision))
-        else:
-            self.events.after(self._write + self._watch, partial(self._withdraw, pod, entry, decision))
-
-    def _withdraw(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        """The agent rescheduled the claims: undo the scheduler's decision and retry."""
-        self.tally.withdrawn += 1
-        self.agents[decision.node].sent_back(pod.orders)
-        self.tally.writes["claims"] += len(pod.claims)
-        self.scheduling.cycle.withdraw(entry.ask, decision)
-        self.scheduling.queue.retry(entry, self.events.now, free=True)
-
-    def _make(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
+    def _live(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> Iterator[float]:
+        """From the decision to the end of this life: the pod returns with its volumes, or all is deleted."""
         agent = self.agents[decision.node]
-        for order in pod.orders:
-            agent.create(order)
-        self.events.after(2 * self._write + self._watch, partial(self._bind, pod, entry, decision))
-
-    def _bind(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        """Volumes and claims are bound, so the pod can be."""
-        if self._workload.streams[pod.stream].restarts:  # only a pod that comes back asks where its volumes are
-            for index, claim in enumerate(pod.claims):
-                self.scheduling.objects.volumes.put(objects.volume(claim, decision.node, self._version()))
-                pod.claims[index] = objects.bound(claim, decision.node, self._version())
-                self.scheduling.objects.claims.put(pod.claims[index])
-        claims = len(pod.claims)
-        self.tally.writes["claims"] += claims * (tally.CLAIM_TO_BOUND - 2)
-        self.tally.writes["volumes"] += claims * tally.VOLUME_TO_BOUND
-        self.events.after(self._write, partial(self._placed, pod, entry, decision))
-
-    def _placed(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
+        if decision.plan.made and not (yield from self._provision(pod, agent)):
+            self.tally.withdrawn += 1
+            agent.sent_back(pod.orders)
+            self.tally.writes["claims"] += len(pod.claims)
+            self.scheduling.cycle.withdraw(entry.ask, decision)
+            self.scheduling.queue.retry(entry, self.events.now, free=True)
+            return
+        yield self._write
         self.scheduling.cycle.post_bind(decision)
         self.scheduling.queue.remove(entry.uid)
-        self._options.placed(pod.uid, pod.node)
+        self._options.placed(pod.uid, decision.node)
         self.tally.placed += 1
         self.tally.writes["pods"] += tally.POD_TO_PLACED - 1
         self.tally.waits.append(self.events.now - pod.waiting_since)
-        self.events.after(pod.lifetimes[pod.life], partial(self._end, pod))
-
-    # The end
-
-    def _end(self, pod: _Pod) -> None:
-        """End a pod: it returns with its volumes, or all is deleted."""
+        yield pod.lifetimes[pod.life]
         del self._pods[pod.life_uid]
         self.tally.writes["pods"] += tally.POD_TO_GONE
         self.scheduling.cluster.pod_lifted(pod.life_uid)
         pod.life += 1
         if pod.life < len(pod.lifetimes):
-            self.events.after(duration(self._workload.streams[pod.stream].pause), partial(self._come, pod))
+            yield duration(self._workload.streams[pod.stream].pause)
+            self._come(pod)
             return
         for claim in pod.claims:
             self.scheduling.objects.claims.remove(claim.key)
             self.scheduling.objects.volumes.remove(claim.spec.volume_name)
         self.tally.writes["claims"] += len(pod.claims) * tally.CLAIM_TO_GONE
         self.tally.writes["volumes"] += len(pod.claims) * tally.VOLUME_TO_GONE
-        self.events.after(self._watch + self._delete, partial(self._delete_volumes, pod))
-
-    def _delete_volumes(self, pod: _Pod) -> None:
-        agent = self.agents[pod.node]
+        yield self._watch + self._delete
         for order in pod.orders:
             agent.delete(order)
+
+    def _provision(self, pod: _Pod, agent: Agent) -> Generator[float, None, bool]:
+        """Create and bind a pod's volumes; return False when the agent rescheduled the claims."""
+        pod.orders = []
+        for claim in pod.claims:
+            yield self._write
+            version, source = self._version(), self._sources[claim.spec.storage_class_name or ""]
+            self.tally.writes["claims"] += 1
+            self.scheduling.sent(claim.metadata.uid, version)
+            amount = int(claim.spec.resources.requests["storage"])
+            pod.orders.append(Order(claim.metadata.uid, source, amount, version))
+            self.events.after(self._watch, partial(agent.see, pod.orders[-1]))
+        yield self._watch
+        if not agent.book(pod.orders):
+            yield self._write + self._watch
+            return False
+        yield self._create
+        for order in pod.orders:
+            agent.create(order)
+        yield 2 * self._write + self._watch
+        if self._workload.streams[pod.stream].restarts:  # only a pod that comes back asks where its volumes are
+            for index, claim in enumerate(pod.claims):
+                self.scheduling.objects.volumes.put(objects.volume(claim, agent.node, self._version()))
+                pod.claims[index] = objects.bound(claim, agent.node, self._version())
+                self.scheduling.objects.claims.put(pod.claims[index])
+        self.tally.writes["claims"] += len(pod.claims) * (tally.CLAIM_TO_BOUND - 2)
+        self.tally.writes["volumes"] += len(pod.claims) * tally.VOLUME_TO_BOUND
+        return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tonnage.api.core import Node
 from tonnage.api.meta import Condition, ObjectMeta, OwnerReference, condition, version_number
 
 

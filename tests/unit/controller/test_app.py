@@ -12,9 +12,10 @@ from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
-from tonnage.controller.app import ControllerProcess
+from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
 from tonnage.kube.client import Client
+from tonnage.kube.leader_process import ElectedProcess
 from tonnage.observe import metrics
 from tonnage.testing.clock import VirtualPolicy
 
@@ -47,13 +48,13 @@ async def kube(server: ApiServer) -> Client:
 
 
 @pytest.fixture
-async def replica(server: ApiServer) -> AsyncIterator[Callable[..., Awaitable[ControllerProcess]]]:
+async def replica(server: ApiServer) -> AsyncIterator[Callable[..., Awaitable[ElectedProcess]]]:
     """replica(identity, metrics=...): one that runs."""
-    made: list[ControllerProcess] = []
+    made: list[ElectedProcess] = []
 
-    async def make(identity: str, **more: Any) -> ControllerProcess:
+    async def make(identity: str, **more: Any) -> ElectedProcess:
         client = Client(server.transport("system:admin"))
-        process = ControllerProcess(ControllerConfig(identity, **more), client, clock=LoopClock())
+        process = controller_process(ControllerConfig(identity, **more), client, clock=LoopClock())
         made.append(process)
         await process.start()
         return process

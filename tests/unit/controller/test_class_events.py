@@ -11,8 +11,7 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
-from tonnage.controller.class_events import CLAIM, ClassEvents
-from tonnage.controller.config import LoopKey
+from tonnage.controller.class_events import ClassEvents
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -84,7 +83,7 @@ async def test_a_class_that_some_node_serves_is_not_at_fault(
         await publish(f"n{number}", fault)
     await make_claim("c", storageClassName="late")
     await settle()
-    await notices.reconcile(LoopKey(CLAIM, "default/c"))
+    await notices.reconcile("default/c")
     assert await told() == []
 
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
-from tonnage.kube.leader_process import ElectedProcess, Seat
+from tonnage.kube.leader_process import ElectedProcess, ReplicaConfig
 from tonnage.observe.exporter import Address
 
 
@@ -33,9 +33,10 @@ async def test_the_next_works_when_the_leader_stops(server: ApiServer) -> None:
     gauges = {who: Gauge(f"leads_{who}", "1 for the leader", registry=registry) for who in "ab"}
 
     def replica(who: str) -> ElectedProcess:
-        seat = Seat("lease", "default", who, "test", gauges[who], metrics=Address("127.0.0.1", 0))
+        config = ReplicaConfig(who, "default", Address("127.0.0.1", 0))
         loop = _Loop(who, at_work, changed)
-        return ElectedProcess(seat, Client(server.transport()), lambda _informers, _events: {"loop": loop})
+        client = Client(server.transport())
+        return ElectedProcess(config, client, lambda *_: {"loop": loop}, name="lease", leads=gauges[who])
 
     first, second = replica("a"), replica("b")
     async with asyncio.timeout(60):

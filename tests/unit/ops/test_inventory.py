@@ -192,7 +192,7 @@ async def test_a_configuration_leads_to_the_running_driver(driver: DriverConfig,
         volumes = (await found.contents()).volumes
 
     assert [(pool.node, pool.pool, pool.volumes) for pool in pools] == [("n7", "a", 1), ("n7", "b", 1)]
-    assert [volume.id for _, volume in volumes] == ["a/pvc-1", "b/raw"]
+    assert [volume.id for volume in volumes] == ["a/pvc-1", "b/raw"]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube.client import Client
+from tonnage.kube.leader_process import ElectedProcess
 from tonnage.observe import metrics
-from tonnage.scheduler.app import SchedulerConfig, SchedulerProcess
+from tonnage.scheduler.app import SchedulerConfig, scheduler_process
 from tonnage.testing.clock import VirtualPolicy
 
 pytestmark = pytest.mark.virtual_time
@@ -47,13 +48,13 @@ async def kube(server: ApiServer) -> Client:
 
 
 @pytest.fixture
-async def replica(server: ApiServer) -> AsyncIterator[Callable[..., Awaitable[SchedulerProcess]]]:
+async def replica(server: ApiServer) -> AsyncIterator[Callable[..., Awaitable[ElectedProcess]]]:
     """replica(identity, name=...): one that runs."""
-    made: list[SchedulerProcess] = []
+    made: list[ElectedProcess] = []
 
-    async def make(identity: str, **more: Any) -> SchedulerProcess:
+    async def make(identity: str, **more: Any) -> ElectedProcess:
         client = Client(server.transport("system:admin"))
-        process = SchedulerProcess(SchedulerConfig(identity, **more), client, clock=LoopClock())
+        process = scheduler_process(SchedulerConfig(identity, **more), client, clock=LoopClock())
         made.append(process)
         await process.start()
         return process

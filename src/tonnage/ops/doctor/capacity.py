@@ -5,20 +5,21 @@ The scheduler trusts all of them, also foreign ones.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Set
 
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
+from tonnage.capacity import tier
 from tonnage.capacity.object import managed_by, object_name
 from tonnage.claims.provisioning import allowed_in
 from tonnage.errors import InvalidError
 from tonnage.ops.cluster_snapshot import Published, View
-from tonnage.ops.doctor import tiers
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 
-_CHECK = "capacity"
+_CHECK, _TIERS = "capacity", "tiers"
 _NUMBERS = ("capacity", "maximumVolumeSize")
 _WRITER = "tonnage"
 """How agents begin to call themselves."""
@@ -36,8 +37,8 @@ def check(view: View) -> Iterator[Finding]:
         for c in view.ours
         if allowed_in(c, {names.TOPOLOGY_NODE: names.label_value(name)})
     }
-    there = tiers.standing(view)
-    tiered = {key for key, (node, c) in wanted.items() if tiers.is_in(node, c.metadata.name, there)}
+    there = {c.metadata.name for c in view.capacities if _is_kept(view, c)}  # objects that stand for tiers
+    tiered = {key for key, (node, c) in wanted.items() if _is_in(node, c.metadata.name, there)}
     here = {c.metadata.name: c for c in view.capacities if c.metadata.namespace == view.namespace}
     faults = [*_imagined(view), *_strange(view, set(wanted)), *_missing(view, wanted, here.keys() | tiered)]
     for name, (node, storage_class) in wanted.items():
@@ -79,7 +80,7 @@ def _strange(view: View, wanted: set[str]) -> Iterator[Finding]:
         meta = found.metadata
         if found.storage_class_name not in ours or (meta.namespace == view.namespace and meta.name in wanted):
             continue
-        if tiers.is_kept(view, found):
+        if _is_kept(view, found):
             continue
         text = f"no agent of namespace {view.namespace} writes it, for class {found.storage_class_name}: "
         text += "pods may be scheduled where no volume can be created"
@@ -141,3 +142,64 @@ def _full(wanted: dict[str, tuple[Node, StorageClass]], here: dict[str, Publishe
 def _log(view: View, node: str) -> str:
     pod = view.agent_of(node)
     return f"kubectl -n {view.namespace} logs {pod.metadata.name}" if pod else "see its agent's log"
+
+
+def _is_kept(view: View, found: Published) -> bool:
+    """Whether this installation's controller keeps the object, for a tier or as a class's notice."""
+    value = found.metadata.labels.get(names.TIER, "")
+    here = found.metadata.namespace == view.namespace
+    return here and bool(value) and found.metadata.name == tier.object_name(found.storage_class_name, value)
+
+
+def _is_in(node: Node, storage_class: str, there: Set[str]) -> bool:
+    """Whether the object of a node's tier publishes capacity for a class. there: the tiers' objects."""
+    value = node.metadata.labels.get(names.tier_label(storage_class), "")
+    return bool(tier.of_label(value)) and tier.object_name(storage_class, value) in there
+
+
+def check_tiers(view: View) -> Iterator[Finding]:
+    """Tier labels of nodes without a driver, and objects whose capacity is not that of their tier."""
+    if {"csistoragecapacities", "csinodes", "nodes"} & view.refused.keys():
+        return
+    yield from _labels(view)
+    kept = [c for c in view.capacities if _is_kept(view, c)]
+    faults = list(_tier_objects(kept))
+    yield from faults
+    if kept and not faults:
+        yield ok(_TIERS, "objects", _summary(view))
+
+
+def _labels(view: View) -> Iterator[Finding]:
+    serving = set(view.serving)
+    for node in view.nodes:
+        keys = sorted(tier.labels_of(node.metadata.labels))
+        if keys and node.metadata.name not in serving:
+            name = node.metadata.name
+            text = f"it has tier labels ({few(keys)}), and no driver runs there: pods may be scheduled there"
+            todo = f"start its agent, or `kubectl label node {name} {' '.join(f'{key}-' for key in keys)}`"
+            yield warn(_TIERS, name, text, todo)
+
+
+def _tier_objects(kept: list[Published]) -> Iterator[Finding]:
+    for found in kept:
+        value = found.metadata.labels[names.TIER]
+        promised = [found.capacity or "0", found.maximum_volume_size or "0"]
+        try:
+            wrong = [text for text in promised if to_bytes(text) != to_bytes(value)]
+        except InvalidError:
+            wrong = promised
+        if wrong:
+            text = f"class {found.storage_class_name}: the object of tier {value} has {', '.join(wrong)}"
+            todo = f"kubectl -n {found.metadata.namespace} delete csistoragecapacity {found.metadata.name}: the"
+            yield fail(_TIERS, found.key, text, f"{todo} controller recreates it")
+
+
+def _summary(view: View) -> str:
+    told = []
+    for storage_class in view.ours:
+        key = names.tier_label(storage_class.metadata.name)
+        counts = Counter(n.metadata.labels[key] for n in view.nodes if key in n.metadata.labels)
+        ordered = sorted(counts.items(), key=lambda pair: -tier.of_label(pair[0]))
+        nodes = ", ".join(f"{count} at least {value}" for value, count in ordered) or "no node"
+        told.append(f"{storage_class.metadata.name}: {nodes}")
+    return f"nodes in capacity tiers ({'; '.join(told)})"

@@ -14,7 +14,8 @@ from tonnage.api import names
 from tonnage.api.core import Lease
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriverSpec
-from tonnage.ops.cluster_snapshot import View, WorkloadPods, is_ready
+from tonnage.api.workloads import DaemonSet, Deployment
+from tonnage.ops.cluster_snapshot import View, is_ready
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.install import manifests
 from tonnage.ops.install.options import Installation
@@ -104,7 +105,7 @@ def _agents(view: View) -> Iterator[Finding]:
         yield from _daemon_set(view, found)
 
 
-def _daemon_set(view: View, found: WorkloadPods) -> Iterator[Finding]:
+def _daemon_set(view: View, found: DaemonSet) -> Iterator[Finding]:
     about, wanted = f"daemonset/{found.metadata.name}", found.status.desired_number_scheduled
     mine = [p for p in view.agents if p.metadata.controller_uid() == found.metadata.uid and not p.metadata.deleting]
     bad = [p for p in mine if not is_ready(p)]
@@ -159,7 +160,7 @@ def _schedulers(view: View) -> Iterator[Finding]:
         yield _replicas(view, "scheduler", found, names.SCHEDULER, _holder(view, view.scheduler_lease))
 
 
-def _replicas(view: View, component: str, found: WorkloadPods, lease: str, holder: str) -> Finding:
+def _replicas(view: View, component: str, found: Deployment, lease: str, holder: str) -> Finding:
     """Of a Deployment of which one replica works."""
     about, status = f"deployment/{found.metadata.name}", found.status
     ready = f"{status.ready_replicas} of {status.replicas} replicas are ready"

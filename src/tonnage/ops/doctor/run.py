@@ -19,7 +19,6 @@ from tonnage.ops.doctor import (
     rbac,
     registration,
     storage_classes,
-    tiers,
     volumes,
 )
 from tonnage.ops.doctor.finding import Finding
@@ -40,7 +39,7 @@ async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeCon
     findings += [
         *storage_classes.check(found),
         *capacity.check(found),
-        *tiers.check(found),
+        *capacity.check_tiers(found),
         *claims.check(found),
         *volumes.check(found),
     ]

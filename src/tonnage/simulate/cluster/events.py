@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 Action = Callable[[], None]
 
@@ -30,6 +31,12 @@ class Events:
     def after(self, seconds: float, action: Action) -> None:
         """Plan something for later."""
         self.at(self.now + seconds, action)
+
+    def start(self, steps: Iterator[float]) -> None:
+        """Run steps, each of which yields the seconds until the next one."""
+        seconds = next(steps, None)
+        if seconds is not None:
+            self.after(seconds, partial(self.start, steps))
 
     def run(self, until: float) -> None:
         """Do all that is planned up to a moment, and what that plans."""

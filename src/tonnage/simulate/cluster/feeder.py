@@ -6,7 +6,7 @@ Pods of Deployments, StatefulSets and Jobs are created by their controllers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count, groupby
 from typing import Any
@@ -44,10 +44,6 @@ class Feeder:
         lives = self._lives.get(pod.metadata.labels.get(bodies.SET_LABEL) or pod.metadata.name)
         return lives.begin(pod.metadata.name) if lives is not None else None
 
-    def completes(self, pod: Pod) -> bool:
-        """Whether the pod is complete when its containers have run, without a replacement."""
-        return pod.spec.restart_policy == "Never"
-
     # The trace
 
     async def run(self, stream: StreamSpec, trace: Iterable[Arrival]) -> None:
@@ -56,16 +52,10 @@ class Feeder:
         for _, group in groupby(trace, key=lambda arrival: arrival.group):
             burst = list(group)
             await self._clock.sleep(max(0.0, self.zero + burst[0].time - self._clock.monotonic()))
-            for name, part in self._parts(stream, number, burst):
+            for part in [[each] for each in burst] if stream.kind == "Pod" else [burst]:  # the pods of one object
+                name = f"{stream.name}-{next(number)}"
                 self._lives[name] = Lives(stream, part)
                 self._tasks.start(self._live(name, stream, part[0]), name)
-
-    def _parts(
-        self, stream: StreamSpec, number: Iterator[int], burst: list[Arrival]
-    ) -> Iterator[tuple[str, list[Arrival]]]:
-        """Name -> the pods that one object of the stream's kind creates."""
-        for part in [[each] for each in burst] if stream.kind == "Pod" else [burst]:
-            yield f"{stream.name}-{next(number)}", part
 
     async def _live(self, name: str, stream: StreamSpec, first: Arrival) -> None:
         if stream.kind == "Pod":

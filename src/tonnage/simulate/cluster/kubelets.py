@@ -17,21 +17,14 @@ from tonnage.kube.informer import Informers
 class Kubelets:
     """The kubelets of all nodes.
 
-    lifetime(pod) is called once and returns the seconds that its containers run; ended(pod) is awaited then. Its pod is
-    Succeeded before that when completes(pod).
+    lifetime(pod) is called once and returns the seconds that its containers run, None: until it is deleted. A pod that
+    is not restarted has Succeeded then; others are deleted.
     """
 
     def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        clock: Clock,
-        *,
-        lifetime: Callable[[Pod], float | None],
-        completes: Callable[[Pod], bool],
+        self, client: Client, informers: Informers, clock: Clock, lifetime: Callable[[Pod], float | None]
     ) -> None:
-        self._client, self._clock = client, clock
-        self._lifetime, self._completes = lifetime, completes
+        self._client, self._clock, self._lifetime = client, clock, lifetime
         self._running: set[str] = set()
         self._ending: set[str] = set()
         self._tasks = Background("kubelets")
@@ -47,7 +40,7 @@ class Kubelets:
         if new.metadata.deleting:
             if new.spec.node_name and uid not in self._ending:
                 self._ending.add(uid)
-                self._tasks.start(self._remove(new), "end")
+                self._tasks.start(self._remove(new, grace_seconds=0), "end")
         elif new.spec.node_name and uid not in self._running:
             self._running.add(uid)
             self._tasks.start(self._run(new), "run")
@@ -60,11 +53,10 @@ class Kubelets:
         await self._clock.sleep(lifetime)
         if pod.metadata.uid not in self._running or pod.metadata.uid in self._ending:
             return
-        if self._completes(pod):
+        if pod.spec.restart_policy == "Never":  # its creator deletes it, or makes no other
             await self._write(pod, "Succeeded", ready=False)
-        else:  # its creator deletes or replaces it
-            with suppress(ApiNotFoundError, ApiConflictError):
-                await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+        else:  # its creator replaces it
+            await self._remove(pod)
 
     async def _write(self, pod: Pod, phase: str, *, ready: bool) -> None:
         now, meta = rfc3339(self._clock.time()), pod.metadata
@@ -75,10 +67,10 @@ class Kubelets:
         with suppress(ApiNotFoundError, ApiConflictError):
             await self._client.patch(PODS, meta.name, {"status": status}, meta.namespace, subresource="status")
 
-    async def _remove(self, pod: Pod) -> None:
+    async def _remove(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
         meta = pod.metadata
         with suppress(ApiNotFoundError, ApiConflictError):
-            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_seconds=0)
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_seconds=grace_seconds)
 
     async def close(self) -> None:
         """Do nothing more."""

@@ -22,8 +22,7 @@ class Scheduling:
     """Schedules the pods in the queue, one after the other.
 
     decided(entry, decision) is called for each pod that has a node now; its caller carries the decision out. seconds:
-    time
-    of a decision. share, least: how many feasible nodes are scored, as in the scheduler's cycle.
+    time of a decision.
     """
 
     def __init__(
@@ -33,8 +32,6 @@ class Scheduling:
         tally: Tally,
         *,
         seconds: float,
-        share: float,
-        least: int,
         decided: Callable[[QueuedPod, SchedulingDecision], None],
     ) -> None:
         self._events, self._policy, self._tally, self._seconds, self._decided = events, policy, tally, seconds, decided
@@ -44,7 +41,6 @@ class Scheduling:
         self.queue = SchedulingQueue(self._ready)
         self.cluster = Cluster(self.objects, lambda event: self.queue.notice(event, events.now))
         self.cycle = Cycle(self.cluster, policy.strategy)
-        self.cycle.share, self.cycle.least = share, least
         self._capacities: Cache[CSIStorageCapacity] = Cache()
         self._capacities.on_change(self.cluster.capacity_changed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -13,12 +13,14 @@ from tonnage.api import names
 from tonnage.api.core import Lease, Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
+from tonnage.api.workloads import DaemonSet, Deployment
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.capacity.object import managed_by, object_name
 from tonnage.kube.client import Client
-from tonnage.ops.cluster_snapshot import AGENT_POLICIES, Published, View, WorkloadPods
+from tonnage.ops.cluster_snapshot import AGENT_POLICIES, Published, View
 
+T = TypeVar("T")
 NOW = 1_800_000_000.0
 DRIVER_SPEC = {
     "attachRequired": False,
@@ -54,16 +56,16 @@ class Ward:
     def __init__(self) -> None:
         self.view = View(names.SYSTEM_NAMESPACE, NOW, "v1.36.3", SERVED, there=POLICIES)
         self.view.driver = msgspec.convert({"metadata": {"name": names.DRIVER}, "spec": DRIVER_SPEC}, CSIDriver)
-        self.view.daemon_sets = [self._workload("tonnage-node", desiredNumberScheduled=2)]
-        self.view.deployments = [self._workload("tonnage-controller", replicas=2, readyReplicas=2)]
+        self.view.daemon_sets = [self._workload(DaemonSet, "tonnage-node", desiredNumberScheduled=2)]
+        self.view.deployments = [self._workload(Deployment, "tonnage-controller", replicas=2, readyReplicas=2)]
         self.view.files = {"tonnage-node": {"pools": [{"name": "scratch", "kind": "image"}]}}
         self.lead(NOW - 3)
         for number in (1, 2):
             self.node(f"n{number}")
         self.storage_class("fast")
 
-    def _workload(self, name: str, **status: int) -> WorkloadPods:
-        return msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, WorkloadPods)
+    def _workload(self, kind: type[T], name: str, **status: int) -> T:
+        return msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, kind)
 
     def lead(self, renewed: float) -> None:
         """Some controller leads, renewed at that time."""
@@ -71,7 +73,7 @@ class Ward:
 
     def schedule(self, renewed: float, *, ready: int = 2) -> None:
         """There is a scheduler, one of two replicas leads, renewed at that time."""
-        self.view.schedulers = [self._workload(names.SCHEDULER, replicas=2, readyReplicas=ready)]
+        self.view.schedulers = [self._workload(Deployment, names.SCHEDULER, replicas=2, readyReplicas=ready)]
         self.view.scheduler_lease = self._lease(renewed)
 
     def _lease(self, renewed: float) -> Lease:

@@ -13,7 +13,8 @@ from tonnage.api import names
 from tonnage.api.core import Event, Lease, Node, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSINode, StorageClass
-from tonnage.ops.cluster_snapshot import Published, View, WorkloadPods
+from tonnage.api.workloads import DaemonSet
+from tonnage.ops.cluster_snapshot import Published, View
 from tonnage.ops.doctor import claims
 from tonnage.ops.doctor.finding import Finding, Level
 
@@ -53,7 +54,7 @@ def view() -> Make:
     """view(claim, pod=..., capacities=..., ready=True, mode=..., leads=False, event=""): two nodes have the driver."""
 
     def make(claim: dict[str, Any], **more: Any) -> View:
-        made = View(names.SYSTEM_NAMESPACE, NOW, daemon_sets=[WorkloadPods()])
+        made = View(names.SYSTEM_NAMESPACE, NOW, daemon_sets=[DaemonSet()])
         mode = more.get("mode", names.WAIT_FOR_FIRST_CONSUMER)
         storage_class = {"metadata": {"name": "fast"}, "provisioner": names.DRIVER, "volumeBindingMode": mode}
         made.classes = [msgspec.convert(storage_class, StorageClass)]

@@ -43,7 +43,7 @@ def test_a_pod_that_comes_back_has_the_same_claim(play: Callable[..., Any]) -> N
             await clock.sleep(31.0)
             (pod,), (claim,) = list(pods), list(claims)
             uids.add(claim.metadata.uid)
-            assert (pod.metadata.name, feeder.lifetime(pod), feeder.completes(pod)) == ("s-0", lifetime, False)
+            assert (pod.metadata.name, feeder.lifetime(pod)) == ("s-0", lifetime)
             await kube.delete(PODS, "s-0", NAMESPACE, grace_seconds=0)
             await clock.sleep(1.0)
             assert list(pods) == []

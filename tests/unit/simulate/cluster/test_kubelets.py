@@ -14,26 +14,29 @@ from tonnage.kube.informer import Informers
 from tonnage.simulate.cluster.bodies import NAMESPACE
 from tonnage.simulate.cluster.kubelets import Kubelets
 
-POD = {"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "none"}]}}
+POD: dict[str, Any] = {
+    "metadata": {"name": "p"},
+    "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "none"}]},
+}
 
 
 @pytest.mark.parametrize(
-    ("lifetime", "completes", "phases"),
+    ("lifetime", "restarts", "phases"),
     [
-        (60.0, True, ["Running", "Succeeded", "gone"]),
-        (60.0, False, ["Running", "gone", "gone"]),
-        (None, False, ["Running", "Running", "gone"]),
+        (60.0, "Never", ["Running", "Succeeded", "gone"]),
+        (60.0, "Always", ["Running", "gone", "gone"]),
+        (None, "Always", ["Running", "Running", "gone"]),
     ],
 )
-def test_life_of_a_pod(play: Callable[..., Any], lifetime: float | None, completes: bool, phases: list[str]) -> None:
+def test_life_of_a_pod(play: Callable[..., Any], lifetime: float | None, restarts: str, phases: list[str]) -> None:
     """After 30 s, after 90 s, and when somebody has deleted it."""
 
     async def scene(kube: Client, informers: Informers, clock: LoopClock) -> list[str]:
-        kubelets = Kubelets(kube, informers, clock, lifetime=lambda pod: lifetime, completes=lambda pod: completes)
+        kubelets = Kubelets(kube, informers, clock, lambda pod: lifetime)
         cache, seen = informers.of(PODS).cache, list[str]()
         informers.start()
         await informers.wait_synced()
-        await kube.create(PODS, POD, NAMESPACE)
+        await kube.create(PODS, POD | {"spec": {**POD["spec"], "restartPolicy": restarts}}, NAMESPACE)
 
         async def look(seconds: float) -> bool:
             await clock.sleep(seconds)

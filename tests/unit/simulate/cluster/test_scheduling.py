@@ -23,9 +23,9 @@ class Line:
 
     def __init__(self) -> None:
         self.events, self.tally, self.decided = Events(), Tally(), list[tuple[float, str, str]]()
-        self.scheduling = Scheduling(
-            self.events, POLICIES["least-allocated"], self.tally, seconds=0.5, share=0.0, least=100, decided=self._note
-        )
+        policy = POLICIES["least-allocated"]
+        self.scheduling = Scheduling(self.events, policy, self.tally, seconds=0.5, decided=self._note)
+        self.scheduling.cycle.share, self.scheduling.cycle.least = 0.0, 100
 
     def _note(self, entry: QueuedPod, decision: SchedulingDecision) -> None:
         self.decided.append((self.events.now, entry.uid, decision.node))

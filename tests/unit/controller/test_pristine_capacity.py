@@ -11,7 +11,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeSpec
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.node_template import TemplateCapacity
-from tonnage.controller.node_template_capacity import pristine
+from tonnage.controller.node_templates import pristine
 
 GI = 1 << 30
 

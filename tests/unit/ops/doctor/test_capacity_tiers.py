@@ -11,7 +11,7 @@ from tonnage.api import names
 from tonnage.capacity import tier
 from tonnage.controller.tier_objects import body
 from tonnage.ops.cluster_snapshot import Published
-from tonnage.ops.doctor import capacity, tiers
+from tonnage.ops.doctor import capacity
 from tonnage.ops.doctor.finding import Level
 
 LABEL = names.tier_label("fast")
@@ -34,7 +34,7 @@ def tiered(ward: Any) -> Any:
 
 
 def test_tiers_are_told_and_nothing_is_missing(tiered: Any) -> None:
-    found = [*capacity.check(tiered.view), *tiers.check(tiered.view)]
+    found = [*capacity.check(tiered.view), *capacity.check_tiers(tiered.view)]
     assert {f.level for f in found} == {Level.OK}
     assert [f.text for f in found] == [
         "1 objects on 1 nodes are as their agents write them",
@@ -51,14 +51,14 @@ def test_a_tier_without_an_object_is_missing(tiered: Any) -> None:
 
 def test_an_object_that_promises_more_than_its_tier_is_a_fault(tiered: Any) -> None:
     put(tiered, "32Gi", capacity="1Ti")
-    (found,) = [f for f in tiers.check(tiered.view) if f.level is Level.FAIL]
+    (found,) = [f for f in capacity.check_tiers(tiered.view) if f.level is Level.FAIL]
     assert "tier 32Gi has 1Ti" in found.text
     assert "delete csistoragecapacity" in found.todo
 
 
 def test_a_label_of_a_node_without_a_driver_is_told(tiered: Any) -> None:
     tiered.node("n1", labels={LABEL: "16Gi"}, listed=False)
-    (found,) = [f for f in tiers.check(tiered.view) if f.level is Level.WARN]
+    (found,) = [f for f in capacity.check_tiers(tiered.view) if f.level is Level.WARN]
     assert found.about == "n1"
     assert f"kubectl label node n1 {LABEL}-" in found.todo
 
