@@ -274,7 +274,7 @@ class Scheduler:
         except Exception as failure:
             self._undo(entry, decision, failure)
             return
-        self.cycle.post_bind(decision)
+        self.cycle.volumes.post_bind(decision)
         self._forget(entry.uid, assumed=False)
         message = f"Successfully assigned {pod.key} to {decision.node}"
         self._events.normal(refer(PODS, pod), "Scheduled", message)
@@ -283,7 +283,7 @@ class Scheduler:
     def _undo(self, entry: QueuedPod, decision: SchedulingDecision, failure: Exception) -> None:
         pod = entry.ask.pod
         if entry.uid not in self._assumed:  # gone meanwhile, or on a node: the cache is up to date
-            self.cycle.unreserve(decision)
+            self.cycle.volumes.unreserve(decision)
             return
         self._assumed.discard(entry.uid)
         self.cycle.withdraw(entry.ask, decision)

@@ -245,7 +245,7 @@ class Simulation:
         self.events.after(self._write, partial(self._placed, pod, entry, decision))
 
     def _placed(self, pod: _Pod, entry: QueuedPod, decision: SchedulingDecision) -> None:
-        self.scheduling.cycle.post_bind(decision)
+        self.scheduling.cycle.volumes.post_bind(decision)
         self.scheduling.queue.remove(entry.uid)
         self._options.placed(pod.uid, pod.node)
         self.tally.placed += 1
