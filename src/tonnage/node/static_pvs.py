@@ -14,6 +14,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
@@ -96,7 +97,8 @@ class Publication(Reconciler[Key]):
         chosen = self._choose(driver, key[1])
         await self._withdraw(driver, key[1], chosen)
         if chosen is not None:
-            publisher = _Publisher(self._client, self._events, self._scope, driver, key[1], chosen)
+            fault = fault_of(chosen) or _secrets_fault(chosen)
+            publisher = _Publisher(self._client, self._scope, driver, key[1], chosen, fault)
             try:
                 await publisher.publish(self._ours(driver, key[1]))
             finally:
@@ -171,24 +173,19 @@ class Publication(Reconciler[Key]):
             self._events.normal(about, "VolumeConditionNormal", health.message)
 
 
+@dataclass
 class _Publisher:
     """Publishes one pool once.
 
     fault: why the class cannot have volumes, or "".
     """
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        scope: NodeScope,
-        driver: DriverInfo,
-        pool: str,
-        storage_class: StorageClass,
-    ) -> None:
-        self._client, self._events, self._scope = client, events, scope
-        self._driver, self._pool, self._class = driver, pool, storage_class
-        self.fault = fault_of(storage_class) or _secrets_fault(storage_class)
+    _client: Client
+    _scope: NodeScope
+    _driver: DriverInfo
+    _pool: str
+    _class: StorageClass
+    fault: str
 
     async def publish(self, known: Sequence[PersistentVolume]) -> None:
         """Create a PV for each free disk, and for each volume without one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -97,7 +97,7 @@ class CapacityPublisher:
         self._wake.clear()
         self._own.restored.clear()
         everything = self._wishes()
-        plan = self._tiers.plan(self._want(wish) for wish in everything)
+        plan = self._tiers.plan(everything)
         await self._tiers.lower(plan)
         wishes = [wish for wish in everything if wish.class_name in plan.own]
         now = self._clock.monotonic()
@@ -148,19 +148,13 @@ class CapacityPublisher:
                     reason = self._readings.faults.get(source)
                     if driver.publishes_ahead(storage_class):
                         reason = reason or names.AHEAD
-                    counts = self._ledger.counted, self._ledger.promised
-                    found.append(Wish(self._name(source), source, driver, storage_class, room, *counts, reason))
+                    counts, usual = (
+                        (self._ledger.counted, self._ledger.promised),
+                        tier.usual(self._ledger.asked(source)),
+                    )
+                    name = self._name(source)
+                    found.append(Wish(name, source, driver, storage_class, room, *counts, reason, usual))
         return found
-
-    def _want(self, wish: Wish) -> TierWant:
-        """Return the inputs of the tier of an object.
-
-        A topology that several nodes reach, and a class with an error, are always published exactly.
-        """
-        usual = tier.usual(self._ledger.asked(wish.source))
-        tierable = not wish.reason and bool(wish.driver.segment)
-        name = wish.class_name
-        return TierWant(name, f"{wish.driver.name}/{wish.source.room}", tier.largest(wish.room), usual, tierable)
 
     async def _settle(self, plan: TierPlan, wishes: Sequence[Wish]) -> list[ApiError]:
         """Write labels, then the objects that these labels require.
@@ -409,25 +403,11 @@ class OwnCapacity:
 
 
 @dataclass(frozen=True)
-class TierWant:
-    """Inputs of the tier of one class.
-
-    room: identifies the bytes that the class uses. largest: the largest volume that it could create, in bytes. usual:
-    the usual request, in bytes. tierable: False for a class that is always published exactly.
-    """
-
-    storage_class: str
-    room: str
-    largest: int
-    usual: int
-    tierable: bool = True
-
-
-@dataclass(frozen=True)
 class TierPlan:
     """Tiers of all classes.
 
-    tiers: class -> its tier, 0 for none. largest: of each class. own: classes that are published by own objects.
+    tiers: class -> its tier, 0 for none. largest: the largest volume that each class could create, in bytes. own:
+    classes that are published by own objects.
     """
 
     tiers: dict[str, int]
@@ -472,22 +452,26 @@ class NodeTiers:
         if self._tiers is not None:
             await self._tiers.wait_synced()
 
-    def plan(self, wants: Iterable[TierWant]) -> TierPlan:
-        """Return the desired tiers and own objects."""
-        found = list(wants)
-        rooms: dict[str, list[TierWant]] = {}
-        for want in found:
-            if want.tierable and self._is_on(want.storage_class):
-                rooms.setdefault(want.room, []).append(want)
-        tiers, own = dict.fromkeys((want.storage_class for want in found), 0), set[str]()
+    def plan(self, wishes: Sequence[Wish]) -> TierPlan:
+        """Return the desired tiers and own objects.
+
+        A topology that several nodes reach, and a class with an error, are always published exactly.
+        """
+        largest = {wish.class_name: tier.largest(wish.room) for wish in wishes}
+        rooms: dict[tuple[str, str], list[Wish]] = {}
+        for wish in wishes:
+            if not wish.reason and wish.driver.segment and self._is_on(wish.class_name):
+                rooms.setdefault((wish.driver.name, wish.source.room), []).append(wish)
+        tiers, own = dict.fromkeys(largest, 0), set[str]()
         for sharing in rooms.values():
-            chosen = {w.storage_class: tier.choose(w.largest, self.now(w.storage_class), w.usual) for w in sharing}
+            chosen = {
+                w.class_name: tier.choose(largest[w.class_name], self.now(w.class_name), w.usual) for w in sharing
+            }
             if all(chosen.values()):
                 tiers |= chosen
-            if not all(self._will_do(w, tiers[w.storage_class]) for w in sharing):
+            if not all(self._will_do(name, largest[name], tiers[name]) for name in chosen):
                 own |= chosen.keys()
-        own |= {want.storage_class for want in found if not tiers[want.storage_class]}
-        return TierPlan(tiers, {want.storage_class: want.largest for want in found}, frozenset(own))
+        return TierPlan(tiers, largest, frozenset(own | {name for name in tiers if not tiers[name]}))
 
     def _is_on(self, storage_class: str) -> bool:
         """Return whether the class's tiers are in use now."""
@@ -495,15 +479,15 @@ class NodeTiers:
             return False
         return self._mode == "tiers" or self._notice(storage_class) is not None
 
-    def _will_do(self, want: TierWant, chosen: int) -> bool:
+    def _will_do(self, storage_class: str, largest: int, chosen: int) -> bool:
         """Return whether the tier suffices.
 
         True if the tier has an object and no request for exact capacity names this node.
         """
-        if not chosen or not self._is_published(want.storage_class, chosen):
+        if not chosen or self._object(storage_class, tier.as_label(chosen)) is None:
             return False
-        notice = self._notice(want.storage_class) or Notice()
-        return self._node not in notice.exact_on or not chosen < notice.exact_from <= want.largest
+        notice = self._notice(storage_class) or Notice()
+        return self._node not in notice.exact_on or not chosen < notice.exact_from <= largest
 
     def _object(self, storage_class: str, value: str) -> CSIStorageCapacity | None:
         name = f"{self._namespace}/{tier.object_name(storage_class, value)}"
@@ -512,9 +496,6 @@ class NodeTiers:
     def _notice(self, storage_class: str) -> Notice | None:
         obj = self._object(storage_class, names.TIER_NOTICE)
         return None if obj is None else tier.read_notice(obj)
-
-    def _is_published(self, storage_class: str, chosen: int) -> bool:
-        return self._object(storage_class, tier.as_label(chosen)) is not None
 
     # Labels
 
