@@ -27,9 +27,8 @@ from tonnage.claims.node_scope import DriverInfo, claim_uid
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
-from tonnage.node.capacity.poller import Readings
 from tonnage.node.config.agent import AgentConfig
+from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.observe import metrics
 
@@ -92,18 +91,10 @@ class Sweep:
     It runs at start, after want(), and at intervals. want() reports that a PV vanished.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        config: AgentConfig,
-        readings: Readings,
-        provisioner: Provisioner,
-        clock: Clock,
-    ) -> None:
-        self._client, self._events, self._clock = client, events, clock
-        self._scope, self._drivers = config.node_scope, readings.drivers
-        self._readings, self._provisioner = readings, provisioner
+    def __init__(self, node: NodeContext, config: AgentConfig, provisioner: Provisioner) -> None:
+        self._client, self._events, self._clock = node.client, node.events, node.clock
+        self._scope, self._drivers = node.scope, node.drivers
+        self._readings, self._provisioner = node.readings, provisioner
         self._every, self._went_back = config.sweep_every, config.went_back
         self._wanted = asyncio.Event()
         self._found: dict[str, Findings] = {}

@@ -13,22 +13,20 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import ATTACHMENTS, CLAIMS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.kinds import ATTACHMENTS, CLAIMS, VOLUMES
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change, find
-from tonnage.claims.node_scope import DriverInfo, NodeScope
+from tonnage.claims.node_scope import DriverInfo
 from tonnage.claims.provisioning import SecretRef, read_secret, secret_of
 from tonnage.csi.client import types
 from tonnage.errors import ApiConflictError, ApiNotFoundError, InvalidError, PreconditionError, TonnageError
-from tonnage.kube.client import Client, refer
+from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
-from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.node.capacity.poller import Readings
+from tonnage.node.provisioner.context import NodeContext
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -39,27 +37,16 @@ RETRY_START, RETRY_MAX = 1.0, 300.0
 class Reclaimer(Reconciler[str]):
     """Loop over this node's PVs."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        scope: NodeScope,
-        readings: Readings,
-        clock: Clock | None = None,
-    ) -> None:
-        self._client, self._events, self._node = client, events, scope.node
-        self._drivers, self._readings, self._clock = readings.drivers, readings, clock or RealClock()
-        volumes = informers.of(VOLUMES, labels=scope.selector)
-        self._volumes = volumes.cache
-        self._classes = informers.of(STORAGE_CLASSES).cache
+    def __init__(self, node: NodeContext, informers: Informers) -> None:
+        self._client, self._events, self._node = node.client, node.events, node.scope.node
+        self._drivers, self._readings, self._clock = node.drivers, node.readings, node.clock
+        self._volumes, self._classes = node.volumes, node.classes
         self._gone: dict[str, PersistentVolume] = {}  # vanished while Released, before their volumes were deleted
         self.on_lost: Callable[[], None] = lambda: None
         """Called when a PV vanished whose volume we have not deleted."""
         self._deleted: set[str] = set()  # uids of PVs whose volume is deleted; the watch may still show them
         super().__init__("reclaim", workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
-        self.watch(volumes, self._keys)
+        self.watch(informers.of(VOLUMES, labels=node.scope.selector), self._keys)
         self._drivers.on_add(lambda _: self._look_at_all())
 
     def _keys(self, old: PersistentVolume | None, new: PersistentVolume | None) -> tuple[str, ...]:
