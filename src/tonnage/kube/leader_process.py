@@ -22,8 +22,6 @@ from tonnage.kube.lease import LeaderElection
 from tonnage.observe.exporter import Address, Exporter, parse_address
 from tonnage.option import Option
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class ReplicaConfig:

@@ -205,13 +205,11 @@ class NodeAgent:
             guard_after=config.starvation_guard,
         )
         self.provisioner = Provisioner(self.context, informers)
-        self.reclaimer = Reclaimer(client, informers, self._events, scope=scope, readings=self.readings, clock=clock)
-        self.publication = Publication(
-            client, informers, self._events, scope=scope, readings=self.readings, clock=clock
-        )
+        self.reclaimer = Reclaimer(self.context, informers)
+        self.publication = Publication(self.context, informers)
         self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(client, informers, self._events, config, self.readings, clock)
-        self.sweep = Sweep(client, self._events, config, self.readings, self.provisioner, clock)
+        self.sweep = Sweep(self.context, config, self.provisioner)
         ledger.changed = self.capacity.wake
 
     def refresh(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
@@ -146,14 +147,9 @@ class Readings:
             await self._clock.sleep(pause)
 
     async def _until_wanted(self, wanted: asyncio.Event) -> None:
-        if self._poll <= 0:
-            await wanted.wait()
-            return
-        try:
-            async with asyncio.timeout(self._poll):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._poll if self._poll > 0 else None):
                 await wanted.wait()
-        except TimeoutError:
-            return
 
     async def _until_quiet(self, name: str) -> None:
         end = self._clock.monotonic() + QUIET

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tonnage.aio.tasks import KeyedLocks
@@ -33,13 +33,11 @@ from tonnage.claims.node_scope import CapacitySource, pod_owner
 from tonnage.errors import InvalidError, PreconditionError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner import reschedule
-from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
+from tonnage.node.provisioner.context import GroupRound, NodeContext, PodClaimGroup
 from tonnage.node.provisioner.create import ExistingVolumes, is_pending
 from tonnage.node.provisioner.rejection import Feasibility, class_of, report, report_siblings
-from tonnage.node.provisioner.reschedule import Attempt
 from tonnage.node.provisioner.state import (
     LOOK_EVERY,
-    ClaimGroup,
     Creation,
     GroupDecision,
     GroupMove,
@@ -228,33 +226,6 @@ def _remember(known: OrderedDict[str, T], key: str, value: T) -> None:
 # Reservation
 
 
-@dataclass
-class _Round:
-    """A group while it is decided.
-
-    missing: keys of claims that the pod still needs here. is_confirmed: they were read from the API server, and
-    reschedules is the max of theirs. pending: claims that may be rescheduled, by uid. uids: of all claims here.
-    is_refused: the group cannot be served here, whatever the ledger says.
-    """
-
-    found: PodClaimGroup
-    group: ClaimGroup
-    missing: tuple[str, ...]
-    is_confirmed: bool = False
-    reschedules: int = 0
-    now: float = 0.0
-    pending: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
-    members: Sequence[Member] = ()
-    uids: Sequence[str] = ()
-    is_refused: bool = False
-    shortfall: Shortfall | None = None
-
-    @property
-    def fits(self) -> bool:
-        """Whether all claims would have capacity, also the missing ones."""
-        return self.shortfall is None and not self.is_refused
-
-
 class GroupReserver:
     """Reserves all claims of a group, or has them rescheduled; one decision at a time for each group."""
 
@@ -285,9 +256,9 @@ class GroupReserver:
                 node.table.of(uid).hold = Hold(float("inf"), why=away)
             group = node.table.group(found.id, [c.metadata.uid for c in here])
             late = creation.storage_class.late
-            return await self._decide(_Round(found, group, found.missing if late else ()), uid, late=late)
+            return await self._decide(GroupRound(found, group, found.missing if late else ()), uid, late=late)
 
-    async def _decide(self, round_: _Round, uid: str, *, late: bool) -> Wait | Reserved:
+    async def _decide(self, round_: GroupRound, uid: str, *, late: bool) -> Wait | Reserved:
         node, found = self._node, round_.found
         while True:
             reservation = node.ledger.get(uid)
@@ -313,7 +284,7 @@ class GroupReserver:
             elif (result := await self._run(round_, decision)) is not None:
                 return result
 
-    def _observe(self, round_: _Round, here: Sequence[PersistentVolumeClaim]) -> None:
+    def _observe(self, round_: GroupRound, here: Sequence[PersistentVolumeClaim]) -> None:
         """Update the round from the caches and the ledger."""
         node, now = self._node, self._node.clock.monotonic()
         round_.now, round_.uids = now, [c.metadata.uid for c in here]
@@ -324,7 +295,7 @@ class GroupReserver:
         is_open = round_.missing and not round_.is_refused
         round_.shortfall = node.ledger.lacks(round_.uids, round_.found.coming) if is_open else None
 
-    async def _run(self, round_: _Round, decision: GroupDecision) -> Wait | Reserved | None:
+    async def _run(self, round_: GroupRound, decision: GroupDecision) -> Wait | Reserved | None:
         """Wait, reserve the group, or reject it; return None to decide again."""
         node, shortfall = self._node, round_.shortfall
         if decision.move is GroupMove.WAIT:
@@ -343,7 +314,7 @@ class GroupReserver:
         self._set_held(round_.uids)
         return await self._reject(round_, shortfall, decision)
 
-    async def _reject(self, round_: _Round, shortfall: Shortfall | None, decision: GroupDecision) -> Wait | None:
+    async def _reject(self, round_: GroupRound, shortfall: Shortfall | None, decision: GroupDecision) -> Wait | None:
         """Hold the group, or reject it; return None to decide again."""
         node, found, group = self._node, round_.found, round_.group
         is_overdue = decision.move is GroupMove.REJECT and round_.is_confirmed
@@ -351,9 +322,8 @@ class GroupReserver:
         why = next((hold.why for hold in holds if hold is not None and hold.why), "")
         if is_overdue and round_.fits:
             why = reschedule.overdue(node, round_.missing)
-        attempt = Attempt(found, group, tuple(round_.pending.values()), shortfall, why)
         try:
-            ready = await reschedule.prepare(node, attempt, is_patient=not is_overdue)
+            ready = await reschedule.prepare(node, round_, shortfall, why, is_patient=not is_overdue)
         finally:
             node.table.remember(found.id, group)
         if isinstance(ready, Wait):
@@ -366,7 +336,7 @@ class GroupReserver:
             state.group = found.id
         return None
 
-    async def _reschedule(self, round_: _Round, claims: Sequence[PersistentVolumeClaim], reschedules: int) -> None:
+    async def _reschedule(self, round_: GroupRound, claims: Sequence[PersistentVolumeClaim], reschedules: int) -> None:
         node, group, uids = self._node, round_.group, [c.metadata.uid for c in claims]
         node.ledger.refuse(uids)
         node.table.wait(uids, "rescheduling")

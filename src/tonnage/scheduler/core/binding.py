@@ -18,6 +18,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
+from tonnage.claims.bind import claim_reference, selection
 from tonnage.errors import ApiError, PreconditionError, TonnageError, UnavailableError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
@@ -42,39 +43,9 @@ class RescheduledError(PreconditionError):
 
 
 def claim_patch(unbound: Unbound, node: str, pod: Pod) -> dict[str, Any]:
-    """Return the patch of a claim's selected-node, label and provisioner.
-
-    It marks an ephemeral single claim, so that its agent need not read the pod.
-    """
-    provisioner = unbound.storage_class.provisioner
-    notes = {
-        names.SELECTED_NODE: node,
-        names.STORAGE_PROVISIONER: provisioner,
-        names.BETA_STORAGE_PROVISIONER: provisioner,
-    }
-    if [use.ephemeral for use in claim_uses(pod)] == [True]:
-        notes[names.SINGLE_CLAIM] = unbound.claim.metadata.uid
-    return {"metadata": {"annotations": notes, "labels": {names.NODE_LABEL: names.label_value(node)}}}
-
-
-def volume_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any]:
-    """Return the merge patch of a PV's claimRef; empty if it is set.
-
-    A PV that a person assigned to the claim gets the missing uid, but not the binder's mark.
-    """
-    if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == claim.metadata.uid:
-        return {}
-    ref = {
-        **CLAIMS.head(),
-        "namespace": claim.metadata.namespace,
-        "name": claim.metadata.name,
-        "uid": claim.metadata.uid,
-        "resourceVersion": claim.metadata.resource_version,
-    }
-    patch: dict[str, Any] = {"spec": {"claimRef": ref}}
-    if volume.spec.claim_ref is None:
-        patch["metadata"] = {"annotations": {names.BOUND_BY_CONTROLLER: "yes"}}
-    return patch
+    """Return the patch that sends a claim of the pod to the node."""
+    is_single = [use.ephemeral for use in claim_uses(pod)] == [True]
+    return selection(node, unbound.storage_class, single=unbound.claim.metadata.uid if is_single else "")
 
 
 class Binding:
@@ -268,7 +239,7 @@ class VolumeBinder:
     async def _send(self, binding: Binding) -> None:
         """Write the decision into PVs and claims, in order; the first failure ends it."""
         for claim, volume in binding.plan.found:
-            if patch := volume_patch(volume, claim):
+            if patch := claim_reference(volume, claim):
                 meta = volume.metadata
                 wrote = await self._client.patch(VOLUMES, meta.name, patch, resource_version=meta.resource_version)
                 binding.sent[meta.uid] = wrote.metadata.version

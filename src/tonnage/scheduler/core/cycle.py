@@ -18,7 +18,6 @@ from tonnage.scheduler.framework.plugin import (
     Reasons,
     Refusal,
     RejectionCause,
-    ReservePlugin,
     SchedulingDecision,
     ScorePlugin,
     Stop,
@@ -59,7 +58,6 @@ class Cycle:
         self._pre_filters: tuple[PreFilterPlugin, ...] = (self.volumes, self.inter_pod)
         self._filters: tuple[FilterPlugin, ...] = (self.node_fit, self.inter_pod, self.volumes)  # the cheap ones first
         self._scores: tuple[ScorePlugin, ...] = (self.node_fit, self.inter_pod)
-        self._reserves: tuple[ReservePlugin, ...] = (self.volumes,)
         self._start = self._turn = 0
         self._improvements = self._neighbour_changes = 0
         self._refused: OrderedDict[object, Refusal] = OrderedDict()
@@ -89,23 +87,12 @@ class Cycle:
     def reserve(self, ask: Ask, decision: SchedulingDecision) -> None:
         """Count a decision before the API server has it."""
         self.cluster.assume(ask, decision)
-        for plugin in self._reserves:
-            plugin.reserve(decision)
-
-    def unreserve(self, decision: SchedulingDecision) -> None:
-        """Undo the reservations of a decision that failed."""
-        for plugin in self._reserves:
-            plugin.unreserve(decision)
+        self.volumes.reserve(decision)
 
     def withdraw(self, ask: Ask, decision: SchedulingDecision) -> None:
         """Undo reserve(): the decision failed, and the pod is not on its node."""
-        self.unreserve(decision)
+        self.volumes.unreserve(decision)
         self.cluster.pod_lifted(ask.pod.metadata.uid)
-
-    def post_bind(self, decision: SchedulingDecision) -> None:
-        """Forget what was assumed: the API server has it."""
-        for plugin in self._reserves:
-            plugin.post_bind(decision)
 
     # Deciding
 

@@ -14,6 +14,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.storage import CSIDriver, StorageClass
 from tonnage.capacity.topology_index import EVERYWHERE, ByTopology, Labels, Reach, reach_of_nodes
 from tonnage.kube.cache import Cache
+from tonnage.scheduler.framework.nodes import tally
 from tonnage.scheduler.framework.pod_info import UsedVolume
 
 
@@ -115,10 +116,9 @@ class StaticVolumes:
         return True
 
     def _count(self, storage_class: str, change: int) -> None:
-        left = self._in_class.get(storage_class, 0) + change
-        self._in_class[storage_class] = left
-        if not left:
-            del self._in_class[storage_class], self._free[storage_class]
+        tally(self._in_class, storage_class, change)
+        if storage_class not in self._in_class:
+            del self._free[storage_class]
 
     def may_serve(self, claim: PersistentVolumeClaim) -> bool:
         """Return whether any node may have a PV for the claim."""

@@ -17,7 +17,7 @@ from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
-from tonnage.scheduler.preemption.dry_run import supposing
+from tonnage.scheduler.preemption.dry_run import Supposed
 from tonnage.scheduler.preemption.nominator import Nominations
 
 PATIENCE, HOLD = 60.0, 600.0
@@ -135,7 +135,7 @@ class Waiting:
         return missing
 
     def _fits_alone(self, ask: Ask, node: str) -> bool:
-        with supposing(self._cycle, node, ask) as room:
+        with Supposed(self._cycle, node, ask) as room:
             for pod in list(self._cluster.residents.on(node)):
                 room.take(pod)
             return room.fits()
