@@ -19,10 +19,11 @@ def fields(collection: str, obj: dict[str, Any]) -> Mapping[str, str]:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made: Store = Store(fields, history_bytes=2000)
-    if request.param == "sqlite":
-        made = SqliteStore(tmp_path / "state.db", fields, history_bytes=2000)
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Store]:
+    monkeypatch.setattr("tonnage.box.apiserver.storage.store.HISTORY_BYTES", 2000)
+    made = SqliteStore(tmp_path / "state.db", fields) if request.param == "sqlite" else Store(fields)
     await made.start()
     yield made
     await made.stop()

@@ -30,7 +30,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from tonnage.box.apiserver.storage.store import HISTORY_BYTES, Extract, Obj, ObjectKey, Store, StoredObject
+from tonnage.box.apiserver.storage.store import Extract, Obj, ObjectKey, Store, StoredObject
 from tonnage.errors import BusyError, ExhaustedError, PreconditionError, TonnageError, UnavailableError
 
 log = logging.getLogger(__name__)
@@ -110,16 +110,8 @@ class SqliteStore(Store):
     begin with an empty one; without damage it changes nothing.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        fields: Extract,
-        *,
-        history_bytes: int = HISTORY_BYTES,
-        used: bool = False,
-        recover: bool = False,
-    ) -> None:
-        super().__init__(fields, history_bytes=history_bytes)
+    def __init__(self, path: Path, fields: Extract, *, used: bool = False, recover: bool = False) -> None:
+        super().__init__(fields)
         self._path = path
         self._used, self._recover = used, recover
         self._file: _File | None = None
@@ -228,7 +220,7 @@ class SqliteStore(Store):
 class _File:
     """The SQLite file and its lock. Lives in the store's thread."""
 
-    def __init__(self, path: Path, *, used: bool = False, recover: bool = False) -> None:
+    def __init__(self, path: Path, *, used: bool, recover: bool) -> None:
         self._path = path
         self._used, self._recover = used, recover
         self._connection: sqlite3.Connection

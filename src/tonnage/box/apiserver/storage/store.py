@@ -21,6 +21,7 @@ Obj = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 Extract = Callable[[str, Obj], Mapping[str, str]]
 HISTORY_BYTES = 8 << 20
+"""Of the changes of one collection."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -95,10 +96,9 @@ Listener = Callable[[StoreEvent], None]
 class History:
     """The latest changes of one collection, limited in bytes."""
 
-    def __init__(self, floor: int, limit: int = HISTORY_BYTES) -> None:
+    def __init__(self, floor: int) -> None:
         self.floor = floor
         self.last = 0
-        self._limit = limit
         self._bytes = 0
         self._events: deque[StoreEvent] = deque()
 
@@ -107,7 +107,7 @@ class History:
         self._events.append(event)
         self.last = event.record.revision
         self._bytes += len(event.record.data)
-        while self._bytes > self._limit:
+        while self._bytes > HISTORY_BYTES:
             gone = self._events.popleft()
             self.floor = gone.record.revision
             self._bytes -= len(gone.record.data)
@@ -131,11 +131,11 @@ class Store:
     All methods belong to one event loop; reads never wait.
     """
 
-    def __init__(self, fields: Extract, *, history_bytes: int = HISTORY_BYTES) -> None:
+    def __init__(self, fields: Extract) -> None:
         self._extract = fields
         self._revision = self._floor = self._assigned = 1
         self._objects: dict[str, dict[str, dict[str, StoredObject]]] = {}
-        self._histories = defaultdict[str, History](lambda: History(self._floor, history_bytes))
+        self._histories = defaultdict[str, History](lambda: History(self._floor))
         self._listeners: list[Listener] = []
 
     @property
