@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Set
 from pathlib import Path
+from typing import Any
 
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
+from tonnage.api.kinds import CAPACITIES, CSI_NODES, NODES, STORAGE_CLASSES, Kind
+from tonnage.api.meta import KubeObject
 from tonnage.api.quantity import from_bytes
-from tonnage.api.storage import CSIStorageCapacity
 from tonnage.box.data_dir import DataFolder, short_enough
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.paths import Paths
@@ -123,9 +124,8 @@ class BoxNode:
             return [f"node {self.name}: the driver and its pools"]
         if not self.kubelet.ready.is_set():
             return [f"node {self.name}: the kubelet"]
-        if unpublished := self._unpublished():
-            classes = f"node {self.name}: capacity of classes {', '.join(sorted(unpublished))}"
-            return [classes, *(f"node {self.name}: {what}" for what in self.agent.unsynced())]
+        if lacks := self._lacks():
+            return [f"node {self.name}: {what}" for what in (*lacks, *self.agent.unsynced())]
         return []
 
     async def _run_kubelet(self) -> None:
@@ -148,21 +148,39 @@ class BoxNode:
         usual.symlink_to(self._registry)
 
     async def published(self) -> None:
-        """Wait until the node has published capacity for each class. Raises HostError after 30 s."""
+        """Wait until the scheduler can use the node's drivers and capacity. Raises HostError after 30 s.
+
+        A pod that came before would be retried only after the scheduler's back-off.
+        """
         done = asyncio.Event()
 
-        def look(_old: CSIStorageCapacity | None, _new: CSIStorageCapacity | None) -> None:
-            if not self._unpublished():
+        def look(_old: KubeObject | None, _new: KubeObject | None) -> None:
+            if not self._lacks():
                 done.set()
 
-        self._informers.of(CAPACITIES).cache.on_change(look)
-        self._informers.of(NODES).cache.on_change(lambda _old, _new: look(None, None))
+        kinds: tuple[Kind[Any], ...] = (CAPACITIES, NODES, CSI_NODES)
+        for kind in kinds:
+            self._informers.of(kind).cache.on_change(look)
         look(None, None)
         try:
             await asyncio.wait_for(done.wait(), _READY_SECONDS)
         except TimeoutError:
-            missing = ", ".join(sorted(self._unpublished()))
-            raise HostError(f"node {self.name} publishes no capacity for classes {missing}: see the log") from None
+            raise HostError(f"node {self.name} lacks {' and '.join(self._lacks())}: see the log") from None
+
+    def _lacks(self) -> list[str]:
+        """What the scheduler cannot see of this node yet."""
+        lacks = {"capacity of classes": self._unpublished(), "registration of drivers": self._unregistered()}
+        return [f"{what} {', '.join(sorted(missing))}" for what, missing in lacks.items() if missing]
+
+    def _unregistered(self) -> set[str]:
+        """Drivers of this node without an entry in CSINode, or without their topology labels."""
+        node, entries = (
+            self._informers.of(NODES).cache.get(self.name),
+            self._informers.of(CSI_NODES).cache.get(self.name),
+        )
+        labels = node.metadata.labels.keys() if node is not None else set()
+        known = entries.spec.drivers if entries is not None else []
+        return set(self._drivers) - {entry.name for entry in known if labels >= set(entry.topology_keys)}
 
     def _unpublished(self) -> set[str]:
         """Classes of this node's drivers for which it has published nothing."""

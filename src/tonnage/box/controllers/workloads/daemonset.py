@@ -16,7 +16,7 @@ from tonnage.api.kinds import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ControllerRevision, DaemonSet
 from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
-from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond
+from tonnage.box.controllers.podcontrol.history import RevisionHistory, revision_of
 from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import next_available
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
@@ -57,9 +57,7 @@ class DaemonSetController(Reconciler[str]):
         pods = await self._control.claim(daemon, daemon.spec.selector)
         if daemon.metadata.deleting:
             return None
-        revision, collisions = await self._revisions.ensure(
-            daemon, daemon.spec.template, daemon.spec.selector.match_labels, daemon.status.collision_count
-        )
+        revision, collisions = await self._revisions.ensure(daemon)
         hashed = revision.metadata.labels[names.REVISION_HASH]
         wait, failure = await self._follow(daemon, self._view(daemon, pods, hashed).plan(), hashed)
         pods = self._control.owned(daemon.metadata.uid)
@@ -97,10 +95,10 @@ class DaemonSetController(Reconciler[str]):
         return due, min(waits, default=None)
 
     async def _forget(self, daemon: DaemonSet, pods: Sequence[Pod], newest: ControllerRevision) -> None:
-        known, hashes = self._revisions.of(daemon), set(map(plans.revision_of, pods))
-        used = {r.metadata.name for r in known if r.metadata.labels.get(names.REVISION_HASH) in hashes}
-        spare = beyond(known, {newest.metadata.name, *used}, daemon.spec.revision_history_limit)
-        await self._revisions.forget(spare)
+        hashes = {newest.metadata.labels[names.REVISION_HASH], *map(revision_of, pods)}
+        known = self._revisions.of(daemon)
+        used = [r.metadata.name for r in known if r.metadata.labels.get(names.REVISION_HASH) in hashes]
+        await self._revisions.trim(daemon, used)
         running = {plans.node_of(pod) for pod in pods if pod.status.phase == "Running"}
         for place in [p for p in self._due if p[0] == daemon.metadata.uid and p[1] in running]:
             del self._due[place]

@@ -165,7 +165,7 @@ class DeploymentController(Reconciler[str]):
 
     async def _refresh(self, deployment: Deployment, new: ReplicaSet, revision: int) -> ReplicaSet:
         """A ReplicaSet that is there already gets the Deployment's annotations, its revision, and minReadySeconds."""
-        annotations = dict(plans.set_annotations(deployment, new, revision, existing=True))
+        annotations = dict(plans.set_annotations(deployment, new, revision))
         seconds = deployment.spec.min_ready_seconds
         if annotations == new.metadata.annotations and seconds == new.spec.min_ready_seconds:
             return new

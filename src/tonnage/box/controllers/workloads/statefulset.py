@@ -18,7 +18,7 @@ from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ControllerRevision, StatefulSet
 from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
-from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond, template_of
+from tonnage.box.controllers.podcontrol.history import RevisionHistory, revision_of, template_of
 from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import next_available
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
@@ -58,12 +58,9 @@ class StatefulSetController(Reconciler[str]):
         pods = await self._control.claim(stateful, stateful.spec.selector)
         if stateful.metadata.deleting:
             return None
-        labels = stateful.spec.selector.match_labels
-        update, collisions = await self._revisions.ensure(
-            stateful, stateful.spec.template, labels, stateful.status.collision_count
-        )
-        known = self._revisions.of(stateful)
-        current = next((r for r in known if r.metadata.name == stateful.status.current_revision), update)
+        update, collisions = await self._revisions.ensure(stateful)
+        shown = stateful.status.current_revision
+        current = next((r for r in self._revisions.of(stateful) if r.metadata.name == shown), update)
         pair = plans.SetRevisions(current.metadata.name, update.metadata.name)
         waits: Exception | None = None
         try:
@@ -75,7 +72,7 @@ class StatefulSetController(Reconciler[str]):
         await write_status(self._client, STATEFUL_SETS, stateful, wanted)
         if isinstance(waits, ApiError) and not in_dying_namespace(waits):
             raise waits
-        await self._forget(stateful, known, pods, pair)
+        await self._revisions.trim(stateful, {pair.current, pair.update, *map(revision_of, pods)})
         return next_available(pods, stateful.spec.min_ready_seconds, self._clock.time())
 
     async def _do(
@@ -103,12 +100,6 @@ class StatefulSetController(Reconciler[str]):
         body = pod_body(stateful, number, revision)
         await self._claims.ensure(stateful, body["metadata"]["name"])
         await self._control.create(stateful, body)
-
-    async def _forget(
-        self, stateful: StatefulSet, known: Sequence[ControllerRevision], pods: Sequence[Pod], pair: plans.SetRevisions
-    ) -> None:
-        used = {pair.current, pair.update, *map(plans.revision_of, pods)}
-        await self._revisions.forget(beyond(known, used, stateful.spec.revision_history_limit))
 
     def _claim_gone(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
         """A pod may have waited for its predecessor's claim to go."""

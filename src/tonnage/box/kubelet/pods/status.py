@@ -11,7 +11,7 @@ from tonnage.aio.clock import rfc3339
 from tonnage.api.meta import condition, to_builtins
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.box.kubelet.containers.containers import CREATING, INITIALIZING, Containers, Run
-from tonnage.box.kubelet.containers.runtime import Process
+from tonnage.box.kubelet.containers.runtime import LostProcess, Process
 from tonnage.box.kubelet.containers.termination import TOGETHER
 
 Status = dict[str, Any]
@@ -129,46 +129,31 @@ def _full(run: Run, containers: Containers) -> dict[str, Any]:
         "started": run.running,
         "lastState": {},
     }
-    if run.process is not None:
+    if run.process is not None and not isinstance(run.process, LostProcess):
         status["containerID"] = f"tonnage://{run.process.id}"
     if run.running:
         assert run.process is not None
         status["state"] = {"running": {"startedAt": rfc3339(run.process.started)}}
-        if run.previous is not None:
-            status["lastState"] = _terminated(run.previous)
+        status["lastState"] = _terminated(run.previous)
     elif ended is not None and not (restarting and run.waiting[0] not in (CREATING, INITIALIZING)):
-        status["state"] = _terminated(run.process) if run.process else {"terminated": _lost(run)}
-        if run.previous is not None:
-            status["lastState"] = _terminated(run.previous)
+        status["state"] = _terminated(run.process)
+        status["lastState"] = _terminated(run.previous)
     else:
         reason, message = run.waiting
         status["state"] = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
         if ended is not None:
-            status["lastState"] = _terminated(run.process) if run.process else {"terminated": _lost(run)}
+            status["lastState"] = _terminated(run.process)
     return status
 
 
-def _terminated(process: Process) -> dict[str, Any]:
-    ended = process.ended
-    if ended is None:
+def _terminated(process: Process | None) -> dict[str, Any]:
+    ended = process.ended if process is not None else None
+    if process is None or ended is None:
         return {}
-    state: dict[str, Any] = {
-        "exitCode": ended.code,
-        "reason": ended.why,
-        "startedAt": rfc3339(process.started),
-        "finishedAt": rfc3339(ended.at),
-        "containerID": f"tonnage://{process.id}",
-    }
-    if ended.code > 128:
-        state["signal"] = ended.code - 128
+    state: dict[str, Any] = {"exitCode": ended.code, "reason": ended.why, "finishedAt": rfc3339(ended.at)}
+    if not isinstance(process, LostProcess):
+        state |= {"startedAt": rfc3339(process.started), "containerID": f"tonnage://{process.id}"}
+        state |= {"signal": ended.code - 128} if ended.code > 128 else {}
     if ended.message:
         state["message"] = ended.message
     return {"terminated": state}
-
-
-def _lost(run: Run) -> dict[str, Any]:
-    assert run.lost is not None
-    state: dict[str, Any] = {"exitCode": run.lost.code, "reason": run.lost.why, "finishedAt": rfc3339(run.lost.at)}
-    if run.lost.message:
-        state["message"] = run.lost.message
-    return state
