@@ -27,8 +27,7 @@ from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm.accounting import ExtentReservation
 from tonnage.pools.lvm.layout import LINEAR, THIN
-from tonnage.pools.lvm.recovery import refresh
-from tonnage.pools.lvm.table import LvmTable
+from tonnage.pools.lvm.table import LvmTable, refresh
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 from tonnage.pools.lvm.volumes import LogicalVolumes
 
