@@ -124,16 +124,12 @@ class Subvolumes(VolumeContent):
 
     def remove(self, content: Path) -> None:
         """Delete a subvolume with those that a pod made inside it."""
-        try:
+        with host_errors(f"cannot delete subvolume {content}"), suppress(FileNotFoundError):
             identity = self._id(content)
             with opened(content.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as at:
                 tree.remove_subvolume(at, content.name)
-        except FileNotFoundError:
-            return
-        except OSError as failure:
-            raise HostError(f"cannot delete subvolume {content}: {failure.strerror}") from failure
-        self._stale[identity] = None
-        self._deleted += 1
+            self._stale[identity] = None
+            self._deleted += 1
 
     def _id(self, path: Path) -> int:
         with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd:
@@ -172,8 +168,7 @@ class Subvolumes(VolumeContent):
         source = (
             self._folder.snapshots.content(origin.name) if record.from_snapshot else self._folder.content(origin.name)
         )
-        with suppress(FileNotFoundError):
-            self.remove(self._folder.content(record.name))
+        self.remove(self._folder.content(record.name))
         self._copy(self.at, self._folder.content(record.name), source, readonly=False)
         return structs.replace(record, length=0 if record.from_snapshot else self.held(source))
 
@@ -183,8 +178,7 @@ class Subvolumes(VolumeContent):
             btrfs.snapshot(at, target.name, fd, readonly=readonly)
 
     def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        with suppress(FileNotFoundError):
-            self.remove(content)
+        self.remove(content)
         self._copy(self._folder.snapshots.directory.at, content, self._folder.content(origin.name), readonly=True)
         return record
 

@@ -86,7 +86,7 @@ class DeviceMounts(Mounts):
         """
         self.stats(record, path)
         if record.pending and not record.block:
-            online.grow(record, block_device.roots(self._devices.bring_up(record)))
+            online.grow(record, block_device.roots(self._devices.bring_up(record), record))
         return self.grown(record)
 
     def _grow(self, record: VolumeRecord, device: str) -> None:
@@ -94,7 +94,7 @@ class DeviceMounts(Mounts):
         if record.fstype == "ext4" and not superblock.may_grow_ext4():
             log.warning("ext4 cannot grow without CAP_SYS_RESOURCE, it stays as it is volume=%s", record.name)
             return
-        online.grow(record, block_device.roots(device))
+        online.grow(record, block_device.roots(device, record))
         self.grown(record)
 
     def grown(self, record: VolumeRecord) -> VolumeRecord:

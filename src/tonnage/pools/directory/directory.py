@@ -24,7 +24,7 @@ import msgspec
 
 from tonnage.errors import ExhaustedError, HostError, NotFoundError, UnavailableError, host_errors
 from tonnage.host import fstab
-from tonnage.host.descriptor import opened
+from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import MAX_NAME
 from tonnage.pools.base.record import FORMAT, VolumeRecord, check, seal, unseal
 
@@ -300,11 +300,9 @@ class Directory:
         Content is named by paths. They lead elsewhere when the disk is unmounted under us (umount -l) or another one is
         mounted over it.
         """
-        try:
-            here, opened = os.stat(self.path, follow_symlinks=False), os.fstat(self.at)
-        except OSError as failure:
-            raise UnavailableError(f"pool directory {self.path}: {failure.strerror}") from failure
-        if (here.st_dev, here.st_ino) != (opened.st_dev, opened.st_ino):
+        with host_errors(f"pool directory {self.path}", error=UnavailableError):
+            is_same = os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self.at))
+        if not is_same:
             raise UnavailableError(
                 f"pool directory {self.path} is not the one that was opened: its disk was unmounted, or something"
                 " mounted over it; mount it there as it was and start anew"
@@ -363,12 +361,10 @@ class Directory:
             fd = os.open(f"{name}{_RECORD}", flags, dir_fd=self.at)
         except FileNotFoundError:
             raise NotFoundError(f"no record of volume {name}") from None
-        try:
+        with closing(fd):
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise ValueError("it is no file")
             text = os.pread(fd, _LONGEST + 1, 0)
-        finally:
-            os.close(fd)
         if len(text) > _LONGEST:
             raise ValueError(f"it has more than {_LONGEST} bytes")
         return unseal(text, kind)
@@ -385,27 +381,21 @@ class Directory:
         """Write or replace the file of that name with any content of the kind; as write()."""
         text = seal(value)
         half, final = f"{HALF}{name}{_RECORD}", f"{name}{_RECORD}"
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(half, flags, 0o600, dir_fd=self._at)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with disk_errors(f"cannot write {self.path / final}", full=f"to write {self.path / final}"):
             try:
-                if os.write(fd, text) != len(text):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                with closing(os.open(half, flags, 0o600, dir_fd=self._at)) as fd:
+                    if os.write(fd, text) != len(text):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    if durable:
+                        os.fsync(fd)
+                os.rename(half, final, src_dir_fd=self._at, dst_dir_fd=self._at)
                 if durable:
-                    os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.rename(half, final, src_dir_fd=self._at, dst_dir_fd=self._at)
-            if durable:
-                os.fsync(self._at)
-        except OSError as failure:
-            with suppress(OSError):
-                os.unlink(half, dir_fd=self._at)
-            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise ExhaustedError(
-                    f"insufficient free space to write {self.path / final}: {failure.strerror}"
-                ) from failure
-            raise HostError(f"cannot write {self.path / final}: {failure.strerror}") from failure
+                    os.fsync(self._at)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(half, dir_fd=self._at)
+                raise
 
     def remove(self, name: str, *, durable: bool = True) -> None:
         """Remove a record, which deletes the volume; durable as with write(). Idempotent."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 
 from tonnage.errors import TonnageError
-from tonnage.host import dm, lvm
+from tonnage.host import dm, loop, lvm
 from tonnage.pools.base.record import FORMAT, upgraded
 from tonnage.pools.fs import block_device
 from tonnage.pools.lvm.table import LvmTable
@@ -63,8 +64,10 @@ class LvmRecovery:
             if self._table.frozen_mark(name).exists():
                 from tonnage.pools.fs import freeze
 
-                freeze.thaw(block_device.roots(path), self._table.records.volumes[name], self._table.frozen_mark(name))
-        block_device.free_loops(paths.values())
+                record = self._table.records.volumes[name]
+                freeze.thaw(block_device.roots(path, record), record, self._table.frozen_mark(name))
+        ours = {os.path.realpath(path) for path in paths.values()}
+        block_device.free_loops(index for index, backing in loop.attached() if backing in ours)
 
     def _complete(self) -> None:
         """Activate new or renamed volumes that were never staged, as LVM does last: a kill may have prevented it.

@@ -169,7 +169,7 @@ class LvmSnapshots:
             return nullcontext()
         from tonnage.pools.fs import freeze
 
-        return freeze.still(block_device.roots(path), origin, self._table.frozen_mark(origin.name))
+        return freeze.still(block_device.roots(path, origin), origin, self._table.frozen_mark(origin.name))
 
     def _adapt(self, lv: str, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Give a copied file system its own UUID and size; return its record. Raises HostError."""
