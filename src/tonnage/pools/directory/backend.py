@@ -30,7 +30,7 @@ from tonnage.pools.base.reservation import SHARED_DISKS, Disks, SharedDisk
 from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
-from tonnage.pools.directory.directory import Damage, Directory
+from tonnage.pools.directory.directory import Directory
 from tonnage.pools.directory.erase_queue import Erasures
 from tonnage.pools.directory.snapshots import Snapshots
 from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_for, length_of
@@ -124,7 +124,7 @@ class DirectoryBackend(Backend):
         self.features = dataclasses.replace(self.features, fstypes=self.contents.fstypes)
         self.folder.directory.open(self.name)
         self.folder.directory.clean()
-        records, damaged = self._read()
+        records, damaged = self.folder.directory.records()
         self.folder.erasures.open()
         for record in self._moved(list(records.values()), self.folder.content):
             self.folder.directory.remove(record.name)
@@ -135,10 +135,8 @@ class DirectoryBackend(Backend):
         self.folder.snapshots.open(self._discard)
         for record in self._moved(self.folder.snapshots.all(), self.folder.snapshots.content):
             self.folder.snapshots.forget(record.name, durable=self.contents.durable)
-        for entry in sorted(os.listdir(self.folder.directory.path)):
-            name = entry.removesuffix(self.folder.suffix)
-            if name != entry and name not in records and name not in damaged:
-                self._discard(self.folder.directory.path / entry)
+        for content in self.folder.directory.leftovers(self.folder.suffix, records, damaged):
+            self._discard(content)
         for record in list(records.values()):
             try:
                 self.contents.restore(record)
@@ -201,15 +199,6 @@ class DirectoryBackend(Backend):
             if self.folder.erasures.holds(record) and not content(record.name).exists():
                 log.info("resuming a deletion volume=%s", record.name)
                 yield record
-
-    def _read(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
-        records, damaged = {}, {}
-        for found in self.folder.directory.records():
-            if isinstance(found, Damage):
-                damaged[found.name] = found.fault
-            else:
-                records[found.name] = found
-        return records, damaged
 
     def _remember(self) -> None:
         for record in self.records.volumes.values():

@@ -12,9 +12,8 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -79,14 +78,6 @@ class Marker(msgspec.Struct):
     id: UUID
     version: int = FORMAT
     name: str = ""
-
-
-@dataclass(frozen=True)
-class Damage:
-    """A damaged record. name: of its file, and so of its volume. fault: the damage."""
-
-    name: str
-    fault: str
 
 
 def read_marker(text: bytes) -> Marker:
@@ -330,21 +321,31 @@ class Directory:
                 log.info("removing half-written file path=%s", self.path / entry)
                 os.unlink(self.path / entry)
 
-    def records(self) -> Iterator[VolumeRecord | Damage]:
-        """All records; for a damaged one the damage, logged."""
+    def records(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
+        """All records by name, and the damage of damaged ones, which is logged."""
+        found: dict[str, VolumeRecord] = {}
+        damaged: dict[str, str] = {}
         for entry in sorted(os.listdir(self.path)):
             name = entry.removesuffix(_RECORD)
             if name == entry or entry.startswith(".") or len(name) > MAX_NAME:
                 continue
             try:
-                yield self.read(name)
+                found[name] = self.read(name)
             except NotFoundError:
                 continue  # removed since it was listed
             except (ValueError, OSError) as failure:
                 if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
                     raise
                 log.error("record is damaged, volume left alone path=%s error=%s", self.path / entry, failure)
-                yield Damage(name, str(failure))
+                damaged[name] = str(failure)
+        return found, damaged
+
+    def leftovers(self, suffix: str, *known: Container[str]) -> Iterator[Path]:
+        """Contents, whose names end in suffix, of volumes that are not known."""
+        for entry in sorted(os.listdir(self.path)):
+            name = entry.removesuffix(suffix)
+            if name != entry and not any(name in names for names in known):
+                yield self.path / entry
 
     def read(self, name: str) -> VolumeRecord:
         """One record. Raises NotFoundError, OSError, ValueError when it is damaged or of a newer tonnage."""
@@ -384,11 +385,14 @@ class Directory:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with disk_errors(f"cannot write {self.path / final}", full=f"to write {self.path / final}"):
             try:
-                with closing(os.open(half, flags, 0o600, dir_fd=self._at)) as fd:
+                fd = os.open(half, flags, 0o600, dir_fd=self._at)
+                try:
                     if os.write(fd, text) != len(text):
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                     if durable:
                         os.fsync(fd)
+                finally:
+                    os.close(fd)
                 os.rename(half, final, src_dir_fd=self._at, dst_dir_fd=self._at)
                 if durable:
                     os.fsync(self._at)

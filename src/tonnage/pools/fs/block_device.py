@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import BusyError, UnsupportedError, host_errors
-from tonnage.host import btrfs, device, loop, mount
+from tonnage.errors import BusyError, PreconditionError, UnsupportedError, host_errors
+from tonnage.host import btrfs, device, loop, mount, ondisk
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.run import CommandError, run
 from tonnage.pools.base.parameters import SOURCE, source_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import mounts
-from tonnage.pools.fs.format_once import must_format
 from tonnage.pools.fs.formats import FORMATS, form_of
 
 log = logging.getLogger(__name__)
@@ -90,6 +89,28 @@ def fill(path: str, record: VolumeRecord) -> None:
 
         with mount.unseen(path, record.fstype, _OPTIONS[record.fstype]) as root:
             populate.fill_once(folder, root, record.size)
+
+
+def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
+    """Whether to make the file system: there is none, or an unused one that an interrupted mkfs left.
+
+    The content of the device decides, never the record alone: it may be restored from before the volume was used.
+
+    False when the volume's own was ever mounted or holds a file: it stays, with its content. Raises PreconditionError
+    when foreign content is there, OSError.
+    """
+    found = device.probe(fd)
+    if found is None:
+        return True
+    if found.uuid != record.uuid or found.kind != record.fstype:
+        raise PreconditionError(
+            f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
+            " it will not be formatted; look at it, then delete the volume"
+        )
+    if ondisk.is_unused(fd):
+        return True
+    log.warning("record says new, but the file system was used, left as it is volume=%s path=%s", record.name, path)
+    return False
 
 
 def _mkfs(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:

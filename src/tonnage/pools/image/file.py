@@ -24,7 +24,7 @@ from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.directory.directory import disk_errors
 from tonnage.pools.fs import block_device, ext4_template
-from tonnage.pools.fs.format_once import must_format
+from tonnage.pools.fs.block_device import must_format
 from tonnage.pools.fs.formats import form_of
 
 _MKFS_TIMEOUT = 300.0

@@ -24,14 +24,13 @@ from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.device_mounts import DeviceMounts
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.formats import BLOCK, FORMATS, Format, form_for
-from tonnage.pools.lvm import health
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm.accounting import MAX_AGE
 from tonnage.pools.lvm.layout import LINEAR, THIN, Layout
 from tonnage.pools.lvm.recovery import LvmRecovery
 from tonnage.pools.lvm.snapshots import LvmSnapshots
-from tonnage.pools.lvm.table import LvmTable, refresh
+from tonnage.pools.lvm.table import LvmTable, refresh, volume_fault
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 from tonnage.pools.lvm.thin_pool import LvmLimits
 from tonnage.pools.lvm.volumes import LogicalVolumes
@@ -185,7 +184,7 @@ class LvmBackend(Backend):
         return self.volumes.expand(name, min(size, LARGEST))
 
     def fault(self, record: VolumeRecord) -> str:
-        return health.fault(self.table, record)
+        return volume_fault(self.table, record)
 
     # Snapshots
 

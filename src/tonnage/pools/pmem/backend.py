@@ -37,7 +37,6 @@ from tonnage.pools.base.parameters import (
 from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
 from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.directory.directory import Damage
 from tonnage.pools.fs.formats import form_for
 from tonnage.pools.pmem import device, overhead
 from tonnage.pools.pmem.erase_queue import PmemErasures
@@ -109,14 +108,13 @@ class PmemBackend(Backend):
         self.records.volumes, self.records.damaged, self.homes = {}, {}, {}
         for region in self._regions:
             region.directory.clean()
-            for found in region.directory.records():
-                if isinstance(found, Damage):
-                    self.records.damaged[found.name] = found.fault
-                elif found.name in self.homes:
-                    log.error("two regions have a volume of that name volume=%s region=%s", found.name, region.name)
-                    self.records.damaged[found.name] = f"{region.name} and {self.homes[found.name].name} both have it"
-                else:
-                    self.records.volumes[found.name], self.homes[found.name] = found, region
+            found, damaged = region.directory.records()
+            self.records.damaged |= damaged
+            for name in found:
+                if self.homes.setdefault(name, region) is not region:
+                    log.error("two regions have a volume of that name volume=%s region=%s", name, region.name)
+                    self.records.damaged[name] = f"{region.name} and {self.homes[name].name} both have it"
+            self.records.volumes = found | self.records.volumes
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
         return list(self.erasures.faults)

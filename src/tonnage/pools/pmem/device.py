@@ -10,7 +10,7 @@ from tonnage.host.ndctl import SECTOR, Ndctl, PmemNamespace
 from tonnage.host.run import run
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device
-from tonnage.pools.fs.format_once import must_format
+from tonnage.pools.fs.block_device import must_format
 from tonnage.pools.fs.formats import MI, form_of
 
 _MKFS_TIMEOUT = 600.0

@@ -17,7 +17,7 @@ from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.fs.format_once import must_format
+from tonnage.pools.fs.block_device import must_format
 from tonnage.pools.fs.formats import form_of
 from tonnage.pools.image import file as image_file
 from tonnage.pools.image.backend import make_backend
