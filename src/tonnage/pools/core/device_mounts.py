@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError
-from tonnage.host import mount, superblock
+from tonnage.host import filesystem, mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import Mounts
@@ -91,7 +91,7 @@ class DeviceMounts(Mounts):
 
     def _grow(self, record: VolumeRecord, device: str) -> None:
         """Grow the mounted file system to its device. ext4 never grows unmounted: killing resize2fs damages it."""
-        if record.fstype == "ext4" and not superblock.may_grow_ext4():
+        if record.fstype == "ext4" and not filesystem.may_grow_ext4():
             log.warning("ext4 cannot grow without CAP_SYS_RESOURCE, it stays as it is volume=%s", record.name)
             return
         online.grow(record, block_device.roots(device, record))

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import HostError, host_errors
-from tonnage.host import device, loop, ondisk
+from tonnage.host import device, loop, superblock
 from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import Features, PoolLimits
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_shared, erase_of
@@ -199,7 +199,7 @@ class ImageContent(VolumeContent):
 
 
 def _cut(fd: int, image: Path, record: VolumeRecord) -> None:
-    if (length := ondisk.length(fd)) > record.length:
+    if (length := superblock.length(fd)) > record.length:
         raise ValueError(f"its image {image} has a file system of {length} bytes, the record says {record.length}")
     if device.has_data(fd, record.length):
         raise ValueError(f"its image {image} has content behind the {record.length} bytes that the record says")

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExistsError, BusyError, InUseError, NotFoundError, PreconditionError, host_errors
-from tonnage.host import loop, mount, superblock
+from tonnage.host import filesystem, loop, mount
 from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
@@ -77,7 +77,7 @@ class ImageMounts(Mounts):
         """Grow a mounted file system that was expanded while it was not mounted."""
         what = f"cannot grow the file system of volume {record.name}"
         with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd, host_errors(what):
-            superblock.grow(fd, record.fstype, record.length)
+            filesystem.grow(fd, record.fstype, record.length)
         self.grown(record)
 
     def _stage_block(self, record: VolumeRecord, image: Path, node: Path) -> None:
@@ -201,4 +201,4 @@ def free_loops(folder: Path, images: set[tuple[int, int]], *, orphans: bool = Fa
 
 def _grows_unmounted(record: VolumeRecord) -> bool:
     """Whether the kernel forbids us to grow the file system while it is mounted."""
-    return record.fstype == "ext4" and not superblock.may_grow_ext4()
+    return record.fstype == "ext4" and not filesystem.may_grow_ext4()

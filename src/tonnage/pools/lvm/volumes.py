@@ -20,7 +20,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, TonnageError, host_errors
-from tonnage.host import dm, lvm, superblock
+from tonnage.host import dm, filesystem, lvm
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import EraseJob
@@ -227,7 +227,7 @@ class LogicalVolumes:
         """Expand a volume to `size` bytes; return its record. Raises ExhaustedError, PreconditionError, HostError."""
         record, lv = self._table.records.get(name), self._table.lv(name)
         is_used = record.state != "new"
-        if is_used and not record.block and record.fstype == "ext4" and not superblock.may_grow_ext4():
+        if is_used and not record.block and record.fstype == "ext4" and not filesystem.may_grow_ext4():
             raise PreconditionError(
                 f"volume {name}: ext4 on a logical volume grows while it is mounted, as resize2fs on one that is not"
                 " cannot be killed without damage, and that takes CAP_SYS_RESOURCE, which is lacking: run the driver"
