@@ -34,7 +34,7 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.errors import TonnageError
 from tonnage.host import loop, mount
-from tonnage.host.superblock import may_grow_ext4
+from tonnage.host.filesystem import may_grow_ext4
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool

@@ -32,9 +32,9 @@ from tonnage.pools.base.contract import (
 )
 from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused, check_shared
 from tonnage.pools.base.record import Records, VolumeRecord
-from tonnage.pools.base.reservation import LARGEST
+from tonnage.pools.base.reservation import HUGE, LARGEST
 from tonnage.pools.core.wipe import EraseRecords
-from tonnage.pools.fs.formats import form_of
+from tonnage.pools.fs.formats import Format, form_of
 
 
 @dataclass(frozen=True)
@@ -64,31 +64,40 @@ def fstype_of(pool: FeaturedPool, fstype: str, *, block: bool) -> str:
     return wanted
 
 
-def check_request(pool: FeaturedPool, request: VolumeRequest, *, least: int = 1, step: int = 1) -> RequestedVolume:
-    """Check a request and round its size up to `least` and to a multiple of `step`, both in bytes.
+def check_request(pool: FeaturedPool, request: VolumeRequest) -> str:
+    """Check a request; return its file system, "" for raw block.
 
-    Raises InvalidError, UnsupportedError, and OutOfRangeError when the rounded size passes the request's limit.
+    Raises InvalidError, UnsupportedError, OutOfRangeError.
     """
     check_name(request.name)
     if not 1 <= request.size <= LARGEST or not 0 <= request.limit <= LARGEST:
         raise InvalidError(
             f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes"
         )
+    check_refused(pool, request.parameters)
     fstype = fstype_of(pool, request.fstype, block=request.block)
     if request.source and not pool.features.clones:
         raise unsupported(pool, f"volumes made from a {request.source}")
-    check_refused(pool, request.parameters)
     if unknown := sorted(set(request.parameters) - pool.features.parameters):
         raise InvalidError(f"pool {pool.name!r} ({pool.features.kind}) does not know the parameter {unknown[0][:60]!r}")
     if request.limit and request.size > request.limit:
         raise OutOfRangeError(f"volume {request.name}: size {request.size} is more than its limit {request.limit}")
+    check_content(request.parameters, fstype, block=request.block)
+    return fstype
+
+
+def rounded_size(request: VolumeRequest, fstype: str, least: int, step: int) -> int:
+    """The size of a request, rounded up to `least` and to a multiple of `step`, both in bytes.
+
+    Raises OutOfRangeError when that passes the request's limit.
+    """
     size = -(-max(request.size, least) // step) * step
     if request.limit and size > request.limit:
         raise OutOfRangeError(
             f"volume {request.name}: a {fstype or 'block'} volume here has at least {from_bytes(size)},"
             f" which is more than its limit {from_bytes(request.limit)}"
         )
-    return RequestedVolume(size, fstype)
+    return size
 
 
 def check_content(
@@ -219,6 +228,20 @@ class Backend(ABC):
     def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         """Capacity for volumes of a class with that file system, "" for raw block."""
 
+    def needs(self, form: Format | None) -> tuple[int, int]:
+        """What the size of the pool leaves free, and the bytes of its disk that one volume of them needs."""
+        if not self.records.most:
+            return HUGE, HUGE
+        free = max(0, self.records.most - self.records.used)
+        return free, form.length(free) if form else free
+
+    def capacity(self, free: int, grain: tuple[int, int], *, piece: int = LARGEST) -> Capacity:
+        """The Capacity for that many free bytes. piece: the largest part that is in one piece."""
+        least, step = grain
+        largest = min(free, piece) // step * step
+        total = self.records.most or self.records.used + free
+        return Capacity(total, free, largest if largest >= least else 0, least, self.records.used)
+
     def overall(self) -> Capacity:
         """Capacity of the whole pool, for any kind of volume; for people."""
         fstype = fstype_of(self, "", block=False)
@@ -234,7 +257,13 @@ class Backend(ABC):
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
         """Check a request and round its size. Raises InvalidError, UnsupportedError, OutOfRangeError."""
-        return check_request(self, request, least=self.features.least, step=self.features.step)
+        fstype = check_request(self, request)
+        least, step = self.grain(fstype, request.parameters)
+        return RequestedVolume(rounded_size(request, fstype, least, step), fstype)
+
+    def grain(self, fstype: str, parameters: Mapping[str, str]) -> tuple[int, int]:
+        """The minimum bytes of a volume of a class with that file system, and what its size is a multiple of."""
+        return self.features.least, self.features.step
 
     def step_of(self, record: VolumeRecord) -> int:
         """Sizes of an existing volume are multiples of these bytes."""

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError
-from tonnage.host import mount, superblock
+from tonnage.host import filesystem, mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import Mounts
@@ -86,15 +86,15 @@ class DeviceMounts(Mounts):
         """
         self.stats(record, path)
         if record.pending and not record.block:
-            online.grow(record, block_device.roots(self._devices.bring_up(record)))
+            online.grow(record, block_device.roots(self._devices.bring_up(record), record))
         return self.grown(record)
 
     def _grow(self, record: VolumeRecord, device: str) -> None:
         """Grow the mounted file system to its device. ext4 never grows unmounted: killing resize2fs damages it."""
-        if record.fstype == "ext4" and not superblock.may_grow_ext4():
+        if record.fstype == "ext4" and not filesystem.may_grow_ext4():
             log.warning("ext4 cannot grow without CAP_SYS_RESOURCE, it stays as it is volume=%s", record.name)
             return
-        online.grow(record, block_device.roots(device))
+        online.grow(record, block_device.roots(device, record))
         self.grown(record)
 
     def grown(self, record: VolumeRecord) -> VolumeRecord:

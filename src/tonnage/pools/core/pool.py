@@ -40,10 +40,9 @@ from tonnage.pools.base.contract import (
     is_inline,
     unsupported,
 )
-from tonnage.pools.base.group_commit import SharedCommit
 from tonnage.pools.base.parameters import IOPS, changed, check_modifiable, reserve_of, source_of
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.base.threads import Threads
+from tonnage.pools.base.threads import SharedCommit, Threads
 from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, fstype_of
 
 if TYPE_CHECKING:
@@ -173,8 +172,7 @@ class Pool:
     def _make(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
         if not self.features.whole_disks:
             reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
-            room = self.backend.room(want.fstype, request.parameters, block=request.block)
-            free = reservation.left(room, reserve, step=self.features.step)
+            free = self._left(want.fstype, request.parameters, reserve, block=request.block)
             reservation.check_room(self.name, request.name, want.size, free, reserve)
         if origin is None and (folder := source_of(request.parameters)):
             from tonnage.pools.fs import populate
@@ -286,8 +284,13 @@ class Pool:
         return await self._run(self._room, fstype, parameters, block=block, inline=inline)
 
     def _room(self, fstype: str, parameters: Mapping[str, str], *, block: bool, inline: bool) -> Capacity:
-        reserve = self._reserve(parameters, inline=inline)
-        return reservation.left(self.backend.room(fstype, parameters, block=block), reserve, step=self.features.step)
+        return self._left(fstype, parameters, self._reserve(parameters, inline=inline), block=block)
+
+    def _left(
+        self, fstype: str, parameters: Mapping[str, str], reserve: reservation.Reserve, *, block: bool
+    ) -> Capacity:
+        room = self.backend.room(fstype, parameters, block=block)
+        return reservation.left(room, reserve, step=self.features.step)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
         """Stage a volume at the directory path, as Mounts.stage. options: mount options, checked by the caller."""
@@ -385,8 +388,7 @@ class Pool:
         if wanted <= record.size:
             return record
         reserve = self._reserve(record.parameters)
-        room = self.backend.room(record.fstype, record.parameters, block=record.block)
-        free = reservation.left(room, reserve, step=self.features.step)
+        free = self._left(record.fstype, record.parameters, reserve, block=record.block)
         reservation.check_more(self.name, record.volume(), wanted, free, reserve)
         return self.backend.expand(name, wanted)
 

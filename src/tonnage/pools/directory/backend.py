@@ -24,16 +24,16 @@ from msgspec.structs import replace
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, UnsupportedError, host_errors
 from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, VolumeRequest
-from tonnage.pools.base.parameters import ERASE, MKFS_OPTIONS, check_refused, erase_of
+from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.base.reservation import HUGE, SHARED_DISKS, Disks, SharedDisk
-from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume, check_content, check_request, fstype_of
+from tonnage.pools.base.reservation import SHARED_DISKS, Disks, SharedDisk
+from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
-from tonnage.pools.directory.directory import Damage, Directory
+from tonnage.pools.directory.directory import Directory
 from tonnage.pools.directory.erase_queue import Erasures
 from tonnage.pools.directory.snapshots import Snapshots
-from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_of, length_of
+from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_for, length_of
 
 
 class PoolFolder:
@@ -124,7 +124,7 @@ class DirectoryBackend(Backend):
         self.features = dataclasses.replace(self.features, fstypes=self.contents.fstypes)
         self.folder.directory.open(self.name)
         self.folder.directory.clean()
-        records, damaged = self._read()
+        records, damaged = self.folder.directory.records()
         self.folder.erasures.open()
         for record in self._moved(list(records.values()), self.folder.content):
             self.folder.directory.remove(record.name)
@@ -135,10 +135,8 @@ class DirectoryBackend(Backend):
         self.folder.snapshots.open(self._discard)
         for record in self._moved(self.folder.snapshots.all(), self.folder.snapshots.content):
             self.folder.snapshots.forget(record.name, durable=self.contents.durable)
-        for entry in sorted(os.listdir(self.folder.directory.path)):
-            name = entry.removesuffix(self.folder.suffix)
-            if name != entry and name not in records and name not in damaged:
-                self._discard(self.folder.directory.path / entry)
+        for content in self.folder.directory.leftovers(self.folder.suffix, records, damaged):
+            self._discard(content)
         for record in list(records.values()):
             try:
                 self.contents.restore(record)
@@ -202,15 +200,6 @@ class DirectoryBackend(Backend):
                 log.info("resuming a deletion volume=%s", record.name)
                 yield record
 
-    def _read(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
-        records, damaged = {}, {}
-        for found in self.folder.directory.records():
-            if isinstance(found, Damage):
-                damaged[found.name] = found.fault
-            else:
-                records[found.name] = found
-        return records, damaged
-
     def _remember(self) -> None:
         for record in self.records.volumes.values():
             length, allocated = self.contents.claim(record)
@@ -258,18 +247,13 @@ class DirectoryBackend(Backend):
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
         self.contents.check(parameters)
 
-    def want(self, request: VolumeRequest) -> RequestedVolume:
-        check_refused(self, request.parameters)
-        fstype = fstype_of(self, request.fstype, block=request.block)
-        check_content(request.parameters, fstype, block=request.block)
-        return check_request(self, request, least=self._least(self._form(fstype, request.parameters)), step=BLOCK)
+    def grain(self, fstype: str, parameters: Mapping[str, str]) -> tuple[int, int]:
+        form = self._form(fstype, parameters)
+        return form.least if form else self.features.least, BLOCK
 
     def _form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
         """The file system format for a volume of a class, None where none is made. Raises InvalidError."""
-        return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype and self.contents.is_file else None
-
-    def _least(self, form: Format | None) -> int:
-        return form.least if form else self.features.least
+        return form_for(fstype if self.contents.is_file else "", parameters)
 
     @property
     def knows_room(self) -> bool:
@@ -277,20 +261,15 @@ class DirectoryBackend(Backend):
         return self.folder.bounds.ratio == float("inf")
 
     def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
-        folder = self.folder
-        size, used, form = folder.bounds.size, self.records.used, self._form(fstype, parameters)
-        free, least = max(0, size - used) if size else HUGE, self._least(form)
-        enough = form.length(free) if form and size else free
+        folder, form = self.folder, self._form(fstype, parameters)
+        free, enough = self.needs(form)
         with host_errors(f"cannot see how full the disk under {folder.path} is", error=UnavailableError):
             room = folder.account.room(
                 ratio=folder.bounds.ratio, enough=enough, keep=folder.bounds.keep, pool=folder.path
             )
         if room < enough:
             free = min(free, form.usable(room) if form else room // BLOCK * BLOCK)
-        largest = free // BLOCK * BLOCK
-        return Capacity(
-            total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
-        )
+        return self.capacity(free, self.grain(fstype, parameters))
 
     # Volumes
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tonnage.errors import AlreadyExistsError, HostError, NotFoundError, PreconditionError, UnsupportedError
+from tonnage.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    PreconditionError,
+    UnsupportedError,
+    host_errors,
+)
 from tonnage.host import mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
@@ -49,13 +56,9 @@ class BindMounts(Mounts):
         """Whether the mount at path is of that volume. Raises HostError when that cannot be read: it may be."""
         if not mount.is_mount(path):
             return False
-        try:
-            wanted, shown = os.stat(self._folder.content(name)), os.stat(path)
-        except FileNotFoundError:
-            return False
-        except OSError as failure:
-            raise HostError(f"cannot see what {path} shows: {failure.strerror}") from failure
-        return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
+        with host_errors(f"cannot see what {path} shows"), suppress(FileNotFoundError):
+            return os.path.samestat(os.stat(self._folder.content(name)), os.stat(path))
+        return False
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Bind-mount the directory of a volume. Idempotent."""

@@ -5,13 +5,12 @@ It is a Directory of its own, so snapshots and volumes have separate names. A sn
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from tonnage.errors import HostError, NotFoundError
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.directory.directory import Damage, Directory
+from tonnage.pools.directory.directory import Directory
 
 FOLDER = ".snapshots"
 
@@ -34,15 +33,9 @@ class Snapshots:
         self.records, self.damaged = {}, {}
         if not self.directory.open_existing(self.pool):
             return
-        for found in self.directory.records():
-            if isinstance(found, Damage):
-                self.damaged[found.name] = found.fault
-            else:
-                self.records[found.name] = found
-        for entry in os.listdir(self.path):
-            name = entry.removesuffix(self._suffix)
-            if name != entry and name not in self.records and name not in self.damaged:
-                discard(self.path / entry)
+        self.records, self.damaged = self.directory.records()
+        for content in self.directory.leftovers(self._suffix, self.records, self.damaged):
+            discard(content)
 
     def close(self) -> None:
         """Release the directory. Idempotent."""

@@ -6,13 +6,14 @@ of ext4 is computed from its layout, block by block. For xfs and btrfs it is an 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from uuid import UUID
 
 from msgspec import structs
 
-from tonnage.pools.base.parameters import NO_MKFS_OPTIONS, MkfsOptions, read_mkfs_options
+from tonnage.pools.base.parameters import MKFS_OPTIONS, NO_MKFS_OPTIONS, MkfsOptions, read_mkfs_options
 from tonnage.pools.base.record import VolumeRecord
 
 BLOCK = 4096
@@ -244,3 +245,8 @@ def enlarged(record: VolumeRecord, size: int, *, is_used: bool) -> VolumeRecord:
     """The record of a volume that is expanded to `size` bytes; the file system of a used one has yet to grow."""
     made = (record.made or record.length) if is_used else 0
     return structs.replace(record, size=size, length=length_of(record, size), made=made, pending=is_used)
+
+
+def form_for(fstype: str, parameters: Mapping[str, str]) -> Format | None:
+    """The format for volumes of a class, None for raw block. Raises InvalidError."""
+    return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None

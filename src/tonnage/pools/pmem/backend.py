@@ -35,10 +35,9 @@ from tonnage.pools.base.parameters import (
     erase_of,
 )
 from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, check_request, fstype_of
+from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.directory.directory import Damage
-from tonnage.pools.fs.formats import Format, form_of
+from tonnage.pools.fs.formats import form_for
 from tonnage.pools.pmem import device, overhead
 from tonnage.pools.pmem.erase_queue import PmemErasures
 from tonnage.pools.pmem.region import HALF, PmemRegion, label_of, select
@@ -109,14 +108,13 @@ class PmemBackend(Backend):
         self.records.volumes, self.records.damaged, self.homes = {}, {}, {}
         for region in self._regions:
             region.directory.clean()
-            for found in region.directory.records():
-                if isinstance(found, Damage):
-                    self.records.damaged[found.name] = found.fault
-                elif found.name in self.homes:
-                    log.error("two regions have a volume of that name volume=%s region=%s", found.name, region.name)
-                    self.records.damaged[found.name] = f"{region.name} and {self.homes[found.name].name} both have it"
-                else:
-                    self.records.volumes[found.name], self.homes[found.name] = found, region
+            found, damaged = region.directory.records()
+            self.records.damaged |= damaged
+            for name in found:
+                if self.homes.setdefault(name, region) is not region:
+                    log.error("two regions have a volume of that name volume=%s region=%s", name, region.name)
+                    self.records.damaged[name] = f"{region.name} and {self.homes[name].name} both have it"
+            self.records.volumes = found | self.records.volumes
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
         return list(self.erasures.faults)
@@ -161,21 +159,16 @@ class PmemBackend(Backend):
         self.check_open()
         mode = overhead.mode_of(parameters, self.mode)
         regions = [region.region for region in self._regions]
-        form = _form(fstype, parameters)
+        form = form_for(fstype, parameters)
         rooms = [overhead.largest(mode, form, found.largest, found.align) for found in regions if found.slots]
-        most = max(rooms, default=0) // SECTOR * SECTOR
         free = sum(found.free for found in regions)
         if self.records.most:
             free = max(0, min(self.records.most - self.records.used, free))
-        least = form.least if form else SECTOR
-        largest = min(most, free) // SECTOR * SECTOR
-        return Capacity(
-            total=self.records.most or self.records.used + free,
-            free=free,
-            largest=largest if largest >= least else 0,
-            smallest=least,
-            used=self.records.used,
-        )
+        return self.capacity(free, self.grain(fstype, parameters), piece=max(rooms, default=0))
+
+    def grain(self, fstype: str, parameters: Mapping[str, str]) -> tuple[int, int]:
+        form = form_for(fstype, parameters)
+        return form.least if form else SECTOR, SECTOR
 
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
         check_shared(parameters)
@@ -186,11 +179,8 @@ class PmemBackend(Backend):
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
         """Check a request. A raw block volume has all of its namespace, unless that is above the limit."""
-        fstype = fstype_of(self, request.fstype, block=request.block)
-        check_content(request.parameters, fstype, block=request.block)
-        form = _form(fstype, request.parameters)
-        want = check_request(self, request, least=form.least if form else SECTOR, step=SECTOR)
-        if form:
+        want = super().want(request)
+        if want.fstype:
             return want
         self.check_open()
         mode = overhead.mode_of(request.parameters, self.mode)
@@ -201,7 +191,7 @@ class PmemBackend(Backend):
                 f"volume {request.name}: a namespace of mode {mode} has {size} usable bytes here, which is more than"
                 f" its limit {request.limit}"
             )
-        return RequestedVolume(size, fstype)
+        return RequestedVolume(size, want.fstype)
 
     def limit(self) -> int:
         """As many as the labels can describe."""
@@ -214,7 +204,7 @@ class PmemBackend(Backend):
         self.records.check_damaged(request.name)
         self._clear(request.name)
         mode = overhead.mode_of(request.parameters, self.mode)
-        form, now = _form(want.fstype, request.parameters), self._clock.time()
+        form, now = form_for(want.fstype, request.parameters), self._clock.time()
         record = new_record(request, want.size, want.fstype, uuid=uuid4(), created=now)
         record = replace(record, made=form.length(want.size) if form else want.size)
         region = self._choose(record, mode)
@@ -327,7 +317,3 @@ class PmemBackend(Backend):
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
         """Mount options, with DAX for mode fsdax: content is mapped into programs without a copy."""
         return tuple(dict.fromkeys(("dax", *options))) if self.namespace(record).mode == "fsdax" else options
-
-
-def _form(fstype: str, parameters: Mapping[str, str]) -> Format | None:
-    return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None

@@ -13,7 +13,7 @@ import pytest
 from tonnage.errors import ExhaustedError, NotFoundError, UnavailableError
 from tonnage.host import fstab, mount
 from tonnage.pools.base.record import VolumeRecord, seal
-from tonnage.pools.directory.directory import MARKER, NOTE, Damage, Directory, Marker, is_unmounted
+from tonnage.pools.directory.directory import MARKER, NOTE, Directory, Marker, is_unmounted
 
 RECORD = VolumeRecord("v", 4096, uuid4(), fstype="ext4", owner={"claim": "default/x"}, created=12.5)
 
@@ -142,7 +142,7 @@ class TestRecords:
     def test_written_and_read(self, directory: Directory) -> None:
         directory.write(RECORD)
         assert directory.read("v") == RECORD
-        assert list(directory.records()) == [RECORD]
+        assert directory.records() == ({RECORD.name: RECORD}, {})
         volume = directory.read("v").volume()
         assert (volume.name, volume.size, volume.state.value, volume.created) == ("v", 4096, "new", 12.5)
 
@@ -173,9 +173,8 @@ class TestRecords:
         self, directory: Directory, text: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         (directory.path / "v.json").write_bytes(text)
-        [found] = directory.records()
-        assert isinstance(found, Damage)
-        assert found.name == "v"
+        whole, damaged = directory.records()
+        assert (whole, list(damaged)) == ({}, ["v"])
         assert "record is damaged" in caplog.text
         assert (directory.path / "v.json").exists()
 
@@ -183,8 +182,8 @@ class TestRecords:
         directory.write(msgspec.structs.replace(RECORD, version=9))
         with pytest.raises(ValueError, match="newer"):
             directory.read("v")
-        [found] = directory.records()
-        assert isinstance(found, Damage)
+        whole, damaged = directory.records()
+        assert (whole, list(damaged)) == ({}, ["v"])
 
     @pytest.mark.real
     def test_full_disk(self, directory: Directory, real_folder: Path) -> None:
