@@ -53,11 +53,8 @@ def run(options: argparse.Namespace) -> int:
     machine = _machine(options)
 
     async def connected() -> list[Finding]:
-        client = Client(HttpTransport(access, user_agent="tonnage-doctor"))
-        try:
+        async with Client(HttpTransport(access, user_agent="tonnage-doctor")) as client:
             return await look(client, options.namespace, machine, box)
-        finally:
-            await client.close()
 
     findings = asyncio.run(connected())
     show(options.output, findings)
