@@ -60,7 +60,7 @@ class DaemonSetController:
         if daemon.metadata.deleting:
             return None
         revision, collisions = await self._revisions.ensure(
-            daemon, daemon.spec.template, daemon.spec.selector.match_labels, daemon.status.collision_count
+            daemon, daemon.spec.template, daemon.spec.selector.match_labels, daemon.status.get("collisionCount")
         )
         hashed = revision.metadata.labels[names.REVISION_HASH]
         wait, failure = await self._follow(daemon, self._view(daemon, pods, hashed).plan(), hashed)

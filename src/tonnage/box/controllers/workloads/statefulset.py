@@ -61,10 +61,10 @@ class StatefulSetController:
             return None
         labels = stateful.spec.selector.match_labels
         update, collisions = await self._revisions.ensure(
-            stateful, stateful.spec.template, labels, stateful.status.collision_count
+            stateful, stateful.spec.template, labels, stateful.status.get("collisionCount")
         )
         known = self._revisions.of(stateful)
-        current = next((r for r in known if r.metadata.name == stateful.status.current_revision), update)
+        current = next((r for r in known if r.metadata.name == stateful.status.get("currentRevision")), update)
         pair = plans.SetRevisions(current.metadata.name, update.metadata.name)
         waits: Exception | None = None
         try:
