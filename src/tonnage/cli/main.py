@@ -99,7 +99,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

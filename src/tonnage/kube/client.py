@@ -264,6 +264,12 @@ class Client:
         """Close the transport."""
         await self.transport.close()
 
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def _send(
         self,
         method: str,

@@ -156,13 +156,15 @@ class Calls:
                 call.timer.cancel()
 
     async def _response(self, call: _Call) -> Message:
-        service, name = call.method.service, call.method.name
-        call.method.check(call.message)
+        service, name, function = call.method.service, call.method.name, call.method.function
+        if function is None:
+            raise CsiError(Code.UNIMPLEMENTED, f"{name} is not offered by this driver")
+        service.check(call.message)
         if service.before is not None:
             await service.before()
         key = service.key(name, call.message)
         if key is None:
-            return await call.method.function(call.message)
+            return await function(call.message)
         assert call.task is not None
         for pause in _PAUSES:
             try:
@@ -170,7 +172,7 @@ class Calls:
                     call.holds = True
                     self._holding.add(call.task)
                     call.task.add_done_callback(self._holding.discard)
-                    return await call.method.function(call.message)
+                    return await function(call.message)
             except InUseError:
                 call.holds = False
                 if pause is None or not call.is_heard:
