@@ -120,11 +120,25 @@ class StatefulSetSpec(Object, frozen=True):
     ordinals: Ordinals = Ordinals()
 
 
+class StatefulSetStatus(Object, frozen=True):
+    """StatefulSet status."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    current_replicas: int = 0
+    updated_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+    collision_count: int | None = None
+
+
 class StatefulSet(KubeObject, frozen=True):
-    """apps/v1 StatefulSet; the status is raw."""
+    """apps/v1 StatefulSet."""
 
     spec: StatefulSetSpec = StatefulSetSpec()
-    status: dict[str, Any] = {}
+    status: StatefulSetStatus = StatefulSetStatus()
 
 
 class DaemonSetSpec(Object, frozen=True):
@@ -137,11 +151,25 @@ class DaemonSetSpec(Object, frozen=True):
     revision_history_limit: int | None = None
 
 
+class DaemonSetStatus(Object, frozen=True):
+    """DaemonSet status."""
+
+    observed_generation: int = 0
+    current_number_scheduled: int = 0
+    desired_number_scheduled: int = 0
+    number_misscheduled: int = 0
+    number_ready: int = 0
+    number_available: int = 0
+    number_unavailable: int = 0
+    updated_number_scheduled: int = 0
+    collision_count: int | None = None
+
+
 class DaemonSet(KubeObject, frozen=True):
-    """apps/v1 DaemonSet; the status is raw."""
+    """apps/v1 DaemonSet."""
 
     spec: DaemonSetSpec = DaemonSetSpec()
-    status: dict[str, Any] = {}
+    status: DaemonSetStatus = DaemonSetStatus()
 
 
 class ControllerRevision(KubeObject, frozen=True):

@@ -47,13 +47,8 @@ async def write_status(
     return None
 
 
-def has_fields(status: msgspec.Struct | Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a status has these fields (by their JSON names) with these values.
-
-    A field that a raw status lacks is zero or empty.
-    """
-    if isinstance(status, Mapping):
-        return all((status.get(name) or None) == (value or None) for name, value in wanted.items())
+def has_fields(status: msgspec.Struct, wanted: Mapping[str, Any]) -> bool:
+    """Whether a status has these fields (by their JSON names) with these values."""
     asked = convert(dict(wanted), type(status))
     known = [field for field in msgspec.structs.fields(status) if field.encode_name in wanted]
     return all(getattr(asked, field.name) == getattr(status, field.name) for field in known)

@@ -65,10 +65,3 @@ def test_only_the_fields_that_are_asked_for_are_compared() -> None:
     assert not has_fields(status, {"collisionCount": None})
     assert has_fields(status, {"aFieldThatWeDoNotKnow": 1})
     assert not has_fields(PodDisruptionBudgetStatus(), {"disruptedPods": {"gone": None}})
-
-
-def test_what_a_raw_status_lacks_is_zero() -> None:
-    assert has_fields({}, {"replicas": 0, "currentRevision": ""})
-    assert has_fields({"replicas": 2}, {"replicas": 2})
-    assert not has_fields({"replicas": 2}, {"replicas": 0})
-    assert not has_fields({}, {"replicas": 1})

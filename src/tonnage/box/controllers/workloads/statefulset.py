@@ -59,7 +59,7 @@ class StatefulSetController(Reconciler[str]):
         if stateful.metadata.deleting:
             return None
         update, collisions = await self._revisions.ensure(stateful)
-        shown = stateful.status.get("currentRevision")
+        shown = stateful.status.current_revision
         current = next((r for r in self._revisions.of(stateful) if r.metadata.name == shown), update)
         pair = plans.SetRevisions(current.metadata.name, update.metadata.name)
         waits: Exception | None = None

@@ -26,12 +26,8 @@ def everywhere(kube: Client, pods: Pods, eventually: Eventually) -> Callable[...
         async def done() -> DaemonSet | None:
             found = await kube.get(DAEMON_SETS, "d", "default")
             status, every = found.status, await pods()
-            counts = {
-                status.get("desiredNumberScheduled", 0),
-                status.get("numberReady", 0),
-                status.get("updatedNumberScheduled", 0),
-            }
-            right = status.get("observedGeneration", 0) == found.metadata.generation and counts == {len(nodes)}
+            counts = {status.desired_number_scheduled, status.number_ready, status.updated_number_scheduled}
+            right = status.observed_generation == found.metadata.generation and counts == {len(nodes)}
             there = sorted(map(node_of, every))
             images = {p.spec.containers[0].image for p in every}
             return found if right and there == sorted(nodes) and images <= {image} else None

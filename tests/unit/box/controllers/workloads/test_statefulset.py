@@ -30,14 +30,9 @@ def settled(kube: Client, pods: Pods, eventually: Eventually) -> Callable[..., A
         async def done() -> StatefulSet | None:
             found = await kube.get(STATEFUL_SETS, "db", "default")
             status = found.status
-            counts = {
-                status.get("replicas", 0),
-                status.get("readyReplicas", 0),
-                status.get("updatedReplicas", 0),
-                status.get("availableReplicas", 0),
-            }
-            right = status.get("observedGeneration", 0) == found.metadata.generation and counts == {count}
-            same = status.get("currentRevision", 0) == status.get("updateRevision", 0)
+            counts = {status.replicas, status.ready_replicas, status.updated_replicas, status.available_replicas}
+            right = status.observed_generation == found.metadata.generation and counts == {count}
+            same = status.current_revision == status.update_revision
             images = {p.spec.containers[0].image for p in await pods()}
             return found if right and same and images <= {image} and len(await pods()) == count else None
 
@@ -62,7 +57,7 @@ async def test_pods_come_in_order_with_names_and_claims(
     first = (await pods())[0]
     assert first.metadata.labels == {
         "app": "web",
-        names.CONTROLLER_REVISION_HASH: found.status["updateRevision"],
+        names.CONTROLLER_REVISION_HASH: found.status.update_revision,
         names.POD_NAME: "db-0",
         names.POD_INDEX: "0",
     }
@@ -159,12 +154,12 @@ async def test_rolled_out_from_the_top_and_back_again(
     assert [name for what, name in kubelet.log if what == "gone"] == ["db-2", "db-1", "db-0"]
     revisions = {r.revision: r for r in (await kube.list(CONTROLLER_REVISIONS)).items}
     assert {n: r.metadata.name for n, r in revisions.items()} == {
-        1: first.status["updateRevision"],
-        2: second.status["updateRevision"],
+        1: first.status.update_revision,
+        2: second.status.update_revision,
     }
     await kube.patch(STATEFUL_SETS, "db", {"spec": {"template": _plain(revisions[1].data)}}, "default")
     third = await settled(3, "v1")
-    assert third.status["updateRevision"] == first.status["updateRevision"]
+    assert third.status.update_revision == first.status.update_revision
     assert sorted(r.revision for r in (await kube.list(CONTROLLER_REVISIONS)).items) == [2, 3]
 
 
