@@ -55,8 +55,9 @@ class CapacityTiers(Reconciler[str]):
         Raises: ApiError.
         """
         storage_class = self._classes.get(key)
-        here = {o.metadata.name: o for o in self._capacities.by(TIERS_OF_CLASS, key) if self._is_here(o)}
-        wanted = self._wanted(key, here) if storage_class is not None and self._serves(storage_class) else {}
+        objects = self._capacities.by(TIERS_OF_CLASS, key)
+        here = {o.metadata.name: o for o in objects if o.metadata.namespace == self._namespace}
+        wanted = self._wanted(storage_class, here) if storage_class is not None and self._serves(storage_class) else {}
         for name, body in wanted.items():
             await self._keep(name, body, here.pop(name, None))
         later = [await self._let_go(obj) for obj in here.values()]
@@ -65,18 +66,14 @@ class CapacityTiers(Reconciler[str]):
     def _serves(self, storage_class: StorageClass) -> bool:
         return storage_class.provisioner != names.NO_PROVISIONER and self._handles(storage_class.provisioner)
 
-    def _is_here(self, obj: CSIStorageCapacity) -> bool:
-        return obj.metadata.namespace == self._namespace
-
-    def _wanted(self, name: str, here: Collection[str]) -> dict[str, dict[str, Any]]:
+    def _wanted(self, storage_class: StorageClass, here: Collection[str]) -> dict[str, dict[str, Any]]:
         """Return the desired objects of the class, by name."""
+        name = storage_class.metadata.name
         notice = tier.object_name(name, names.TIER_NOTICE)
         values = {names.TIER_NOTICE} if self._is_on(known=notice in here) else set[str]()
         if self._mode != "exact":
             values |= self._used(name)
-        driver = self._classes.get(name)
-        assert driver is not None
-        return {tier.object_name(name, value): body(driver, value) for value in values}
+        return {tier.object_name(name, value): body(storage_class, value) for value in values}
 
     def _used(self, name: str) -> set[str]:
         """Return the tiers in the nodes' labels."""
@@ -92,7 +89,7 @@ class CapacityTiers(Reconciler[str]):
     async def _keep(self, name: str, wanted: dict[str, Any], have: CSIStorageCapacity | None) -> None:
         """Create or repair an object: only this controller may write it."""
         self._unused.over(name)
-        if have is not None and _promises(have) == _promises(_read(wanted)):
+        if have is not None and _promises(have) == _promises(msgspec.convert(wanted, CSIStorageCapacity)):
             return
         try:
             if have is not None:
@@ -165,10 +162,6 @@ def body(storage_class: StorageClass, value: str) -> dict[str, Any]:
         "capacity": value,
         "maximumVolumeSize": value,
     }
-
-
-def _read(wanted: dict[str, Any]) -> CSIStorageCapacity:
-    return msgspec.convert(wanted, CSIStorageCapacity)
 
 
 def _promises(obj: CSIStorageCapacity) -> tuple[object, ...]:
