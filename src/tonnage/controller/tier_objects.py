@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -91,14 +92,12 @@ class CapacityTiers(Reconciler[str]):
         self._unused.over(name)
         if have is not None and _promises(have) == _promises(msgspec.convert(wanted, CSIStorageCapacity)):
             return
-        try:
+        with suppress(ApiAlreadyExistsError, ApiNotFoundError):  # the watch is behind
             if have is not None:
                 log.warning("tier object was changed by another writer, created again object=%s", have.key)
                 await self._client.delete(CAPACITIES, name, self._namespace, uid=have.metadata.uid)
             meta = {**wanted["metadata"], "name": name, "namespace": self._namespace}
             await self._client.create(CAPACITIES, {**wanted, "metadata": meta}, self._namespace)
-        except (ApiAlreadyExistsError, ApiNotFoundError):
-            return  # the watch is behind
 
     async def _let_go(self, obj: CSIStorageCapacity) -> float | None:
         """Remove an unused object; return seconds to wait.
@@ -111,11 +110,9 @@ class CapacityTiers(Reconciler[str]):
         if keeps and (left := self._unused.left(meta.name, _UNUSED_SECONDS)):
             return left
         self._unused.over(meta.name)
-        try:
+        with suppress(ApiNotFoundError):
             await self._client.delete(CAPACITIES, meta.name, meta.namespace, uid=meta.uid)
-        except ApiNotFoundError:
-            return None
-        log.info("unused tier object removed class=%s object=%s", obj.storage_class_name, meta.name)
+            log.info("unused tier object removed class=%s object=%s", obj.storage_class_name, meta.name)
         return None
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:

@@ -16,11 +16,12 @@ from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import NAMESPACES, VOLUMES, Kind
 from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import VolumeSnapshotContent
+from tonnage.claims.bind import find
 from tonnage.claims.node_scope import reaches
 from tonnage.claims.provisioning import topology_term
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
-from tonnage.node.orphans import AGE, age_of, read_claim, read_volume
+from tonnage.node.orphans import AGE, age_of, read_claim
 from tonnage.ops.report import VolumeReport
 
 _CLUSTER_NAMESPACE = "kube-system"
@@ -101,7 +102,7 @@ class Registry:
 
     async def _has_volume(self, volume: VolumeReport) -> bool:
         name = volume.persistent_volume
-        found = await read_volume(self._client, name) if name else None
+        found = await find(self._client, VOLUMES, name) if name else None
         if found is None or found.spec.csi is None or found.spec.csi.volume_handle != volume.id:
             return False
         if not reaches(found, volume.topology):
