@@ -32,7 +32,7 @@ check: $(READY)        ## the inner loop: lint, types, layers, measures, unit te
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/measure.py --summary
-	$(BIN)/pytest -q -m "not real and not uml and not qemu and not e2e or kills" --kills 200
+	$(BIN)/python -m scripts.run_tests --check -q
 
 bench: setup           ## the figures of the README, printed as tables
 	$(BIN)/python -m benchmarks

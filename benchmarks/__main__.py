@@ -2,7 +2,8 @@
 
 Each line: what was measured, the median of the runs, a peer's value in the same runs, their ratio, the goal, and
 whether it was met. Times on a shared machine are noisy: run it on a quiet one. --save writes the results as JSON and
-the tables of the documentation. `python -m benchmarks placement` has options of its own.
+the tables of the documentation. `python -m benchmarks placement` and `compare`
+have options of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import importlib
 import sys
 from collections.abc import Awaitable, Callable
 
-from benchmarks import results
+from benchmarks import compare, results
 from benchmarks.figure import Figure, medians, render
 from benchmarks.placement import placement
 
@@ -26,6 +27,7 @@ MODULES = {
     "driver": "driver.life",
     "lvm": "driver.lvm",
     "kubernetes": "kubernetes.volumes",
+    "agent": "kubernetes.agent",
     "scheduler": "scheduler.scale",
 }
 """Name -> module with run(), and MOST_RUNS where more runs say no more."""
@@ -35,6 +37,8 @@ def main() -> int:
     """Run the chosen benchmarks and print their figures; 1 when a goal was missed."""
     if sys.argv[1:2] == ["placement"]:
         return placement.main(sys.argv[2:])
+    if sys.argv[1:2] == ["compare"]:
+        return compare.main(sys.argv[2:], MODULES)
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODULES)} (default: all)")
     parser.add_argument("--runs", type=int, default=5, help="runs of each; medians are shown (5)")

@@ -33,7 +33,7 @@ def save(name: str, figures: Sequence[Figure], runs: int, file: Path = FILE) -> 
     """Replace the result of one benchmark. runs: how many the figures are medians of. Blocking."""
     found = _read(file)
     found[name] = {
-        "commit": _commit(),
+        "commit": commit(FILE.parents[1]),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": _machine(),
         "runs": runs,
@@ -91,14 +91,12 @@ def _read(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text()) if file.exists() else {}
 
 
-def _commit() -> str:
-    """The commit that was measured, with a + where the tree differs from it."""
-    git = ["git", "-C", str(FILE.parent)]
-    commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    changed = subprocess.run(
-        [*git, "status", "--porcelain", "--", "../src"], capture_output=True, text=True, check=True
-    )
-    return commit.strip() + ("+" if changed.stdout else "")
+def commit(folder: Path) -> str:
+    """The commit of a checkout, with a + where src differs from it. Blocking."""
+    git = ["git", "-C", str(folder)]
+    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    changed = subprocess.run([*git, "status", "--porcelain", "--", "src"], capture_output=True, text=True, check=True)
+    return head.strip() + ("+" if changed.stdout else "")
 
 
 def _machine() -> Mapping[str, object]:

@@ -1,10 +1,11 @@
 """Runs the tests in lanes at once, each a pytest of its own, and ends whatever they leave.
 
-    python -m scripts.run_tests [--rest] [PYTEST OPTION]...
+    python -m scripts.run_tests [--check | --rest] [PYTEST OPTION]...
 
-Without --rest: what needs neither Go nor guests (`make test`). With --rest: guests, real clusters, programs in Go and
-the other kills (`make test-all` runs both). Only the first lane's output is seen at once, that of the others at the
-end. A failed test fails the run, unless tests/repeat.txt names it: those run a second time, alone.
+Without either: what needs neither Go nor guests (`make test`). With --rest: guests, real clusters, programs in Go and
+the other kills (`make test-all` runs both). With --check: unit tests and few kills (`make check`). Only the first
+lane's output is seen at once, that of the others at the end. A failed test fails the run, unless tests/repeat.txt
+names it: those run a second time, alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs"
+CHECK: Mapping[str, Sequence[str]] = {
+    "box": ("tests/unit/box", "-m", f"not real and {_GUESTS_AND_GO}"),
+    "others": (
+        *("tests/unit", "tests/docs", "tests/conformance", "tests/crash/kills", "--ignore", "tests/unit/box"),
+        *("-m", f"(not real or kills) and {_GUESTS_AND_GO}", "--kills", "200"),
+    ),
+}
 QUICK: Mapping[str, Sequence[str]] = {
     "real": ("-m", f"real and {_GUESTS_AND_GO}", "--kills", "200", "--cuts", "90", "--fuzz", "2000"),
     "unit": ("-m", f"not real and {_GUESTS_AND_GO}"),
@@ -90,7 +98,8 @@ def main(arguments: list[str]) -> int:
     _adopt_orphans()
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
         signal.signal(number, signal.default_int_handler)
-    chosen, options = (REST, arguments[1:]) if arguments[:1] == ["--rest"] else (QUICK, arguments)
+    chosen = {"--check": CHECK, "--rest": REST}.get(arguments[0] if arguments else "", QUICK)
+    options = arguments if chosen is QUICK else arguments[1:]
     with tempfile.TemporaryDirectory(prefix="tonnage-tests-") as temporary:
         lanes = _run_lanes(chosen, options, Path(temporary))
         print("\nTests:", *(lane.row() for lane in lanes), sep="\n")

@@ -74,7 +74,7 @@ def _failures() -> float:
 
 
 def _withdrawals() -> float:
-    return _sum("tonnage_claims_withdrawn_total")
+    return _sum("tonnage_claims_rescheduled_total")
 
 
 def _sum(name: str, **labels: str) -> float:

@@ -64,7 +64,7 @@ class Stack:
 
     def withdrawn(self) -> float:
         """Claims that were sent back for another node."""
-        return self._sum("tonnage_claims_withdrawn_total")
+        return self._sum("tonnage_claims_rescheduled_total")
 
     def _sum(self, metric: str) -> float:
         total = 0.0

@@ -185,8 +185,8 @@ def test_all_is_green(patient: Patient) -> None:
     findings = patient.until_green()
 
     assert {f["check"] for f in findings} >= {
-        *("api", "csidriver", "agents", "controller", "registration", "access", "scoping", "restraint"),
-        *("classes", "capacity", "claims", "volumes", "driver", "node", "room", "orphans"),
+        *("api", "csidriver", "agents", "controller", "registration", "access", "node-labels", "node-restriction"),
+        *("classes", "capacity", "claims", "volumes", "driver", "node", "published", "orphans"),
     }
     code, from_afar = patient.look()
     assert code == 0
@@ -199,10 +199,10 @@ def test_with_the_rights_of_an_agent(patient: Patient) -> None:
 
     told = {f["check"]: f for f in found if f["level"] != "ok"}
     assert code == 0
-    assert set(told) == {"rights", "scoping", "orphans"}
+    assert set(told) == {"rights", "node-labels", "orphans"}
     assert {"csidrivers", "daemonsets"} <= set(told["rights"]["text"].replace(",", "").split())
     assert {(f["check"], f["about"]) for f in found if f["level"] == "ok"} > {
-        *(("access", "tonnage-node"), ("room", NODE), ("driver", NODE)),
+        *(("access", "tonnage-node"), ("published", NODE), ("driver", NODE)),
     }
 
 
@@ -268,9 +268,9 @@ def test_the_scoping_policy_is_deleted(patient: Patient) -> None:
 
     faults = patient.faults()
 
-    assert list(faults) == ["scoping"]
-    assert f"no MutatingAdmissionPolicy {names.SCOPE_POLICY}" in faults["scoping"]
-    assert "the controller labels claims" in faults["scoping"]
+    assert list(faults) == ["node-labels"]
+    assert f"no MutatingAdmissionPolicy {names.SCOPE_POLICY}" in faults["node-labels"]
+    assert "the controller labels claims" in faults["node-labels"]
     patient.apply()
     patient.until_green()
 

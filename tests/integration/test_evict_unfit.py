@@ -107,7 +107,7 @@ async def test_one_that_does_not_say_so_stays_and_is_told(box: Box) -> None:
     async def fewer() -> bool:
         """The numbers that misled the scheduler are put right."""
         found = (await box.client.list(CAPACITIES)).items
-        rooms = {o.metadata.labels[names.NODE_LABEL]: o.metadata.annotations.get(names.INLINE_ROOM) for o in found}
+        rooms = {o.metadata.labels[names.NODE_LABEL]: o.metadata.annotations.get(names.INLINE_CAPACITY) for o in found}
         return rooms == {"node-1": "2Gi", "node-2": "10Gi"}
 
     await eventually(fewer)

@@ -54,9 +54,9 @@ def failures() -> tuple[float, float]:
     """Volumes that drivers could not make, and claims that agents sent back."""
     found = {
         counter: sum(s.value for m in counter.collect() for s in m.samples if s.name.endswith("_total"))
-        for counter in (metrics.PROVISION_FAILED, metrics.WITHDRAWN)
+        for counter in (metrics.PROVISION_FAILED, metrics.RESCHEDULED)
     }
-    return found[metrics.PROVISION_FAILED], found[metrics.WITHDRAWN]
+    return found[metrics.PROVISION_FAILED], found[metrics.RESCHEDULED]
 
 
 async def test_claims_that_exactly_fit_are_all_bound_and_none_is_refused(box: Box) -> None:

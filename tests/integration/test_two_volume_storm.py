@@ -36,7 +36,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
 
 def counts() -> tuple[float, ...]:
     """Volumes that drivers could not make, and claims that agents sent back."""
-    counters = (metrics.PROVISION_FAILED, metrics.WITHDRAWN)
+    counters = (metrics.PROVISION_FAILED, metrics.RESCHEDULED)
     return tuple(sum(s.value for m in c.collect() for s in m.samples if s.name.endswith("_total")) for c in counters)
 
 

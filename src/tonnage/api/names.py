@@ -103,7 +103,7 @@ REASON = "tonnage.dev/reason"
 AHEAD = "its volumes are whole disks, which are PersistentVolumes already; a claim waits until one that is free fits"
 # On a capacity object: bytes that inline volumes can have of its pool, where some are kept for them. Without it they
 # can have what the object says that everybody can.
-INLINE_ROOM = "tonnage.dev/inline-room"
+INLINE_CAPACITY = "tonnage.dev/inline-capacity"
 # On a Node: tier.tonnage.dev/<class> = how much of the class it has at least, a power of two (capacity/tier.py).
 TIER_PREFIX = "tier.tonnage.dev/"
 # On a capacity object for all nodes of a tier: which; TIER_NOTICE on the one that says that tiers of a class are kept.
@@ -126,7 +126,7 @@ EVICT_UNFIT = "tonnage.dev/evict-unfit"
 MANIFEST_POOLS = "tonnage.dev/pools"
 RENAMED_KINDS: Mapping[str, str] = {"memory": "fake"}
 """Old name of a kind of pool -> its present one: classes and configurations outlive names."""
-# In a driver's manifest: those of its pools that keep room for inline volumes, "scratch,fast".
+# In a driver's manifest: those of its pools that reserve capacity for inline volumes, "scratch,fast".
 MANIFEST_INLINE = "tonnage.dev/inline-pools"
 # In a volume's context, and on a PersistentVolume that was published ahead of its claim: which disk it is.
 DISK = "tonnage.dev/disk"
@@ -142,7 +142,7 @@ PARAM_RECLAIM = "tonnage.dev/reclaim"
 PARAM_CLASS = "tonnage.dev/class"
 # "true": a volume of that name that is there already will do only if nobody has had it. Not kept.
 PARAM_UNUSED = "tonnage.dev/unused"
-# "true" in GetCapacity's parameters: the room for inline volumes is asked.
+# "true" in GetCapacity's parameters: capacity for inline volumes is asked for.
 PARAM_INLINE = "tonnage.dev/inline"
 SCRATCH_CLASS = "tonnage-scratch"
 IMMEDIATE_CLASS = "tonnage-immediate"
@@ -167,6 +167,7 @@ FORMER_KEYS: Mapping[str, str] = {
     OBSERVED_CLAIM_VERSION: "tonnage.dev/counted",
     EXACT_CAPACITY_MIN: "tonnage.dev/exact-from",
     EXACT_CAPACITY_NODES: "tonnage.dev/exact-on",
+    INLINE_CAPACITY: "tonnage.dev/inline-room",
 }
 """Key of an annotation -> its former key. Objects outlive names: both are read, the present one is written."""
 

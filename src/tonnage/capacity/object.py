@@ -52,7 +52,7 @@ def reason(obj: CSIStorageCapacity) -> str:
 
 def inline(obj: CSIStorageCapacity) -> int | None:
     """Return the inline capacity in bytes, None without; negative if invalid."""
-    text = obj.metadata.annotations.get(names.INLINE_ROOM, "")
+    text = names.annotation(obj.metadata.annotations, names.INLINE_CAPACITY)
     try:
         return to_bytes(text) if text else None
     except InvalidError:
@@ -131,7 +131,8 @@ class Wish:
             names.OBSERVED_CLAIM_VERSION: str(self.counted),
             names.FORMER_KEYS[names.OBSERVED_CLAIM_VERSION]: None,
             names.REASON: self.reason or None,
-            names.INLINE_ROOM: _text(room.inline),
+            names.INLINE_CAPACITY: _text(room.inline),
+            names.FORMER_KEYS[names.INLINE_CAPACITY]: None,
         }
 
     def body(self, scope: NodeScope, namespace: str, owner: OwnerReference) -> dict[str, Any]:

@@ -441,9 +441,9 @@ def _read(offer: PublishedCapacity, obj: CSIStorageCapacity) -> None:
     offer.reason = obj.metadata.annotations.get(names.REASON, "")
     offer.driver = obj.metadata.labels.get(names.CAPACITY_DRIVER, "")
     offer.is_default = obj.metadata.labels.get(names.DEFAULT_POOL) == "true"
-    inline = obj.metadata.annotations.get(names.INLINE_ROOM)
+    inline = names.annotation(obj.metadata.annotations, names.INLINE_CAPACITY)
     try:
-        offer.inline = to_bytes(inline) if inline is not None else None
+        offer.inline = to_bytes(inline) if inline else None
         capacity = to_bytes(obj.capacity) if obj.capacity is not None else None
         maximum = to_bytes(obj.maximum_volume_size) if obj.maximum_volume_size is not None else None
     except InvalidError as failure:

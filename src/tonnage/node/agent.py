@@ -164,7 +164,7 @@ class NodeAgent:
         self.scope = config.node_scope
         self.drivers = DriverSet()
         self.ledger = Ledger()
-        metrics.PROMISES.count(self.ledger, config.node_name, lambda ledger: ledger.counts)
+        metrics.RESERVATIONS.count(self.ledger, config.node_name, lambda ledger: ledger.counts)
         self._clients = [*clients, *(CsiClient(path) for path in config.endpoints)]
         self._informers = Informers(client)
         self._events = EventRecorder(client, "tonnage-node", host=config.node_name, clock=self._clock)

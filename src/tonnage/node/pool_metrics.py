@@ -37,7 +37,7 @@ def _show(found: PoolStatus) -> None:
         (metrics.POOL_SIZE, found.room.total),
         (metrics.POOL_FREE, found.room.free),
         (metrics.POOL_LARGEST, found.room.largest),
-        (metrics.POOL_PROMISED, found.promised),
+        (metrics.POOL_RESERVED, found.promised),
         (metrics.POOL_VOLUMES, len(found.volumes)),
         (metrics.POOL_SNAPSHOTS, len(found.snapshots)),
         (metrics.POOL_ABNORMAL, len(found.abnormal)),

@@ -37,10 +37,11 @@ QUEUES = Sums(
     "Keys of controllers: waiting for a worker, being worked on, delayed (most of them after a failure).",
     ("controller", "state"),
 )
-PROMISES = Sums(
-    "tonnage_claims_promised",
-    "Claims with this node as selected-node, by stage: seen, booked, creating, made (until the next GetCapacity).",
-    ("node", "stage"),
+RESERVATIONS = Sums(
+    "tonnage_claims_reserved",
+    "Claims with this node as selected-node, by phase: observed, reserved, rejected, guarded, creating, created (until "
+    "the next GetCapacity).",
+    ("node", "phase"),
 )
 WAITING = Sums(
     "tonnage_claims_waiting",
@@ -50,9 +51,9 @@ WAITING = Sums(
 )
 RECEIVED = Counter(
     "tonnage_objects_received",
-    "Objects that an agent received by list and watch, by resource and whose they are: own, or other for claims and "
+    "Objects that an agent received by list and watch, by resource and owner: own, or other for claims and "
     "volumes of other nodes (none where claims carry the label of their node).",
-    ["resource", "whose"],
+    ["resource", "owner"],
 )
 UNREADABLE = Gauge(
     "tonnage_unreadable_objects",
@@ -78,7 +79,7 @@ POOL_SIZE = Gauge("tonnage_pool_size_bytes", "What a pool may hold.", ["pool", "
 POOL_FREE = Gauge("tonnage_pool_free_bytes", "What is left for new volumes.", ["pool", "kind"])
 POOL_LARGEST = Gauge("tonnage_pool_largest_volume_bytes", "The largest volume that fits now.", ["pool", "kind"])
 POOL_VOLUMES = Gauge("tonnage_pool_volumes", "Volumes in a pool.", ["pool", "kind"])
-POOL_PROMISED = Gauge("tonnage_pool_promised_bytes", "What volumes and snapshots were promised.", ["pool", "kind"])
+POOL_RESERVED = Gauge("tonnage_pool_reserved_bytes", "Bytes reserved for volumes and snapshots.", ["pool", "kind"])
 POOL_SNAPSHOTS = Gauge("tonnage_pool_snapshots", "Snapshots in a pool.", ["pool", "kind"])
 POOL_ABNORMAL = Gauge(
     "tonnage_pool_abnormal_volumes", "Volumes with something wrong (VolumeCondition).", ["pool", "kind"]
@@ -120,7 +121,7 @@ DELETE_SECONDS = Histogram(
     ["class"],
     buckets=_SECONDS,
 )
-WITHDRAWN = Counter("tonnage_claims_withdrawn", "Rescheduled claims, by node.", ["node"])
+RESCHEDULED = Counter("tonnage_claims_rescheduled", "Rescheduled claims, by node.", ["node"])
 ORPHANS = Gauge(
     "tonnage_orphan_volumes",
     "Orphans: volumes without a PersistentVolume, until a person adopts or purges them.",

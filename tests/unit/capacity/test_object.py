@@ -27,7 +27,7 @@ def test_the_same_name_for_the_same_object_only() -> None:
 
 
 def test_fields() -> None:
-    notes = {names.OBSERVED_CLAIM_VERSION: "5", names.REASON: "no pool", names.INLINE_ROOM: "1Gi"}
+    notes = {names.OBSERVED_CLAIM_VERSION: "5", names.REASON: "no pool", names.INLINE_CAPACITY: "1Gi"}
     found = published(notes=notes, capacity="2Ki", maximumVolumeSize="1Ki")
     assert capacity_object.numbers(found) == (2048, 1024)
     assert (capacity_object.counted(found), capacity_object.reason(found)) == (5, "no pool")
@@ -39,7 +39,7 @@ def test_fields() -> None:
         "",
         None,
     )
-    assert capacity_object.inline(published(notes={names.INLINE_ROOM: "much"})) == -1
+    assert capacity_object.inline(published(notes={names.INLINE_CAPACITY: "much"})) == -1
 
 
 @pytest.mark.parametrize(

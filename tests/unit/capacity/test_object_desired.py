@@ -41,7 +41,11 @@ def test_body() -> None:
     assert found.node_topology.match_labels == {names.TOPOLOGY_NODE: "n1"}
     assert [owner.uid for owner in found.metadata.owner_references] == ["u"]
     labels, notes = found.metadata.labels, found.metadata.annotations
-    assert (labels[names.POOL_LABEL], labels[names.DEFAULT_POOL], notes[names.INLINE_ROOM]) == ("ssd", "true", "512")
+    assert (labels[names.POOL_LABEL], labels[names.DEFAULT_POOL], notes[names.INLINE_CAPACITY]) == (
+        "ssd",
+        "true",
+        "512",
+    )
 
 
 @pytest.mark.parametrize(("pool", "reason", "label"), [("hdd", "", "hdd"), ("any text", "no such pool", None)])
@@ -74,7 +78,7 @@ def test_patch_and_what_it_cannot_change() -> None:
     wanted = wish(PoolCapacity(2048, None))
     patch = wanted.patch(PoolCapacity(1024, None))
     assert (patch["capacity"], patch["maximumVolumeSize"]) == ("1Ki", None)
-    assert patch["metadata"]["annotations"][names.INLINE_ROOM] is None
+    assert patch["metadata"]["annotations"][names.INLINE_CAPACITY] is None
     assert wanted.is_in_place(published(wanted))
     assert not wanted.is_in_place(published(wanted, storageClassName="slow"))
     assert not wanted.is_in_place(published(wanted, nodeTopology={"matchLabels": {"zone": "a"}}))

@@ -47,7 +47,7 @@ async def test_serves_registers_and_measures(config: DriverConfig) -> None:
     labels = '{kind="fake",pool="test-driver"}'
     assert f"tonnage_pool_size_bytes{labels} 1.073741824e+10" in text
     assert f"tonnage_pool_volumes{labels} 1.0" in text
-    assert f"tonnage_pool_promised_bytes{labels} 1.073741824e+09" in text
+    assert f"tonnage_pool_reserved_bytes{labels} 1.073741824e+09" in text
     for nothing in ("snapshots", "abnormal_volumes", "erasing_bytes", "erasing_volumes"):
         assert f"tonnage_pool_{nothing}{labels} 0.0" in text
     assert f"tonnage_pool_up{labels} 1.0" in text

@@ -37,7 +37,7 @@ async def test_promises_snapshots_erasing_and_abnormal_volumes(monkeypatch: pyte
     assert {name: _value(name, pool) for name in ("up", "volumes", "snapshots", "abnormal_volumes")} == {
         "up": 1, "volumes": 2, "snapshots": 1, "abnormal_volumes": 1,
     }  # fmt: skip
-    sizes = ("size_bytes", "free_bytes", "largest_volume_bytes", "promised_bytes", "erasing_bytes", "erasing_volumes")
+    sizes = ("size_bytes", "free_bytes", "largest_volume_bytes", "reserved_bytes", "erasing_bytes", "erasing_volumes")
     assert [_value(name, pool) for name in sizes] == [100 * MI, 60 * MI, 60 * MI, 30 * MI, 10 * MI, 1]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from scripts import measure
 
 TEXT = '''"""A module that names other.py."""
@@ -26,6 +28,11 @@ class One:
 '''
 
 
+@pytest.fixture(scope="module")
+def modules() -> Sequence[measure.Module]:
+    return measure.modules()
+
+
 def test_counts(tmp_path: Path) -> None:
     file = tmp_path / "some.py"
     file.write_text(TEXT)
@@ -37,22 +44,22 @@ def test_counts(tmp_path: Path) -> None:
     assert (found.words, found.files) == (["kept", "room"], ["other.py"])
 
 
-def test_no_folder_is_too_wide() -> None:
-    assert not measure.too_wide(measure.modules())
+def test_no_folder_is_too_wide(modules: Sequence[measure.Module]) -> None:
+    assert not measure.too_wide(modules)
 
 
-def test_no_class_name_is_used_twice() -> None:
-    assert not measure.doubled(measure.modules())
+def test_no_class_name_is_used_twice(modules: Sequence[measure.Module]) -> None:
+    assert not measure.doubled(modules)
 
 
-def test_folders_say_what_they_are() -> None:
+def test_folders_say_what_they_are(modules: Sequence[measure.Module]) -> None:
     """What it does; then who calls it, and what it may touch."""
-    for module in measure.modules():
+    for module in modules:
         if module.path.name == "__init__.py" and module.folder != ".":
             head, _, rest = module.path.read_text().partition("\n\n")
             assert head.startswith('"""'), module.path
             assert rest.count(".") >= 2, module.path
 
 
-def test_no_docstring_names_a_file() -> None:
-    assert [f"{module.path}: {name}" for module in measure.modules() for name in module.files] == []
+def test_no_docstring_names_a_file(modules: Sequence[measure.Module]) -> None:
+    assert [f"{module.path}: {name}" for module in modules for name in module.files] == []

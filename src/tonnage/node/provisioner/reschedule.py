@@ -94,7 +94,7 @@ async def send_back(
     for claim in claims:
         try:  # one that was patched before is read first, as the watch does not show it
             if await _send(node, claim, reschedules, live=claim.metadata.uid in unseen):
-                metrics.WITHDRAWN.labels(node.scope.node).inc()
+                metrics.RESCHEDULED.labels(node.scope.node).inc()
             done.append(claim)
         except TonnageError as failure:
             failures.append(failure)

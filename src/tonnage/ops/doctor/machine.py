@@ -138,7 +138,7 @@ async def _capacities(
             found.append(finding)
     if compared and not found:
         text = f"published capacity of {compared} classes equals that of the pools, less reservations"
-        found.append(ok("room", config.driver.node_name, text))
+        found.append(ok("published", config.driver.node_name, text))
     return found
 
 
@@ -156,7 +156,7 @@ async def _compare(
             has = await _room(driver, storage_class)
             published = to_bytes((await client.get(PUBLISHED, object_, config.agent.namespace)).capacity or "0")
         except CsiError as failure:
-            return fail("room", about, f"GetCapacity failed: {failure.message}", "see the agent's log")
+            return fail("published", about, f"GetCapacity failed: {failure.message}", "see the agent's log")
         except ApiNotFoundError:
             return None  # capacity.py tells
         if abs(published - has) <= SLACK or (published < has and waiting):
@@ -164,8 +164,8 @@ async def _compare(
     text = f"published capacity {from_bytes(published)} differs from the pool's {from_bytes(has)}, for over a minute"
     todo = f"kubectl -n {config.agent.namespace} delete csistoragecapacity {object_}: a running agent recreates it"
     if published > has:
-        return fail("room", about, f"{text}: pods are scheduled where they do not fit", todo)
-    return warn("room", about, f"{text}: capacity is not used", todo)
+        return fail("published", about, f"{text}: pods are scheduled where they do not fit", todo)
+    return warn("published", about, f"{text}: capacity is not used", todo)
 
 
 async def _room(driver: DriverInfo, storage_class: StorageClass) -> int:

@@ -14,13 +14,13 @@ from tonnage.ops.cluster_snapshot import AGENT_POLICIES, VALIDATING_BINDINGS, VA
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.doctor.installation import APPLY, leader
 
-_CHECK = "scoping"
+_CHECK = "node-labels"
 _PROBE_NODE = "doctor"
 
 
 async def check(view: View, client: Client) -> list[Finding]:
     """All of this file; a claim is tried with dryRun, so that none is made. Raises UnavailableError."""
-    return [*await _labeller(view, client), *_labels(view), *_restraint(view)]
+    return [*await _labeller(view, client), *_labels(view), *_restriction(view)]
 
 
 async def _labeller(view: View, client: Client) -> list[Finding]:
@@ -95,7 +95,7 @@ def _labels(view: View) -> Iterator[Finding]:
         yield fail(_CHECK, few(sorted(wrong)), text, todo)
 
 
-def _restraint(view: View) -> Iterator[Finding]:
+def _restriction(view: View) -> Iterator[Finding]:
     kinds = (VALIDATING_POLICIES, VALIDATING_BINDINGS)
     served = f"{VALIDATING_POLICIES.api_version}/{VALIDATING_POLICIES.plural}" in view.served
     if {k.plural for k in kinds} & view.refused.keys():
@@ -106,9 +106,9 @@ def _restraint(view: View) -> Iterator[Finding]:
         text = (
             f"Kubernetes {view.version} does not support such policies: an agent's token may write other nodes' volumes"
         )
-        yield warn("restraint", about, text, "use Kubernetes 1.30 or later (docs/security.md)")
+        yield warn("node-restriction", about, text, "use Kubernetes 1.30 or later (docs/security.md)")
     elif lacking:
         text = f"there is no {' and no '.join(lacking)}: an agent's token may write other nodes' volumes"
-        yield fail("restraint", about, text, APPLY)
+        yield fail("node-restriction", about, text, APPLY)
     else:
-        yield ok("restraint", about, "agents can write only their own node's objects")
+        yield ok("node-restriction", about, "agents can write only their own node's objects")

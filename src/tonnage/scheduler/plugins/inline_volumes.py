@@ -1,7 +1,7 @@
 """Filter of CSI inline volumes: whether a node's pools have the capacity.
 
 kube-scheduler ignores them, since no claim represents them. The agents' capacity objects have the pools' bytes
-(names.INLINE_ROOM for inline capacity, else the capacity). Bytes of pods that are assigned to a node and have not
+(names.INLINE_CAPACITY for inline capacity, else the capacity). Bytes of pods that are assigned to a node and have not
 started are subtracted; after the start, the object includes them. If nothing is published for a driver, or only a tier,
 a volume is assumed to fit: NodePublishVolume decides.
 """

@@ -32,7 +32,7 @@ from tonnage.scheduler.preemption.starvation import HOLD, Grant, Waiting
 from tonnage.scheduler.preemption.victims import PreemptionCandidate, priority
 
 log = logging.getLogger(__name__)
-DISRUPTION_TARGET, PREEMPTED, ROOM_HELD = "DisruptionTarget", "Preempted", "RoomHeld"
+DISRUPTION_TARGET, PREEMPTED, CAPACITY_RESERVED = "DisruptionTarget", "Preempted", "CapacityReserved"
 _REASON = "PreemptionByScheduler"
 _PAUSE = 60.0
 
@@ -153,7 +153,7 @@ class Preemptor:
             f"other pods got storage while this pod waited: capacity on node {grant.node} is reserved, shortfall "
             f"{from_bytes(grant.missing)}; pods of the same or lower priority cannot use it for now"
         )
-        self._events.normal(refer(PODS, pod), ROOM_HELD, text)
+        self._events.normal(refer(PODS, pod), CAPACITY_RESERVED, text)
         await self._try_nominate(pod, grant.node)
 
     async def _nominate(self, pod: Pod, node: str | None) -> None:

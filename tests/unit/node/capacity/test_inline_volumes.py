@@ -47,7 +47,10 @@ async def _object(node: FakeNode) -> Any:
 def _says(node: FakeNode, capacity: str, inline: str | None) -> Any:
     async def says() -> bool:
         obj = await _object(node)
-        return obj is not None and (obj.capacity, obj.metadata.annotations.get(names.INLINE_ROOM)) == (capacity, inline)
+        return obj is not None and (obj.capacity, obj.metadata.annotations.get(names.INLINE_CAPACITY)) == (
+            capacity,
+            inline,
+        )
 
     return says
 
@@ -95,6 +98,6 @@ async def test_somebody_who_changes_the_number_is_put_right(make_node: MakeNode,
     await eventually(_says(node, "20Gi", "30Gi"))
     for wrong in ("90Gi", "1Gi", "much", None):
         name = (await _object(node)).metadata.name
-        patch = {"metadata": {"annotations": {names.INLINE_ROOM: wrong}}}
+        patch = {"metadata": {"annotations": {names.INLINE_CAPACITY: wrong}}}
         await node.client.patch(kinds.CAPACITIES, name, patch, names.SYSTEM_NAMESPACE)
         await eventually(_says(node, "20Gi", "30Gi"))

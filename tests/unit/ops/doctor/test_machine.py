@@ -88,7 +88,7 @@ async def test_all_is_well(kube: Client, config: NodeConfig, driver: StandaloneD
 
     found = await _look(kube, config)
 
-    assert found.keys() == {"node", "driver", "room", "orphans"}
+    assert found.keys() == {"node", "driver", "published", "orphans"}
     assert {f.level for f in found.values()} == {Level.OK}
 
 
@@ -113,7 +113,7 @@ async def test_what_is_published_differs(
 ) -> None:
     await _publish(kube, published)
 
-    found = (await _look(kube, config))["room"]
+    found = (await _look(kube, config))["published"]
 
     assert found.level is level
     assert found.text == text
@@ -126,7 +126,7 @@ async def test_less_is_published_while_claims_wait(kube: Client, config: NodeCon
         kinds.CLAIMS, {"metadata": {"name": "c", "labels": {names.NODE_LABEL: NODE}}, "spec": spec}, SYSTEM
     )
 
-    found = (await _look(kube, config))["room"]
+    found = (await _look(kube, config))["published"]
 
     assert found.level is Level.OK
 

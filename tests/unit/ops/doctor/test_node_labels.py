@@ -12,7 +12,7 @@ from tonnage.ops.doctor.finding import Finding, Level
 
 
 async def _scoping(ward: Ward, kube: Client) -> list[Finding]:
-    return [f for f in await node_labels.check(ward.view, kube) if f.check == "scoping"]
+    return [f for f in await node_labels.check(ward.view, kube) if f.check == "node-labels"]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,6 @@ async def test_claims_without_their_label(ward: Ward, kube: Client) -> None:
 async def test_agents_are_not_held_to_their_node(ward: Ward, kube: Client) -> None:
     ward.view.there -= {"validatingadmissionpolicybindings/tonnage-agent"}
 
-    (found,) = [f for f in await node_labels.check(ward.view, kube) if f.check == "restraint"]
+    (found,) = [f for f in await node_labels.check(ward.view, kube) if f.check == "node-restriction"]
     assert found.level is Level.FAIL
     assert "ValidatingAdmissionPolicyBinding tonnage-agent:" in found.text

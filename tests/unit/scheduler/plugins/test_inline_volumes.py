@@ -31,7 +31,7 @@ def offer(
     labels = {names.CAPACITY_DRIVER: names.DRIVER, names.POOL_LABEL: pool}
     labels |= {names.DEFAULT_POOL: "true"} if default else {}
     labels |= {names.TIER: "32"} if tier else {}
-    notes = {names.OBSERVED_CLAIM_VERSION: "0"} | ({names.INLINE_ROOM: inline} if inline else {})
+    notes = {names.OBSERVED_CLAIM_VERSION: "0"} | ({names.INLINE_CAPACITY: inline} if inline else {})
     meta = {"labels": labels, "annotations": notes}
     found = world.read(kinds.CAPACITIES, f"{pool}-{node}", {**body, "capacity": free}, names.SYSTEM_NAMESPACE, **meta)
     world.capacities.put(found)

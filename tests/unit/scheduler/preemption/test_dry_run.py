@@ -125,7 +125,7 @@ def test_inline_volumes_give_back_their_size(stage: Stage, kept: str | None, pha
     """To claims only where nothing is kept for inline volumes."""
     stage.world.node("node-1")
     capacity = stage.world.capacity("node-1", "1Gi", counted=100, pool="scratch")
-    marks = dict(capacity.metadata.annotations) | ({names.INLINE_ROOM: kept} if kept else {})
+    marks = dict(capacity.metadata.annotations) | ({names.INLINE_CAPACITY: kept} if kept else {})
     labels = capacity.metadata.labels | {names.CAPACITY_DRIVER: names.DRIVER}
     meta = replace(capacity.metadata, annotations=marks, labels=labels, resource_version=stage.world.version())
     stage.world.capacities.put(replace(capacity, metadata=meta))
