@@ -20,10 +20,6 @@ Values = Mapping[str, Any]
 """Values as people write them, by the options' names. A missing or empty value was not given."""
 
 
-def _as_written(value: Any) -> Any:
-    return value
-
-
 @dataclass(frozen=True)
 class Option:
     """Declaration of one option.
@@ -40,7 +36,7 @@ class Option:
     name: str = ""
     written: Any = str
     choices: Sequence[str] = ()
-    parse: Callable[[Any], Any] = _as_written
+    parse: Callable[[Any], Any] = lambda value: value
     wanted: str = ""
     environ: str = ""
     adds: bool = False

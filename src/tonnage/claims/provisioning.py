@@ -376,7 +376,7 @@ def _of_class(made: CreatedVolume, storage_class: StorageClass, *, block: bool) 
     if storage_class.mount_options and not block:
         spec["mountOptions"] = storage_class.mount_options
     if made.topologies:
-        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [_term(t) for t in made.topologies]}}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [topology_term(t) for t in made.topologies]}}
     return spec
 
 
@@ -402,7 +402,6 @@ def _secrets(storage_class: StorageClass, claim: PersistentVolumeClaim | None, v
     return found
 
 
-def _term(topology: Any) -> dict[str, Any]:
-    return {
-        "matchExpressions": [{"key": k, "operator": "In", "values": [topology[k]]} for k in sorted(topology)],
-    }
+def topology_term(topology: Mapping[str, str]) -> dict[str, Any]:
+    """Return the node selector term of a topology."""
+    return {"matchExpressions": [{"key": k, "operator": "In", "values": [topology[k]]} for k in sorted(topology)]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 
 from tonnage.api import names
 from tonnage.api.core import Node
@@ -48,13 +49,11 @@ class GoneCapacity(Reconciler[str]):
         if any(not node.metadata.name for node in found.unreadable):  # it may be that node
             return
         meta = capacity.metadata
-        try:
+        with suppress(ApiNotFoundError, ApiConflictError):
             await self._client.delete(
                 CAPACITIES, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
             )
-        except (ApiNotFoundError, ApiConflictError):
-            return
-        log.info("capacity object of a deleted node removed name=%s node=%s", meta.name, node_label_of(capacity))
+            log.info("capacity object of a deleted node removed name=%s node=%s", meta.name, node_label_of(capacity))
 
     def _is_left(self, capacity: CSIStorageCapacity) -> bool:
         """Return whether an agent of ours created it, and no Node owns it."""

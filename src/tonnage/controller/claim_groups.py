@@ -10,6 +10,7 @@ must not be rolled back when a newer claim does not fit.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
@@ -47,12 +48,10 @@ class ClaimGroupLabels(Reconciler[str]):
             return
         notes = {names.CLAIM_GROUP: wanted or None, **names.former(meta.annotations, names.CLAIM_GROUP)}
         body = {"metadata": {"annotations": notes}}
-        try:
+        with suppress(ApiNotFoundError, ApiConflictError):  # gone, or created again
             # Without resourceVersion: the scheduler writes the claim at this moment, and one of us would get a
             # conflict.
             await self._client.patch(CLAIMS, meta.name, body, meta.namespace, uid=meta.uid)
-        except (ApiNotFoundError, ApiConflictError):  # gone, or created again
-            return
 
     def _is_of_interest(self, claim: PersistentVolumeClaim) -> bool:
         """Return whether the claim may get the annotation, or has it."""

@@ -24,6 +24,7 @@ from tonnage.api.core import Event
 from tonnage.api.kinds import EVENTS, NAMESPACES, PODS
 from tonnage.api.meta import ObjectReference, OwnerReference
 from tonnage.api.pods import Pod
+from tonnage.claims.bind import find
 from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import refer
@@ -76,9 +77,8 @@ class UnfitPods(Reconciler[str]):
     async def _pod(self, event: Event) -> Pod | None:
         """Return the pod of an Event by a live read, if it still matches."""
         about = event.involved_object
-        try:
-            pod = await self._client.get(PODS, about.name, about.namespace)
-        except ApiNotFoundError:
+        pod = await find(self._client, PODS, about.name, about.namespace)
+        if pod is None:
             return None
         same = pod.metadata.uid == about.uid and bool(pod.spec.node_name) and pod.spec.node_name == event.source.host
         return pod if same and is_unstarted(pod) and self._has_inline(pod) else None
@@ -98,9 +98,8 @@ class UnfitPods(Reconciler[str]):
 
     async def _last(self, pod: Pod, owner: OwnerReference) -> tuple[Event | None, float]:
         """Return the owner's Event, and seconds until its next eviction."""
-        try:
-            found = await self._client.get(EVENTS, _event_name(owner), pod.metadata.namespace)
-        except ApiNotFoundError:
+        found = await find(self._client, EVENTS, _event_name(owner), pod.metadata.namespace)
+        if found is None:
             return None, 0.0
         since = self._since(found)
         return found, max(0.0, pause(found.count) - since) if since < FORGOTTEN else 0.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import names
@@ -128,10 +129,8 @@ class GoneNodes(Reconciler[str]):
                 return None
             return {"metadata": {"annotations": {names.NODE_GONE_SINCE: since}}}
 
-        try:
+        with suppress(ApiNotFoundError):
             await change(self._client, VOLUMES, volume, body)
-        except ApiNotFoundError:
-            return
 
     def _announce(self, volume: PersistentVolume, after: float) -> None:
         ref = volume.spec.claim_ref

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from tonnage.aio.clock import rfc3339
@@ -96,15 +97,14 @@ class NodeTemplates(Reconciler[str]):
         rooms = configured.rooms if configured is not None else self._learn(nodes)
         waits = []
         for name, room in rooms.items():
-            storage_class = self._classes.get(name)
-            if storage_class is not None and storage_class.provisioner in self._drivers:
+            if (storage_class := self._own_class(name)) is not None:
                 waits.append(await self._write(group, storage_class, room, there.pop(name, None)))
         waits += [await self._retire(obj, group, has_nodes=bool(nodes)) for obj in there.values()]
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def _is_ours(self, storage_class: str) -> bool:
-        found = self._classes.get(storage_class)
-        return found is not None and found.provisioner in self._drivers
+    def _own_class(self, name: str) -> StorageClass | None:
+        found = self._classes.get(name)
+        return found if found is not None and found.provisioner in self._drivers else None
 
     def _learn(self, nodes: Iterable[Node]) -> dict[str, TemplateCapacity]:
         """Return, by class, the maximum capacity of these nodes when empty.
@@ -181,7 +181,7 @@ class NodeTemplates(Reconciler[str]):
         """
         label = group.partition("=")[0]
         learned = label in self._group_labels and group not in self._configured
-        if not learned or not self._is_ours(obj.storage_class_name):
+        if not learned or self._own_class(obj.storage_class_name) is None:
             await self._remove(obj)
             return None
         if has_nodes:  # they have not published yet, or cannot serve the class
@@ -199,11 +199,9 @@ class NodeTemplates(Reconciler[str]):
         return None
 
     async def _remove(self, obj: CSIStorageCapacity) -> None:
-        try:
+        with suppress(ApiNotFoundError):
             await self._client.delete(CAPACITIES, obj.metadata.name, self._namespace, uid=obj.metadata.uid)
-        except ApiNotFoundError:
-            return
-        log.info("template of nodes removed name=%s class=%s", obj.metadata.name, obj.storage_class_name)
+            log.info("template of nodes removed name=%s class=%s", obj.metadata.name, obj.storage_class_name)
 
     # Events
 

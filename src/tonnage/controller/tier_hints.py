@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -170,13 +171,10 @@ class TierNotices(Reconciler[str]):
         have = obj.metadata.annotations
         if all(have.get(key) == value for key, value in notes.items()):
             return
-        try:
-            await self._client.patch(
-                CAPACITIES, obj.metadata.name, {"metadata": {"annotations": notes}}, self._namespace
-            )
-        except ApiNotFoundError:
-            return  # the class has no tiers any more
-        log.info("nodes asked to publish exactly class=%s nodes=%d", obj.storage_class_name, len(nodes))
+        patch = {"metadata": {"annotations": notes}}
+        with suppress(ApiNotFoundError):  # the class has no tiers any more
+            await self._client.patch(CAPACITIES, obj.metadata.name, patch, self._namespace)
+            log.info("nodes asked to publish exactly class=%s nodes=%d", obj.storage_class_name, len(nodes))
 
     # Events
 

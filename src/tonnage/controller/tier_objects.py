@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -55,8 +56,9 @@ class CapacityTiers(Reconciler[str]):
         Raises: ApiError.
         """
         storage_class = self._classes.get(key)
-        here = {o.metadata.name: o for o in self._capacities.by(TIERS_OF_CLASS, key) if self._is_here(o)}
-        wanted = self._wanted(key, here) if storage_class is not None and self._serves(storage_class) else {}
+        objects = self._capacities.by(TIERS_OF_CLASS, key)
+        here = {o.metadata.name: o for o in objects if o.metadata.namespace == self._namespace}
+        wanted = self._wanted(storage_class, here) if storage_class is not None and self._serves(storage_class) else {}
         for name, body in wanted.items():
             await self._keep(name, body, here.pop(name, None))
         later = [await self._let_go(obj) for obj in here.values()]
@@ -65,18 +67,14 @@ class CapacityTiers(Reconciler[str]):
     def _serves(self, storage_class: StorageClass) -> bool:
         return storage_class.provisioner != names.NO_PROVISIONER and self._handles(storage_class.provisioner)
 
-    def _is_here(self, obj: CSIStorageCapacity) -> bool:
-        return obj.metadata.namespace == self._namespace
-
-    def _wanted(self, name: str, here: Collection[str]) -> dict[str, dict[str, Any]]:
+    def _wanted(self, storage_class: StorageClass, here: Collection[str]) -> dict[str, dict[str, Any]]:
         """Return the desired objects of the class, by name."""
+        name = storage_class.metadata.name
         notice = tier.object_name(name, names.TIER_NOTICE)
         values = {names.TIER_NOTICE} if self._is_on(known=notice in here) else set[str]()
         if self._mode != "exact":
             values |= self._used(name)
-        driver = self._classes.get(name)
-        assert driver is not None
-        return {tier.object_name(name, value): body(driver, value) for value in values}
+        return {tier.object_name(name, value): body(storage_class, value) for value in values}
 
     def _used(self, name: str) -> set[str]:
         """Return the tiers in the nodes' labels."""
@@ -92,16 +90,14 @@ class CapacityTiers(Reconciler[str]):
     async def _keep(self, name: str, wanted: dict[str, Any], have: CSIStorageCapacity | None) -> None:
         """Create or repair an object: only this controller may write it."""
         self._unused.over(name)
-        if have is not None and _promises(have) == _promises(_read(wanted)):
+        if have is not None and _promises(have) == _promises(msgspec.convert(wanted, CSIStorageCapacity)):
             return
-        try:
+        with suppress(ApiAlreadyExistsError, ApiNotFoundError):  # the watch is behind
             if have is not None:
                 log.warning("tier object was changed by another writer, created again object=%s", have.key)
                 await self._client.delete(CAPACITIES, name, self._namespace, uid=have.metadata.uid)
             meta = {**wanted["metadata"], "name": name, "namespace": self._namespace}
             await self._client.create(CAPACITIES, {**wanted, "metadata": meta}, self._namespace)
-        except (ApiAlreadyExistsError, ApiNotFoundError):
-            return  # the watch is behind
 
     async def _let_go(self, obj: CSIStorageCapacity) -> float | None:
         """Remove an unused object; return seconds to wait.
@@ -114,11 +110,9 @@ class CapacityTiers(Reconciler[str]):
         if keeps and (left := self._unused.left(meta.name, _UNUSED_SECONDS)):
             return left
         self._unused.over(meta.name)
-        try:
+        with suppress(ApiNotFoundError):
             await self._client.delete(CAPACITIES, meta.name, meta.namespace, uid=meta.uid)
-        except ApiNotFoundError:
-            return None
-        log.info("unused tier object removed class=%s object=%s", obj.storage_class_name, meta.name)
+            log.info("unused tier object removed class=%s object=%s", obj.storage_class_name, meta.name)
         return None
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
@@ -165,10 +159,6 @@ def body(storage_class: StorageClass, value: str) -> dict[str, Any]:
         "capacity": value,
         "maximumVolumeSize": value,
     }
-
-
-def _read(wanted: dict[str, Any]) -> CSIStorageCapacity:
-    return msgspec.convert(wanted, CSIStorageCapacity)
 
 
 def _promises(obj: CSIStorageCapacity) -> tuple[object, ...]:

@@ -9,26 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from tonnage.api import names
+from tonnage.api import kinds, names
 from tonnage.api.core import ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import (
-    CAPACITIES,
-    CLAIMS,
-    CONFIG_MAPS,
-    CSI_DRIVERS,
-    CSI_NODES,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    EVENTS,
-    LEASES,
-    MUTATING_BINDINGS,
-    MUTATING_POLICIES,
-    NODES,
-    PODS,
-    STORAGE_CLASSES,
-    VOLUMES,
-    Kind,
-)
+from tonnage.api.kinds import Kind
 from tonnage.api.matching import class_name
 from tonnage.api.meta import KubeObject, ObjectMeta, PartialObject
 from tonnage.api.pods import Pod
@@ -78,8 +61,8 @@ class Published(CSIStorageCapacity, frozen=True):
         return max((str(entry.get("time") or "") for entry in self.metadata.managed_fields), default="")
 
 
-_ADMISSION = MUTATING_POLICIES.group
-PUBLISHED = Kind(CAPACITIES.group, CAPACITIES.kind, CAPACITIES.plural, Published)
+_ADMISSION = kinds.MUTATING_POLICIES.group
+PUBLISHED = Kind(kinds.CAPACITIES.group, kinds.CAPACITIES.kind, kinds.CAPACITIES.plural, Published)
 VALIDATING_POLICIES = Kind(
     _ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", PartialObject, namespaced=False
 )
@@ -111,7 +94,6 @@ class View:
     claims: Sequence[PersistentVolumeClaim] = ()
     volumes: Sequence[PersistentVolume] = ()
     agents: Sequence[Pod] = ()
-    controllers: Sequence[Pod] = ()
     pods: Sequence[Pod] = ()
     daemon_sets: Sequence[DaemonSet] = ()
     deployments: Sequence[Deployment] = ()
@@ -178,23 +160,22 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     view.served = await _served(client)
     reader = Reader(client)
     view.refused, view.unreadable = reader.refused, reader.unreadable
-    view.nodes = await reader.all(NODES)
-    view.csi_nodes = await reader.all(CSI_NODES)
-    view.driver = await reader.one(CSI_DRIVERS, names.DRIVER)
-    view.classes = await reader.all(STORAGE_CLASSES)
+    view.nodes = await reader.all(kinds.NODES)
+    view.csi_nodes = await reader.all(kinds.CSI_NODES)
+    view.driver = await reader.one(kinds.CSI_DRIVERS, names.DRIVER)
+    view.classes = await reader.all(kinds.STORAGE_CLASSES)
     view.capacities = [c for c in await reader.all(PUBLISHED) if not is_template(c)]  # those select no real node
-    view.claims = await reader.all(CLAIMS)
-    view.volumes = await reader.all(VOLUMES)
-    view.agents = await reader.all(PODS, namespace, labels=AGENTS)
-    view.controllers = await reader.all(PODS, namespace, labels=CONTROLLERS)
-    view.daemon_sets = await reader.all(DAEMON_SETS, namespace, labels=AGENTS)
-    view.deployments = await reader.all(DEPLOYMENTS, namespace, labels=CONTROLLERS)
-    view.lease = await reader.one(LEASES, names.CONTROLLER_LEASE, namespace)
-    view.schedulers = await reader.all(DEPLOYMENTS, namespace, labels=SCHEDULERS)
+    view.claims = await reader.all(kinds.CLAIMS)
+    view.volumes = await reader.all(kinds.VOLUMES)
+    view.agents = await reader.all(kinds.PODS, namespace, labels=AGENTS)
+    view.daemon_sets = await reader.all(kinds.DAEMON_SETS, namespace, labels=AGENTS)
+    view.deployments = await reader.all(kinds.DEPLOYMENTS, namespace, labels=CONTROLLERS)
+    view.lease = await reader.one(kinds.LEASES, names.CONTROLLER_LEASE, namespace)
+    view.schedulers = await reader.all(kinds.DEPLOYMENTS, namespace, labels=SCHEDULERS)
     if view.schedulers:
-        view.scheduler_lease = await reader.one(LEASES, names.SCHEDULER, namespace)
+        view.scheduler_lease = await reader.one(kinds.LEASES, names.SCHEDULER, namespace)
     view.there = await _policies(reader)
-    view.files = {c.metadata.name: _file(c) for c in await reader.all(CONFIG_MAPS, namespace, labels=AGENTS)}
+    view.files = {c.metadata.name: _file(c) for c in await reader.all(kinds.CONFIG_MAPS, namespace, labels=AGENTS)}
     await _read_waiting(reader, view)
     return view
 
@@ -251,7 +232,7 @@ async def _served(client: Client) -> frozenset[str]:
 
 
 async def _policies(reader: Reader) -> frozenset[str]:
-    wanted = [(kind, names.SCOPE_POLICY) for kind in (MUTATING_POLICIES, MUTATING_BINDINGS)]
+    wanted = [(kind, names.SCOPE_POLICY) for kind in (kinds.MUTATING_POLICIES, kinds.MUTATING_BINDINGS)]
     wanted += [(kind, name) for kind in (VALIDATING_POLICIES, VALIDATING_BINDINGS) for name in AGENT_POLICIES]
     return frozenset([f"{kind.plural}/{name}" for kind, name in wanted if await reader.one(kind, name) is not None])
 
@@ -269,8 +250,8 @@ async def _read_waiting(reader: Reader, view: View) -> None:
     """Pods and Events of claims that wait."""
     waiting = [c for c in view.our_claims if c.status.phase == "Pending" or c.metadata.deleting]
     namespaces = sorted({c.metadata.namespace for c in waiting})
-    view.pods = [pod for namespace in namespaces for pod in await reader.all(PODS, namespace)]
+    view.pods = [pod for namespace in namespaces for pod in await reader.all(kinds.PODS, namespace)]
     view.events = {
-        meta.uid: await reader.all(EVENTS, meta.namespace, fields=f"involvedObject.uid={meta.uid}")
+        meta.uid: await reader.all(kinds.EVENTS, meta.namespace, fields=f"involvedObject.uid={meta.uid}")
         for meta in (claim.metadata for claim in waiting[:MOST_EVENTS])
     }

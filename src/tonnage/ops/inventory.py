@@ -31,10 +31,10 @@ from tonnage.pools.directory.directory import is_unmounted
 
 
 class Served:
-    """Pools of one node behind the sockets of running drivers. pools: known from configuration."""
+    """Pools of one node behind the sockets of running drivers. configs: of known pools."""
 
-    def __init__(self, sockets: Sequence[Path], pools: Sequence[PoolConfig] = (), *, node: str = "") -> None:
-        self.sockets, self._pools, self.node = sockets, pools, node
+    def __init__(self, sockets: Sequence[Path], configs: Sequence[PoolConfig] = (), *, node: str = "") -> None:
+        self.sockets, self.configs, self.node = sockets, configs, node
 
     async def pools(self) -> list[PoolReport]:
         """Return all pools.
@@ -43,14 +43,13 @@ class Served:
 
         Raises: CsiError when the driver does not answer.
         """
-        known = {pool.name: pool for pool in self._pools}
+        known = {config.name: _about(config, self.node) for config in self.configs}
         if (told := await inventories.read(self.sockets[0])) is not None:
-            found = [self._about(pool.pool, known).told(pool) for pool in told]
-            missing = [name for name in known if name not in {pool.pool for pool in told}]
-            there_is = ", ".join(pool.pool for pool in told)
-            state = "there is no pool {!r} (there is {})"
-            lost = [(self._about(name, known), state.format(name, there_is)) for name in missing]
-            return [*found, *(msgspec.structs.replace(report, state=state) for report, state in lost)]
+            found = {pool.pool: self._about(pool.pool, known).told(pool) for pool in told}
+            missing = [report for name, report in known.items() if name not in found]
+            there_is = ", ".join(found)
+            state = {report.pool: f"there is no pool {report.pool!r} (there is {there_is})" for report in missing}
+            return [*found.values(), *(msgspec.structs.replace(lost, state=state[lost.pool]) for lost in missing)]
         volumes = (await self.contents()).volumes
         async with CsiClient(self.sockets[0]) as client:
             info = await client.plugin_info()
@@ -58,8 +57,8 @@ class Served:
             pools = dict.fromkeys([*known, *([default] if default else []), *(v.pool for v in volumes)])
             return [await self._asked(client, self._about(name, known), volumes) for name in pools]
 
-    def _about(self, name: str, known: dict[str, PoolConfig]) -> PoolReport:
-        return _about(known[name], self.node) if name in known else PoolReport(name, node=self.node)
+    def _about(self, name: str, known: dict[str, PoolReport]) -> PoolReport:
+        return known.get(name) or PoolReport(name, node=self.node)
 
     async def _asked(self, client: CsiClient, about: PoolReport, volumes: Sequence[VolumeReport]) -> PoolReport:
         mine = [v.size for v in volumes if v.pool == about.pool]
@@ -124,12 +123,12 @@ class Served:
 class Direct:
     """Pools of one node that no process serves."""
 
-    def __init__(self, pools: Sequence[PoolConfig], *, node: str = "") -> None:
-        self._pools, self.node = pools, node
+    def __init__(self, configs: Sequence[PoolConfig], *, node: str = "") -> None:
+        self.configs, self.node = configs, node
 
     async def pools(self) -> list[PoolReport]:
         """All pools; one that cannot be opened has its error as state."""
-        return [await self._pool(config) for config in self._pools]
+        return [await self._pool(config) for config in self.configs]
 
     async def _pool(self, config: PoolConfig) -> PoolReport:
         about = _about(config, self.node)
@@ -145,11 +144,11 @@ class Direct:
 
         Raises: Unavailable when a pool cannot be read: a list with holes is worse than none.
         """
-        return contents_of([await _read(c) for c in self._pools if _is_made(c)], node=self.node)
+        return contents_of([await _read(c) for c in self.configs if _is_made(c)], node=self.node)
 
     async def delete(self, volume: VolumeReport) -> None:
         """Delete a volume or snapshot. Idempotent. Raises PreconditionError while it is in use, UnavailableError."""
-        for config in self._pools:
+        for config in self.configs:
             if config.name == volume.pool:
                 async with _opened(config) as pool:
                     await (pool.delete_snapshot if volume.snapshot_of else pool.delete)(volume.name)

@@ -5,7 +5,7 @@ The rules are those of the node agent's sweep.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum
 from typing import Any
@@ -18,6 +18,7 @@ from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import VolumeSnapshotContent
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import reaches
+from tonnage.claims.provisioning import topology_term
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.node.orphans import AGE, age_of, read_claim
@@ -111,10 +112,8 @@ class Registry:
 
     async def adopt(self, body: Mapping[str, Any]) -> None:
         """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExistsError and the like."""
-        if body["kind"] == CONTENTS.kind:
-            await self._client.create(CONTENTS, dict(body))
-        else:
-            await self._client.create(VOLUMES, dict(body))
+        kind: Kind[Any] = CONTENTS if body["kind"] == CONTENTS.kind else VOLUMES
+        await self._client.create(kind, dict(body))
 
 
 def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, block: bool) -> dict[str, Any]:
@@ -131,8 +130,8 @@ def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, bl
         "csi": {"driver": volume.driver, "volumeHandle": volume.id},
     }
     if volume.topology:
-        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [_term(volume.topology)]}}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [topology_term(volume.topology)]}}
+    return {**VOLUMES.head(), "metadata": {"name": name}, "spec": spec}
 
 
 def snapshot_content(snapshot: VolumeReport, *, name: str, namespace: str, block: bool) -> dict[str, Any]:
@@ -148,7 +147,3 @@ def snapshot_content(snapshot: VolumeReport, *, name: str, namespace: str, block
         "volumeSnapshotRef": {"name": name, "namespace": namespace},
     }
     return {**CONTENTS.head(), "metadata": {"name": name}, "spec": spec}
-
-
-def _term(topology: Mapping[str, str]) -> dict[str, Sequence[Any]]:
-    return {"matchExpressions": [{"key": k, "operator": "In", "values": [topology[k]]} for k in sorted(topology)]}

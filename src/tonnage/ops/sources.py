@@ -39,15 +39,17 @@ class Wanted:
 class ClusterSources:
     """One source for each node.
 
-    configs: configurations of pools. kubeconfig: of the cluster that owns the volumes, None if there is none; why_none
-    says
-    how to provide one.
+    kubeconfig: of the cluster that owns the volumes, None if there is none; why_none says how to provide one.
     """
 
     nodes: Sequence[Source]
-    configs: Sequence[PoolConfig] = ()
     kubeconfig: Path | None = None
     why_none: str = "name its kubeconfig with --kubeconfig"
+
+    @property
+    def configs(self) -> list[PoolConfig]:
+        """Configurations of all pools."""
+        return [config for source in self.nodes for config in source.configs]
 
     async def pools(self) -> list[PoolReport]:
         """All pools of all nodes. Raises CsiError when a driver does not answer."""
@@ -106,7 +108,7 @@ async def opened(wanted: Wanted) -> AsyncIterator[ClusterSources]:
         nodes = plan.kept_nodes(data)
         why = f"its cluster does not run: `tonnage up --data {data.path}`"
         sources = [Direct(pools, node=name) for name, pools in nodes.items()]
-        yield ClusterSources(sources, _flat(nodes), wanted.kubeconfig, why)
+        yield ClusterSources(sources, wanted.kubeconfig, why)
 
 
 def _of_running(data: DataFolder, nodes: dict[str, list[PoolConfig]], wanted: Wanted) -> ClusterSources:
@@ -116,7 +118,7 @@ def _of_running(data: DataFolder, nodes: dict[str, list[PoolConfig]], wanted: Wa
         Served([data.sockets() / name / f"{driver}.sock" for driver in drivers], pools, node=name)
         for name, pools in nodes.items()
     ]
-    return ClusterSources(sources, _flat(nodes), wanted.kubeconfig or data.kubeconfig)
+    return ClusterSources(sources, wanted.kubeconfig or data.kubeconfig)
 
 
 async def _of_driver(wanted: Wanted) -> ClusterSources:
@@ -126,11 +128,7 @@ async def _of_driver(wanted: Wanted) -> ClusterSources:
     text = wanted.endpoint or file.get("endpoint", "")
     socket = config_driver.socket_path(text) if text else None
     if socket is not None and await inventory.answers(socket):
-        return ClusterSources([Served([socket], pools, node=file.get("node_name", ""))], pools, wanted.kubeconfig)
+        return ClusterSources([Served([socket], pools, node=file.get("node_name", ""))], wanted.kubeconfig)
     if wanted.endpoint and not pools:
         raise UnavailableError(f"no driver answers at {socket}: start it, or read its pools with --config or --pool")
-    return ClusterSources([Direct(pools, node=file.get("node_name", ""))], pools, wanted.kubeconfig)
-
-
-def _flat(nodes: dict[str, list[PoolConfig]]) -> list[PoolConfig]:
-    return [pool for pools in nodes.values() for pool in pools]
+    return ClusterSources([Direct(pools, node=file.get("node_name", ""))], wanted.kubeconfig)

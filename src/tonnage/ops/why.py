@@ -10,20 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from tonnage.aio.clock import Clock, rfc3339
-from tonnage.api import names
+from tonnage.api import kinds, names
 from tonnage.api.core import Event, PersistentVolumeClaim
-from tonnage.api.kinds import (
-    ATTACHMENTS,
-    CLAIMS,
-    CSI_DRIVERS,
-    CSI_NODES,
-    DISRUPTION_BUDGETS,
-    EVENTS,
-    NODES,
-    PODS,
-    STORAGE_CLASSES,
-    VOLUMES,
-)
 from tonnage.api.matching import class_name, is_bound
 from tonnage.api.meta import KubeObject
 from tonnage.api.origin import reference
@@ -33,15 +21,8 @@ from tonnage.api.storage import StorageClass
 from tonnage.errors import ApiError, ApiNotFoundError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
-from tonnage.ops.claim_errors import (
-    SNAPSHOT_MISSING,
-    SNAPSHOT_READY,
-    SNAPSHOT_UNREADY,
-    ClaimObjects,
-    Said,
-    faults_of,
-    said_of,
-)
+from tonnage.ops import claim_errors
+from tonnage.ops.claim_errors import ClaimObjects, Said
 from tonnage.ops.cluster_snapshot import PUBLISHED, Published, Reader
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.cycle import Cycle
@@ -65,13 +46,13 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
     Raises: ApiNotFound without such a pod; ApiError for kinds that may not be read (all of nodes, pods and storage are
     needed); Unavailable; Invalid for objects that make no sense.
     """
-    pod = await client.get(PODS, name, namespace)
+    pod = await client.get(kinds.PODS, name, namespace)
     is_box = b"+tonnage" in await client.read("/version")
     reader = Reader(client)
     cluster, capacities, pods = await _read(reader)
     budgets = list[PodDisruptionBudget]()
     with suppress(ApiError):  # they matter least
-        budgets = await reader.listed(DISRUPTION_BUDGETS)
+        budgets = await reader.listed(kinds.DISRUPTION_BUDGETS)
     scheduler, read = _BOX_SCHEDULER if is_box else "", rfc3339(clock.time())
     keys = [f"{pod.metadata.namespace}/{name}" for name in pod.claim_names()]
     claims = [claim for key in keys if (claim := cluster.objects.claims.get(key)) is not None]
@@ -87,10 +68,10 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
     )
     found = explain(
         Cycle(cluster), pod, written={capacity.key: capacity.written for capacity in capacities}, scheduler=scheduler,
-        pods=pods, budgets=budgets, faults=faults_of(claims, objects),
+        pods=pods, budgets=budgets, faults=claim_errors.faults_of(claims, objects),
     )  # fmt: skip
-    more = {"unchecked": [*found.unchecked, *reader.unreadable], "read": read, "said": said_of(claims, objects)}
-    return WhyAnswer(**(msgspec.structs.asdict(found) | more))
+    said, unchecked = claim_errors.said_of(claims, objects), [*found.unchecked, *reader.unreadable]
+    return WhyAnswer(**(msgspec.structs.asdict(found) | {"unchecked": unchecked, "read": read, "said": said}))
 
 
 async def _events(
@@ -107,7 +88,7 @@ async def _events(
     events: dict[str, list[Event]] = {}
     try:
         for uid, namespace in dict.fromkeys(abouts):
-            events[uid] = await reader.listed(EVENTS, namespace, fields=f"involvedObject.uid={uid}")
+            events[uid] = await reader.listed(kinds.EVENTS, namespace, fields=f"involvedObject.uid={uid}")
     except ApiError as failure:
         reader.unreadable.append(f"Events of its claims: {failure.message}")
     return events
@@ -128,12 +109,12 @@ async def _snapshots(client: Client, claims: Iterable[PersistentVolumeClaim]) ->
         try:
             status = msgspec.json.decode(await client.read(path)).get("status") or {}
         except ApiNotFoundError:
-            found[f"{namespace}/{ref.name}"] = SNAPSHOT_MISSING
+            found[f"{namespace}/{ref.name}"] = claim_errors.SNAPSHOT_MISSING
             continue
         except (ApiError, msgspec.DecodeError, AttributeError):
             continue
         ready = isinstance(status, dict) and status.get("readyToUse") is True
-        found[f"{namespace}/{ref.name}"] = SNAPSHOT_READY if ready else SNAPSHOT_UNREADY
+        found[f"{namespace}/{ref.name}"] = claim_errors.SNAPSHOT_READY if ready else claim_errors.SNAPSHOT_UNREADY
     return found
 
 
@@ -142,15 +123,12 @@ async def _read(reader: Reader) -> tuple[Cluster, list[Published], list[Pod]]:
 
     Storage is read before pods and nodes, in the order in which a scheduler's caches may be filled too.
     """
+    listed = reader.listed
     claims, volumes, classes, drivers = await asyncio.gather(
-        reader.listed(CLAIMS), reader.listed(VOLUMES), reader.listed(STORAGE_CLASSES), reader.listed(CSI_DRIVERS)
+        listed(kinds.CLAIMS), listed(kinds.VOLUMES), listed(kinds.STORAGE_CLASSES), listed(kinds.CSI_DRIVERS)
     )
     nodes, csi_nodes, attachments, capacities, pods = await asyncio.gather(
-        reader.listed(NODES),
-        reader.listed(CSI_NODES),
-        reader.listed(ATTACHMENTS),
-        reader.listed(PUBLISHED),
-        reader.listed(PODS),
+        listed(kinds.NODES), listed(kinds.CSI_NODES), listed(kinds.ATTACHMENTS), listed(PUBLISHED), listed(kinds.PODS)
     )
     objects = StorageObjects(_filled(claims), _filled(volumes), _filled(classes), _filled(drivers))
     cluster = Cluster(objects)

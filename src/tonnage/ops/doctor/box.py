@@ -14,15 +14,13 @@ from tonnage.errors import HostError, TonnageError
 from tonnage.ops import sources
 from tonnage.ops.cluster_snapshot import View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
-from tonnage.ops.doctor.machine import knows
+from tonnage.ops.doctor.machine import FORMATS, knows
 from tonnage.ops.report import PoolReport
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
 if TYPE_CHECKING:
     from tonnage.box.data_dir import DataFolder, Settings
-
-_FORMATS = {"image": "ext4", "lvm": "ext4", "btrfs": "btrfs"}
 
 
 async def check(view: View, data: DataFolder | None) -> list[Finding]:
@@ -77,7 +75,7 @@ def _missing(settings: Settings, configs: Sequence[PoolConfig], kinds: Set[str])
         plan.check_programs(settings.runtime, configs)
     except HostError as failure:
         return str(failure)
-    missing = [name for kind, name in _FORMATS.items() if kind in kinds and not knows(name)]
+    missing = [name for kind, name in FORMATS.items() if kind in kinds and not knows(name)]
     return f"the kernel cannot mount {few(missing)}: load these modules" if missing else ""
 
 

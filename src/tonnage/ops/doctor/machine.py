@@ -33,7 +33,8 @@ SLACK = 64 << 20
 """Tolerance in bytes: other programs write to the disk too, and free bytes are read once a minute."""
 PAUSES = (0.0, 1.0, 1.0, 3.0, 10.0, 20.0, 40.0)
 """Seconds before each new comparison of differing numbers: an agent reads the disk's free bytes once a minute."""
-_MADE_IN = {"image": ("ext4",), "lvm": ("ext4",), "pmem": ("ext4",), "btrfs": ("btrfs",)}
+FORMATS = {"image": "ext4", "lvm": "ext4", "pmem": "ext4", "btrfs": "btrfs"}
+"""Pool -> file system of its volumes, or of the pool."""
 _LOOPS = frozenset({"image", "btrfs"})
 
 
@@ -94,7 +95,7 @@ def _kernel(view: View, config: NodeConfig) -> Iterator[Finding]:
     lacking = []
     if kinds & _LOOPS and not Path("/dev/loop-control").exists():
         lacking.append("loop devices (/dev/loop-control): load module loop")
-    wanted = {name for kind in kinds for name in _MADE_IN.get(kind, ())}
+    wanted = {FORMATS.get(kind, "") for kind in kinds}
     for storage_class in view.ours:
         with suppress(InvalidError):
             wanted.add(fstype_of(storage_class) or "")

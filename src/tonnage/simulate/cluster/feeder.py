@@ -6,7 +6,7 @@ Pods of Deployments, StatefulSets and Jobs are created by their controllers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count, groupby
 from typing import Any
@@ -21,8 +21,14 @@ from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.simulate.cluster import bodies
 from tonnage.simulate.workload.amounts import duration
-from tonnage.simulate.workload.arrivals import Arrival
+from tonnage.simulate.workload.arrivals import TOGETHER, Arrival
 from tonnage.simulate.workload.workload import StreamSpec
+
+_WORKLOADS: Mapping[str, tuple[Kind[Any], Callable[[str, StreamSpec, Sequence[int]], dict[str, Any]]]] = {
+    "Deployment": (DEPLOYMENTS, bodies.deployment),
+    "StatefulSet": (STATEFUL_SETS, bodies.stateful_set),
+    "Job": (JOBS, bodies.job),
+}
 
 
 class Feeder:
@@ -60,16 +66,11 @@ class Feeder:
     async def _live(self, name: str, stream: StreamSpec, first: Arrival) -> None:
         if stream.kind == "Pod":
             await self._live_pod(name, stream, first)
-        elif stream.kind == "Job":
-            await self._create(JOBS, bodies.job(name, stream, first.sizes))
-        else:
-            kind: Kind[Any] = DEPLOYMENTS
-            body = bodies.deployment(name, stream, first.sizes)
-            if stream.kind == "StatefulSet":
-                kind, body = STATEFUL_SETS, bodies.stateful_set(name, stream, first.sizes)
-            await self._create(kind, body)
-            lives = self._lives[name]
-            await lives.begun.wait()
+            return
+        kind, body = _WORKLOADS[stream.kind]
+        await self._create(kind, body(name, stream, first.sizes))
+        if stream.kind in TOGETHER:
+            await self._lives[name].begun.wait()
             await self._clock.sleep(sum(first.lifetimes))
             await self._delete(kind, name)
             del self._lives[name]
