@@ -175,14 +175,7 @@ class NodeAgent:
         self.claim_scope = ClaimScope(client, self._informers, config, self._clock)
         self._taint = None
         if config.startup_taint:
-            self._taint = StartupTaint(
-                client,
-                self._informers,
-                node=config.node_name,
-                drivers=config.startup_taint,
-                is_published=lambda: self.capacity.is_published,
-                clock=self._clock,
-            )
+            self._taint = StartupTaint(client, self._informers, config, lambda: self.capacity.is_published, self._clock)
 
     def _build(self, client: Client, config: AgentConfig) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
