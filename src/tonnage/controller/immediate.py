@@ -26,7 +26,7 @@ from tonnage.capacity.published import PublishedCapacity, PublishedStorage
 from tonnage.capacity.topology_index import NodeLabels
 from tonnage.claims.bind import find_best, is_sent, pause, send, withdrawals
 from tonnage.claims.data_source import POPULATED, leave_to_populator
-from tonnage.claims.provisioning import allowed_in
+from tonnage.claims.node_fit import allowed_in
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, LoopKey, requested_bytes
 from tonnage.kube.client import refer

@@ -214,13 +214,8 @@ class NodeAgent:
 
         The controller reads that Event where it may evict such pods.
         """
-        pod = ObjectReference(
-            PODS.api_version,
-            PODS.kind,
-            context.get(names.CSI_POD_NAMESPACE, ""),
-            context.get(names.CSI_POD_NAME, ""),
-            context.get(names.CSI_POD_UID, ""),
-        )
+        keys = (names.CSI_POD_NAMESPACE, names.CSI_POD_NAME, names.CSI_POD_UID)
+        pod = ObjectReference(PODS.api_version, PODS.kind, *(context.get(key, "") for key in keys))
         if pod.name and pod.uid:  # other orchestrators do not pass the pod
             self._events.warning(pod, names.UNFIT, f"inline volume on node {self.scope.node}: {why}")
 

@@ -22,7 +22,6 @@ from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.number import whole
 from tonnage.api.origin import is_populated, reference
-from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import ClaimReservation, Stage
 from tonnage.claims.data_source import Away, content_of, leave_to_populator
 from tonnage.claims.node_scope import DriverInfo, provisioner_of
@@ -72,7 +71,7 @@ class Provisioner:
         node.readings.on_reading(self._wake_held)
         node.claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         node.claims.on_change(self._claim_changed)
-        node.classes.on_change(lambda _, new: self._class_changed(new))
+        node.classes.on_change(lambda _, new: self._look_at_all(new.metadata.name) if new is not None else None)
         node.drivers.on_add(lambda _: self._look_at_all())
         metrics.WAITING.count(self, node.scope.node, lambda provisioner: provisioner.waiting)
 
@@ -187,10 +186,6 @@ class Provisioner:
         attempt = names.annotation(claim.metadata.annotations, names.RESCHEDULES)
         source, now = driver.source(storage_class), self._node.clock.monotonic()
         self._ledger.see(claim.metadata.uid, source, size, attempt=attempt, version=_version(claim), now=now)
-
-    def _class_changed(self, storage_class: StorageClass | None) -> None:
-        if storage_class is not None:
-            self._look_at_all(storage_class.metadata.name)
 
     def _look_at_all(self, storage_class: str = "") -> None:
         """Handle all claims, or those of one class."""
