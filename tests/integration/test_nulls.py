@@ -14,6 +14,7 @@ from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.node.config.agent import AgentConfig
 from tonnage.node.startup_taint import StartupTaint
 from tonnage.ops.doctor.finding import Level
 from tonnage.ops.doctor.run import examine
@@ -81,7 +82,8 @@ async def _pod(kube: Client, name: str, size: str) -> None:
 
 async def _lose_taint(kube: Client) -> None:
     informers = Informers(kube)
-    controller = StartupTaint(kube, informers, node="n1", drivers=[names.DRIVER], clock=LoopClock())
+    config = AgentConfig("n1", startup_taint=(names.DRIVER,))
+    controller = StartupTaint(kube, informers, config, lambda: True, LoopClock())
     informers.start()
     await informers.wait_synced()
     async with asyncio.timeout(_LIMIT):

@@ -284,10 +284,9 @@ class Ledger:
         self._absorb(source.room)
         self.changed()
 
-    def unread(self, sources: Iterable[CapacitySource]) -> None:
-        """Forget the results of sources that are gone."""
-        for source in sources:
-            self._readings.pop(source, None)
+    def unread(self, source: CapacitySource) -> None:
+        """Forget the result of a source that is gone."""
+        self._readings.pop(source, None)
 
     def shared_by(self, rooms: Iterable[str]) -> int:
         """Count sources with a result that use these pools."""

@@ -91,18 +91,14 @@ class NodeProcess:
 
         Volumes' records hold that uid.
         """
-        await self._serve_cluster(went_back=False)
+        config = self.config.agent
         while True:
-            await self._serve_cluster(went_back=True)
-
-    async def _serve_cluster(self, *, went_back: bool) -> None:
-        config = replace(self.config.agent, cluster_uid=await self._cluster_uid(), went_back=went_back)
-        self.agent = NodeAgent(self._client, config, clients=[self.driver.client()], clock=self._clock)
-        self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
-        await self.agent.run()
-
-    async def _cluster_uid(self) -> str:
-        return (await self._insist(lambda: self._client.get(NAMESPACES, "kube-system"))).metadata.uid
+            system = await self._insist(lambda: self._client.get(NAMESPACES, "kube-system"))
+            config = replace(config, cluster_uid=system.metadata.uid)
+            self.agent = NodeAgent(self._client, config, clients=[self.driver.client()], clock=self._clock)
+            self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
+            await self.agent.run()
+            config = replace(self.config.agent, went_back=True)
 
     async def _insist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         backoff = Backoff(initial=0.2, maximum=10.0)

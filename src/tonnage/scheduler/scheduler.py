@@ -26,7 +26,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
 from tonnage.observe import metrics
 from tonnage.scheduler.core import conditions
-from tonnage.scheduler.core.binding import DefaultBinder, RescheduledError, VolumeBinder
+from tonnage.scheduler.core.binding import RescheduledError, VolumeBinder, bind
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import ConditionWriter
 from tonnage.scheduler.core.cycle import Cycle
@@ -62,7 +62,7 @@ class Scheduler:
         strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED,
         pod_fields: str = "",
     ) -> None:
-        self._events, self._clock, self._name = events, clock, name
+        self._client, self._events, self._clock, self._name = client, events, clock, name
         self._informers: list[Informer[KubeObject]] = []
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -80,7 +80,6 @@ class Scheduler:
         budgets = self._of(informers, kinds.DISRUPTION_BUDGETS).cache
         self._preemptor = Preemptor(client, events, self.cycle, self.queue, lambda: budgets, clock=clock, name=name)
         self._volume_binder = VolumeBinder(client, events, clock, self.cluster, self._assumed.__contains__)
-        self._binder = DefaultBinder(client)
         self._conditions = ConditionWriter(client, events, pods.cache, clock)
         self._of(informers, kinds.NODES).cache.on_change(self.cluster.node_changed)
         self._of(informers, kinds.CSI_NODES).cache.on_change(self.cluster.csi_node_changed)
@@ -252,7 +251,7 @@ class Scheduler:
         pod = entry.ask.pod
         try:
             await self._volume_binder.pre_bind(pod, decision)
-            await self._binder.bind(pod, decision.node)
+            await bind(self._client, pod, decision.node)
         except asyncio.CancelledError:  # no longer the leader: undo the decision
             if entry.uid in self._assumed:
                 self._assumed.discard(entry.uid)

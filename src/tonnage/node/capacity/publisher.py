@@ -433,8 +433,6 @@ class NodeTiers:
 
     def __init__(self, client: Client, informers: Informers, config: AgentConfig, clock: Clock) -> None:
         self.wake: Callable[[], None] = lambda: None
-        self.writes = 0
-        """Patches of the Node so far."""
         node, mode, namespace = config.node_name, config.capacity, config.namespace
         self._client, self._node, self._clock = client, node, clock
         self._mode, self._namespace = mode, namespace
@@ -549,7 +547,6 @@ class NodeTiers:
             log.warning("tier label not written, capacity is published exactly node=%s error=%s", self._node, failure)
             self.wake()
             return
-        self.writes += 1
         log.info("tier of node=%s labels=%s", self._node, change)
 
     def _labels(self) -> dict[str, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -60,15 +59,19 @@ def check(config: DriverConfig) -> list[PreflightFinding]:
 
     It makes nothing, locks nothing and opens nothing for writing.
     """
-    found = [_driver(config), _endpoint(config.endpoint), _state(config.state)]
+    found = [
+        _finding("driver", partial(_driver, config)),
+        _finding("endpoint", partial(_endpoint, config.endpoint)),
+        _finding("state", partial(_state, config.state)),
+    ]
     if config.registry is not None:
-        found.append(_registry(config.registry, config.driver_name))
+        found.append(_finding("registry", partial(_registry, config.registry, config.driver_name)))
     if config.metrics is not None:
         warning = config.metrics.open_to_others
         text = f"{config.metrics}{', open to other machines, without a password' if warning else ''}"
         found.append(PreflightFinding("metrics", text, warning=warning))
-    found.extend(map(_source, config.sources))
-    found.append(_cgroups(config))
+    found += [_finding("source", partial(_source, path)) for path in config.sources]
+    found.append(_finding("cgroups", partial(_cgroups, config)))
     found.extend(pool(described, config.roots) for described in config.pools)
     found.extend(PreflightFinding("kind", each.renamed, warning=True) for each in config.pools if each.renamed)
     found.extend(PreflightFinding("size", text, warning=True) for text in map(_tiny, config.pools) if text)
@@ -106,17 +109,18 @@ def _tiny(config: PoolConfig) -> str:
     return f"pool {config.name}: {config.size} bytes hold no volume: write the size with its unit, as 10Gi"
 
 
-def _fault(what: str, failure: TonnageError) -> PreflightFinding:
-    return PreflightFinding(what, str(failure), fault=failure)
-
-
-def _driver(config: DriverConfig) -> PreflightFinding:
+def _finding(what: str, check: Callable[[], tuple[str, bool]]) -> PreflightFinding:
+    """Run one check, which returns its text and whether that is a warning; what it raises is the fault."""
     try:
-        make(config)
+        text, warning = check()
     except TonnageError as failure:
-        return _fault("driver", failure)
-    key = f"{config.topology_key}={config.node_name}"
-    return PreflightFinding("driver", f"{config.driver_name} on node {config.node_name} ({key})")
+        return PreflightFinding(what, str(failure), fault=failure)
+    return PreflightFinding(what, text, warning)
+
+
+def _driver(config: DriverConfig) -> tuple[str, bool]:
+    make(config)
+    return f"{config.driver_name} on node {config.node_name} ({config.topology_key}={config.node_name})", False
 
 
 def make_pools(config: DriverConfig) -> dict[str, Pool]:
@@ -166,57 +170,55 @@ def _settled(pool: PoolConfig, kubelet: Sequence[Path]) -> PoolConfig:
         return pool
 
 
-def _endpoint(path: Path) -> PreflightFinding:
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError as failure:
-        if failure.errno == errno.ENOENT:
-            return PreflightFinding("endpoint", f"{path}")
-        return _fault("endpoint", InvalidError(f"endpoint {path}: {failure.strerror}"))
-    if not stat.S_ISSOCK(mode):
-        return _fault("endpoint", InvalidError(f"{path} exists and is not a socket: remove it or choose another path"))
-    return PreflightFinding("endpoint", f"{path} (there is a socket: it is replaced if no program answers)")
-
-
-def _state(path: Path) -> PreflightFinding:
+def _endpoint(path: Path) -> tuple[str, bool]:
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        return PreflightFinding("state", f"{path} (made when it is needed)")
+        return str(path), False
     except OSError as failure:
-        return _fault("state", HostError(f"state folder {path}: {failure.strerror}"))
-    if not stat.S_ISDIR(mode):
-        return _fault("state", InvalidError(f"state folder {path} is not a directory"))
-    return PreflightFinding("state", f"{path}")
+        raise InvalidError(f"endpoint {path}: {failure.strerror}") from failure
+    if not stat.S_ISSOCK(mode):
+        raise InvalidError(f"{path} exists and is not a socket: remove it or choose another path")
+    return f"{path} (there is a socket: it is replaced if no program answers)", False
 
 
-def _registry(path: Path, driver: str) -> PreflightFinding:
+def _state(path: Path) -> tuple[str, bool]:
     try:
-        sockets.check_length(path / f"{driver}{SUFFIX}")
-    except InvalidError as failure:
-        return _fault("registry", failure)
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return f"{path} (made when it is needed)", False
+    except OSError as failure:
+        raise HostError(f"state folder {path}: {failure.strerror}") from failure
+    if not stat.S_ISDIR(mode):
+        raise InvalidError(f"state folder {path} is not a directory")
+    return str(path), False
+
+
+def _registry(path: Path, driver: str) -> tuple[str, bool]:
+    sockets.check_length(path / f"{driver}{SUFFIX}")
     if not path.is_dir():
         why = "is not a directory" if path.exists() else "is not there"
-        text = f"registry {path} {why}: name the kubelet's folder plugins_registry, or leave --registry out"
-        return _fault("registry", InvalidError(text))
-    return PreflightFinding("registry", f"{path}")
+        raise InvalidError(
+            f"registry {path} {why}: name the kubelet's folder plugins_registry, or leave --registry out"
+        )
+    return str(path), False
 
 
-def _source(path: Path) -> PreflightFinding:
+def _source(path: Path) -> tuple[str, bool]:
     """Check a trusted source directory.
 
     A symlink in its path is a fault: others could change its target.
     """
     real = Path(os.path.realpath(path))
     if real != path:
-        return _fault("source", InvalidError(f"source {path} has a symlink in it: name {real}"))
+        raise InvalidError(f"source {path} has a symlink in it: name {real}")
     if not path.is_dir():
         why = "is not a directory" if path.exists() else "is not there"
-        return _fault("source", InvalidError(f"source {path} {why}: make it, or leave it out"))
-    return PreflightFinding("source", f"{path}", warning=path == path.parent)
+        raise InvalidError(f"source {path} {why}: make it, or leave it out")
+    return str(path), path == path.parent
 
 
-def _cgroups(config: DriverConfig) -> PreflightFinding:
+def _cgroups(config: DriverConfig) -> tuple[str, bool]:
     """Check cgroups.
 
     A machine that cannot limit IO serves all volumes without limits.
@@ -227,23 +229,19 @@ def _cgroups(config: DriverConfig) -> PreflightFinding:
         if config.io_cgroup:
             groups.named(config.io_cgroup)
     except UnsupportedError as reason:
-        return PreflightFinding("cgroups", str(reason), warning=bool(config.io_cgroup))
-    except TonnageError as failure:
-        return _fault("cgroups", failure)
+        return str(reason), bool(config.io_cgroup)
     text = f"IO can be limited in {top.path} (cgroup v{2 if top.v2 else 1})"
-    return PreflightFinding(
-        "cgroups", f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text
-    )
+    return f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text, False
 
 
 def pool(config: PoolConfig, kubelet: Sequence[Path]) -> PreflightFinding:
     """Check one pool. Blocking."""
-    what = f"{_POOL}{config.name}"
-    try:
-        found, remark = look(kubelet_disk.settle(config, kubelet)), kubelet_disk.remark(config, kubelet)
-        return PreflightFinding(what, f"{found}; {remark}" if remark else found, warning=bool(remark))
-    except TonnageError as failure:
-        return _fault(what, failure)
+    return _finding(f"{_POOL}{config.name}", partial(_settled_pool, config, kubelet))
+
+
+def _settled_pool(config: PoolConfig, kubelet: Sequence[Path]) -> tuple[str, bool]:
+    found, remark = look(kubelet_disk.settle(config, kubelet)), kubelet_disk.remark(config, kubelet)
+    return f"{found}; {remark}" if remark else found, bool(remark)
 
 
 def _disks(config: DriverConfig) -> Iterator[PreflightFinding]:

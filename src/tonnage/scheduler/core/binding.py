@@ -275,19 +275,13 @@ class VolumeBinder:
         return await call()
 
 
-class DefaultBinder:
-    """Bind plugin."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def bind(self, pod: Pod, node: str) -> None:
-        """Bind a pod to its node. Raises ApiError."""
-        meta = pod.metadata
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        await self._client.post(PODS.path(meta.namespace, meta.name, "binding"), body)
+async def bind(client: Client, pod: Pod, node: str) -> None:
+    """Bind a pod to its node. Raises ApiError."""
+    meta = pod.metadata
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await client.post(PODS.path(meta.namespace, meta.name, "binding"), body)

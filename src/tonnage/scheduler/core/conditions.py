@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from tonnage.aio.clock import Clock, rfc3339
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import PODS
-from tonnage.api.meta import Condition
 from tonnage.api.pods import Pod
 from tonnage.errors import ApiError, ApiNotFoundError, TonnageError
 from tonnage.kube.cache import Cache
@@ -106,16 +105,9 @@ class ConditionWriter:
             self._writing.discard(uid)
 
 
-def _find(conditions: list[Condition], word: str) -> int | None:
-    return next((i for i, c in enumerate(conditions) if c.type == word), None)
-
-
 def _condition(pod: Pod) -> tuple[str, str] | None:
-    index = _find(pod.status.conditions, POD_SCHEDULED)
-    if index is None or pod.status.conditions[index].status != "False":
-        return None
-    condition = pod.status.conditions[index]
-    return condition.reason, condition.message
+    found = next((c for c in pod.status.conditions if c.type == POD_SCHEDULED and c.status == "False"), None)
+    return (found.reason, found.message) if found is not None else None
 
 
 class PodCondition(NamedTuple):
@@ -153,7 +145,7 @@ async def write_condition(client: Client, clock: Clock, pod: Pod, condition: Pod
 def _patch(pod: Pod, wanted: PodCondition, now: str) -> list[dict[str, Any]]:
     """Return a JSON patch, which fails if the pod has changed since it was read."""
     conditions = pod.status.conditions
-    index = _find(conditions, wanted.type)
+    index = next((i for i, c in enumerate(conditions) if c.type == wanted.type), None)
     since = now
     if index is not None and conditions[index].status == wanted.status:
         since = conditions[index].last_transition_time or now

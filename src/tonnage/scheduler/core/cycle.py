@@ -15,7 +15,6 @@ from tonnage.scheduler.framework.plugin import (
     FilterPlugin,
     NodeFilter,
     PreFilterPlugin,
-    Reasons,
     Refusal,
     RejectionCause,
     SchedulingDecision,
@@ -203,7 +202,7 @@ class Cycle:
 
     def _explain(self, state: CycleState, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Refusal:
         """Ask each node why it rejects the pod."""
-        refusals, live = _Refusals(), self._columns.live
+        counts, causes, live = dict[str, int](), RejectionCause.NO, self._columns.live
         diagnosis = StorageDiagnosis(state.volumes, self.cluster.published, self.cluster.is_registered)
         for slot in nodes:
             for each in filters:
@@ -211,33 +210,22 @@ class Cycle:
                     cause = each.cause
                     if cause is RejectionCause.STORAGE:
                         reasons, cause = diagnosis.read(self._columns.names[slot], reasons)
-                    refusals.note(reasons, cause)
+                    for reason in reasons:
+                        if reason not in counts:
+                            counts[reason] = 0
+                            causes |= cause
+                        counts[reason] += 1
                     break
         if len(nodes) < len(live):
-            refusals.note((NEAR,), RejectionCause.NEIGHBOURS, nodes=len(live) - len(nodes))
-        message = _fit_error(len(live), refusals.counts) + diagnosis.hint()
-        return Refusal(message, refusals.causes, needs=state.volumes.needs, unpublished=diagnosis.is_unpublished)
+            counts[NEAR] = counts.get(NEAR, 0) + len(live) - len(nodes)
+            causes |= RejectionCause.NEIGHBOURS
+        message = _fit_error(len(live), counts) + diagnosis.hint()
+        return Refusal(message, causes, needs=state.volumes.needs, unpublished=diagnosis.is_unpublished)
 
 
 def _leaders(slots: Sequence[int], scores: Sequence[float]) -> list[int]:
     top = max(scores)
     return [slot for slot, score in zip(slots, scores, strict=True) if score == top]
-
-
-class _Refusals:
-    """Reasons with the number of nodes, and their causes."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.causes = RejectionCause.NO
-
-    def note(self, reasons: Reasons, cause: RejectionCause, *, nodes: int = 1) -> None:
-        """Record that so many nodes rejected the pod."""
-        for reason in reasons:
-            known = self.counts.get(reason)
-            if known is None:
-                self.causes |= cause
-            self.counts[reason] = (known or 0) + nodes
 
 
 def _fit_error(nodes: int, histogram: dict[str, int]) -> str:

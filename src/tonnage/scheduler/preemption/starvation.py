@@ -39,13 +39,8 @@ class _Waiter:
     before: int
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A pod to reserve capacity for, its node, and the node's shortfall in bytes."""
-
-    ask: Ask
-    node: str
-    missing: int
+Grant = tuple[Ask, str, int]
+"""A pod to reserve capacity for, its node, and the node's shortfall in bytes."""
 
 
 class Waiting:
@@ -118,7 +113,7 @@ class Waiting:
         ]
         for missing, name in sorted(lacking)[:_TESTED]:
             if self._fits_alone(ask, name):
-                return Grant(ask, name, missing)
+                return ask, name, missing
         return None
 
     def _missing(self, node: str, needs: Needs) -> int | None:
