@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from tonnage.aio.backoff import Backoff
@@ -38,13 +38,10 @@ class KeyedLocks:
     @asynccontextmanager
     async def hold_all(self, *keys: str) -> AsyncIterator[None]:
         """Hold the locks of one or more keys, always taken in the same order, which prevents deadlocks."""
-        first, *others = sorted(set(keys))
-        async with self.hold(first):
-            if not others:
-                yield
-                return
-            async with self.hold_all(*others):
-                yield
+        async with AsyncExitStack() as held:
+            for key in sorted(set(keys)):
+                await held.enter_async_context(self.hold(key))
+            yield
 
     def held(self, key: Hashable) -> bool:
         """Whether key's lock is held or awaited."""

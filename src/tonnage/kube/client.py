@@ -161,9 +161,8 @@ class Client:
                     unreadable.append(fault)
             if not metadata.continue_:
                 return Listing(items, metadata.resource_version, others, unreadable)
-            query = _query(
-                labelSelector=labels, fieldSelector=fields, limit=str(PAGE), **{"continue": metadata.continue_}
-            )
+            query = {**query, "continue": metadata.continue_}
+            query.pop("resourceVersion", None)
 
     async def revision(self, kind: Kind[T], namespace: str = "", *, fields: str = "") -> str:
         """The server's present resourceVersion; reads one object."""

@@ -84,7 +84,7 @@ class Correlator:
         return message
 
 
-def _trim(entries: OrderedDict[str, _Allowance] | OrderedDict[tuple[str, ...], _Similar]) -> None:
+def _trim(entries: OrderedDict[Any, Any]) -> None:
     while len(entries) > _REMEMBERED:
         entries.popitem(last=False)
 
@@ -172,8 +172,7 @@ class EventRecorder:
         except ApiAlreadyExistsError:
             if not report.once:
                 raise
-        while len(self._correlator.told) > _REMEMBERED:
-            self._correlator.told.popitem(last=False)
+        _trim(self._correlator.told)
 
     async def _again(self, about: ObjectReference, told: _Told, message: str, at: float) -> bool:
         told.count += 1

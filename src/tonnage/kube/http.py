@@ -97,11 +97,8 @@ class HttpTransport:
             headers["Content-Type"] = request.content_type
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        url = (
-            self._access.server
-            + quote(request.path, safe="/:")
-            + ("?" + urlencode(request.query) if request.query else "")
-        )
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        url = f"{self._access.server}{quote(request.path, safe='/:')}{query}"
         try:
             answer = await self._session().request(
                 request.method,

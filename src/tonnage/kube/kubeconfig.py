@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -251,7 +251,7 @@ def _token(user: _User, file: Path, tls: ssl.SSLContext | None) -> Token:
 class ExecPlugin:
     """Runs a program for credentials, and again when they have expired."""
 
-    def __init__(self, spec: Any, file: Path, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, spec: _Exec, file: Path, tls: ssl.SSLContext | None) -> None:
         self._spec, self._file, self._tls = spec, file, tls
         self._status: _ExecStatus | None = None
         self._lock = asyncio.Lock()
@@ -275,7 +275,7 @@ class ExecPlugin:
         return bool(status.expiration_timestamp) and parse_rfc3339(status.expiration_timestamp) - 10 < time.time()
 
     async def _ask(self) -> _ExecStatus:
-        spec: _Exec = self._spec
+        spec = self._spec
         info = {"apiVersion": spec.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
         extra = {e.name: e.value for e in spec.env or ()}
         environment = {**os.environ, **extra, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}

@@ -24,9 +24,8 @@ from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
-from tonnage.kube.finalizers import release
 from tonnage.kube.informer import Informer, Informers
-from tonnage.kube.object_write import delete_object, patch_object
+from tonnage.kube.object_write import delete_object, patch_object, release
 
 log = logging.getLogger(__name__)
 NAME = "garbage-collector-controller"

@@ -21,9 +21,9 @@ from tonnage.box.controllers.tombstones import Tombstones
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Reconciler
-from tonnage.kube.finalizers import protect, release
 from tonnage.kube.indexes import PODS_BY_CLAIM, claim_keys, pods_by_claim, volumes
 from tonnage.kube.informer import Informers
+from tonnage.kube.object_write import protect, release
 
 
 class ClaimProtection(Reconciler[str]):

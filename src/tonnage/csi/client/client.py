@@ -289,11 +289,7 @@ class CsiClient:
             code = Code.OK
             return answer
         finally:
-            self._observe(method.name, code, time.monotonic() - started)
-
-    def _observe(self, method: str, code: Code, seconds: float) -> None:
-        key = (self.driver, method, code)
-        counter = self._counters.get(key)
-        if counter is None:
-            counter = self._counters[key] = CSI_OPERATIONS.labels(self.driver, method, label_of(code))
-        counter.observe(seconds)
+            key = (self.driver, method.name, code)
+            if (counter := self._counters.get(key)) is None:
+                counter = self._counters[key] = CSI_OPERATIONS.labels(self.driver, method.name, label_of(code))
+            counter.observe(time.monotonic() - started)

@@ -96,7 +96,8 @@ class Throttle:
 
     async def hold(self, pool: Pool, volume: PoolVolume, target: Path, group: Cgroup) -> None:
         """Set the limits for the volume published at target. Idempotent. Raises HostError, PreconditionError."""
-        device = await _device(pool, volume, target)
+        # A read-only one may differ from the volume's own device.
+        device = _node(target) if volume.block else await pool.device(volume.name)
         if device is None:
             raise PreconditionError(f"volume {volume.name} has no device whose IO could be limited: stage it first")
         await self._set(target, _Held(group, device, io_limits_of(volume.effective)))
@@ -208,13 +209,6 @@ def pod_of(target: Path) -> str:
     """The uid of the pod in a kubelet's target path, "" for other paths."""
     found = _POD.search(str(target))
     return (found[1] or found[2]) if found else ""
-
-
-async def _device(pool: Pool, volume: PoolVolume, target: Path) -> Device | None:
-    """The device that pods reach at target; a read-only one may differ from the volume's own."""
-    if volume.block:
-        return _node(target)
-    return await pool.device(volume.name)
 
 
 def _node(path: str | Path) -> Device | None:

@@ -42,12 +42,9 @@ class GrpcConnection:
         except TimeoutError:
             raise CsiError(Code.DEADLINE_EXCEEDED, f"no answer from {self.socket} in {timeout:g} s") from None
         except (OSError, StreamTerminatedError, ProtocolError, AssertionError) as failure:
-            raise self._unavailable(failure) from failure
-
-    def _unavailable(self, failure: Exception) -> CsiError:
-        # A lost connection must not end as a final error: the call may have had its effect.
-        why = getattr(failure, "strerror", None) or str(failure) or type(failure).__name__
-        return CsiError(Code.UNAVAILABLE, f"cannot reach the driver at {self.socket}: {why}")
+            # A lost connection must not end as a final error: the call may have had its effect.
+            why = getattr(failure, "strerror", None) or str(failure) or type(failure).__name__
+            raise CsiError(Code.UNAVAILABLE, f"cannot reach the driver at {self.socket}: {why}") from failure
 
     def close(self) -> None:
         """Close the connection; calls under way end with UNAVAILABLE. Idempotent; a later call connects again."""

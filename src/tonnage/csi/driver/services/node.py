@@ -73,7 +73,7 @@ class NodeService:
             place = self._driver.locate(request.volume_id)
         except UnavailableError:
             _refuse_mounted(staging)
-            place = None
+            return csi_pb2.NodeUnstageVolumeResponse()
         if place is not None:
             pool, name = place
             await pool.unstage(name, staging)
@@ -167,20 +167,11 @@ class NodeService:
 
 
 def _usage(stats: Stats) -> list[csi_pb2.VolumeUsage]:
-    usage = [
-        csi_pb2.VolumeUsage(
-            unit=csi_pb2.VolumeUsage.BYTES, total=stats.total, used=stats.used, available=stats.available
-        )
-    ]
+    kind = csi_pb2.VolumeUsage
+    usage = [kind(unit=kind.BYTES, total=stats.total, used=stats.used, available=stats.available)]
     if stats.inodes:
-        usage.append(
-            csi_pb2.VolumeUsage(
-                unit=csi_pb2.VolumeUsage.INODES,
-                total=stats.inodes,
-                used=stats.inodes_used,
-                available=stats.inodes_free,
-            )
-        )
+        inodes = kind(unit=kind.INODES, total=stats.inodes, used=stats.inodes_used, available=stats.inodes_free)
+        usage.append(inodes)
     return usage
 
 
