@@ -35,7 +35,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.node import static_pvs
 from tonnage.node.provisioner.claim_group import GroupFinder
-from tonnage.node.provisioner.context import PodClaimGroup
+from tonnage.node.provisioner.state import PodClaimGroup
 
 ANNOTATIONS: dict[str, dict[str, str]] = read("annotations")
 Objects = dict[str, dict[str, Any]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -38,6 +39,13 @@ class StorageClass(KubeObject, frozen=True):
     def late(self) -> bool:
         """Whether binding waits for the first consumer."""
         return self.volume_binding_mode == names.WAIT_FOR_FIRST_CONSUMER
+
+    def allows(self, segment: Mapping[str, str]) -> bool:
+        """Return whether volumes may be in that segment: one of the allowed topologies must match."""
+        terms = self.allowed_topologies
+        return not terms or any(
+            all(segment.get(e.key) in e.values for e in term.match_label_expressions) for term in terms
+        )
 
 
 class CSIDriverSpec(Object, frozen=True):

@@ -95,10 +95,6 @@ class Shortfall:
     largest: int
 
 
-def _nothing() -> None:
-    """Default listener."""
-
-
 @dataclass(eq=False)
 class Ledger:
     """All reservations and GetCapacity results of a node.
@@ -106,7 +102,7 @@ class Ledger:
     `changed` is called whenever published numbers may have changed.
     """
 
-    changed: Callable[[], None] = _nothing
+    changed: Callable[[], None] = lambda: None
     counted: int = 0
     """Highest resourceVersion of an observed claim."""
     promised: int = 0

@@ -19,10 +19,6 @@ T = TypeVar("T")
 Labels = Mapping[str, str]
 
 
-def _everywhere(labels: Labels, name: str) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Reach:
     """Nodes that reach an object.
@@ -34,7 +30,7 @@ class Reach:
     buckets: tuple[tuple[str, str], ...] = ()
 
 
-EVERYWHERE = Reach(_everywhere)
+EVERYWHERE = Reach(lambda labels, name: True)
 
 
 def reach_of_labels(selector: LabelSelector) -> Reach:

@@ -122,17 +122,12 @@ def find_best(
 
     A late-binding claim gets only a PV claimed for it; the scheduler chooses among free ones.
     """
-    best: tuple[int, str] | None = None
-    found = None
-    for volume in candidates:
-        if is_claimed_by(volume, claim):
-            if not mismatch(volume, claim):
-                return volume
-        elif not delayed and is_free_for(volume, claim):
-            rank = (capacity(volume), volume.metadata.name)
-            if best is None or rank < best:
-                best, found = rank, volume
-    return found
+    volumes = list(candidates)
+    for volume in volumes:
+        if is_claimed_by(volume, claim) and not mismatch(volume, claim):
+            return volume
+    free = (volume for volume in volumes if not delayed and is_free_for(volume, claim))
+    return min(free, key=lambda volume: (capacity(volume), volume.metadata.name), default=None)
 
 
 def _claim_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any] | None:

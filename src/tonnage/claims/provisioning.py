@@ -20,7 +20,6 @@ from tonnage.api.meta import to_builtins
 from tonnage.api.origin import is_clone, reference
 from tonnage.api.quantity import from_bytes
 from tonnage.api.storage import StorageClass
-from tonnage.claims.node_fit import allowed_in
 from tonnage.claims.node_scope import DriverInfo, NodeScope, is_ephemeral
 from tonnage.csi.client import types
 from tonnage.csi.client.types import CreatedVolume
@@ -277,7 +276,7 @@ def _topology(storage_class: StorageClass, driver: DriverInfo, scope: NodeScope)
         return None
     if not driver.segment:
         raise InvalidError(f"driver {driver.name} has topology but reported no segment for node {scope.node}")
-    if not allowed_in(storage_class, driver.segment):
+    if not storage_class.allows(driver.segment):
         raise InvalidError(
             f'selected node "{scope.node}" with topology {dict(driver.segment)} is not in the allowed topologies'
             f" of class {storage_class.metadata.name}"

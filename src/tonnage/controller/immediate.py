@@ -26,7 +26,6 @@ from tonnage.capacity.published import PublishedCapacity, PublishedStorage
 from tonnage.capacity.topology_index import NodeLabels
 from tonnage.claims.bind import find_best, is_sent, pause, send, withdrawals
 from tonnage.claims.data_source import POPULATED, leave_to_populator
-from tonnage.claims.node_fit import allowed_in
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, LoopKey, requested_bytes
 from tonnage.kube.client import refer
@@ -157,7 +156,7 @@ class ImmediateController(Reconciler[LoopKey]):
         for node in self._nodes:
             name, labels = node.metadata.name, node.metadata.labels
             offers = self._published.on(name).get(storage_class.key, ())
-            if not offers or not is_usable(node) or not allowed_in(storage_class, labels):
+            if not offers or not is_usable(node) or not storage_class.allows(labels):
                 continue
             if reach is None or reach(labels, name):
                 found += [NodeCapacity(name, offer) for offer in offers]

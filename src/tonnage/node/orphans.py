@@ -191,8 +191,8 @@ class Sweep:
             return Verdict.LEFTOVER if goes_with_pod and not self._went_back else Verdict.ORPHAN
         if claim.spec.volume_name:
             # Bound on another node: this one was made too late. Otherwise it was used: its PV was deleted by force.
-            late = goes_with_pod and await self._is_elsewhere(claim.spec.volume_name, driver)
-            return Verdict.LEFTOVER if late else Verdict.ORPHAN
+            found = await find(self._client, VOLUMES, claim.spec.volume_name) if goes_with_pod else None
+            return Verdict.LEFTOVER if found is not None and not driver.reaches(found) else Verdict.ORPHAN
         sent_here = claim.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
         return Verdict.WANTED if sent_here else Verdict.LEFTOVER
 
@@ -201,10 +201,6 @@ class Sweep:
         uid = claim_uid(volume)
         found = await find(self._client, VOLUMES, names.volume_name(uid)) if uid else None
         return found is not None and driver.reaches(found)
-
-    async def _is_elsewhere(self, name: str, driver: DriverInfo) -> bool:
-        found = await find(self._client, VOLUMES, name)
-        return found is not None and not driver.reaches(found)
 
     async def _is_much(
         self, driver: DriverInfo, listed: Sequence[CreatedVolume], leftovers: Sequence[CreatedVolume]

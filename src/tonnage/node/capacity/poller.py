@@ -18,7 +18,6 @@ from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_fit import allowed_in
 from tonnage.claims.node_scope import CapacitySource, DriverInfo, DriverSet, NodeScope
 from tonnage.claims.provisioning import capacity_parameters, fstype_of, parameters_of
 from tonnage.csi.client.types import GetCapacityResult, VolumeCapability
@@ -96,7 +95,7 @@ class Readings:
 
     def sources(self, driver: DriverInfo) -> dict[CapacitySource, StorageClass]:
         """Return the classes that this driver serves here."""
-        found = [c for c in self._classes if c.provisioner == driver.name and allowed_in(c, driver.segment)]
+        found = [c for c in self._classes if c.provisioner == driver.name and c.allows(driver.segment)]
         return {driver.source(c): c for c in found}
 
     async def run(self) -> None:

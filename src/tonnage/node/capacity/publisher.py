@@ -200,7 +200,7 @@ class CapacityPublisher:
 
     def _is_higher(self, wish: Wish) -> bool:
         have = self._own.there.get(wish.name)
-        return self._own.can_create() if have is None else wish.is_higher(have)
+        return self._own.owner() is not None if have is None else wish.is_higher(have)
 
 
 async def _either(event: asyncio.Event, seconds: float | None) -> None:
@@ -276,7 +276,7 @@ class OwnCapacity:
             return False
         del self._left[wish.name]
         if have is None:
-            if self._owner() not in left.metadata.owner_references:
+            if self.owner() not in left.metadata.owner_references:
                 return False  # garbage collected with its Node
             self.say(f"{wish.name} of class {left.storage_class_name} was removed by somebody: made again")
             return False  # what is missing is written anyway
@@ -302,18 +302,14 @@ class OwnCapacity:
         told = counted(have) >= wish.promised and reason(have) == wish.reason
         return wish.is_lower(have) or not told or not self._is_labelled(have, wish)
 
-    def can_create(self) -> bool:
-        """Return whether the Node exists, which owns new objects."""
-        return self._owner() is not None
-
     def _is_labelled(self, have: CSIStorageCapacity, wish: Wish) -> bool:
         """Return whether the object has our labels and is owned by our Node."""
-        owner, labels = self._owner(), have.metadata.labels
+        owner, labels = self.owner(), have.metadata.labels
         owned = owner is None or have.metadata.owner_references == [owner]
         return owned and wish.labels(self._scope).items() <= labels.items()
 
-    def _owner(self) -> OwnerReference | None:
-        """Return the owner reference to our Node, or None without a Node."""
+    def owner(self) -> OwnerReference | None:
+        """Return the owner reference to our Node, None without a Node: no object can be created then."""
         node = self._nodes.cache.get(self._scope.node)
         if node is None:
             return None
@@ -363,7 +359,7 @@ class OwnCapacity:
         body = wish.patch(room)
         if not self._is_labelled(have, wish):
             body["metadata"]["labels"] = wish.labels(self._scope)
-            if owner := self._owner():
+            if owner := self.owner():
                 body["metadata"]["ownerReferences"] = [to_builtins(owner)]
         try:
             self._left.pop(wish.name, None)  # until the outcome is known
@@ -376,7 +372,7 @@ class OwnCapacity:
         if have is not None:  # its topology and class cannot be changed
             await self._client.delete(CAPACITIES, wish.name, self._namespace)
             self._forget(wish.name)
-        owner = self._owner()
+        owner = self.owner()
         if owner is None:
             return
         body = wish.body(self._scope, self._namespace, owner)
@@ -442,7 +438,8 @@ class NodeTiers:
         self._nodes.cache.on_change(self._node_changed)
         self._tiers = informers.of(CAPACITIES, namespace=namespace, labels=names.TIER) if mode != "exact" else None
         if self._tiers is not None:
-            self._tiers.cache.on_change(self._tier_changed)
+            # A tier object came or went, or exact capacity is requested.
+            self._tiers.cache.on_change(lambda old, new: self.wake())
 
     async def wait_synced(self) -> None:
         """Wait until the Node's labels and all tier objects are known."""
@@ -564,10 +561,6 @@ class NodeTiers:
         """Check only our labels: somebody may have changed them."""
         if new is not None and (old is None or _tiers(old) != _tiers(new)):
             self.wake()
-
-    def _tier_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
-        """Handle a tier object that came or went, or a request for exact capacity."""
-        self.wake()
 
 
 def _tiers(node: Node) -> dict[str, str]:

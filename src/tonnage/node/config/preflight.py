@@ -268,20 +268,16 @@ def look(pool: PoolConfig) -> str:
     size = from_bytes(pool.size) if pool.size else "what its disk has"
     if pool.kind == "fake":
         return f"fake, {size}: no limit holds, and its volumes end with the driver"
+    state = _directory(pool, pool.where) if pool.where is not None and pool.kind in _MARKS else ""
+    _machine(pool)
     if pool.kind == "lvm":
-        _machine(pool)
         return _group(pool)
     if pool.kind == "pmem":
-        _machine(pool)
         return _memory(pool)
     if pool.where is None:
-        _machine(pool)
         return f"{pool.kind}, {size}"
     if pool.kind == "static":
-        _machine(pool)
         return _discovery(pool.where)
-    state = _directory(pool, pool.where)
-    _machine(pool)
     if pool.kind == "quota":
         _projects(pool.where)
     return f"{pool.kind} in {pool.where}, {size}, {state}"

@@ -34,9 +34,10 @@ from tonnage.errors import InvalidError, PreconditionError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner import reschedule
 from tonnage.node.provisioner import state as machine
-from tonnage.node.provisioner.context import GroupRound, NodeContext, PodClaimGroup
+from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import ExistingVolumes, is_pending
 from tonnage.node.provisioner.rejection import Feasibility, class_of, report, report_siblings
+from tonnage.node.provisioner.state import GroupRound, PodClaimGroup
 
 _REMEMBERED = 512
 _AGAIN = 0.001

@@ -21,8 +21,8 @@ from tonnage.claims.node_fit import Suitability
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client
-from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
-from tonnage.node.provisioner.state import NodeSearch
+from tonnage.node.provisioner.context import NodeContext
+from tonnage.node.provisioner.state import NodeSearch, PodClaimGroup
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ from tonnage.csi.errors import CsiError
 from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError, UnavailableError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner import other_nodes
-from tonnage.node.provisioner.context import GroupRound, NodeContext, PodClaimGroup
+from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import is_pending, read_claim, read_waiting
-from tonnage.node.provisioner.state import LOOK_FROM, ClaimGroup, Wait, stay
+from tonnage.node.provisioner.state import LOOK_FROM, ClaimGroup, GroupRound, PodClaimGroup, Wait, stay
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)

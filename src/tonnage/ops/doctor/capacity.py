@@ -14,7 +14,6 @@ from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity import tier
 from tonnage.capacity.object import managed_by, object_name
-from tonnage.claims.node_fit import allowed_in
 from tonnage.errors import InvalidError
 from tonnage.ops.cluster_snapshot import Published, View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
@@ -35,7 +34,7 @@ def check(view: View) -> Iterator[Finding]:
         for name in view.serving
         if name in nodes
         for c in view.ours
-        if allowed_in(c, {names.TOPOLOGY_NODE: names.label_value(name)})
+        if c.allows({names.TOPOLOGY_NODE: names.label_value(name)})
     }
     there = {c.metadata.name for c in view.capacities if _is_kept(view, c)}  # objects that stand for tiers
     tiered = {key for key, (node, c) in wanted.items() if _is_in(node, c.metadata.name, there)}

@@ -14,7 +14,6 @@ from tonnage.api import names
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.object import object_name
-from tonnage.claims.node_fit import allowed_in
 from tonnage.claims.node_scope import DriverInfo, attach
 from tonnage.claims.provisioning import capacity_parameters, fstype_of
 from tonnage.csi.client.client import CsiClient
@@ -131,7 +130,7 @@ async def _capacities(
     found: list[Finding] = []
     compared = 0
     for storage_class in view.ours:
-        if not allowed_in(storage_class, driver.segment) or driver.publishes_ahead(storage_class):
+        if not storage_class.allows(driver.segment) or driver.publishes_ahead(storage_class):
             continue
         finding = await _compare(view, client, config, driver, storage_class, clock)
         compared += 1

@@ -167,7 +167,7 @@ def _resources(ask: Ask, columns: Columns) -> NodeFilter:
     def check(slot: int) -> Reasons:
         for column, amount in wanted:
             if column[slot] < amount:
-                return lacking(ask, columns, slot)
+                return tuple(resource_reason(resource) for resource, _ in short_of(ask, columns, slot))
         return _FITS
 
     def sieve(slots: Sequence[int]) -> Sequence[int]:
@@ -176,11 +176,6 @@ def _resources(ask: Ask, columns: Columns) -> NodeFilter:
         return slots
 
     return NodeFilter(RejectionCause.RESOURCES, check, sieve)
-
-
-def lacking(ask: Ask, columns: Columns, slot: int) -> Reasons:
-    """Return all insufficient resources, named as Kubernetes does."""
-    return tuple(resource_reason(resource) for resource, _ in short_of(ask, columns, slot))
 
 
 def short_of(ask: Ask, columns: Columns, slot: int) -> Iterator[tuple[str, int]]:

@@ -8,9 +8,8 @@ not compared again: its bytes are reserved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
@@ -20,7 +19,6 @@ from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.pool_fit import allot, fit_together
 from tonnage.capacity.published import NO_BOUND, PublishedStorage
-from tonnage.claims.node_fit import allowed_in
 from tonnage.scheduler.framework.nodes import Columns
 from tonnage.scheduler.framework.plugin import (
     NO_VOLUMES,
@@ -130,7 +128,7 @@ class VolumeBinding:
             searched=not selected and self._static.may_serve(claim),
             provisionable=matching.is_provisionable(storage_class),
             measured=bool(size) and not selected and driver is not None and driver.spec.storage_capacity,
-            allowed=partial(_is_allowed, storage_class) if storage_class.allowed_topologies else None,
+            allowed=(lambda labels, node: storage_class.allows(labels)) if storage_class.allowed_topologies else None,
             source=self._source(claim),
         )
 
@@ -354,7 +352,3 @@ def _is_plain(volumes: PodVolumes) -> bool:
 def _needs(unbound: Iterable[Unbound]) -> tuple[tuple[str, int], ...]:
     measured = [(u.storage_class.key, u.size) for u in unbound if u.measured]
     return tuple(sorted(measured, key=lambda need: -need[1]))
-
-
-def _is_allowed(storage_class: StorageClass, labels: Mapping[str, str], node: str) -> bool:
-    return allowed_in(storage_class, labels)

@@ -13,9 +13,8 @@ from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.kube.client import Client
-from tonnage.node.provisioner.context import PodClaimGroup
 from tonnage.node.provisioner.other_nodes import have_capacity
-from tonnage.node.provisioner.state import NodeSearch
+from tonnage.node.provisioner.state import NodeSearch, PodClaimGroup
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakePod
 from tonnage.testing.wait import Eventually
