@@ -24,7 +24,6 @@ from tonnage.box.apiserver.validation import (
     job,
     persistent_volume,
     pod,
-    policy,
     storage,
     workloads,
 )
@@ -176,12 +175,12 @@ _ROWS: tuple[Resource, ...] = (
     _row(kinds.CRON_JOBS, job.cron, printers.CRON_JOB, defaults.cron_job, **_WORKLOAD),
     _row(
         kinds.PRIORITY_CLASSES,
-        policy.priority_class,
+        cluster.priority_class,
         core.PRIORITY_CLASS,
         defaults.priority_class,
         admit=priority.of_class,
     ),
-    _row(kinds.DISRUPTION_BUDGETS, policy.budget, core.DISRUPTION_BUDGET, **_OWN_STATUS),
+    _row(kinds.DISRUPTION_BUDGETS, workloads.budget, core.DISRUPTION_BUDGET, **_OWN_STATUS),
     _row(kinds.LEASES, cluster.lease, core.LEASE),
     _review(_AUTHENTICATION, "TokenReview"),
     _review(_AUTHENTICATION, "SelfSubjectReview"),
