@@ -15,7 +15,7 @@ from tonnage.box.apiserver.printers import workloads as printers
 from tonnage.box.apiserver.printers.table import Column, dig
 from tonnage.box.apiserver.registry import defaults, strategy
 from tonnage.box.apiserver.request import event_versions
-from tonnage.box.apiserver.request.resource import Default, Resource, Validate, no_default
+from tonnage.box.apiserver.request.resource import Default, Resource, Validate, nothing
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation import (
     claim,
@@ -82,7 +82,7 @@ def _new_event_fields(obj: Obj) -> Mapping[str, str]:
 
 
 def _row(
-    kind: Kind[Any], validate: Validate, columns: Sequence[Column] = (), default: Default = no_default, **hooks: Any
+    kind: Kind[Any], validate: Validate, columns: Sequence[Column] = (), default: Default = nothing, **hooks: Any
 ) -> Resource:
     """A row; admission of a namespaced kind checks its namespace and quota, unless hooks says otherwise."""
     if kind.namespaced:
