@@ -79,17 +79,12 @@ def _pod_affinity(faults: Faults, affinity: Obj, path: str) -> None:
 
 def _pod_term(faults: Faults, term: Obj, path: str) -> None:
     for word in ("labelSelector", "namespaceSelector"):
-        if word in term:
-            meta.label_selector(faults, term[word], f"{path}.{word}")
+        meta.label_selector(faults, term.get(word) or {}, f"{path}.{word}")
     _topology_key(faults, term, path)
 
 
 def _topology_key(faults: Faults, term: Obj, path: str) -> None:
-    key = term.get("topologyKey", "")
-    if not key:
-        faults.required(f"{path}.topologyKey", "can not be empty")
-    else:
-        faults.check(f"{path}.topologyKey", key, meta.qualified_name)
+    faults.name(f"{path}.topologyKey", term.get("topologyKey"), meta.qualified_name, "can not be empty")
 
 
 def _spread(faults: Faults, constraint: Obj, path: str) -> None:
@@ -98,8 +93,7 @@ def _spread(faults: Faults, constraint: Obj, path: str) -> None:
     _topology_key(faults, constraint, path)
     when = constraint.get("whenUnsatisfiable")
     faults.one_of(f"{path}.whenUnsatisfiable", when, ("DoNotSchedule", "ScheduleAnyway"))
-    if "labelSelector" in constraint:
-        meta.label_selector(faults, constraint["labelSelector"], f"{path}.labelSelector")
+    meta.label_selector(faults, constraint.get("labelSelector") or {}, f"{path}.labelSelector")
 
 
 def added_tolerations(faults: Faults, new: Obj, old: Obj) -> None:
