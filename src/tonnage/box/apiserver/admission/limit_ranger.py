@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tonnage.api import kinds
@@ -34,12 +34,8 @@ async def claim(context: AdmissionContext, new: Obj, old: Obj | None = None) -> 
     requests = new["spec"].get("resources", {}).get("requests", {})
     if old is not None and old["spec"].get("resources", {}).get("requests", {}) == requests:
         return
-
-    def amount(word: str, resource: str) -> int | None:
-        return _nanos(requests, resource) if word == "requests" else None
-
     for item in (await _items(context)).get("PersistentVolumeClaim", ()):
-        _check(context, kinds.CLAIMS, item, amount)
+        _check(context, kinds.CLAIMS, item, _amount([{"resources": {"requests": requests}}]))
 
 
 async def pod(context: AdmissionContext, new: Obj) -> None:
@@ -55,9 +51,9 @@ async def pod(context: AdmissionContext, new: Obj) -> None:
                 _fill(container.setdefault("resources", {}), item)
         for item in of_containers:
             for container in every:
-                _check(context, kinds.PODS, item, _container_amount(container))
+                _check(context, kinds.PODS, item, _amount([container]))
         for item in of_pods:
-            _check(context, kinds.PODS, item, _pod_amount(spec.get("containers") or ()))
+            _check(context, kinds.PODS, item, _amount(spec.get("containers") or ()))
 
     await apart(_ITEM * len(every) * (len(of_containers) + len(of_pods)), hold)
 
@@ -69,12 +65,9 @@ def _fill(resources: Obj, item: Obj) -> None:
             resources[word] = filled
 
 
-def _container_amount(container: Obj) -> Amount:
-    resources = container.get("resources") or {}
-    return lambda word, resource: _nanos(resources.get(word) or {}, resource)
+def _amount(containers: Sequence[Obj]) -> Amount:
+    """What the containers (or a claim, which has resources too) ask for together."""
 
-
-def _pod_amount(containers: Any) -> Amount:
     def amount(word: str, resource: str) -> int | None:
         found = [_nanos((c.get("resources") or {}).get(word) or {}, resource) for c in containers]
         given = [f for f in found if f is not None]

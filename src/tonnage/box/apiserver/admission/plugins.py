@@ -152,7 +152,7 @@ async def _count(context: AdmissionContext, kind: Kind[Any], new: Obj, old: Obj 
     """Reject an object that would exceed a quota of its namespace."""
     if context.operation == "DELETE" or (context.subresource and context.subresource != "status"):
         return
-    if context.operation == "UPDATE" and kind not in (kinds.CLAIMS,):
+    if context.operation == "UPDATE" and kind is not kinds.CLAIMS:
         return
     if not await context.list(kinds.RESOURCE_QUOTAS, context.namespace):
         return

@@ -6,6 +6,7 @@ integers in nanos, as in tonnage.api.quantity.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -70,19 +71,18 @@ def _pod(pod: Obj) -> dict[str, int]:
 
 def _pod_amounts(spec: Obj, word: str) -> dict[str, int]:
     """Requests or limits of a pod: of all containers that run together, or of the largest that runs before them."""
-    found: dict[str, int] = {}
-    first: dict[str, int] = {}
+    found, first = Counter[str](), Counter[str]()
     for container in spec.get("containers") or ():
-        for resource, text in ((container.get("resources") or {}).get(word) or {}).items():
-            found[resource] = found.get(resource, 0) + _nanos(text)
+        found.update(_amounts((container.get("resources") or {}).get(word)))
     for container in spec.get("initContainers") or ():
-        for resource, text in ((container.get("resources") or {}).get(word) or {}).items():
-            first[resource] = max(first.get(resource, 0), _nanos(text))
-    for resource, amount in first.items():
-        found[resource] = max(found.get(resource, 0), amount)
-    for resource, text in (spec.get("overhead") or {}).items():
-        found[resource] = found.get(resource, 0) + _nanos(text)
+        first |= _amounts((container.get("resources") or {}).get(word))
+    found |= first
+    found.update(_amounts(spec.get("overhead")))
     return found
+
+
+def _amounts(texts: Mapping[str, str] | None) -> Counter[str]:
+    return Counter({resource: _nanos(text) for resource, text in (texts or {}).items()})
 
 
 def _nanos(text: Any) -> int:

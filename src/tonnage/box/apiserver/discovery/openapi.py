@@ -15,10 +15,6 @@ from tonnage.box.apiserver.schema import schemas
 from tonnage.box.apiserver.schema.schemas import Field, Struct, Type
 
 Obj = dict[str, Any]
-_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
-_TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.Time"
-_MICRO_TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
-_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _PLAIN: Mapping[str, Obj] = {
     "str": {"type": "string"},
     "int": {"type": "integer", "format": "int32"},
@@ -28,12 +24,18 @@ _PLAIN: Mapping[str, Obj] = {
     "bytes": {"type": "string", "format": "byte"},
     "any": {"type": "object"},
 }
-_NAMED = {"quantity": _QUANTITY, "time": _TIME, "microtime": _MICRO_TIME, "intstr": _INT_OR_STRING}
-_NAMED_TEXT = {
-    _QUANTITY: "An amount: a number, and perhaps a suffix as Ki, Mi, Gi (powers of 1024) or m, k, M, G (of 1000).",
-    _TIME: "A time in RFC 3339, whole seconds.",
-    _MICRO_TIME: "A time in RFC 3339, with microseconds.",
-    _INT_OR_STRING: "A number, or a text that stands for one.",
+_NAMED = {
+    "quantity": "io.k8s.apimachinery.pkg.api.resource.Quantity",
+    "time": "io.k8s.apimachinery.pkg.apis.meta.v1.Time",
+    "microtime": "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
+    "intstr": "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+}
+_AMOUNT = "An amount: a number, and perhaps a suffix as Ki, Mi, Gi (powers of 1024) or m, k, M, G (of 1000)."
+_TEXTS: Mapping[str, Obj] = {
+    "quantity": {"description": _AMOUNT},
+    "time": {"description": "A time in RFC 3339, whole seconds.", "format": "date-time"},
+    "microtime": {"description": "A time in RFC 3339, with microseconds.", "format": "date-time"},
+    "intstr": {"description": "A number, or a text that stands for one.", "format": "int-or-string"},
 }
 _LIST_META = "meta.v1.ListMeta"
 _WRITES = ("post", "put", "patch")
@@ -58,17 +60,11 @@ class OpenApiVersion:
             return {"allOf": [schema], "description": text}
         return schema | {"description": text}
 
-    def named(self, definition: str) -> Obj:
+    def named(self, word: str) -> Obj:
         """Quantity and its like."""
-        schema: Obj = {"type": "string", "description": _NAMED_TEXT[definition]}
-        if definition in (_TIME, _MICRO_TIME):
-            schema["format"] = "date-time"
-        elif definition == _INT_OR_STRING:
-            schema["format"] = "int-or-string"
-        elif self.version == 3:
-            del schema["type"]
-            schema["oneOf"] = [{"type": "string"}, {"type": "number"}]
-        return schema
+        if word == "quantity" and self.version == 3:
+            return _TEXTS[word] | {"oneOf": [{"type": "string"}, {"type": "number"}]}
+        return {"type": "string"} | _TEXTS[word]
 
     def type(self, kind: Type) -> Obj:
         """The schema of a type."""
@@ -136,7 +132,7 @@ def definitions(resources: Iterable[Resource], dialect: OpenApiVersion) -> Obj:
             if word == "struct":
                 pending.append(inner)
             elif word in _NAMED:
-                found[_NAMED[word]] = dialect.named(_NAMED[word])
+                found[_NAMED[word]] = dialect.named(word)
     return dict(sorted(found.items()))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from tonnage.api import names
 from tonnage.box.apiserver.printers.pod import pod_ready, pod_restarts, pod_status, readiness_gates
-from tonnage.box.apiserver.printers.table import AGE, NAME, Column, Obj, age, at, dig, of
+from tonnage.box.apiserver.printers.table import AGE, NAME, Cell, Column, Obj, age, at, dig, of
 from tonnage.box.apiserver.request import event_versions
 
 _SHORT_MODES = {
@@ -62,12 +62,9 @@ def _roles(obj: Obj) -> str:
     return ",".join(sorted(r for r in roles if r)) or "<none>"
 
 
-def _address(word: str) -> Callable[[Obj], str]:
-    def read(obj: Obj) -> str:
-        found = (a.get("address", "<none>") for a in dig(obj, "status", "addresses") or () if a.get("type") == word)
-        return next(found, "<none>")
-
-    return read
+def _address(word: str, obj: Obj) -> str:
+    found = (a.get("address", "<none>") for a in dig(obj, "status", "addresses") or () if a.get("type") == word)
+    return next(found, "<none>")
 
 
 NODE = (
@@ -76,8 +73,8 @@ NODE = (
     of("Roles", _roles, text="Its roles, from its labels."),
     AGE,
     at("Version", "status", "nodeInfo", "kubeletVersion", text="The kubelet's version."),
-    of("Internal-IP", _address("InternalIP"), 1),
-    of("External-IP", _address("ExternalIP"), 1),
+    of("Internal-IP", partial(_address, "InternalIP"), 1),
+    of("External-IP", partial(_address, "ExternalIP"), 1),
     at("OS-Image", "status", "nodeInfo", "osImage", empty="<unknown>", priority=1),
     at("Kernel-Version", "status", "nodeInfo", "kernelVersion", empty="<unknown>", priority=1),
     at("Container-Runtime", "status", "nodeInfo", "containerRuntimeVersion", empty="<unknown>", priority=1),
@@ -177,16 +174,13 @@ SERVICE_ACCOUNT = (NAME, of("Secrets", lambda o: len(o.get("secrets") or ())), A
 LEASE = (NAME, at("Holder", "spec", "holderIdentity"), AGE)
 
 
-def _quota(word: str) -> Callable[[Obj], str]:
-    def read(obj: Obj) -> str:
-        hard, used = dig(obj, "status", "hard") or {}, dig(obj, "status", "used") or {}
-        wanted = sorted(r for r in hard if r.startswith("limits.") == (word == "limit"))
-        return ", ".join(f"{r}: {used.get(r, '0')}/{hard[r]}" for r in wanted)
-
-    return read
+def _quota(obj: Obj, *, limits: bool) -> str:
+    hard, used = dig(obj, "status", "hard") or {}, dig(obj, "status", "used") or {}
+    wanted = sorted(r for r in hard if r.startswith("limits.") == limits)
+    return ", ".join(f"{r}: {used.get(r, '0')}/{hard[r]}" for r in wanted)
 
 
-RESOURCE_QUOTA = (NAME, of("Request", _quota("request")), of("Limit", _quota("limit")), AGE)
+RESOURCE_QUOTA = (NAME, of("Request", partial(_quota, limits=False)), of("Limit", partial(_quota, limits=True)), AGE)
 
 
 def _first_seen(obj: Obj) -> str | None:
@@ -223,19 +217,12 @@ EVENT = (
 )
 
 
-def _of_new(column: Column) -> Column:
-    """The same column, read from an events.k8s.io Event."""
-    cell = column.cell
-
-    def read(obj: Obj, now: datetime) -> Any:
-        return cell(event_versions.inward(obj), now)
-
-    return replace(column, cell=read)
+def _read_new(cell: Cell, obj: Obj, now: datetime) -> Any:
+    """The same cell, read from an events.k8s.io Event."""
+    return cell(event_versions.inward(obj), now)
 
 
-EVENT_NEW = tuple(_of_new(column) for column in EVENT)
-
-
+EVENT_NEW = tuple(replace(column, cell=partial(_read_new, column.cell)) for column in EVENT)
 PRIORITY_CLASS = (
     NAME,
     at("Value", "value", empty=0, kind="integer"),
@@ -245,18 +232,15 @@ PRIORITY_CLASS = (
 )
 
 
-def _bound(word: str) -> Callable[[Obj], str]:
-    def read(obj: Obj) -> str:
-        value = dig(obj, "spec", word)
-        return "N/A" if value is None else str(value)
-
-    return read
+def _bound(word: str, obj: Obj) -> str:
+    value = dig(obj, "spec", word)
+    return "N/A" if value is None else str(value)
 
 
 DISRUPTION_BUDGET = (
     NAME,
-    of("Min Available", _bound("minAvailable")),
-    of("Max Unavailable", _bound("maxUnavailable")),
+    of("Min Available", partial(_bound, "minAvailable")),
+    of("Max Unavailable", partial(_bound, "maxUnavailable")),
     at("Allowed Disruptions", "status", "disruptionsAllowed", empty=0, kind="integer"),
     AGE,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from tonnage.box.apiserver.printers.table import AGE, NAME, Column, Obj, age, at, dig, duration, moment, of
 
@@ -12,11 +13,8 @@ def _count(name: str, *path: str) -> Column:
     return at(name, *path, empty=0, kind="integer")
 
 
-def _each(word: str) -> Callable[[Obj], str]:
-    def read(obj: Obj) -> str:
-        return ",".join(c.get(word, "") for c in dig(obj, "spec", "template", "spec", "containers") or ())
-
-    return read
+def _each(word: str, obj: Obj) -> str:
+    return ",".join(c.get(word, "") for c in dig(obj, "spec", "template", "spec", "containers") or ())
 
 
 def shown_selector(obj: Obj) -> str:
@@ -34,7 +32,8 @@ def _ready(obj: Obj) -> str:
     return f"{dig(obj, 'status', 'readyReplicas') or 0}/{dig(obj, 'spec', 'replicas') or 0}"
 
 
-_WHAT = (of("Containers", _each("name"), 1), of("Images", _each("image"), 1))
+_names, _images = partial(_each, "name"), partial(_each, "image")
+_WHAT = (of("Containers", _names, 1), of("Images", _images, 1))
 _SELECTOR = of("Selector", shown_selector, 1)
 _READY = of("Ready", _ready, text="Pods that are ready, of how many.")
 DEPLOYMENT = (
@@ -79,14 +78,12 @@ DAEMON_SET = (
 
 def _job_status(obj: Obj) -> str:
     true = {c.get("type") for c in dig(obj, "status", "conditions") or () if c.get("status") == "True"}
-    if "Complete" in true:
-        return "Complete"
-    if "Failed" in true:
-        return "Failed"
+    for word in ("Complete", "Failed"):
+        if word in true:
+            return word
     if obj["metadata"].get("deletionTimestamp"):
         return "Terminating"
-    words = {"Suspended": "Suspended", "FailureTarget": "FailureTarget", "SuccessCriteriaMet": "SuccessCriteriaMet"}
-    return next((shown for word, shown in words.items() if word in true), "Running")
+    return next((word for word in ("Suspended", "FailureTarget", "SuccessCriteriaMet") if word in true), "Running")
 
 
 def _completions(obj: Obj) -> str:
@@ -131,8 +128,8 @@ CRON_JOB = (
     of("Active", lambda o: len(dig(o, "status", "active") or ()), kind="integer"),
     Column("Last Schedule", lambda o, now: _since(dig(o, "status", "lastScheduleTime"), now)),
     AGE,
-    of("Containers", _in_job(_each("name")), 1),
-    of("Images", _in_job(_each("image")), 1),
+    of("Containers", _in_job(_names), 1),
+    of("Images", _in_job(_images), 1),
     of("Selector", _in_job(shown_selector), 1),
 )
 

@@ -15,7 +15,7 @@ from tonnage.box.apiserver.printers import workloads as printers
 from tonnage.box.apiserver.printers.table import Column, dig
 from tonnage.box.apiserver.registry import defaults, strategy
 from tonnage.box.apiserver.request import event_versions
-from tonnage.box.apiserver.request.resource import Default, Resource, Validate, no_default
+from tonnage.box.apiserver.request.resource import Default, Resource, Validate, nothing
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation import (
     claim,
@@ -24,7 +24,6 @@ from tonnage.box.apiserver.validation import (
     job,
     persistent_volume,
     pod,
-    policy,
     storage,
     workloads,
 )
@@ -83,7 +82,7 @@ def _new_event_fields(obj: Obj) -> Mapping[str, str]:
 
 
 def _row(
-    kind: Kind[Any], validate: Validate, columns: Sequence[Column] = (), default: Default = no_default, **hooks: Any
+    kind: Kind[Any], validate: Validate, columns: Sequence[Column] = (), default: Default = nothing, **hooks: Any
 ) -> Resource:
     """A row; admission of a namespaced kind checks its namespace and quota, unless hooks says otherwise."""
     if kind.namespaced:
@@ -176,12 +175,12 @@ _ROWS: tuple[Resource, ...] = (
     _row(kinds.CRON_JOBS, job.cron, printers.CRON_JOB, defaults.cron_job, **_WORKLOAD),
     _row(
         kinds.PRIORITY_CLASSES,
-        policy.priority_class,
+        cluster.priority_class,
         core.PRIORITY_CLASS,
         defaults.priority_class,
         admit=priority.of_class,
     ),
-    _row(kinds.DISRUPTION_BUDGETS, policy.budget, core.DISRUPTION_BUDGET, **_OWN_STATUS),
+    _row(kinds.DISRUPTION_BUDGETS, workloads.budget, core.DISRUPTION_BUDGET, **_OWN_STATUS),
     _row(kinds.LEASES, cluster.lease, core.LEASE),
     _review(_AUTHENTICATION, "TokenReview"),
     _review(_AUTHENTICATION, "SelfSubjectReview"),

@@ -41,8 +41,8 @@ class Validate(Protocol):
     def __call__(self, new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]: ...
 
 
-def no_default(obj: Obj) -> None:
-    """Has no defaults."""
+def nothing(new: Obj, old: Obj | None = None) -> None:
+    """Change nothing."""
 
 
 def _valid(new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]:
@@ -55,10 +55,6 @@ def _no_fields(obj: Obj) -> Mapping[str, str]:
 
 async def _admitted(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Lets everything pass."""
-
-
-def _as_is(new: Obj, old: Obj | None) -> None:
-    """Keeps what came."""
 
 
 def _same(obj: Obj) -> Obj:
@@ -82,10 +78,10 @@ class Resource:
     subresources: frozenset[str] = frozenset()
     verbs: tuple[str, ...] = VERBS
     categories: tuple[str, ...] = ()
-    default: Default = no_default
+    default: Default = nothing
     validate: Validate = _valid
     admit: Admit = _admitted
-    prepare: Prepare = _as_is
+    prepare: Prepare = nothing
     fields: Callable[[Obj], Mapping[str, str]] = _no_fields
     columns: Sequence[Any] = ()
     stored_as: str = ""

@@ -23,7 +23,6 @@ _KEPT = (
     "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
     "generateName",
 )  # fmt: skip
-_MAPS = ("labels", "annotations")
 _DEFAULT_GRACE = 30
 
 
@@ -64,16 +63,14 @@ def metadata(obj: Obj) -> dict[str, Any]:
     for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
         if not isinstance(meta.get(name, ""), str):
             raise bad_request(f"metadata.{name} is not a string")
-    for name in _MAPS:
+    for name in ("labels", "annotations"):
         pairs = meta.get(name, {})
         if not isinstance(pairs, dict) or not all(isinstance(v, str) for v in pairs.values()):
             raise bad_request(f"metadata.{name} is not a map of strings")
-    finalizers = meta.get("finalizers", [])
-    if not isinstance(finalizers, list) or not all(isinstance(f, str) for f in finalizers):
-        raise bad_request("metadata.finalizers is not a list of strings")
-    owners = meta.get("ownerReferences", [])
-    if not isinstance(owners, list) or not all(isinstance(o, dict) for o in owners):
-        raise bad_request("metadata.ownerReferences is not a list of objects")
+    for name, member, what in (("finalizers", str, "strings"), ("ownerReferences", dict, "objects")):
+        members = meta.get(name, [])
+        if not isinstance(members, list) or not all(isinstance(m, member) for m in members):
+            raise bad_request(f"metadata.{name} is not a list of {what}")
     return meta
 
 

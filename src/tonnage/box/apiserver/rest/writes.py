@@ -15,18 +15,8 @@ import msgspec
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import patch as patches
 from tonnage.api import strategic
-from tonnage.box.apiserver.request import errors
+from tonnage.box.apiserver.request import errors, negotiate
 from tonnage.box.apiserver.request.admission_context import AdmissionContext, Operation, Used
-from tonnage.box.apiserver.request.negotiate import (
-    MAX_BODY,
-    MAX_INSIDE,
-    MAX_VALUES,
-    apart,
-    check_depth,
-    count_values,
-    drop_nulls,
-    has_null,
-)
 from tonnage.box.apiserver.request.options import DeleteOptions, WriteOptions
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath
@@ -77,7 +67,7 @@ class Writes:
     async def create(self, place: RequestPath, obj: Obj, options: WriteOptions, body: bytes = b"") -> Written:
         """Store a new object. Raises 400, 409 (taken), 422 and what admission raises."""
         resource, namespace = place.resource, place.namespace or ""
-        name, warnings = await apart(len(body), self._begin, resource, namespace, obj, options, body)
+        name, warnings = await negotiate.apart(len(body), self._begin, resource, namespace, obj, options, body)
         place = RequestPath(resource, namespace, name)
         try:
             async with self._context("CREATE", place, options.user) as context:
@@ -108,7 +98,7 @@ class Writes:
         resource.prepare(obj, None)
         resource.default(obj)
         object_meta.first_generation(obj)
-        if len(body) > MAX_INSIDE:
+        if len(body) > negotiate.MAX_INSIDE:
             _check_size(obj, 0, 0)
         _refuse(resource, name, obj, None, "")
         return name, warnings
@@ -125,7 +115,7 @@ class Writes:
             obj.clear()  # freed here: large objects take long to free, too
             return warnings, data
 
-        warnings, data = await apart(len(body), check)
+        warnings, data = await negotiate.apart(len(body), check)
         return await self._change(place, lambda old: _decode(data), options, warnings, len(body))
 
     async def patch(self, place: RequestPath, patch: Patch, options: WriteOptions, size: int = 0) -> Written:
@@ -154,8 +144,8 @@ class Writes:
         for _ in range(_ATTEMPTS):
             record = existing(self.store, place)
             worked_on = size + len(record.data)
-            old = await apart(worked_on, _served, resource, record)
-            new = await apart(worked_on, lambda record=record: change(_served(resource, record)))
+            old = await negotiate.apart(worked_on, _served, resource, record)
+            new = await negotiate.apart(worked_on, lambda record=record: change(_served(resource, record)))
             version = new["metadata"].get("resourceVersion")
             if version and version not in ("0", str(record.revision)):
                 break
@@ -165,7 +155,7 @@ class Writes:
                 except StaleError:
                     continue
             written.warnings = warnings
-            await apart(worked_on, old.clear)
+            await negotiate.apart(worked_on, old.clear)
             return written
         raise errors.conflict(resource.kind, place.name, _MODIFIED)
 
@@ -189,15 +179,15 @@ class Writes:
             resource.default(new)
             if not subresource:
                 object_meta.count_generation(new, old)
-            if size > MAX_INSIDE:
-                _check_size(new, count_values(old), len(record.data), subresource)
+            if size > negotiate.MAX_INSIDE:
+                _check_size(new, negotiate.count_values(old), len(record.data), subresource)
             _refuse(resource, place.name, new, old, subresource)
 
-        await apart(size, complete)
+        await negotiate.apart(size, complete)
         await resource.admit(context, new, old)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         stored = resource.inward(new)
-        if await apart(size, lambda: new == old):
+        if await negotiate.apart(size, lambda: new == old):
             return Written(record.data, stored, record)
         if dry_run:
             return Written(_encode(stored), stored)
@@ -219,10 +209,10 @@ class Writes:
     async def _delete(
         self, resource: Resource, record: StoredObject, options: DeleteOptions, context: AdmissionContext
     ) -> Written:
-        obj, admitted = await apart(len(record.data), lambda: (record.decode(), record.decode()))
+        obj, admitted = await negotiate.apart(len(record.data), lambda: (record.decode(), record.decode()))
         _check_preconditions(resource, obj, options)
         await resource.admit(context, admitted, admitted)
-        await apart(len(record.data), admitted.clear)
+        await negotiate.apart(len(record.data), admitted.clear)
         fate = object_meta.delete(obj, options, resource, self.stamps)
         if fate == "wait":
             return Written(record.data, obj, record)
@@ -298,11 +288,11 @@ def apply_patch(resource: Resource, old: Obj, patch: Patch) -> Obj:
         raise ApiInvalidError(error.message, group=resource.kind.group, kind=resource.kind.kind, name=name) from None
     if not isinstance(new, dict):
         raise errors.bad_request("the patch does not leave an object")
-    check_depth(new)
-    if content_type == JSON_PATCH and count_values(new) > max(2 * MAX_VALUES, count_values(old)):  # copies
-        raise _too_large(f"more than {2 * MAX_VALUES} keys and values")
-    if has_null(value):  # what is stored has none
-        drop_nulls(new)
+    negotiate.check_depth(new)
+    if content_type == JSON_PATCH:  # copies
+        _check_values(new, 2 * negotiate.MAX_VALUES, negotiate.count_values(old))
+    if negotiate.has_null(value):  # what is stored has none
+        negotiate.drop_nulls(new)
     return new
 
 
@@ -313,10 +303,14 @@ def _check_size(new: Obj, values: int, size: int, subresource: str = "") -> None
     controllers may add as much: without space for its status, no controller could finish it.
     """
     times = 2 if subresource else 1
-    if count_values(new) > max(MAX_VALUES * times, values):
-        raise _too_large(f"more than {MAX_VALUES * times} keys and values")
-    if len(_encode(new)) > max(MAX_BODY * times, size):
-        raise _too_large(f"more than {MAX_BODY * times} bytes")
+    _check_values(new, negotiate.MAX_VALUES * times, values)
+    if len(_encode(new)) > max(negotiate.MAX_BODY * times, size):
+        raise _too_large(f"more than {negotiate.MAX_BODY * times} bytes")
+
+
+def _check_values(new: Obj, limit: int, before: int) -> None:
+    if negotiate.count_values(new) > max(limit, before):
+        raise _too_large(f"more than {limit} keys and values")
 
 
 def _too_large(what: str) -> ApiError:

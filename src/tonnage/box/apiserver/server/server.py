@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import random
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
@@ -30,7 +29,7 @@ from tonnage.box.apiserver.server.https import HttpsServer
 from tonnage.box.apiserver.server.inprocess import InProcess
 from tonnage.box.apiserver.storage.store import Extract, Obj, ObjectKey, Store
 from tonnage.box.apiserver.storage.watch import Hub
-from tonnage.errors import ApiAlreadyExistsError, BusyError, HostError, InvalidError, UnavailableError
+from tonnage.errors import BusyError, HostError, InvalidError, UnavailableError
 from tonnage.kube.transport import Request, Response
 from tonnage.observe import metrics
 
@@ -100,8 +99,7 @@ class ApiServer:
             row = RESOURCES[kind.key]
             for obj in objects:
                 if self.store.get(ObjectKey(row.collection, "", obj["metadata"]["name"])) is None:
-                    with suppress(ApiAlreadyExistsError):
-                        await self._writes.create(RequestPath(row), obj, WriteOptions())
+                    await self._writes.create(RequestPath(row), obj, WriteOptions())
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0, *, expose: bool = False) -> str:
         """Serve HTTPS and return the URL.

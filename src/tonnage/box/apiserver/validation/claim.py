@@ -31,8 +31,7 @@ def spec(faults: Faults, claim: Obj, path: str) -> None:
     """PersistentVolumeClaimSpec."""
     if not claim.get("accessModes"):
         faults.required(f"{path}.accessModes", "at least 1 access mode is required")
-    if "selector" in claim:
-        label_selector(faults, claim["selector"], f"{path}.selector")
+    label_selector(faults, claim.get("selector") or {}, f"{path}.selector")
     access_modes(faults, claim.get("accessModes") or [], f"{path}.accessModes")
     _size(faults, claim, f"{path}.resources[storage]")
     faults.optional(path, claim, dns_subdomain, "storageClassName", "volumeAttributesClassName")

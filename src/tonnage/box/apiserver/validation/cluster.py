@@ -1,7 +1,8 @@
-"""Validation of Namespace, Node, Event, ResourceQuota, LimitRange and Lease."""
+"""Validation of Namespace, Node, Event, ResourceQuota, LimitRange, Lease and PriorityClass."""
 
 from __future__ import annotations
 
+from tonnage.api.policy import LOWER, NEVER, SYSTEM_CLASSES
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.field_errors import Faults, items
@@ -22,6 +23,8 @@ _SCOPELESS = "quota scopes are not offered by this server; leave them out"
 _EVENT_MESSAGE, _EVENT_WORD = 1024, 128
 _EVENT_FIXED = ("reason", "note", "type", "eventTime", "action", "related", "reportingController")
 _EVENT_OLD = ("deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount")
+_HIGHEST = 1_000_000_000
+_SYSTEM_PREFIX = "system-"
 _ELSEWHERE = "does not match event.namespace"
 
 
@@ -169,3 +172,21 @@ def lease(faults: Faults, new: Obj, old: Obj | None) -> None:
     faults.not_negative("spec", spec, "leaseTransitions")
     if "preferredHolder" in spec and not spec.get("strategy"):
         faults.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined")
+
+
+@kind_rules()
+def priority_class(faults: Faults, new: Obj, old: Obj | None) -> None:
+    """PriorityClass: its number and policy stay as they are, for pods have copies of them."""
+    if old is not None:
+        if new.get("value") != old.get("value"):
+            faults.forbidden("value", "may not be changed in an update.")
+        faults.fixed("", new, old, "preemptionPolicy")
+        return
+    name, value = new["metadata"].get("name", ""), new.get("value", 0)
+    if name.startswith(_SYSTEM_PREFIX):
+        if SYSTEM_CLASSES.get(name) != value:
+            detail = f"priority class names with '{_SYSTEM_PREFIX}' prefix are reserved for system use only"
+            faults.forbidden("metadata.name", detail)
+    elif value > _HIGHEST:
+        faults.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST}")
+    faults.one_of("preemptionPolicy", new.get("preemptionPolicy"), (LOWER, NEVER))

@@ -53,12 +53,12 @@ class Faults(list[FieldCause]):
             self.invalid(path, value, message)
         return not messages
 
-    def name(self, path: str, value: Any, rule: Callable[[Any], Sequence[str]]) -> None:
-        """It must be given, and pass the rule."""
+    def name(self, path: str, value: Any, rule: Callable[[Any], Sequence[str]], detail: str = "") -> None:
+        """It must be given, and pass the rule. detail: of the fault when it is not given."""
         if value:
             self.check(path, value, rule)
         else:
-            self.required(path)
+            self.required(path, detail)
 
     def optional(self, path: str, obj: Obj, rule: Callable[[Any], Sequence[str]], *words: str) -> None:
         """Fields of obj that must pass the rule, where they are given."""

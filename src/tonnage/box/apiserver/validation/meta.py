@@ -137,10 +137,7 @@ def metadata(faults: Faults, obj: Obj, name_rule: Namer = dns_subdomain, *, old:
         if meta.get("generateName"):
             # The tail that is still to come makes a trailing dash or dot good.
             faults.check("metadata.generateName", meta["generateName"], lambda prefix: name_rule(_stem(prefix)))
-        if meta.get("name"):
-            faults.check("metadata.name", meta["name"], name_rule)
-        else:
-            faults.required("metadata.name", "name or generateName is required")
+        faults.name("metadata.name", meta.get("name"), name_rule, "name or generateName is required")
     else:
         before = old["metadata"]
         for field in ("name", "namespace", "uid", "creationTimestamp"):

@@ -104,10 +104,10 @@ def _capacity(faults: Faults, capacity: Obj, path: str) -> None:
 
 
 def _node_affinity(faults: Faults, affinity: Obj, path: str) -> None:
-    if "required" not in affinity:
+    if "required" in affinity:
+        node_selector_terms(faults, affinity["required"], f"{path}.required")
+    else:
         faults.required(f"{path}.required", "must specify required node constraints")
-        return
-    node_selector_terms(faults, affinity["required"], f"{path}.required")
 
 
 def _source(faults: Faults, spec: Obj, path: str, policy: str) -> None:
@@ -178,11 +178,7 @@ def no_backsteps(target: str) -> list[str]:
 
 
 def _attributes_class(faults: Faults, spec: Obj, path: str) -> None:
-    name = spec["volumeAttributesClassName"]
-    here = f"{path}.volumeAttributesClassName"
-    if not name:
-        faults.required(here, "an empty string is disallowed")
-    else:
-        faults.check(here, name, dns_subdomain)
+    name, here = spec["volumeAttributesClassName"], f"{path}.volumeAttributesClassName"
+    faults.name(here, name, dns_subdomain, "an empty string is disallowed")
     if "csi" not in spec:
         faults.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from tonnage.box.apiserver.storage.store import Obj
+from tonnage.box.apiserver.validation import meta
 from tonnage.box.apiserver.validation.field_errors import Faults, items
-from tonnage.box.apiserver.validation.meta import (
-    label_selector,
-    label_value,
-    labels,
-    node_selector_term,
-    node_selector_terms,
-    qualified_name,
-)
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 """Of taints and tolerations."""
@@ -21,7 +14,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def scheduling(faults: Faults, spec: Obj) -> None:
     """nodeSelector, tolerations, affinity, topologySpreadConstraints, schedulingGates."""
-    labels(faults, spec.get("nodeSelector") or {}, "spec.nodeSelector")
+    meta.labels(faults, spec.get("nodeSelector") or {}, "spec.nodeSelector")
     for here, toleration in items(spec, "tolerations", "spec."):
         _toleration(faults, toleration, here)
     affinity = spec.get("affinity") or {}
@@ -32,14 +25,14 @@ def scheduling(faults: Faults, spec: Obj) -> None:
         _spread(faults, constraint, here)
     names: set[str] = set()
     for here, gate in items(spec, "schedulingGates", "spec."):
-        faults.check(here, gate.get("name", ""), qualified_name)
+        faults.check(here, gate.get("name", ""), meta.qualified_name)
         faults.unique(here, gate.get("name", ""), names)
 
 
 def _toleration(faults: Faults, toleration: Obj, path: str) -> None:
     key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
     if key:
-        faults.check(f"{path}.key", key, qualified_name)
+        faults.check(f"{path}.key", key, meta.qualified_name)
     elif operator != "Exists":
         detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         faults.invalid(f"{path}.operator", operator, detail)
@@ -53,7 +46,7 @@ def _toleration(faults: Faults, toleration: Obj, path: str) -> None:
 def _value(faults: Faults, toleration: Obj, operator: str, path: str) -> None:
     value = toleration.get("value", "")
     if operator in ("", "Equal"):
-        messages = label_value(value)
+        messages = meta.label_value(value)
         if messages:
             faults.invalid(f"{path}.operator", value, ";".join(messages))
     elif operator == "Exists":
@@ -65,10 +58,10 @@ def _value(faults: Faults, toleration: Obj, operator: str, path: str) -> None:
 
 def _node_affinity(faults: Faults, affinity: Obj, path: str) -> None:
     if _REQUIRED in affinity:
-        node_selector_terms(faults, affinity[_REQUIRED], f"{path}.{_REQUIRED}")
+        meta.node_selector_terms(faults, affinity[_REQUIRED], f"{path}.{_REQUIRED}")
     for here, term in items(affinity, _PREFERRED, f"{path}."):
         _weight(faults, term, here)
-        node_selector_term(faults, term.get("preference") or {}, f"{here}.preference")
+        meta.node_selector_term(faults, term.get("preference") or {}, f"{here}.preference")
 
 
 def _weight(faults: Faults, term: Obj, path: str) -> None:
@@ -86,17 +79,12 @@ def _pod_affinity(faults: Faults, affinity: Obj, path: str) -> None:
 
 def _pod_term(faults: Faults, term: Obj, path: str) -> None:
     for word in ("labelSelector", "namespaceSelector"):
-        if word in term:
-            label_selector(faults, term[word], f"{path}.{word}")
+        meta.label_selector(faults, term.get(word) or {}, f"{path}.{word}")
     _topology_key(faults, term, path)
 
 
 def _topology_key(faults: Faults, term: Obj, path: str) -> None:
-    key = term.get("topologyKey", "")
-    if not key:
-        faults.required(f"{path}.topologyKey", "can not be empty")
-    else:
-        faults.check(f"{path}.topologyKey", key, qualified_name)
+    faults.name(f"{path}.topologyKey", term.get("topologyKey"), meta.qualified_name, "can not be empty")
 
 
 def _spread(faults: Faults, constraint: Obj, path: str) -> None:
@@ -105,8 +93,7 @@ def _spread(faults: Faults, constraint: Obj, path: str) -> None:
     _topology_key(faults, constraint, path)
     when = constraint.get("whenUnsatisfiable")
     faults.one_of(f"{path}.whenUnsatisfiable", when, ("DoNotSchedule", "ScheduleAnyway"))
-    if "labelSelector" in constraint:
-        label_selector(faults, constraint["labelSelector"], f"{path}.labelSelector")
+    meta.label_selector(faults, constraint.get("labelSelector") or {}, f"{path}.labelSelector")
 
 
 def added_tolerations(faults: Faults, new: Obj, old: Obj) -> None:

@@ -112,11 +112,9 @@ def _fixed(driver: Obj) -> Obj:
 
 
 def _node_driver(faults: Faults, driver: Obj, path: str) -> None:
-    node_id = driver.get("nodeID", "")
-    if not node_id:
-        faults.required(f"{path}.nodeID")
-    elif len(node_id.encode()) > _MAX_NODE_ID:
-        faults.invalid(f"{path}.nodeID", node_id, f"must be {_MAX_NODE_ID} characters or less")
+    faults.given(path, driver, "nodeID")
+    if len(driver.get("nodeID", "").encode()) > _MAX_NODE_ID:
+        faults.invalid(f"{path}.nodeID", driver["nodeID"], f"must be {_MAX_NODE_ID} characters or less")
     faults.not_negative(f"{path}.allocatable", driver.get("allocatable") or {}, "count")
     keys: set[str] = set()
     for key in driver.get("topologyKeys") or ():
@@ -134,8 +132,7 @@ def capacity(faults: Faults, new: Obj, old: Obj | None) -> None:
         faults.fixed("", new, old, "nodeTopology")
         faults.immutable("storageClassName", name, old.get("storageClassName", ""))
         return
-    if "nodeTopology" in new:
-        label_selector(faults, new["nodeTopology"], "nodeTopology")
+    label_selector(faults, new.get("nodeTopology") or {}, "nodeTopology")
     faults.check("storageClassName", name, dns_subdomain)
     faults.amount("capacity", new.get("capacity", "0"))
 

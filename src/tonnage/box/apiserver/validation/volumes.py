@@ -161,7 +161,7 @@ def descending(target: str) -> list[str]:
 def mounts(faults: Faults, container: Obj, known: dict[str, Obj], path: str) -> None:
     """volumeMounts and volumeDevices of one container."""
     targets: set[str] = set()
-    devices, mounted = _places(container, "volumeDevices"), _places(container, "volumeMounts")
+    devices = _places(container, "volumeDevices") if "volumeDevices" in container else None
     for here, mount in items(container, "volumeMounts", f"{path}."):
         name, target = mount.get("name", ""), mount.get("mountPath", "")
         faults.given(here, mount, "name")
@@ -169,10 +169,13 @@ def mounts(faults: Faults, container: Obj, known: dict[str, Obj], path: str) -> 
             faults.not_found(f"{here}.name", name)
         faults.given(here, mount, "mountPath")
         _unique(faults, f"{here}.mountPath", target, targets)
-        _apart(faults, mount, "mountPath", here, devices)
+        if devices is not None:
+            _apart(faults, mount, "mountPath", here, devices)
         _sub_paths(faults, mount, here, f"{path}.volumeMounts")
+    if devices is None:
+        return
     names: set[str] = set()
-    targets = set()
+    targets, mounted = set(), _places(container, "volumeMounts")
     for here, device in items(container, "volumeDevices", f"{path}."):
         name, target = device.get("name", ""), device.get("devicePath", "")
         faults.given(here, device, "name")

@@ -1,4 +1,4 @@
-"""Validation of Deployment, ReplicaSet, StatefulSet, DaemonSet and ControllerRevision (pkg/apis/apps/validation)."""
+"""Validation of the kinds of apps and of PodDisruptionBudget (pkg/apis/apps, pkg/apis/policy)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _STATEFUL_UPDATABLE = frozenset(
         "minReadySeconds", "revisionHistoryLimit",
     }
 )  # fmt: skip
+_UNHEALTHY = ("AlwaysAllow", "IfHealthyBudget")
 _UPDATE_STRATEGIES = ("RollingUpdate", "OnDelete")
 
 
@@ -121,6 +122,21 @@ def controller_revision(faults: Faults, new: Obj, old: Obj | None) -> None:
         faults.fixed("", new, old, "data")
 
 
+@kind_rules(whole=True)
+def budget(faults: Faults, new: Obj, old: Obj | None) -> None:
+    """PodDisruptionBudget: one of the two bounds."""
+    spec = new.setdefault("spec", {})
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        faults.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+    for word in ("minAvailable", "maxUnavailable"):
+        if word in spec:
+            int_or_percent(faults, spec[word], f"spec.{word}")
+            _at_most_all(faults, spec[word], f"spec.{word}")
+    label_selector(faults, spec.get("selector") or {}, "spec.selector")
+    policy = spec.get("unhealthyPodEvictionPolicy", "IfHealthyBudget")
+    faults.one_of("spec.unhealthyPodEvictionPolicy", policy, _UNHEALTHY)
+
+
 def _fixed_selector(faults: Faults, spec: Obj, old: Obj | None) -> None:
     if old is not None:
         faults.fixed("spec.", spec, old["spec"], "selector")
@@ -170,8 +186,7 @@ def _deployment_strategy(faults: Faults, strategy: Obj) -> None:
     if missing == 0 and surge == 0:
         detail = "may not be 0 when `maxSurge` is 0"
         faults.invalid(f"{path}.maxUnavailable", rolling.get("maxUnavailable", 0), detail)
-    if isinstance(rolling.get("maxUnavailable"), str):
-        _at_most_all(faults, rolling["maxUnavailable"], f"{path}.maxUnavailable")
+    _at_most_all(faults, rolling.get("maxUnavailable", 0), f"{path}.maxUnavailable")
 
 
 def _bounds(faults: Faults, rolling: Obj, path: str) -> tuple[int, int]:
@@ -181,8 +196,8 @@ def _bounds(faults: Faults, rolling: Obj, path: str) -> tuple[int, int]:
     return share(rolling.get("maxUnavailable", 0)), share(rolling.get("maxSurge", 0))
 
 
-def _at_most_all(faults: Faults, value: str, path: str) -> None:
-    if share(value) > 100:
+def _at_most_all(faults: Faults, value: int | str, path: str) -> None:
+    if isinstance(value, str) and share(value) > 100:
         faults.invalid(path, value, "must not be greater than 100%")
 
 

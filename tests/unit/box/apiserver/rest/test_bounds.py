@@ -9,6 +9,7 @@ import pytest
 from tests.unit.box.apiserver.conftest import Api, turned
 
 from tonnage.api import selectors
+from tonnage.box.apiserver.request import negotiate
 from tonnage.box.apiserver.rest import writes
 from tonnage.errors import InvalidError
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
@@ -73,12 +74,12 @@ async def test_an_object_has_so_many_values_with_its_defaults(api: Api, monkeypa
     await api.create(PODS, containers(7500))
     answer = await api.create(PODS, containers(9000), want=413)
     assert "more than 100000 keys and values, with its defaults" in answer["message"]
-    monkeypatch.setattr(writes, "MAX_VALUES", 50_000)  # as if the object were from before the bound
+    monkeypatch.setattr(negotiate, "MAX_VALUES", 50_000)  # as if the object were from before the bound
     more = {"metadata": {"labels": {"a": "b"}}}
     await api.patch(f"{PODS}/x", more, want=413)
     await api.patch(f"{PODS}/x/status", {"status": {"phase": "Running"}})
     await api.patch(f"{PODS}/x", more, want=413)
-    monkeypatch.setattr(writes, "MAX_VALUES", 10_000)
+    monkeypatch.setattr(negotiate, "MAX_VALUES", 10_000)
     await api.patch(f"{PODS}/x/status", {"status": {"message": "m"}}, want=413)
     await api.patch(f"{PODS}/x/status", {"status": {"phase": "Failed"}})
     await api.delete(f"{PODS}/x")

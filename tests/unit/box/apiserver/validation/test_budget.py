@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.validation import policy
+from tonnage.box.apiserver.validation import workloads
 
 
 def faults(**spec: Any) -> list[str]:
     body = {"metadata": {"name": "b"}, "spec": spec}
-    return [f"{cause.field}: {cause.message}" for cause in policy.budget(body, None, subresource="")]
+    return [f"{cause.field}: {cause.message}" for cause in workloads.budget(body, None, subresource="")]
 
 
 @pytest.mark.parametrize(
