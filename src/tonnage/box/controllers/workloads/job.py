@@ -41,8 +41,8 @@ class JobController(Reconciler[str]):
         self._control = PodControl(context, JOBS, finalizer=names.JOB_TRACKING)
         super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
         self.watch(context.informers.of(JOBS), own_key)
-        takers = owner_keys(JOBS, jobs.cache, lambda job: job.spec.selector)
-        self.watch(pods, lambda old, new: {*takers(old, new), *_left_behind(new)})
+        self._takers = owner_keys(JOBS, jobs.cache, lambda job: job.spec.selector)
+        self.watch(pods, self._concerned)
 
     async def reconcile(self, key: str) -> float | None:
         """Count, plan, write the status, then create and delete pods. Idempotent. Raises TonnageError."""
@@ -86,10 +86,13 @@ class JobController(Reconciler[str]):
             patch = {"metadata": {"finalizers": rest or None}}
             self._control.pods.wrote(await patch_object(self._client, PODS, pod, patch))
 
+    def _concerned(self, old: Pod | None, new: Pod | None) -> set[str]:
+        return {*self._takers(old, new), *_left_behind(new)}
+
     async def _release_all(self, key: str) -> None:
         """Remove the finalizers of pods of a deleted Job, which are not counted any more."""
         for pod in list(self._pod_cache):
-            if is_tracked(pod) and key in (*_owners(pod), *_left_behind(pod)):
+            if is_tracked(pod) and key in self._concerned(None, pod):
                 await self._release(pod)
 
     def _emit_end(self, job: Job) -> None:
@@ -109,12 +112,6 @@ class JobController(Reconciler[str]):
             return left
         await delete_object(self._client, JOBS, job, guarded=True, propagation="Foreground")
         return None
-
-
-def _owners(pod: Pod) -> Iterable[str]:
-    ref = controller_of(pod)
-    if ref is not None and (ref.api_version, ref.kind) == (JOBS.api_version, JOBS.kind):
-        yield f"{pod.metadata.namespace}/{ref.name}"
 
 
 def _left_behind(pod: Pod | None) -> Iterable[str]:
