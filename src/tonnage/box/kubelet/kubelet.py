@@ -72,7 +72,7 @@ class Kubelet:
         """Answers `kubectl logs` for this node's pods; LogRouter joins those of several nodes."""
         self._swept: set[str] = set()
         self._sweeps: asyncio.Queue[str] = asyncio.Queue()
-        self.drivers.on_change(self._driver_changed)
+        self.drivers.on_change = self._driver_changed
         informers.of(CLAIMS).cache.on_change(self._claim_changed)
 
     def _csi_driver(self, name: str) -> CSIDriver | None:
