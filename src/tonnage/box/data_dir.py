@@ -28,6 +28,7 @@ import msgspec
 from tonnage.capacity import tier
 from tonnage.errors import BusyError, HostError, InvalidError, PreconditionError
 from tonnage.host import tree
+from tonnage.host.descriptor import closing
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 FORMAT = 1
@@ -279,13 +280,12 @@ class DataFolder:
             lock = os.open(self._lock_file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            text = os.read(lock, 32).decode().strip()
-            return int(text) if text.isdigit() else -1  # taken, but not for running a cluster
-        finally:
-            os.close(lock)
+        with closing(lock):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = os.read(lock, 32).decode().strip()
+                return int(text) if text.isdigit() else -1  # taken, but not for running a cluster
         return None
 
     def end_running(self, *, seconds: float = 15.0) -> bool:
@@ -300,12 +300,10 @@ class DataFolder:
             process = os.pidfd_open(pid)
         except ProcessLookupError:
             return True
-        try:
+        with closing(process):
             signal.pidfd_send_signal(process, signal.SIGTERM)
             if not select.select([process], [], [], seconds)[0]:
                 raise PreconditionError(f"process {pid} has not ended within {seconds:.0f} s; see {self.log}")
-        finally:
-            os.close(process)
         return True
 
     def undo(self) -> None:

@@ -12,10 +12,10 @@ import msgspec
 
 from tonnage.api import names
 from tonnage.api.quantity import from_bytes, to_bytes
-from tonnage.box import external_drivers
 from tonnage.box.bootstrap import class_of
 from tonnage.box.data_dir import DataFolder, Settings, no_cluster
 from tonnage.capacity import tier
+from tonnage.csi.server.sockets import check_length
 from tonnage.errors import HostError, InvalidError, NotFoundError
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
@@ -76,13 +76,52 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     _check_new(data, templates)
     _check_kept(data, settings, templates)
     nodes = _nodes(data, settings.nodes, templates)
-    endpoints = external_drivers.endpoints(csi_endpoints, list(nodes))
+    endpoints = external_sockets(csi_endpoints, list(nodes))
     kept = msgspec.structs.replace(settings, pools=[str(pool) for pool in templates])
     all_pools = [pool for pools in nodes.values() for pool in pools]
     outlooks = pool_config.outlook(all_pools)
     is_more = {pool.name for pool in all_pools if pool.overcommit > 1}
     warnings = [_warning(o, is_more) for o in outlooks if not o.fits]
     return BoxPlan(kept, nodes, [*_about_fakes(templates), *warnings], endpoints)
+
+
+def external_sockets(texts: Sequence[str], nodes: Sequence[str]) -> dict[str, list[Path]]:
+    """Node -> sockets, out of `[NODE=]SOCKET`. NODE may be left out when there is one node. Raises InvalidError.
+
+    A socket may be written as a path or as CSI_ENDPOINT is (`unix:///run/driver.sock`); it need not exist yet.
+    """
+    found: dict[str, list[Path]] = {}
+    users: dict[Path, str] = {}
+    for text in texts:
+        node, socket = _external_socket(text, nodes)
+        if socket in users:
+            raise InvalidError(
+                f"--csi-endpoint {text}: {socket} already serves {users[socket]}; a driver serves one node"
+            )
+        users[socket] = node
+        found.setdefault(node, []).append(socket)
+    return found
+
+
+def _external_socket(text: str, nodes: Sequence[str]) -> tuple[str, Path]:
+    before, equals, after = text.partition("=")
+    if not equals or "/" in before:
+        before, after = "", text
+    if not before and len(nodes) > 1:
+        raise InvalidError(
+            f"--csi-endpoint {text}: there are {len(nodes)} nodes, say which one the driver serves: {nodes[0]}={text}"
+        )
+    node = before or nodes[0]
+    if node not in nodes:
+        raise InvalidError(f"--csi-endpoint {text}: there is no node {node!r}, only {', '.join(nodes)}")
+    path = after.removeprefix("unix:")
+    if path.startswith("//"):
+        path = path[2:]
+    if not path or "\0" in path:
+        raise InvalidError(f"--csi-endpoint {text!r}: want [NODE=]SOCKET, the path of the driver's unix socket")
+    socket = Path(os.path.abspath(path))
+    check_length(socket)
+    return node, socket
 
 
 def what_stays(settings: Settings | None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.external_drivers import endpoints
+from tonnage.box.plan import external_sockets
 from tonnage.errors import InvalidError
 
 ONE, TWO = ["node-1"], ["node-1", "node-2"]
@@ -26,7 +26,7 @@ ONE, TWO = ["node-1"], ["node-1", "node-2"]
     ],
 )
 def test_a_socket_and_its_node(text: str, nodes: list[str], expected: dict[str, list[Path]]) -> None:
-    assert endpoints([text], nodes) == expected
+    assert external_sockets([text], nodes) == expected
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_a_socket_and_its_node(text: str, nodes: list[str], expected: dict[str, 
 )
 def test_what_makes_no_sense_is_refused(texts: list[str], nodes: list[str], reason: str) -> None:
     with pytest.raises(InvalidError, match=reason):
-        endpoints(texts, nodes)
+        external_sockets(texts, nodes)

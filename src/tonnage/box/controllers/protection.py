@@ -18,7 +18,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.pods import Pod
 from tonnage.box.controllers.tombstones import Tombstones
-from tonnage.errors import ApiNotFoundError
+from tonnage.claims.bind import find
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import PODS_BY_CLAIM, claim_keys, pods_by_claim, volumes
@@ -63,10 +63,8 @@ class ClaimProtection(Reconciler[str]):
             return False
         if owner is None:
             return any(uses(pod, claim) for pod in await self._pod_lists.of(meta.namespace))
-        try:
-            return uses(await self._client.get(PODS, owner.name, meta.namespace), claim)
-        except ApiNotFoundError:
-            return False
+        pod = await find(self._client, PODS, owner.name, meta.namespace)
+        return pod is not None and uses(pod, claim)
 
     def _ended_use(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         if old is None:

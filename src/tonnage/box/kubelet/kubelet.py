@@ -12,7 +12,6 @@ from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import supervise
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, NODES, PODS
-from tonnage.api.storage import CSIDriver
 from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
@@ -62,7 +61,7 @@ class Kubelet:
             self.paths,
             self.drivers,
             sources,
-            csi_driver=self._csi_driver,
+            csi_driver=self._csi_drivers.cache.get,
             labels=self._node_labels,
             prepare=self.runtime.prepare,
         )
@@ -72,11 +71,8 @@ class Kubelet:
         """Answers `kubectl logs` for this node's pods; LogRouter joins those of several nodes."""
         self._swept: set[str] = set()
         self._sweeps: asyncio.Queue[str] = asyncio.Queue()
-        self.drivers.on_change(self._driver_changed)
+        self.drivers.on_change = self._driver_changed
         informers.of(CLAIMS).cache.on_change(self._claim_changed)
-
-    def _csi_driver(self, name: str) -> CSIDriver | None:
-        return self._csi_drivers.cache.get(name)
 
     def _node_labels(self) -> Mapping[str, str]:
         node: Node | None = self._nodes.cache.get(self.node_name)
@@ -103,9 +99,8 @@ class Kubelet:
         await self._writer.create_csinode(node)
         self._informers.start()
         self.workers.recover()
-        await self._pods.wait_synced()
-        await self._csi_drivers.wait_synced()
-        await self._nodes.wait_synced()
+        for informer in (self._pods, self._csi_drivers, self._nodes):
+            await informer.wait_synced()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(supervise("plugins", self.plugins.run))
             tasks.create_task(self.workers.controller.run())

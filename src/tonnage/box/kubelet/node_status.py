@@ -22,7 +22,8 @@ from tonnage.api.meta import condition, to_builtins
 from tonnage.api.quantity import from_bytes
 from tonnage.box.kubelet.pods.eviction import disk_space
 from tonnage.box.kubelet.volumes.sources import NodeFields
-from tonnage.errors import ApiError, ApiNotFoundError, UnavailableError
+from tonnage.claims.bind import find
+from tonnage.errors import ApiError, UnavailableError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 
@@ -91,9 +92,8 @@ class NodeObject:
 
     async def register(self) -> Node:
         """Create or update the Node. Idempotent. Raises ApiError."""
-        try:
-            node = await self._client.get(NODES, self._name)
-        except ApiNotFoundError:
+        node = await find(self._client, NODES, self._name)
+        if node is None:
             body = {"metadata": {"name": self._name, "labels": self._labels}, "spec": {}, "status": self._status(None)}
             node = await self._client.create(NODES, body)
         missing = {key: value for key, value in self._labels.items() if node.metadata.labels.get(key) != value}

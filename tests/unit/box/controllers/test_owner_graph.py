@@ -10,7 +10,7 @@ from tonnage.api import names
 from tonnage.api.core import ConfigMap
 from tonnage.api.kinds import CONFIG_MAPS
 from tonnage.api.meta import ObjectMeta, OwnerReference
-from tonnage.box.controllers.owner_graph import OwnerLookup, Owners, blocks, refers_to
+from tonnage.box.controllers.garbage_collector import OwnerLookup, Owners, blocks, refers_to
 from tonnage.kube.cache import Cache
 
 _UIDS = st.sampled_from("abcd")

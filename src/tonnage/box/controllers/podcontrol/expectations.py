@@ -51,11 +51,18 @@ class Dependents(Generic[T]):
 
     def owned(self, uid: str) -> list[T]:
         """Objects controlled by the object with that uid, oldest first, also those that are being deleted."""
-        return self._seen(uid)
+        self._forget()
+        found = {obj.metadata.uid: obj for obj in self._informer.cache.by(BY_CONTROLLER, uid)}
+        for own, obj in self._written.items():
+            found.pop(own, None)
+            if uid in _controller(obj):
+                found[own] = obj
+        marked = [self._marked(obj) for obj in found.values()]
+        return sorted(marked, key=lambda o: (o.metadata.creation_timestamp or "", o.metadata.name))
 
     def orphans(self, namespace: str) -> list[T]:
         """Objects in a namespace that have no controller."""
-        return self._seen(f"orphans of {namespace}")
+        return self.owned(f"orphans of {namespace}")
 
     def get(self, key: str) -> T | None:
         """The newest that is known of an object."""
@@ -63,16 +70,6 @@ class Dependents(Generic[T]):
         own = next((obj for obj in self._written.values() if obj.key == key), None)
         found = own or self._informer.cache.get(key)
         return None if found is None else self._marked(found)
-
-    def _seen(self, value: str) -> list[T]:
-        self._forget()
-        found = {obj.metadata.uid: obj for obj in self._informer.cache.by(BY_CONTROLLER, value)}
-        for uid, obj in self._written.items():
-            found.pop(uid, None)
-            if value in _controller(obj):
-                found[uid] = obj
-        marked = [self._marked(obj) for obj in found.values()]
-        return sorted(marked, key=lambda o: (o.metadata.creation_timestamp or "", o.metadata.name))
 
     def _marked(self, obj: T) -> T:
         if obj.metadata.uid not in self._deleted or obj.metadata.deleting:

@@ -21,18 +21,17 @@ def is_active(pod: Pod) -> bool:
 
 def is_ready(pod: Pod) -> bool:
     """Whether its condition Ready holds."""
-    found = _ready(pod)
-    return found is not None and found.status == "True"
+    return _ready(pod) is not None
 
 
 def _ready(pod: Pod) -> Condition | None:
-    return next((c for c in pod.status.conditions if c.type == "Ready"), None)
+    return next((c for c in pod.status.conditions if (c.type, c.status) == ("Ready", "True")), None)
 
 
 def available_at(pod: Pod, min_ready_seconds: int) -> float | None:
     """Since when, or from when on (seconds since the epoch), a ready pod is available; None of one not ready."""
     found = _ready(pod)
-    if found is None or found.status != "True":
+    if found is None:
         return None
     if not min_ready_seconds:
         return 0.0
@@ -80,7 +79,7 @@ def _cost(pod: Pod) -> int:
 
 def _ready_since(pod: Pod) -> str:
     found = _ready(pod)
-    return (found.last_transition_time or "") if found is not None and found.status == "True" else ""
+    return (found.last_transition_time or "") if found is not None else ""
 
 
 def _restarts(pod: Pod) -> int:

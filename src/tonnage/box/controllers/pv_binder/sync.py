@@ -15,7 +15,7 @@ from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import class_name, default_class, is_claimed_by, is_delayed, mismatch
 from tonnage.api.storage import StorageClass
 from tonnage.box.controllers.tombstones import Tombstones
-from tonnage.claims.bind import bind, change, find_best, is_complete, set_phase
+from tonnage.claims.bind import bind, change, find, find_best, is_complete, set_phase
 from tonnage.claims.timers import Waits
 from tonnage.errors import ApiNotFoundError, PreconditionError
 from tonnage.kube.client import Client, refer
@@ -263,9 +263,7 @@ class ClaimSync:
             return None
         volume = self._view.volumes.get(name)
         if volume is None:
-            try:  # the claim may be known before its volume is
-                await self._view.client.get(VOLUMES, name)
-            except ApiNotFoundError:
+            if await find(self._view.client, VOLUMES, name) is None:  # the claim may be known before its volume is
                 await self._lose(claim, "ClaimLost", _LOST_VOLUME)
             return None
         if volume.spec.claim_ref is not None and not is_claimed_by(volume, claim):
@@ -331,11 +329,8 @@ class VolumeSync:
             return claim
         if volume.status.phase in _OVER or ref.uid in self._view.gone:
             return None
-        try:
-            claim = await self._view.client.get(CLAIMS, ref.name, ref.namespace)
-        except ApiNotFoundError:
-            return None
-        return claim if claim.metadata.uid == ref.uid else None
+        claim = await find(self._view.client, CLAIMS, ref.name, ref.namespace)
+        return claim if claim is not None and claim.metadata.uid == ref.uid else None
 
     async def _release(self, volume: PersistentVolume) -> None:
         if volume.status.phase not in _OVER:

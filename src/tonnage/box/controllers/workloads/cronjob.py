@@ -21,7 +21,7 @@ from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
-from tonnage.box.controllers.workloads.job_plan import COMPLETE, FAILED, finished
+from tonnage.box.controllers.workloads.job import COMPLETE, FAILED, finished
 from tonnage.errors import ApiAlreadyExistsError, ApiError
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
@@ -56,21 +57,15 @@ class Workloads:
         self._seen: set[str] = set()
         self._made: list[tuple[str, Any]] = []
         for kind, module, name in _WORKLOADS:
-            informers.of(kind).cache.on_change(self._watcher(module, name))
+            informers.of(kind).cache.on_change(partial(self._need, module, name))
         informers.of(PODS).cache.on_change(self._pod_seen)
-
-    def _watcher(self, module: str, name: str) -> Callable[[KubeObject | None, KubeObject | None], None]:
-        def changed(old: KubeObject | None, new: KubeObject | None) -> None:
-            self._need(module, name)
-
-        return changed
 
     def _pod_seen(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """A pod with a Job's finalizer needs the Jobs' controller to go, though no Job may be there any more."""
         if new is not None and names.JOB_TRACKING in new.metadata.finalizers:
             self._need(*_JOB_ROW[1:])
 
-    def _need(self, module: str, name: str) -> None:
+    def _need(self, module: str, name: str, *_: KubeObject | None) -> None:
         if module not in self._seen:
             self._seen.add(module)
             self._due.put_nowait((module, name))

@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from tonnage.box.kubelet.containers.process import (
     ProcessState,
     boot_id,
     read_status,
+    runs_in,
     stat_fields,
 )
 from tonnage.box.kubelet.containers.rootfs import Bind
@@ -406,15 +407,7 @@ def _discard(folder: str) -> None:
 
 def _kill_unknown(root: str) -> None:
     """Kill processes of a container that was started by a kubelet which died before it could note it."""
-    for pid in list(_running_with(os.fsencode(root))):
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit() and runs_in(int(name), root)]:
         log.warning("killing a container without a record pid=%d root=%s", pid, root)
         with suppress(ProcessLookupError):
             os.kill(pid, 9)
-
-
-def _running_with(root: bytes) -> Iterator[int]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
-                if root in file.read().split(b"\0"):
-                    yield int(name)

@@ -264,14 +264,12 @@ class Containers:
     def stop(self, grace: float) -> bool:
         """Stop all, sidecars last; returns at once whether all have ended. Idempotent."""
         self.finishing = True
-        if running := [run for run in self.all if run.running and not run.sidecar]:
+        for group in ([run for run in self.all if not run.sidecar], self.inits):
+            running = [run for run in group if run.running]
             for run in running:
                 self._stop(run, grace)
-            running = [run for run in running if run.running]
-        if not running:
-            running = [run for run in self.inits if run.running]
-            for run in running:
-                self._stop(run, grace)
+            if any(run.running for run in running):
+                break
         return not self.alive
 
     def _stop(self, run: Run, grace: float) -> None:

@@ -73,6 +73,13 @@ def stat_fields(pid: int) -> tuple[int, int] | None:
     return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
 
 
+def runs_in(pid: int, root: str) -> bool:
+    """Whether a process has the command line of a bwrap that we started with that root."""
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return os.fsencode(root) in file.read().split(b"\0")
+    return False
+
+
 def boot_id() -> str:
     """Changes with each boot of the machine."""
     with open("/proc/sys/kernel/random/boot_id") as file:
@@ -135,15 +142,10 @@ class ContainerProcess:
             pidfd = os.pidfd_open(first)
         except OSError:
             return None
-        try:
-            with open(f"/proc/{first}/cmdline", "rb") as file:
-                ours = os.fsencode(f"{self.folder}/{ROOT}") in file.read().split(b"\0")
-        except OSError:
-            ours = False
-        if not ours:
-            os.close(pidfd)
-            return None
-        return pidfd
+        if runs_in(first, f"{self.folder}/{ROOT}"):
+            return pidfd
+        os.close(pidfd)
+        return None
 
     def _finish(self) -> None:
         self.unwatch()

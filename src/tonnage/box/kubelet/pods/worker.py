@@ -219,26 +219,20 @@ class PodWorkers:
         if not pod.spec.volumes:
             return {}
         self._mounts += 1
+        mounting: asyncio.Task[dict[str, Mounted]] | None = None
         try:
             async with self._slots:
                 mounting = asyncio.ensure_future(self._volumes.mount(pod))
-                try:
-                    await asyncio.wait([mounting], timeout=SLOW)
-                except asyncio.CancelledError:
-                    await _cancel(mounting)
-                    raise
+                await asyncio.wait([mounting], timeout=SLOW)
             if not mounting.done():
-                await self._wait_long(record, mounting)
+                await self._creating(record)
+                await asyncio.wait([mounting])
             return mounting.result()
         finally:
+            if mounting is not None and not mounting.done():
+                mounting.cancel()
+                await asyncio.gather(mounting, return_exceptions=True)
             self._mounts -= 1
-
-    async def _wait_long(self, record: PodRecord, mounting: asyncio.Task[dict[str, Mounted]]) -> None:
-        try:
-            await self._creating(record)
-            await asyncio.wait([mounting])
-        finally:
-            await _cancel(mounting)
 
     def _report(self, record: PodRecord, failure: VolumesError) -> bool:
         """Emit Events about volumes that do not mount.
@@ -431,8 +425,3 @@ def _concerns(before: Pod, after: Pod, record: PodRecord) -> bool:
         or (new.deleting and old.finalizers != new.finalizers)
         or (after.terminated and not before.terminated and record.written.get("phase") != after.status.phase)
     )
-
-
-async def _cancel(task: asyncio.Task[dict[str, Mounted]]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

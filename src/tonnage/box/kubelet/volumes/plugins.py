@@ -45,11 +45,6 @@ class Plugins:
             "plugins", self.reconcile, backoff=Backoff(initial=0.05, maximum=122.0)
         )
 
-    @property
-    def busy(self) -> bool:
-        """Whether a registration or deregistration is under way."""
-        return not self._controller.queue.idle
-
     async def run(self) -> None:
         """Watch and register until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -218,7 +213,8 @@ class RegisteredDrivers:
 
     def __init__(self) -> None:
         self._drivers: dict[str, RegisteredDriver] = {}
-        self._listeners: list[Callable[[str], None]] = []
+        self.on_change: Callable[[str], None] = lambda name: None
+        """Called with a driver's name after each registration and deregistration."""
 
     def get(self, name: str) -> RegisteredDriver:
         """The driver of that name. Raises NotFoundError in the words of Kubernetes."""
@@ -235,20 +231,12 @@ class RegisteredDrivers:
         """All registered names."""
         return list(self._drivers)
 
-    def on_change(self, listener: Callable[[str], None]) -> None:
-        """Call the function with a driver's name after each registration and deregistration."""
-        self._listeners.append(listener)
-
     def put(self, driver: RegisteredDriver) -> None:
         """Register; the driver that had the name is replaced."""
         self._drivers[driver.name] = driver
-        self._notify(driver.name)
+        self.on_change(driver.name)
 
     def remove(self, name: str) -> None:
         """Deregister; an unknown name is ignored."""
         if self._drivers.pop(name, None) is not None:
-            self._notify(name)
-
-    def _notify(self, name: str) -> None:
-        for listener in self._listeners:
-            listener(name)
+            self.on_change(name)

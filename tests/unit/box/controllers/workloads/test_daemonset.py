@@ -10,7 +10,7 @@ import pytest
 from tonnage.api.kinds import CONTROLLER_REVISIONS, DAEMON_SETS, NODES
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import DaemonSet
-from tonnage.box.controllers.workloads.daemonset_plan import node_of
+from tonnage.box.controllers.workloads.daemonset import node_of
 from tonnage.kube.client import Client
 from tonnage.testing.wait import Eventually
 

@@ -15,12 +15,12 @@ from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
 from tonnage.api.workloads import DaemonSet
 from tonnage.box.controllers.podcontrol.history import revision_of
-from tonnage.box.controllers.workloads.daemonset import pod_body
-from tonnage.box.controllers.workloads.daemonset_plan import (
+from tonnage.box.controllers.workloads.daemonset import (
     DaemonNodeView,
     DaemonSetPlan,
     node_of,
-    pod_of,
+    pod_body,
+    pod_spec_of,
     tolerations,
 )
 from tonnage.claims.node_fit import Suitability
@@ -93,7 +93,7 @@ AFFINITY = {
     ],
 )  # fmt: skip
 def test_which_nodes_suit(spec: dict[str, Any], on: Node, suits: tuple[bool, bool]) -> None:
-    assert Suitability(pod_of(daemon(pod=spec))).of(on) == suits
+    assert Suitability(pod_spec_of(daemon(pod=spec))).of(on) == suits
 
 
 def test_a_pod_is_bound_to_its_node_and_bears_what_nodes_suffer() -> None:

@@ -14,8 +14,8 @@ from tonnage.api import names
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.pods import ContainerState, ContainerStatus, Pod, PodStatus
 from tonnage.api.workloads import Job
-from tonnage.box.controllers.workloads import job_plan
-from tonnage.box.controllers.workloads.job_plan import (
+from tonnage.box.controllers.workloads import job as jobs
+from tonnage.box.controllers.workloads.job import (
     count,
     countable,
     index_of,
@@ -56,8 +56,8 @@ def pod(
     return Pod(metadata=meta, status=PodStatus(phase=phase, container_statuses=[container]))
 
 
-def planned(one: Job, pods: list[Pod]) -> job_plan.JobPlan:
-    return job_plan.plan(one, pods, count(one, pods), NOW)
+def planned(one: Job, pods: list[Pod]) -> jobs.JobPlan:
+    return jobs.plan(one, pods, count(one, pods), NOW)
 
 
 @given(st.sets(st.integers(0, 60)))
@@ -148,13 +148,13 @@ def test_a_job_says_that_it_will_end_before_its_pods_have() -> None:
     one = job(backoffLimit=0)
     pods = [pod("a", "Failed"), pod("b")]
     found = count(one, pods)
-    todo = job_plan.plan(one, pods, found, NOW)
-    status = job_plan.status(one, todo, pods, found, NOW)
+    todo = jobs.plan(one, pods, found, NOW)
+    status = jobs.status(one, todo, pods, found, NOW)
     assert [(c["type"], c["reason"]) for c in status["conditions"]] == [("FailureTarget", "BackoffLimitExceeded")]
     one = job(status | {"failed": 2, "uncountedTerminatedPods": {}}, backoffLimit=0)
     over = [pod("a", "Failed", tracked=False)]
     found = count(one, over)
-    status = job_plan.status(one, job_plan.plan(one, over, found, NOW), over, found, NOW)
+    status = jobs.status(one, jobs.plan(one, over, found, NOW), over, found, NOW)
     assert [c["type"] for c in status["conditions"]] == ["FailureTarget", "Failed"]
 
 
@@ -168,8 +168,8 @@ class World:
         """One look, of which only the first `stop` writes happen."""
         pods = list(self.pods.values())
         found = count(self.job, pods)
-        todo = job_plan.plan(self.job, pods, found, NOW)
-        writes: list[Any] = [lambda: self.write(job_plan.status(self.job, todo, pods, found, NOW))]
+        todo = jobs.plan(self.job, pods, found, NOW)
+        writes: list[Any] = [lambda: self.write(jobs.status(self.job, todo, pods, found, NOW))]
         writes += [lambda p=p: self.release(p) for p in countable(self.job, found, pods)]
         writes += [lambda p=p: self.release(p) for p in todo.drop]
         writes += [lambda p=p: self.remove(p) for p in (*todo.drop, *todo.end)]
@@ -239,7 +239,7 @@ def test_each_pod_is_counted_once_whenever_it_is_killed(
         world.look(99)
         for uid in [uid for uid, p in world.pods.items() if not p.terminated]:
             end_one(uid, "Succeeded")
-    finished = job_plan.finished(world.job)
+    finished = jobs.finished(world.job)
     assert finished is not None
     assert finished.type == "Complete"
     assert world.job.status.succeeded == (len(done) if indexed else good)

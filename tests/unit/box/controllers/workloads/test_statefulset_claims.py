@@ -12,7 +12,7 @@ from tonnage.api.meta import ObjectMeta, OwnerReference
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Retention, StatefulSet, StatefulSetSpec
 from tonnage.box.controllers.podcontrol.context import ControllerContext
-from tonnage.box.controllers.workloads.statefulset_claims import Claims, claim_names, is_stale, owners
+from tonnage.box.controllers.workloads.statefulset import Claims, claim_names, is_stale, owners
 from tonnage.errors import PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder

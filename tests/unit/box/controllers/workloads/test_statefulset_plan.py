@@ -14,7 +14,7 @@ from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.api.workloads import StatefulSet
 from tonnage.box.controllers.podcontrol.history import revision_of
-from tonnage.box.controllers.workloads.statefulset_plan import (
+from tonnage.box.controllers.workloads.statefulset import (
     SetRevisions,
     ordinal,
     ordinals,

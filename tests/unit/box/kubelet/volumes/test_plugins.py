@@ -19,7 +19,7 @@ async def test_a_driver_that_goes_is_taken_out_and_its_labels_stay(machine: Any,
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is not None)
     await machine.endpoint.stop()
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is None)
-    await eventually(lambda: not machine.kubelet.plugins.busy)
+    await eventually(lambda: machine.kubelet.plugins._controller.queue.idle)
     assert (await machine.client.get(CSI_NODES, "node-1")).driver(DRIVER) is None
     node = await machine.client.get(NODES, "node-1")
     assert "csi.volume.kubernetes.io/nodeid" not in node.metadata.annotations
