@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tonnage.aio.clock import parse_rfc3339
+from tonnage.aio.clock import time_of
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.matching import class_name, requested
@@ -191,7 +191,5 @@ def _users(view: View, claim: PersistentVolumeClaim) -> list[Pod]:
 
 
 def _age(view: View, since: str | None) -> float:
-    try:
-        return view.now - parse_rfc3339(since or "")
-    except ValueError:
-        return 0.0
+    began = time_of(since)
+    return view.now - began if began is not None else 0.0
