@@ -15,13 +15,14 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.object import object_name
 from tonnage.claims.node_scope import DriverInfo, attach
-from tonnage.claims.provisioning import allowed_here, capacity_parameters, fstype_of
+from tonnage.claims.provisioning import allowed_here, fstype_of
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.errors import CsiError
 from tonnage.errors import ApiNotFoundError, InvalidError, TonnageError, UnavailableError
 from tonnage.host.run import PATH
 from tonnage.kube.client import Client
+from tonnage.node.capacity.poller import ask_capacity
 from tonnage.node.config import preflight
 from tonnage.node.config.node import NodeConfig
 from tonnage.ops import inventory
@@ -153,7 +154,7 @@ async def _compare(
     for pause in PAUSES:
         await clock.sleep(pause)
         try:
-            has = await _room(driver, storage_class)
+            has = (await ask_capacity(driver, storage_class))[0].available  # as the agent asks
             published = to_bytes((await client.get(PUBLISHED, object_, config.agent.namespace)).capacity or "0")
         except CsiError as failure:
             return fail("published", about, f"GetCapacity failed: {failure.message}", "see the agent's log")
@@ -166,17 +167,6 @@ async def _compare(
     if published > has:
         return fail("published", about, f"{text}: pods are scheduled where they do not fit", todo)
     return warn("published", about, f"{text}: capacity is not used", todo)
-
-
-async def _room(driver: DriverInfo, storage_class: StorageClass) -> int:
-    """Capacity that the driver reports for a class, 0 if it cannot serve it. Raises CsiError."""
-    topology = driver.segment if driver.topology else None
-    try:
-        return (await driver.client.get_capacity(capacity_parameters(storage_class), topology=topology)).available
-    except CsiError as failure:
-        if not failure.infeasible:
-            raise
-        return 0
 
 
 def _waiting(view: View, node: str) -> bool:
