@@ -45,9 +45,8 @@ async def check(view: View, client: Client, config: NodeConfig, clock: Clock) ->
     registration = config.driver.registry
     if registration is not None and not (socket := registration / f"{config.driver.driver_name}{SUFFIX}").exists():
         text = f"{socket} does not exist: the kubelet cannot find the driver"
-        found.append(
-            fail("driver", config.driver.node_name, text, "start the agent; is --kubelet the kubelet's folder?")
-        )
+        todo = "start the agent; is --kubelet the kubelet's folder?"
+        found.append(fail("driver", config.driver.node_name, text, todo))
     async with CsiClient(config.driver.endpoint) as csi:
         try:
             driver = await attach(csi, node=config.driver.node_name, started_ms=0, number=0)
