@@ -38,7 +38,7 @@ from tonnage.controller.config import LoopContext
 from tonnage.controller.tier_objects import NODES_BY_TIER, tiers_of
 from tonnage.errors import ApiNotFoundError, InvalidError
 from tonnage.kube.controller import Keys, Reconciler, on_difference
-from tonnage.kube.indexes import CLAIMS_UNBOUND, claims
+from tonnage.kube.indexes import CLAIMS_UNBOUND, claims, claims_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
@@ -133,8 +133,7 @@ class TierNotices(Reconciler[str]):
 
         They may use the same pool.
         """
-        found = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
-        waiting = [c for c in found if c is not None and _is_waiting(c) and class_name(c) in kept]
+        waiting = [c for c in claims_of(pod, self._claims) if _is_waiting(c) and class_name(c) in kept]
         drivers: dict[str, int] = {}
         for claim in waiting:
             driver = self._driver(class_name(claim))
