@@ -10,11 +10,11 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tonnage.box.cleanup import remove
-from tonnage.box.cluster import Box, BoxOptions
+from tonnage.box.cluster import Box
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.errors import InvalidError, UnavailableError
@@ -30,7 +30,8 @@ async def in_process(*, nodes: int, pool: str, runtime: str = "none") -> AsyncIt
     """A started box in this process; everything is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/var/tmp") as folder:
         data = DataFolder(Path(folder) / "data")
-        box = Box(data, plan(data, Settings(nodes=nodes, pools=[pool], runtime=runtime)), BoxOptions(max_pods=1000))
+        made = plan(data, Settings(nodes=nodes, pools=[pool], runtime=runtime))
+        box = Box(data, replace(made, max_pods=1000))
         try:
             await box.start()
             yield box

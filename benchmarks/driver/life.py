@@ -23,8 +23,8 @@ from benchmarks.peer import peer
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.csi.server.connection import wait_until_served
 from tonnage.host import mount
+from tonnage.testing.wait import wait_until_served
 
 GIB, MIB = 1 << 30, 1 << 20
 MOUNT = VolumeCapability(AccessMode.SINGLE_NODE_WRITER)

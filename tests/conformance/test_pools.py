@@ -24,10 +24,10 @@ from tonnage.errors import (
     UnsupportedError,
 )
 from tonnage.host import mount
-from tonnage.host.superblock import may_grow_ext4
+from tonnage.host.filesystem import may_grow_ext4
 from tonnage.pools.base.contract import INLINE, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, LIMITS, RESERVE, SOURCE
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, options_of, parse
 from tonnage.pools.core.pool import Pool
 

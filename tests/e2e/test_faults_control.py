@@ -20,8 +20,7 @@ from tests.e2e.processes import POOL_SIZE, Agent, agent, events, point, stays
 
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
-from tonnage.pools.base import checksum
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.record import VolumeRecord, seal, unseal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 NAMESPACE = "faults-control"
@@ -115,8 +114,8 @@ def _age(served: Agent) -> None:
     """Volumes that were made just now are not judged yet: as if all had been made an hour ago."""
     served.program.kill()
     for file in served.pool.glob("*.json"):
-        record = checksum.decode(file.read_bytes(), VolumeRecord)
-        file.write_bytes(checksum.encode(replace(record, created=record.created - 3600)))
+        record = unseal(file.read_bytes(), VolumeRecord)
+        file.write_bytes(seal(replace(record, created=record.created - 3600)))
 
 
 def test_etcd_is_restored_from_a_backup(parts: Parts, nodes: Nodes, tmp_path: Path) -> None:

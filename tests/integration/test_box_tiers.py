@@ -76,5 +76,5 @@ async def test_a_small_box_is_exact_unless_told(tmp_path: Path, capacity: str) -
 
 
 def test_a_large_box_is_in_tiers(tmp_path: Path) -> None:
-    assert box(tmp_path, nodes=101, capacity="auto").capacity == "tiers"
-    assert box(tmp_path, nodes=100, capacity="auto").capacity == "exact"
+    assert box(tmp_path, nodes=101, capacity="auto").plan.capacity == "tiers"
+    assert box(tmp_path, nodes=100, capacity="auto").plan.capacity == "exact"

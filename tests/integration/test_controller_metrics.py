@@ -7,7 +7,7 @@ import urllib.request
 
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
 from tonnage.kube.client import Client
@@ -15,7 +15,7 @@ from tonnage.observe.exporter import Address
 
 
 async def test_metrics_and_liveness_are_served_by_all_replicas() -> None:
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     await Client(server.transport("system:admin")).create(
         kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}}

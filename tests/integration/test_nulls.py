@@ -11,9 +11,10 @@ from tests.unit.kube.nulls import Nulls
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.node.config.agent import AgentConfig
 from tonnage.node.startup_taint import StartupTaint
 from tonnage.ops.doctor.finding import Level
 from tonnage.ops.doctor.run import examine
@@ -36,7 +37,7 @@ def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
 
 @pytest.fixture
 async def transport() -> AsyncIterator[Nulls]:
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     yield Nulls(server.transport("system:admin"))
     await server.stop()
@@ -81,7 +82,8 @@ async def _pod(kube: Client, name: str, size: str) -> None:
 
 async def _lose_taint(kube: Client) -> None:
     informers = Informers(kube)
-    controller = StartupTaint(kube, informers, node="n1", drivers=[names.DRIVER], clock=LoopClock())
+    config = AgentConfig("n1", startup_taint=(names.DRIVER,))
+    controller = StartupTaint(kube, informers, config, lambda: True, LoopClock())
     informers.start()
     await informers.wait_synced()
     async with asyncio.timeout(_LIMIT):

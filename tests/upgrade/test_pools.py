@@ -20,9 +20,9 @@ from tests.upgrade.archive import read, unpack
 from tonnage.csi.driver.driver import context_of
 from tonnage.errors import NotFoundError, PreconditionError
 from tonnage.host import lvm, mount
-from tonnage.host.superblock import may_grow_ext4
+from tonnage.host.filesystem import may_grow_ext4
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 

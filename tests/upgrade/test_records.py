@@ -13,8 +13,8 @@ from tests.upgrade.archive import read, unpack
 
 from tonnage.csi.driver.driver import context_of
 from tonnage.host import lvm
-from tonnage.pools.base.record import VERSION
-from tonnage.pools.directory.directory import Damage, Directory
+from tonnage.pools.base.record import FORMAT
+from tonnage.pools.directory.directory import Directory
 from tonnage.pools.lvm.tags import TagEntry, TagKind, change, decode, encode, found_at, is_ours
 from tonnage.pools.pmem.erase_queue import PmemErasures
 from tonnage.pools.pmem.region import PmemRegion
@@ -49,7 +49,7 @@ def test_tags(pool: str, lv: dict[str, str]) -> None:
 def test_tags_written_anew_have_a_checksum(pool: str, lv: dict[str, str]) -> None:
     tags = lv["lv_tags"].split(",")
     entry = decode(tags)
-    after: TagEntry = replace(entry, record=changed(entry.record, version=VERSION))
+    after: TagEntry = replace(entry, record=changed(entry.record, version=FORMAT))
     words = change(tags, after)
     added = {words[at + 1] for at in range(0, len(words), 2) if words[at] == "--addtag"}
     removed = {words[at + 1] for at in range(0, len(words), 2) if words[at] == "--deltag"}
@@ -69,7 +69,7 @@ def test_files_of_persistent_memory(tmp_path: Path) -> None:
     region = PmemRegion("region0")
     region.directory = Directory(tmp_path / "pmem", "pmem")
     region.directory.open()
-    records = {record.name: record for record in region.directory.records() if not isinstance(record, Damage)}
+    records, _ = region.directory.records()
     assert sorted(records) == ["half-made", "volume"]
     assert (records["volume"].length, records["half-made"].length) == (66 * MI, 0)
     assert records["volume"].owner["csi.storage.k8s.io/pvc/name"] == "data"

@@ -17,7 +17,7 @@ from tests.vm.lvm_bench import DISKS, retag, tags
 from tonnage.host import lvm, mount, ndctl
 from tonnage.host.run import run
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.pmem.region import RECORDS

@@ -23,7 +23,7 @@ from tonnage.errors import (
     OutOfRangeError,
     PreconditionError,
 )
-from tonnage.host import loop, lvm, mount, superblock
+from tonnage.host import filesystem, loop, lvm, mount
 from tonnage.host.run import run
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
 from tonnage.pools.config import make, parse
@@ -198,7 +198,7 @@ async def test_a_file_system_that_a_killed_process_left_frozen_is_thawed_at_the_
     await pool.create(VolumeRequest("a", 120 * MI, fstype="btrfs"))
     await pool.stage("a", staging)
     fd = os.open(staging, os.O_RDONLY)
-    superblock.freeze(fd)
+    filesystem.freeze(fd)
     mark = Path("/run/tonnage/lvm-vg0-a.frozen")
     with pytest.raises(PreconditionError, match="frozen by another process"):
         await pool.create_snapshot("s", "a")
@@ -206,7 +206,7 @@ async def test_a_file_system_that_a_killed_process_left_frozen_is_thawed_at_the_
     mark.touch()  # as a kill in the middle leaves it
     pool = await bench.pool()
     assert not mark.exists()
-    assert not superblock.thaw(fd), "it is thawed already"
+    assert not filesystem.thaw(fd), "it is thawed already"
     os.close(fd)
     (staging / "file").write_text("content")
     await pool.create_snapshot("s", "a")

@@ -18,7 +18,7 @@ import pytest
 from tonnage.errors import HostError, InvalidError, OutOfRangeError, UnavailableError, UnsupportedError
 from tonnage.host import mount, quota
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.backend import DirectoryBackend

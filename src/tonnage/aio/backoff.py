@@ -21,10 +21,6 @@ class Backoff:
         self._failures[key] = n + 1
         return min(self.initial * self.factor ** min(n, 60), self.maximum)
 
-    def failures(self, key: Hashable) -> int:
-        """Number of counted failures of key."""
-        return self._failures.get(key, 0)
-
     def forget(self, key: Hashable) -> None:
         """Reset key. Idempotent."""
         self._failures.pop(key, None)

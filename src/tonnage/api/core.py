@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tonnage.api.meta import (
     Condition,
     KubeObject,
@@ -20,17 +18,10 @@ class NamespaceSpec(Object, frozen=True):
     finalizers: list[str] = []
 
 
-class NamespaceStatus(Object, frozen=True):
-    """Namespace status."""
-
-    phase: str = ""
-
-
 class Namespace(KubeObject, frozen=True):
     """core/v1 Namespace."""
 
     spec: NamespaceSpec = NamespaceSpec()
-    status: NamespaceStatus = NamespaceStatus()
 
 
 class Taint(Object, frozen=True):
@@ -51,7 +42,6 @@ class NodeSpec(Object, frozen=True):
 class NodeStatus(Object, frozen=True):
     """Node status; allocatable holds quantities as text."""
 
-    capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
 
@@ -99,7 +89,6 @@ class PersistentVolumeClaimStatus(Object, frozen=True):
     phase: str = ""
     access_modes: list[str] = []
     capacity: dict[str, str] = {}
-    conditions: list[Condition] = []
 
 
 class PersistentVolumeClaim(KubeObject, frozen=True):
@@ -152,7 +141,6 @@ class LocalVolumeSource(Object, frozen=True):
     """A local PV."""
 
     path: str = ""
-    fs_type: str | None = None
 
 
 class VolumeNodeAffinity(Object, frozen=True):
@@ -182,7 +170,6 @@ class PersistentVolumeStatus(Object, frozen=True):
     """PV status."""
 
     phase: str = ""
-    reason: str = ""
     message: str = ""
 
 
@@ -224,7 +211,6 @@ class Secret(KubeObject, frozen=True):
     """core/v1 Secret; data in base64. repr() never shows it."""
 
     data: dict[str, str] = {}
-    type: str = ""
 
     def __repr__(self) -> str:
         """Name only."""
@@ -236,16 +222,11 @@ class ServiceAccount(KubeObject, frozen=True):
 
 
 class ResourceQuota(KubeObject, frozen=True):
-    """core/v1 ResourceQuota, raw: only the API server enforces it."""
-
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
+    """core/v1 ResourceQuota: only the API server enforces it."""
 
 
 class LimitRange(KubeObject, frozen=True):
-    """core/v1 LimitRange, raw: only the API server enforces it."""
-
-    spec: dict[str, Any] = {}
+    """core/v1 LimitRange: only the API server enforces it."""
 
 
 class LeaseSpec(Object, frozen=True):

@@ -20,12 +20,12 @@ class Kind(Generic[T]):
     """One kind. plural: in URL paths; short: kubectl's abbreviations."""
 
     group: str
-    version: str
     kind: str
     plural: str
     struct: type[T]
     namespaced: bool = True
     short: tuple[str, ...] = ()
+    version: str = "v1"
 
     @property
     def api_version(self) -> str:
@@ -72,50 +72,47 @@ class Kind(Generic[T]):
 
 
 _STORAGE = "storage.k8s.io"
-NAMESPACES = Kind("", "v1", "Namespace", "namespaces", core.Namespace, namespaced=False, short=("ns",))
-NODES = Kind("", "v1", "Node", "nodes", core.Node, namespaced=False, short=("no",))
-PODS = Kind("", "v1", "Pod", "pods", pods.Pod, short=("po",))
-CLAIMS = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", core.PersistentVolumeClaim, short=("pvc",))
-VOLUMES = Kind(
-    "", "v1", "PersistentVolume", "persistentvolumes", core.PersistentVolume, namespaced=False, short=("pv",)
-)
-EVENTS = Kind("", "v1", "Event", "events", core.Event, short=("ev",))
-CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", core.ConfigMap, short=("cm",))
-SECRETS = Kind("", "v1", "Secret", "secrets", core.Secret)
-SERVICE_ACCOUNTS = Kind("", "v1", "ServiceAccount", "serviceaccounts", core.ServiceAccount, short=("sa",))
-RESOURCE_QUOTAS = Kind("", "v1", "ResourceQuota", "resourcequotas", core.ResourceQuota, short=("quota",))
-LIMIT_RANGES = Kind("", "v1", "LimitRange", "limitranges", core.LimitRange, short=("limits",))
+NAMESPACES = Kind("", "Namespace", "namespaces", core.Namespace, namespaced=False, short=("ns",))
+NODES = Kind("", "Node", "nodes", core.Node, namespaced=False, short=("no",))
+PODS = Kind("", "Pod", "pods", pods.Pod, short=("po",))
+CLAIMS = Kind("", "PersistentVolumeClaim", "persistentvolumeclaims", core.PersistentVolumeClaim, short=("pvc",))
+VOLUMES = Kind("", "PersistentVolume", "persistentvolumes", core.PersistentVolume, namespaced=False, short=("pv",))
+EVENTS = Kind("", "Event", "events", core.Event, short=("ev",))
+CONFIG_MAPS = Kind("", "ConfigMap", "configmaps", core.ConfigMap, short=("cm",))
+SECRETS = Kind("", "Secret", "secrets", core.Secret)
+SERVICE_ACCOUNTS = Kind("", "ServiceAccount", "serviceaccounts", core.ServiceAccount, short=("sa",))
+RESOURCE_QUOTAS = Kind("", "ResourceQuota", "resourcequotas", core.ResourceQuota, short=("quota",))
+LIMIT_RANGES = Kind("", "LimitRange", "limitranges", core.LimitRange, short=("limits",))
 STORAGE_CLASSES = Kind(
-    _STORAGE, "v1", "StorageClass", "storageclasses", storage.StorageClass, namespaced=False, short=("sc",)
+    _STORAGE, "StorageClass", "storageclasses", storage.StorageClass, namespaced=False, short=("sc",)
 )
-CSI_DRIVERS = Kind(_STORAGE, "v1", "CSIDriver", "csidrivers", storage.CSIDriver, namespaced=False)
-CSI_NODES = Kind(_STORAGE, "v1", "CSINode", "csinodes", storage.CSINode, namespaced=False)
-CAPACITIES = Kind(_STORAGE, "v1", "CSIStorageCapacity", "csistoragecapacities", storage.CSIStorageCapacity)
-ATTACHMENTS = Kind(_STORAGE, "v1", "VolumeAttachment", "volumeattachments", storage.VolumeAttachment, namespaced=False)
-LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", core.Lease)
+CSI_DRIVERS = Kind(_STORAGE, "CSIDriver", "csidrivers", storage.CSIDriver, namespaced=False)
+CSI_NODES = Kind(_STORAGE, "CSINode", "csinodes", storage.CSINode, namespaced=False)
+CAPACITIES = Kind(_STORAGE, "CSIStorageCapacity", "csistoragecapacities", storage.CSIStorageCapacity)
+ATTACHMENTS = Kind(_STORAGE, "VolumeAttachment", "volumeattachments", storage.VolumeAttachment, namespaced=False)
+LEASES = Kind("coordination.k8s.io", "Lease", "leases", core.Lease)
 _APPS = "apps"
-DEPLOYMENTS = Kind(_APPS, "v1", "Deployment", "deployments", workloads.Deployment, short=("deploy",))
-REPLICA_SETS = Kind(_APPS, "v1", "ReplicaSet", "replicasets", workloads.ReplicaSet, short=("rs",))
-STATEFUL_SETS = Kind(_APPS, "v1", "StatefulSet", "statefulsets", workloads.StatefulSet, short=("sts",))
-DAEMON_SETS = Kind(_APPS, "v1", "DaemonSet", "daemonsets", workloads.DaemonSet, short=("ds",))
-CONTROLLER_REVISIONS = Kind(_APPS, "v1", "ControllerRevision", "controllerrevisions", workloads.ControllerRevision)
-JOBS = Kind("batch", "v1", "Job", "jobs", workloads.Job)
-CRON_JOBS = Kind("batch", "v1", "CronJob", "cronjobs", workloads.CronJob, short=("cj",))
+DEPLOYMENTS = Kind(_APPS, "Deployment", "deployments", workloads.Deployment, short=("deploy",))
+REPLICA_SETS = Kind(_APPS, "ReplicaSet", "replicasets", workloads.ReplicaSet, short=("rs",))
+STATEFUL_SETS = Kind(_APPS, "StatefulSet", "statefulsets", workloads.StatefulSet, short=("sts",))
+DAEMON_SETS = Kind(_APPS, "DaemonSet", "daemonsets", workloads.DaemonSet, short=("ds",))
+CONTROLLER_REVISIONS = Kind(_APPS, "ControllerRevision", "controllerrevisions", workloads.ControllerRevision)
+JOBS = Kind("batch", "Job", "jobs", workloads.Job)
+CRON_JOBS = Kind("batch", "CronJob", "cronjobs", workloads.CronJob, short=("cj",))
 PRIORITY_CLASSES = Kind(
-    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", policy.PriorityClass, namespaced=False, short=("pc",)
+    "scheduling.k8s.io", "PriorityClass", "priorityclasses", policy.PriorityClass, namespaced=False, short=("pc",)
 )
 DISRUPTION_BUDGETS = Kind(
-    "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", policy.PodDisruptionBudget, short=("pdb",)
+    "policy", "PodDisruptionBudget", "poddisruptionbudgets", policy.PodDisruptionBudget, short=("pdb",)
 )
 ALL: tuple[Kind[Any], ...] = tuple(kind for kind in list(vars().values()) if isinstance(kind, Kind))
 """All kinds above, in that order."""
 # Of a cluster, not of the box: only their existence is checked.
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING_POLICIES = Kind(
-    _ADMISSION, "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", PartialObject, namespaced=False
+    _ADMISSION, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", PartialObject, namespaced=False
 )
 MUTATING_BINDINGS = Kind(
-    _ADMISSION, "v1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", PartialObject,
-    namespaced=False,
-)  # fmt: skip
+    _ADMISSION, "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", PartialObject, namespaced=False
+)
 BY_KIND: dict[tuple[str, str], Kind[Any]] = {(k.api_version, k.kind): k for k in ALL}

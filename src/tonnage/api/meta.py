@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -107,6 +108,14 @@ class Condition(Object, frozen=True):
     last_transition_time: str | None = None
 
 
+def condition(
+    before: Iterable[Condition], kind: str, status: str, reason: str = "", message: str = "", *, now: str
+) -> Condition:
+    """The next condition of a type: the time of its transition stays while its status is the same. now: RFC 3339."""
+    since = next((old.last_transition_time for old in before if (old.type, old.status) == (kind, status)), None)
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since or now)
+
+
 class ObjectReference(Object, frozen=True):
     """core/v1 ObjectReference: what an Event or a claimRef points to."""
 
@@ -121,19 +130,6 @@ class ObjectReference(Object, frozen=True):
 
 class PartialObject(KubeObject, frozen=True):
     """Metadata of anything."""
-
-
-def reference(obj: KubeObject, *, api_version: str, kind: str) -> ObjectReference:
-    """A reference to obj. Objects inside lists have no kind of their own, so it is an argument."""
-    meta = obj.metadata
-    return ObjectReference(
-        api_version=api_version,
-        kind=kind,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        resource_version=meta.resource_version,
-    )
 
 
 def to_builtins(obj: Any) -> Any:

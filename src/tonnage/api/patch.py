@@ -10,12 +10,13 @@ an existing object reads as null (replace, test, copy), and negative list indexe
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tonnage.errors import ApiInvalidError, InvalidError
 
 Json = Any
+_OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 _MAX_OPERATIONS = 10_000
 _MAX_SHOWN = 500
 MAX_COPIED = 3 << 20
@@ -49,17 +50,32 @@ def apply_json_patch(target: Json, operations: Json) -> Json:
         raise InvalidError(f"a JSON patch has at most {_MAX_OPERATIONS} operations, this one has {len(operations)}")
     result, copied = copy.deepcopy(target), 0
     for operation in operations:
-        act = _OPERATIONS.get(str(operation.get("op"))) if isinstance(operation, dict) else None
-        if act is None:
-            raise InvalidError(
-                f"JSON patch: {_shown(operation)} is not an operation (add, remove, replace, move, copy, test)"
-            )
+        if not isinstance(operation, dict) or operation.get("op") not in _OPERATIONS:
+            raise InvalidError(f"JSON patch: {_shown(operation)} is not an operation ({', '.join(_OPERATIONS)})")
         if operation["op"] == "copy":
             copied += _weight(_read(result, _pointer(operation, "from")))
             if copied > MAX_COPIED:
                 raise ApiInvalidError(f"JSON patch: its copies come to more than {MAX_COPIED} bytes together")
-        result = act(result, operation)
+        result = _apply(result, operation)
     return result
+
+
+def _apply(target: Json, operation: Mapping[str, Json]) -> Json:
+    path = _pointer(operation, "path")
+    match operation["op"]:
+        case "add":
+            return _add_at(target, path, _value(operation))
+        case "remove":
+            _remove_at(target, path)
+            return target
+        case "replace":
+            return _replace_at(target, path, _value(operation))
+        case "move":
+            return _move(target, _pointer(operation, "from"), path)
+        case "copy":
+            return _add_at(target, path, copy.deepcopy(_read(target, _pointer(operation, "from"))))
+        case _:
+            return _test(target, path, _value(operation))
 
 
 def copies(operations: Json) -> bool:
@@ -146,17 +162,7 @@ def _remove_at(target: Json, path: list[str]) -> Json:
     raise _missing(path)
 
 
-def _op_add(target: Json, operation: Mapping[str, Json]) -> Json:
-    return _add_at(target, _pointer(operation, "path"), _value(operation))
-
-
-def _op_remove(target: Json, operation: Mapping[str, Json]) -> Json:
-    _remove_at(target, _pointer(operation, "path"))
-    return target
-
-
-def _op_replace(target: Json, operation: Mapping[str, Json]) -> Json:
-    path, value = _pointer(operation, "path"), _value(operation)
+def _replace_at(target: Json, path: list[str], value: Json) -> Json:
     if not path:
         return value
     parent = _at(target, path[:-1])
@@ -169,27 +175,16 @@ def _op_replace(target: Json, operation: Mapping[str, Json]) -> Json:
     return target
 
 
-def _op_move(target: Json, operation: Mapping[str, Json]) -> Json:
-    source, path = _pointer(operation, "from"), _pointer(operation, "path")
-    if source == path[: len(source)] and source != path:
-        raise InvalidError("JSON patch: a value cannot be moved into itself")
+def _move(target: Json, source: list[str], path: list[str]) -> Json:
     if source == path:
         _at(target, source)
         return target
+    if source == path[: len(source)]:
+        raise InvalidError("JSON patch: a value cannot be moved into itself")
     return _add_at(target, path, _remove_at(target, source))
 
 
-def _op_copy(target: Json, operation: Mapping[str, Json]) -> Json:
-    return _add_at(target, _pointer(operation, "path"), copy.deepcopy(_read(target, _pointer(operation, "from"))))
-
-
-def _shown(value: Json) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]} ..."
-
-
-def _op_test(target: Json, operation: Mapping[str, Json]) -> Json:
-    path, wanted = _pointer(operation, "path"), _value(operation)
+def _test(target: Json, path: list[str], wanted: Json) -> Json:
     found = _read(target, path)
     if not same(found, wanted):
         raise ApiInvalidError(
@@ -198,14 +193,9 @@ def _op_test(target: Json, operation: Mapping[str, Json]) -> Json:
     return target
 
 
-_OPERATIONS: dict[str, Callable[[Json, Mapping[str, Json]], Json]] = {
-    "add": _op_add,
-    "remove": _op_remove,
-    "replace": _op_replace,
-    "move": _op_move,
-    "copy": _op_copy,
-    "test": _op_test,
-}
+def _shown(value: Json) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]} ..."
 
 
 def same(one: Json, other: Json) -> bool:

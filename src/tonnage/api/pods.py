@@ -260,10 +260,8 @@ class PodStatus(Object, frozen=True):
 
     phase: str = ""
     reason: str = ""
-    message: str = ""
     nominated_node_name: str = ""
     conditions: list[Condition] = []
-    host_ip: str = msgspec.field(default="", name="hostIP")
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     start_time: str | None = None

@@ -144,7 +144,7 @@ NodeMatcher = Callable[[Mapping[str, str], str], bool]
 
 def node_matcher(selector: NodeSelector) -> NodeMatcher:
     """Compile a NodeSelector into match(labels, node name): one term must hold, an empty term holds for no node."""
-    terms = [_term(t) for t in selector.node_selector_terms]
+    terms = [term_matcher(t) for t in selector.node_selector_terms]
 
     def matches(labels: Mapping[str, str], name: str) -> bool:
         return any(term(labels, name) for term in terms)
@@ -152,7 +152,8 @@ def node_matcher(selector: NodeSelector) -> NodeMatcher:
     return matches
 
 
-def _term(term: NodeSelectorTerm) -> NodeMatcher:
+def term_matcher(term: NodeSelectorTerm) -> NodeMatcher:
+    """Compile one term (preferred node affinity)."""
     labels_part = Selector(tuple(_compile(e) for e in term.match_expressions))
     fields_part = Selector(tuple(_compile(e) for e in term.match_fields))
 
@@ -162,8 +163,3 @@ def _term(term: NodeSelectorTerm) -> NodeMatcher:
         return labels_part.matches(labels) and fields_part.matches({"metadata.name": name})
 
     return matches
-
-
-def term_matcher(term: NodeSelectorTerm) -> NodeMatcher:
-    """Compile one term (preferred node affinity)."""
-    return _term(term)

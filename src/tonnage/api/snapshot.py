@@ -6,10 +6,9 @@ from tonnage.api.meta import KubeObject, Object
 
 
 class SnapshotSource(Object, frozen=True):
-    """Source of a content: an existing snapshot, or a volume to snapshot."""
+    """Source of a content: an existing snapshot, or none where a volume is to be snapshotted."""
 
     snapshot_handle: str = ""
-    volume_handle: str = ""
 
 
 class VolumeSnapshotContentSpec(Object, frozen=True):

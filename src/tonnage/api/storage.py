@@ -112,4 +112,3 @@ class VolumeAttachment(KubeObject, frozen=True):
     """VolumeAttachment, raw."""
 
     spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}

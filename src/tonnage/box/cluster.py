@@ -22,9 +22,8 @@ from tonnage.box.cleanup import clean, remove_unused
 from tonnage.box.control_plane import control_plane
 from tonnage.box.data_dir import DataFolder, missing, remove_empty
 from tonnage.box.kubelet.containers.logs import LogRouter
-from tonnage.box.node import BoxNode, BoxNodeConfig
+from tonnage.box.node import BoxNode
 from tonnage.box.plan import BoxPlan
-from tonnage.capacity import tier
 from tonnage.errors import TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -45,15 +44,13 @@ _EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
 class BoxOptions:
     """How a box is started this time; its settings are in the plan.
 
-    host, port: where the API server listens; port 0: any free one. kubeconfig: a second path to write it to. max_pods:
-    pods per node. recover: where the database is lost or damaged, begin with an empty cluster; volumes stay and are
-    orphans.
+    host, port: where the API server listens; port 0: any free one. kubeconfig: a second path to write it to. recover:
+    where the database is lost or damaged, begin with an empty cluster; volumes stay and are orphans.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     kubeconfig: Path | None = None
-    max_pods: int = 110
     recover: bool = False
 
 
@@ -87,12 +84,6 @@ class Box:
         self._is_up = False
         self._is_used = False  # a start that failed: whether volumes were made before
         self._new_pools: dict[Path, list[Path]] = {}  # folders of pools that were not there -> those with their parents
-
-    @property
-    def capacity(self) -> str:
-        """How capacity is published, "tiers" or "exact", from the known number of nodes."""
-        chosen = self.plan.settings.capacity
-        return chosen if chosen != "auto" else "tiers" if len(self.plan.nodes) > tier.AUTO_ABOVE else "exact"
 
     @property
     def url(self) -> str:
@@ -172,8 +163,8 @@ class Box:
             self._events,
             clock=clock,
             scheduler=scheduler,
-            capacity=self.capacity,
-            drivers=self._drivers,
+            capacity=self.plan.capacity,
+            drivers=self.plan.drivers,
         )
         informers.start()
         for name, loop in loops.items():
@@ -186,31 +177,13 @@ class Box:
         self._tasks.start(supervise(f"events of {component}", recorder.run), f"events {component}")
         return recorder
 
-    @property
-    def _drivers(self) -> list[str]:
-        return [names.DRIVER, *(names.COMPAT_DRIVERS[word] for word in self.plan.settings.compat)]
-
     async def _start_nodes(self) -> None:
-        assert self._server is not None
         assert self._informers is not None
-        for name, pools in self.plan.nodes.items():
-            config = BoxNodeConfig(
-                name=name,
-                folder=self.data.node(name),
-                sockets=self.data.sockets() / name,
-                pools=pools,
-                drivers=self._drivers,
-                endpoints=self.plan.endpoints.get(name, ()),
-                sources=[Path(text) for text in self.plan.settings.sources],
-                runtime=self.plan.settings.runtime,
-                cluster_uid=self._server.cluster_id(),
-                former_clusters=self.data.clusters()[:-1],
-                capacity=self.capacity,
-                starvation_guard=self.plan.settings.starvation_guard,
-                max_pods=self._options.max_pods,
-            )
+        for name in self.plan.nodes:
             events = self._events("kubelet", host=name)
-            self.nodes[name] = BoxNode(self.client, self._informers, events, config, clock=self._clock)
+            self.nodes[name] = BoxNode(
+                self.client, self._informers, events, name, self.plan, self.data, clock=self._clock
+            )
             self._logs.add(name, self.nodes[name].kubelet.logs)
         try:
             for begin in (BoxNode.open, BoxNode.start):

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Set
 from pathlib import Path
+from typing import Any
 
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
+from tonnage.api.kinds import CAPACITIES, CSI_NODES, NODES, STORAGE_CLASSES, Kind
+from tonnage.api.meta import KubeObject
 from tonnage.api.quantity import from_bytes
-from tonnage.api.storage import CSIStorageCapacity
-from tonnage.box.data_dir import short_enough
+from tonnage.box.data_dir import DataFolder, short_enough
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.containers.rootfs import ADDRESS
 from tonnage.box.kubelet.containers.runtime import NoneRuntime
-from tonnage.box.kubelet.kubelet import Kubelet, KubeletConfig
+from tonnage.box.kubelet.kubelet import Kubelet
+from tonnage.box.kubelet.node_status import machine
+from tonnage.box.kubelet.volumes.sources import NodeFields
+from tonnage.box.plan import BoxPlan
 from tonnage.csi.client.registrar import Registrar
 from tonnage.errors import HostError, TonnageError
 from tonnage.kube.client import Client
@@ -26,77 +31,63 @@ from tonnage.kube.informer import Informers
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
 from tonnage.pools import config as pool_config
-from tonnage.pools.config import PoolConfig
 
 log = logging.getLogger(__name__)
 _READY_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class BoxNodeConfig:
-    """Settings of one node of a box.
-
-    drivers: names of our own. endpoints: CSI sockets of external drivers; the agent serves them as it serves ours.
-    sources: folders from which new volumes may be populated. former_clusters: uids of earlier clusters of the data
-    folder. capacity: how capacity is published, "tiers" or "exact". starvation_guard: reschedules after which the node
-    reserves capacity for a pod (starvation guard).
-    """
-
-    name: str
-    folder: Path
-    sockets: Path
-    pools: Sequence[PoolConfig]
-    drivers: Sequence[str]
-    endpoints: Sequence[Path]
-    sources: Sequence[Path]
-    runtime: str
-    cluster_uid: str
-    former_clusters: Sequence[str]
-    capacity: str
-    starvation_guard: int
-    max_pods: int
 
 
 class BoxNode:
     """A node: open() and start() bring it up, published() waits for its capacity, stop() takes everything down."""
 
     def __init__(
-        self, client: Client, informers: Informers, events: EventRecorder, config: BoxNodeConfig, *, clock: Clock
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        name: str,
+        plan: BoxPlan,
+        data: DataFolder,
+        *,
+        clock: Clock,
     ) -> None:
-        self.name, self._config, self._informers = config.name, config, informers
-        root = config.folder / "kubelet"
+        self.name, self._informers, self._data = name, informers, data
+        self._pools, self._drivers = plan.nodes[name], plan.drivers
+        settings, endpoints = plan.settings, plan.endpoints.get(name, [])
+        root, self._sockets = data.node(name) / "kubelet", data.sockets() / name
         self._usual_registry = root / "plugins_registry"
-        self._registry = registry = short_enough(self._usual_registry, config.sockets / "registry")
+        self._registry = registry = short_enough(self._usual_registry, self._sockets / "registry")
         self.driver = NodeDriver(
-            [pool_config.make(pool, clock=clock) for pool in config.pools],
-            node_name=config.name,
+            [pool_config.make(pool, clock=clock) for pool in self._pools],
+            node_name=name,
             kubelet=root,
-            sockets=config.sockets,
+            sockets=self._sockets,
             registry=registry,
-            drivers=config.drivers,
-            sources=config.sources,
+            drivers=self._drivers,
+            sources=[Path(text) for text in settings.sources],
             clock=clock,
         )
+        *former, cluster = data.clusters()
         self.agent = NodeAgent(
             client,
             AgentConfig(
-                config.name,
+                name,
                 scope="label",
-                capacity=config.capacity,
-                starvation_guard=config.starvation_guard,
-                endpoints=tuple(config.endpoints),
-                cluster_uid=config.cluster_uid,
-                former_clusters=tuple(config.former_clusters),
+                capacity=plan.capacity,
+                starvation_guard=settings.starvation_guard,
+                endpoints=tuple(endpoints),
+                cluster_uid=cluster,
+                former_clusters=tuple(former),
             ),
             clients=self.driver.clients(),
             clock=clock,
         )
         self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
-        self._registrar = Registrar(config.endpoints, registry, taken=config.drivers, clock=clock)
-        kubelet = KubeletConfig(config.name, root, max_pods=config.max_pods, registry=registry)
-        runtime = NoneRuntime(clock) if config.runtime == "none" else BubblewrapRuntime(root, clock)
-        self.kubelet = Kubelet(client, informers, events, kubelet, runtime=runtime, clock=clock)
-        self._tasks = Background(f"node {config.name}")
+        self._registrar = Registrar(endpoints, registry, taken=self._drivers, clock=clock)
+        runtime = NoneRuntime(clock) if settings.runtime == "none" else BubblewrapRuntime(root, clock)
+        node = NodeFields(name, ADDRESS, machine(root, pods=plan.max_pods))
+        paths = Paths(root, registry=registry)
+        self.kubelet = Kubelet(client, informers, events, node, paths, runtime=runtime, clock=clock)
+        self._tasks = Background(f"node {name}")
         self._running: asyncio.Task[None] | None = None
         self._found: set[tuple[str, str]] | None = None  # the pools' contents when they were opened
         self.has_new_volumes = False
@@ -104,12 +95,12 @@ class BoxNode:
 
     def describe(self) -> str:
         """Its pools, for people."""
-        sizes = [(pool, from_bytes(pool.size) if pool.has_size else "whole disks") for pool in self._config.pools]
+        sizes = [(pool, from_bytes(pool.size) if pool.has_size else "whole disks") for pool in self._pools]
         return ", ".join(f"pool {pool.name} ({pool.kind}) of {size}" for pool, size in sizes)
 
     async def open(self) -> None:
         """Open the pools and serve the driver: from here on they count in what others on the same disk publish."""
-        for place in (self._config.folder, self._config.sockets, self._registry):
+        for place in (self._data.node(self.name), self._sockets, self._registry):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._registry != self._usual_registry:
             self._link_registry()
@@ -133,9 +124,8 @@ class BoxNode:
             return [f"node {self.name}: the driver and its pools"]
         if not self.kubelet.ready.is_set():
             return [f"node {self.name}: the kubelet"]
-        if unpublished := self._unpublished():
-            classes = f"node {self.name}: capacity of classes {', '.join(sorted(unpublished))}"
-            return [classes, *(f"node {self.name}: {what}" for what in self.agent.unsynced())]
+        if lacks := self._lacks():
+            return [f"node {self.name}: {what}" for what in (*lacks, *self.agent.unsynced())]
         return []
 
     async def _run_kubelet(self) -> None:
@@ -158,28 +148,44 @@ class BoxNode:
         usual.symlink_to(self._registry)
 
     async def published(self) -> None:
-        """Wait until the node has published capacity for each class. Raises HostError after 30 s."""
+        """Wait until the scheduler can use the node's drivers and capacity. Raises HostError after 30 s.
+
+        A pod that came before would be retried only after the scheduler's back-off.
+        """
         done = asyncio.Event()
 
-        def look(_old: CSIStorageCapacity | None, _new: CSIStorageCapacity | None) -> None:
-            if not self._unpublished():
+        def look(_old: KubeObject | None, _new: KubeObject | None) -> None:
+            if not self._lacks():
                 done.set()
 
-        self._informers.of(CAPACITIES).cache.on_change(look)
-        self._informers.of(NODES).cache.on_change(lambda _old, _new: look(None, None))
+        kinds: tuple[Kind[Any], ...] = (CAPACITIES, NODES, CSI_NODES)
+        for kind in kinds:
+            self._informers.of(kind).cache.on_change(look)
         look(None, None)
         try:
             await asyncio.wait_for(done.wait(), _READY_SECONDS)
         except TimeoutError:
-            missing = ", ".join(sorted(self._unpublished()))
-            raise HostError(f"node {self.name} publishes no capacity for classes {missing}: see the log") from None
+            raise HostError(f"node {self.name} lacks {' and '.join(self._lacks())}: see the log") from None
+
+    def _lacks(self) -> list[str]:
+        """What the scheduler cannot see of this node yet."""
+        lacks = {"capacity of classes": self._unpublished(), "registration of drivers": self._unregistered()}
+        return [f"{what} {', '.join(sorted(missing))}" for what, missing in lacks.items() if missing]
+
+    def _unregistered(self) -> set[str]:
+        """Drivers of this node without an entry in CSINode, or without their topology labels."""
+        node, entries = (
+            self._informers.of(NODES).cache.get(self.name),
+            self._informers.of(CSI_NODES).cache.get(self.name),
+        )
+        labels = node.metadata.labels.keys() if node is not None else set()
+        known = entries.spec.drivers if entries is not None else []
+        return set(self._drivers) - {entry.name for entry in known if labels >= set(entry.topology_keys)}
 
     def _unpublished(self) -> set[str]:
         """Classes of this node's drivers for which it has published nothing."""
         label = names.label_value(self.name)
-        classes = {
-            c.metadata.name for c in self._informers.of(STORAGE_CLASSES).cache if c.provisioner in self._config.drivers
-        }
+        classes = {c.metadata.name for c in self._informers.of(STORAGE_CLASSES).cache if c.provisioner in self._drivers}
         node = self._informers.of(NODES).cache.get(self.name)
         tiers = node.metadata.labels if node is not None else {}
         for capacity in self._informers.of(CAPACITIES).cache:
@@ -206,6 +212,7 @@ class BoxNode:
         finally:
             await self.agent.stop()
             await self._tasks.close()
+            await self._registrar.stop()
             if not is_up and self._found is not None:  # nothing makes volumes any more, and the pools are still open
                 self.has_new_volumes = await self._are_new(self._found)
                 self._found = None

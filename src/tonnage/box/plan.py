@@ -15,6 +15,7 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.box import external_drivers
 from tonnage.box.bootstrap import class_of
 from tonnage.box.data_dir import DataFolder, Settings, no_cluster
+from tonnage.capacity import tier
 from tonnage.errors import HostError, InvalidError, NotFoundError
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
@@ -30,13 +31,25 @@ class BoxPlan:
     """A box that can be started.
 
     settings: to be stored in the data folder; nodes: name -> its pools; endpoints: name -> CSI sockets of external
-    drivers.
+    drivers; max_pods: pods per node.
     """
 
     settings: Settings
     nodes: dict[str, list[PoolConfig]]
     warnings: list[str] = field(default_factory=list)
     endpoints: dict[str, list[Path]] = field(default_factory=dict)
+    max_pods: int = 110
+
+    @property
+    def drivers(self) -> list[str]:
+        """Names of the CSI drivers that tonnage serves on each node."""
+        return [names.DRIVER, *(names.COMPAT_DRIVERS[word] for word in self.settings.compat)]
+
+    @property
+    def capacity(self) -> str:
+        """How capacity is published, "tiers" or "exact", from the known number of nodes."""
+        chosen = self.settings.capacity
+        return chosen if chosen != "auto" else "tiers" if len(self.nodes) > tier.AUTO_ABOVE else "exact"
 
     @property
     def summary(self) -> str:

@@ -201,17 +201,11 @@ class Ledger:
 
         Except those whose creation has begun, or under the starvation guard.
         """
-        for uid in uids:
-            promise = self._promises.get(uid)
-            if promise is not None and promise.stage in (Stage.OBSERVED, Stage.RESERVED):
-                self._move(promise, Stage.REJECTED)
+        self._shift(uids, (Stage.OBSERVED, Stage.RESERVED), Stage.REJECTED)
 
     def keep(self, uids: Iterable[str]) -> None:
         """Begin the starvation guard for these claims. Idempotent."""
-        for uid in uids:
-            promise = self._promises.get(uid)
-            if promise is not None and promise.stage in (Stage.OBSERVED, Stage.REJECTED):
-                self._move(promise, Stage.GUARDED)
+        self._shift(uids, (Stage.OBSERVED, Stage.REJECTED), Stage.GUARDED)
 
     def kept(self) -> set[str]:
         """Return the claims under the starvation guard."""
@@ -219,10 +213,7 @@ class Ledger:
 
     def release(self, uids: Iterable[str]) -> None:
         """End the starvation guard for these claims."""
-        for uid in uids:
-            promise = self._promises.get(uid)
-            if promise is not None and promise.stage is Stage.GUARDED:
-                self._move(promise, Stage.REJECTED)
+        self._shift(uids, (Stage.GUARDED,), Stage.REJECTED)
 
     def needing(self, uids: Iterable[str]) -> list[ClaimReservation]:
         """Return those of these claims that have no reservation and need capacity for one."""
@@ -239,8 +230,7 @@ class Ledger:
 
     def start(self, uid: str) -> None:
         """Record that CreateVolume is about to be called."""
-        if promise := self._promises.get(uid):
-            self._move(promise, Stage.CREATING)
+        self._shift((uid,), Stage, Stage.CREATING)
 
     def made(self, uid: str, size: int) -> None:
         """Record that CreateVolume succeeded with that size."""
@@ -256,9 +246,7 @@ class Ledger:
         The claim keeps its reservation for a retry. refused: the driver rejected it, for insufficient storage or as
         infeasible.
         """
-        promise = self._promises.get(uid)
-        if promise is not None and promise.stage is Stage.CREATING:
-            self._move(promise, Stage.REJECTED if refused else Stage.RESERVED)
+        self._shift((uid,), (Stage.CREATING,), Stage.REJECTED if refused else Stage.RESERVED)
 
     def removed(self, uid: str) -> None:
         """Remove a reservation: the volume is gone, or all results include it."""
@@ -296,10 +284,9 @@ class Ledger:
         self._absorb(source.room)
         self.changed()
 
-    def unread(self, sources: Iterable[CapacitySource]) -> None:
-        """Forget the results of sources that are gone."""
-        for source in sources:
-            self._readings.pop(source, None)
+    def unread(self, source: CapacitySource) -> None:
+        """Forget the result of a source that is gone."""
+        self._readings.pop(source, None)
 
     def shared_by(self, rooms: Iterable[str]) -> int:
         """Count sources with a result that use these pools."""
@@ -338,6 +325,12 @@ class Ledger:
 
     def _of(self, room: str) -> list[ClaimReservation]:
         return [p for p in self._promises.values() if p.source.room == room]
+
+    def _shift(self, uids: Iterable[str], stages: Iterable[Stage], stage: Stage) -> None:
+        """Move those of the claims that are in one of the stages to another stage."""
+        for uid in uids:
+            if (promise := self._promises.get(uid)) and promise.stage in stages:
+                self._move(promise, stage)
 
     def _move(self, promise: ClaimReservation, stage: Stage) -> None:
         promise.stage = stage

@@ -1,15 +1,15 @@
-"""Capacity objects of template nodes: recognition and reading."""
+"""Capacity objects of template nodes: recognition and reading; class errors that all real nodes publish."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tonnage.aio.clock import time_of
 from tonnage.api import names
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.object import numbers
+from tonnage.capacity.object import numbers, reason
 
 MANAGED_BY = "tonnage-templates"
 
@@ -30,6 +30,16 @@ def is_template(obj: CSIStorageCapacity) -> bool:
     selected = obj.node_topology.match_labels if obj.node_topology is not None else {}
     ours = obj.metadata.labels.get(names.CAPACITY_MANAGED_BY) == MANAGED_BY
     return ours and selected.get(names.TEMPLATE_NODE) == "true"
+
+
+def published_faults(capacities: Iterable[CSIStorageCapacity]) -> list[str]:
+    """Return a class's distinct errors if every node publishes one.
+
+    capacities: the class's objects. Those that select no existing node are ignored.
+    """
+    real = (obj for obj in capacities if obj.node_topology is not None and not is_template(obj))
+    reasons = dict.fromkeys(map(reason, real))
+    return list(reasons) if all(map(names.is_fault, reasons)) else []
 
 
 def groups_of(obj: CSIStorageCapacity) -> list[str]:

@@ -35,11 +35,6 @@ def numbers(obj: CSIStorageCapacity) -> tuple[int, int | None]:
     return to_bytes(obj.capacity or "0"), maximum
 
 
-def version(obj: CSIStorageCapacity) -> int:
-    """Return its resourceVersion as a number: a later one of an object is higher."""
-    return obj.metadata.version
-
-
 def counted(obj: CSIStorageCapacity) -> int:
     """Return the observed claim version."""
     return obj.counted or 0
@@ -94,7 +89,7 @@ class Wish:
     """Desired capacity object.
 
     counted: the observed claim version. promised: the version that an object must have observed at least. reason: why
-    the class cannot have volumes, or "".
+    the class cannot have volumes, or "". usual: the usual request of the class, in bytes.
     """
 
     name: str
@@ -105,6 +100,7 @@ class Wish:
     counted: int
     promised: int
     reason: str = ""
+    usual: int = 0
 
     @property
     def class_name(self) -> str:

@@ -198,19 +198,19 @@ class PublishedStorage:
             offer = PublishedCapacity(obj.key, obj.storage_class_name, obj.node_topology, reach)
         before, nodes = (offer.largest, offer.left, offer.reason, offer.inline_left), self._nodes_of(offer)
         self._recount(nodes, -1)
-        if not known:
+        if known:
+            self._tally(offer, -1)
+        else:
             self._offers[offer.key] = offer
-            self._of_class[offer.storage_class] += 1
             self._near.add(offer, offer.reach)
         if not known or offer.tier:
             self._forget_nodes(nodes)
         _read(offer, obj)
+        self._tally(offer, 1)
         self._recount(nodes, 1)
         if offer.largest > before[0] or offer.left > before[1] or offer.inline_left > before[3]:
             self._on_room(offer)
         if offer.reason != before[2]:
-            self._reasons[offer.storage_class] += bool(offer.reason) - bool(before[2])
-            self._faulty[offer.storage_class] += names.is_fault(offer.reason) - names.is_fault(before[2])
             self._on_reason(offer)
 
     def remove(self, key: str) -> None:
@@ -221,12 +221,15 @@ class PublishedStorage:
         nodes = self._nodes_of(offer)
         self._recount(nodes, -1)
         del self._offers[key]
-        self._of_class[offer.storage_class] -= 1
-        self._reasons[offer.storage_class] -= bool(offer.reason)
-        self._faulty[offer.storage_class] -= names.is_fault(offer.reason)
+        self._tally(offer, -1)
         self._near.remove(offer, offer.reach)
         self._forget_nodes(nodes)
         self._recount(nodes, 1)
+
+    def _tally(self, offer: PublishedCapacity, sign: int) -> None:
+        self._of_class[offer.storage_class] += sign
+        self._reasons[offer.storage_class] += sign * bool(offer.reason)
+        self._faulty[offer.storage_class] += sign * names.is_fault(offer.reason)
 
     def has_offers(self, storage_class: str) -> bool:
         """Return whether anything is published for the class."""
@@ -322,7 +325,7 @@ class PublishedStorage:
         A claim whose node another program selected, or this one before a restart, gets its reservation here.
         storage_class: as in reserve(). exact: this version set selected-node.
         """
-        uid, version = claim.metadata.uid, int(claim.metadata.resource_version or 0)
+        uid, version = claim.metadata.uid, claim.metadata.version
         selected = claim.metadata.annotations.get(names.SELECTED_NODE, "")
         if is_bound(claim):
             self.bound(uid)

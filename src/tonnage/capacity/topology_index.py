@@ -74,6 +74,9 @@ class ByTopology(Generic[T]):
         self._buckets: dict[str, dict[str, list[T]]] = {}
         self._others: list[T] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._buckets or self._others)
+
     def add(self, thing: T, reach: Reach) -> None:
         """Add an object."""
         for bucket in self._lists(reach):

@@ -142,10 +142,19 @@ def _claim_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> 
         if ref.uid:
             return None
     _check_alive(volume, claim)
-    body: dict[str, Any] = {"spec": {"claimRef": to_builtins(refer(CLAIMS, claim))}}
-    if ref is None:  # set by us, not by a person: an unbind may clear it
-        body["metadata"] = {"annotations": {names.BOUND_BY_CONTROLLER: "yes"}}
-    return body
+    return claim_reference(volume, claim)
+
+
+def claim_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any]:
+    """Return the merge patch of a PV's claimRef; empty if it is set.
+
+    A PV that a person assigned to the claim gets the missing uid, but not the binder's mark: an unbind may clear that.
+    """
+    ref = volume.spec.claim_ref
+    if ref is not None and ref.uid == claim.metadata.uid:
+        return {}
+    marks = {"metadata": {"annotations": {names.BOUND_BY_CONTROLLER: "yes"}}} if ref is None else {}
+    return {"spec": {"claimRef": to_builtins(refer(CLAIMS, claim))}, **marks}
 
 
 def _check_reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
@@ -209,19 +218,23 @@ async def send(
 
     Raises: ApiConflict when the claim has changed since it was read, ApiNotFound when it is gone.
     """
-    provisioner = storage_class.provisioner
-    body = {
-        "metadata": {
-            "annotations": {
-                names.SELECTED_NODE: node,
-                names.STORAGE_PROVISIONER: provisioner,
-                names.BETA_STORAGE_PROVISIONER: provisioner,
-            },
-            "labels": {names.NODE_LABEL: names.label_value(node)},
-        }
-    }
-    meta = claim.metadata
+    meta, body = claim.metadata, selection(node, storage_class)
     return await client.patch(CLAIMS, meta.name, body, meta.namespace, resource_version=meta.resource_version)
+
+
+def selection(node: str, storage_class: StorageClass, *, single: str = "") -> dict[str, Any]:
+    """Return the patch of a claim's selected-node, label and provisioner.
+
+    single: the claim's uid if it is the only one of its pod, so that its agent need not read the pod.
+    """
+    notes = {
+        names.SELECTED_NODE: node,
+        names.STORAGE_PROVISIONER: storage_class.provisioner,
+        names.BETA_STORAGE_PROVISIONER: storage_class.provisioner,
+    }
+    if single:
+        notes[names.SINGLE_CLAIM] = single
+    return {"metadata": {"annotations": notes, "labels": {names.NODE_LABEL: names.label_value(node)}}}
 
 
 def withdrawals(claim: PersistentVolumeClaim) -> int:

@@ -1,16 +1,23 @@
-"""Node fit of a pod by selectors, affinity and taints. Pure."""
+"""Node fit of a pod by selectors, affinity and taints, and of a class by topology. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tonnage.api import names
 from tonnage.api.core import Node, Taint
 from tonnage.api.pods import PodSpec
 from tonnage.api.selectors import node_matcher
+from tonnage.api.storage import StorageClass
 from tonnage.api.taints import tolerates
 
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
+
+
+def allowed_in(storage_class: StorageClass, segment: Mapping[str, str]) -> bool:
+    """Return whether the class allows volumes in that segment: one of its terms must match."""
+    terms = storage_class.allowed_topologies
+    return not terms or any(all(segment.get(e.key) in e.values for e in term.match_label_expressions) for term in terms)
 
 
 class Suitability:

@@ -19,7 +19,8 @@ from tonnage.api.matching import requested
 from tonnage.api.meta import to_builtins
 from tonnage.api.origin import is_clone, reference
 from tonnage.api.quantity import from_bytes
-from tonnage.api.storage import StorageClass, TopologyTerm
+from tonnage.api.storage import StorageClass
+from tonnage.claims.node_fit import allowed_in
 from tonnage.claims.node_scope import DriverInfo, NodeScope, is_ephemeral
 from tonnage.csi.client import types
 from tonnage.csi.client.types import CreatedVolume
@@ -276,28 +277,12 @@ def _topology(storage_class: StorageClass, driver: DriverInfo, scope: NodeScope)
         return None
     if not driver.segment:
         raise InvalidError(f"driver {driver.name} has topology but reported no segment for node {scope.node}")
-    allowed = storage_class.allowed_topologies
-    if allowed and not any(_within(driver.segment, term) for term in allowed):
+    if not allowed_in(storage_class, driver.segment):
         raise InvalidError(
             f'selected node "{scope.node}" with topology {dict(driver.segment)} is not in the allowed topologies'
             f" of class {storage_class.metadata.name}"
         )
     return types.CsiTopologyRequirement((driver.segment,), (driver.segment,))
-
-
-def _within(segment: Mapping[str, str], term: TopologyTerm) -> bool:
-    return all(segment.get(e.key) in e.values for e in term.match_label_expressions)
-
-
-def allowed_here(storage_class: StorageClass, driver: DriverInfo) -> bool:
-    """Return whether the class allows volumes in the driver's segment."""
-    return allowed_in(storage_class, driver.segment)
-
-
-def allowed_in(storage_class: StorageClass, segment: Mapping[str, str]) -> bool:
-    """Return whether the class allows volumes in that segment."""
-    terms = storage_class.allowed_topologies
-    return not terms or any(_within(segment, term) for term in terms)
 
 
 def volume_of_claim(

@@ -111,8 +111,7 @@ class Story:
     async def _own_disk(self) -> None:
         self.out.title("2. A pod requests 4Gi: a generic ephemeral volume")
         began = time.monotonic()
-        await self._make(pod_with("app", {"data": "4Gi"}, f"{DF}; sleep 100000"))
-        pod = await self._running("app")
+        pod = await self._running(pod_with("app", {"data": "4Gi"}, f"{DF}; sleep 100000"))
         took = time.monotonic() - began
         self._check("pod app is Running", True, f"on {pod.spec.node_name}, {took * 1000:.0f} ms after its creation")
         claim = await self.client.get(CLAIMS, "app-data", NAMESPACE)
@@ -135,20 +134,17 @@ class Story:
     async def _another_node(self) -> None:
         self.out.title("4. A pod with 29Gi does not fit there any more: it is scheduled to another node")
         first = (await self.client.get(PODS, "app", NAMESPACE)).spec.node_name
-        await self._make(pod_with("big", {"data": "29Gi"}))
-        pod = await self._running("big")
+        pod = await self._running(pod_with("big", {"data": "29Gi"}))
         self._check(f"pod big is Running, not on {first}", pod.spec.node_name != first, f"on {pod.spec.node_name}")
 
     async def _too_large(self) -> None:
         self.out.title("5. A pod with 40Gi fits on no node: it stays Pending, with the reason")
-        await self._make(pod_with("huge", {"data": "40Gi"}))
-        message = await self._unschedulable("huge")
+        message = await self._unschedulable(pod_with("huge", {"data": "40Gi"}))
         self._check("pod huge is Pending", "did not have enough free storage" in message, message)
 
     async def _two_volumes(self) -> None:
         self.out.title("6. Two volumes of 20Gi: each fits, both together fit on no node; the pod gets both or none")
-        await self._make(pod_with("pair", {"one": "20Gi", "two": "20Gi"}))
-        message = await self._unschedulable("pair")
+        message = await self._unschedulable(pod_with("pair", {"one": "20Gi", "two": "20Gi"}))
         self._check("pod pair is Pending", "did not have enough free storage" in message, message)
         claims = [await self.client.get(CLAIMS, f"pair-{v}", NAMESPACE) for v in ("one", "two")]
         self._check("it has no volume meanwhile", not any(c.spec.volume_name for c in claims))
@@ -167,8 +163,7 @@ class Story:
 
     async def _inline(self) -> None:
         self.out.title("8. An inline volume: no claim, just a size in the pod's spec")
-        await self._make(inline("inline", "1Gi", f"{DF}; sleep 100000"))
-        pod = await self._running("inline")
+        pod = await self._running(inline("inline", "1Gi", f"{DF}; sleep 100000"))
         self._check("pod inline is Running", True, f"on {pod.spec.node_name}")
         await self._usable("inline", "1Gi")
 
@@ -190,17 +185,20 @@ class Story:
 
     # ---- looking
 
-    async def _make(self, pod: dict[str, object]) -> None:
-        await self.client.create(PODS, pod, NAMESPACE)
+    async def _make(self, pod: dict[str, object]) -> str:
+        """Create a pod and return its name."""
+        return (await self.client.create(PODS, pod, NAMESPACE)).metadata.name
 
     async def _pod(self, name: str, holds: object) -> Pod:
         return await until(self.client, PODS, name, holds, namespace=NAMESPACE, seconds=_WAIT)  # type: ignore[arg-type]
 
-    async def _running(self, name: str) -> Pod:
+    async def _running(self, body: dict[str, object]) -> Pod:
+        name = await self._make(body)
         with self.out.waiting(f"waiting for pod {name}"):
             return await self._pod(name, lambda p: p.status.phase == "Running" and _condition(p, "Ready") is not None)
 
-    async def _unschedulable(self, name: str) -> str:
+    async def _unschedulable(self, body: dict[str, object]) -> str:
+        name = await self._make(body)
         with self.out.waiting(f"waiting for the condition of pod {name}"):
             pod = await self._pod(name, lambda p: "enough free storage" in (_condition(p, "PodScheduled") or ""))
         return _condition(pod, "PodScheduled") or ""

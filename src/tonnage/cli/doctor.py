@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import socket
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from tonnage.cli import listing, node
 from tonnage.cli.output import Output
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
-from tonnage.node.config.node import NodeConfig
+from tonnage.node.config import driver as config_driver
+from tonnage.node.config.node import NODE_FILE, NodeConfig, merge
 from tonnage.ops.doctor.finding import Finding, Level
 from tonnage.ops.doctor.run import examine, examine_box
 
@@ -53,11 +55,8 @@ def run(options: argparse.Namespace) -> int:
     machine = _machine(options)
 
     async def connected() -> list[Finding]:
-        client = Client(HttpTransport(access, user_agent="tonnage-doctor"))
-        try:
+        async with Client(HttpTransport(access, user_agent="tonnage-doctor")) as client:
             return await look(client, options.namespace, machine, box)
-        finally:
-            await client.close()
 
     findings = asyncio.run(connected())
     show(options.output, findings)
@@ -75,15 +74,12 @@ async def look(
 
 def _machine(options: argparse.Namespace) -> NodeConfig | None:
     """The node that this machine is, None for a workstation."""
-    file = options.config or (_FILE if os.environ.get("NODE_NAME") and _FILE.exists() else None)
-    if file is None:
+    path = options.config or (_FILE if os.environ.get("NODE_NAME") and _FILE.exists() else None)
+    if path is None:
         return None
-    parser = argparse.ArgumentParser()
-    node.add_arguments(parser)
-    given = ["--config", str(file), "--namespace", options.namespace]
-    return node.configured(
-        parser.parse_args([*given, "--node-name", options.node_name] if options.node_name else given)
-    )
+    file = config_driver.load(path, NODE_FILE)
+    given = {"namespace": options.namespace, "node_name": options.node_name}
+    return merge(file, given, config_driver.pools_of(file, str(path)), node=socket.gethostname())
 
 
 def show(form: str, findings: list[Finding]) -> None:
@@ -101,11 +97,7 @@ def show(form: str, findings: list[Finding]) -> None:
     for finding in todo:
         out.line(f"  {finding.level} {finding.about}: {finding.todo}")
     faults, warnings = counts[Level.FAIL], counts[Level.WARN]
-    healthy = (
-        "no problems found"
-        if not faults and not warnings
-        else "no faults, see the warnings"
-        if not faults
-        else "the first fault is most often the cause"
-    )
+    healthy = "no faults, see the warnings" if warnings else "no problems found"
+    if faults:
+        healthy = "the first fault is most often the cause"
     out.line(f"{faults} fault{'s' * (faults != 1)}, {warnings} warning{'s' * (warnings != 1)}: {healthy}")

@@ -61,18 +61,28 @@ def add_pools(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal; with --check only check."""
     config = configured(options)
+    if (code := prepare(options, config, "tonnage-driver", level=options.log_level)) is not None:
+        return code
+    asyncio.run(serve_until_signal(StandaloneDriver(config), f"driver={config.driver_name} node={config.node_name}"))
+    leave_stuck()
+    return 0
+
+
+def prepare(options: argparse.Namespace, config: DriverConfig, service: str, *, level: str) -> int | None:
+    """Check the machine and set up the process. With --check only check, and return the exit code.
+
+    service: its name in traces. level: of the log. Raises as preflight.require().
+    """
     findings = preflight.check(config)
     if options.check:
         return show(findings)
     preflight.require(findings)
     tune_allocator()
     raise_file_limit()
-    logs.setup(options.log_level, as_json=options.log_format == "json")
-    trace.setup("tonnage-driver", {"k8s.node.name": config.node_name})
+    logs.setup(level, as_json=options.log_format == "json")
+    trace.setup(service, {"k8s.node.name": config.node_name})
     preflight.warn(findings)
-    asyncio.run(serve_until_signal(StandaloneDriver(config), f"driver={config.driver_name} node={config.node_name}"))
-    leave_stuck()
-    return 0
+    return None
 
 
 def leave_stuck() -> None:

@@ -11,63 +11,47 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from tonnage import __version__
-from tonnage.errors import (
-    ApiError,
-    BusyError,
-    ExhaustedError,
-    HostError,
-    InvalidError,
-    OutOfRangeError,
-    PreconditionError,
-    TonnageError,
-    UnavailableError,
-    UnsupportedError,
-)
+from tonnage import __version__, errors
 
-# verb -> (module, one line of help). Modules are imported only when their verb is used: starting stays quick.
+# Module of this package -> one line of help. Modules are imported only when their verb is used: starting stays quick.
 VERBS = {
-    "up": ("tonnage.cli.up", "run a cluster on this machine"),
-    "down": ("tonnage.cli.down", "stop the cluster of a data folder; --purge removes it"),
-    "node": ("tonnage.cli.node", "run a node of a Kubernetes cluster: its CSI driver and its agent"),
-    "controller": ("tonnage.cli.controller", "run the cluster-wide control loops of an installation on Kubernetes"),
-    "scheduler": (
-        "tonnage.cli.scheduler",
-        "run a second scheduler on a Kubernetes cluster, which counts assumed claims",
-    ),
-    "manifests": ("tonnage.cli.manifests", "print the Kubernetes objects of an installation"),
-    "doctor": ("tonnage.cli.doctor", "check an installation on Kubernetes or a box: faults, and what to do"),
-    "why": ("tonnage.cli.why", "explain node by node why a pod is not scheduled, and what to do"),
-    "driver": ("tonnage.cli.driver", "run a CSI driver for any orchestrator"),
-    "pools": ("tonnage.cli.pools", "show size, allocation and faults of pools; create pools on devices"),
-    "volumes": ("tonnage.cli.volumes", "list, show, purge and adopt volumes"),
-    "simulate": ("tonnage.cli.simulate", "simulate a workload on virtual nodes, and compare scheduling policies"),
-    "demo": ("tonnage.cli.demo", "show the main features on real volumes, with a check of every line"),
+    "up": "run a cluster on this machine",
+    "down": "stop the cluster of a data folder; --purge removes it",
+    "node": "run a node of a Kubernetes cluster: its CSI driver and its agent",
+    "controller": "run the cluster-wide control loops of an installation on Kubernetes",
+    "scheduler": "run a second scheduler on a Kubernetes cluster, which counts assumed claims",
+    "manifests": "print the Kubernetes objects of an installation",
+    "doctor": "check an installation on Kubernetes or a box: faults, and what to do",
+    "why": "explain node by node why a pod is not scheduled, and what to do",
+    "driver": "run a CSI driver for any orchestrator",
+    "pools": "show size, allocation and faults of pools; create pools on devices",
+    "volumes": "list, show, purge and adopt volumes",
+    "simulate": "simulate a workload on virtual nodes, and compare scheduling policies",
+    "demo": "show the main features on real volumes, with a check of every line",
 }
 
 NOT_IN_IMAGE = ("box", "simulate")
 """Folders of this package that the container image is built without."""
 
-_CODES: tuple[tuple[type[TonnageError], int], ...] = (
-    (InvalidError, 2),
-    (OutOfRangeError, 2),
-    (UnsupportedError, 4),
-    (HostError, 4),
-    (ExhaustedError, 4),
-    (BusyError, 3),
-    (PreconditionError, 3),
-    (UnavailableError, 1),
-    (ApiError, 1),
+_CODES: tuple[tuple[int, tuple[type[errors.TonnageError], ...]], ...] = (
+    (2, (errors.InvalidError, errors.OutOfRangeError)),
+    (4, (errors.UnsupportedError, errors.HostError, errors.ExhaustedError)),
+    (3, (errors.BusyError, errors.PreconditionError)),
 )
 
 
 _WHO = "run it as root (sudo), or name files that are yours"
 
 
-def exit_code(failure: TonnageError) -> int:
+def exit_code(failure: errors.TonnageError) -> int:
     """The exit code for an error of ours."""
-    return next((code for kind, code in _CODES if isinstance(failure, kind)), 1)
+    return next((code for code, kinds in _CODES if isinstance(failure, kinds)), 1)
+
+
+def _module(verb: str) -> Any:
+    return importlib.import_module(f"tonnage.cli.{verb}")
 
 
 def build_parser(chosen: str = "") -> argparse.ArgumentParser:
@@ -78,10 +62,10 @@ def build_parser(chosen: str = "") -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tonnage {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb, (module, summary) in VERBS.items():
+    for verb, summary in VERBS.items():
         sub = verbs.add_parser(verb, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if verb == chosen:
-            importlib.import_module(module).add_arguments(sub)
+            _module(verb).add_arguments(sub)
     return parser
 
 
@@ -98,24 +82,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"tonnage: {verb}: not part of the container image; install tonnage on this machine (pip install tonnage)",
             file=sys.stderr,
         )
-        return exit_code(UnsupportedError())
+        return exit_code(errors.UnsupportedError())
     options = parser.parse_args(given)
     options.given = given
     try:
-        return int(importlib.import_module(VERBS[options.verb][0]).run(options))
-    except TonnageError as failure:
+        return int(_module(options.verb).run(options))
+    except errors.TonnageError as failure:
         print(f"tonnage {options.verb}: {failure}", file=sys.stderr)
         return exit_code(failure)
     except PermissionError as failure:
         at = f"{failure.filename}: " if failure.filename else ""
         print(f"tonnage {options.verb}: {at}{failure.strerror}; {_WHO}", file=sys.stderr)
-        return exit_code(HostError())
+        return exit_code(errors.HostError())
     except KeyboardInterrupt:
         print(f"tonnage {options.verb}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,13 +18,9 @@ from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import Access
 from tonnage.node.config import driver as config_driver
 from tonnage.node.config import node as config_node
-from tonnage.node.config import preflight
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.node import NODE_FILE, NodeConfig
-from tonnage.observe import log as logs
-from tonnage.observe import trace
-from tonnage.observe.process import raise_file_limit, tune_allocator
 
 if TYPE_CHECKING:
     from tonnage.box.data_dir import DataFolder
@@ -55,16 +51,9 @@ def run(options: argparse.Namespace) -> int:
     from tonnage.node.process import NodeProcess
 
     config = configured(options)
-    findings = preflight.check(config.driver)
-    if options.check:
-        return driver.show(findings)
-    preflight.require(findings)
+    if (code := driver.prepare(options, config.driver, "tonnage-node", level=config.log_level)) is not None:
+        return code
     access = access_of(options.kubeconfig)
-    tune_allocator()
-    raise_file_limit()
-    logs.setup(config.log_level, as_json=options.log_format == "json")
-    trace.setup("tonnage-node", {"k8s.node.name": config.driver.node_name})
-    preflight.warn(findings)
 
     async def serve() -> None:
         agent = f"tonnage-node/{config.driver.node_name}"

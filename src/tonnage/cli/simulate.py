@@ -72,16 +72,11 @@ def run(options: argparse.Namespace) -> int:
     scale, takes = arrivals.fitted(read, options.pods, seed=options.seed) if options.pods else (1.0, None)
     gc.set_threshold(100_000, 50, 1000)  # millions of objects live long: looking at all of them often is dear
     results, runs, room = [], {}, 0
+    make, share = FullSimulation if options.full else Simulation, options.score_nodes / 100
     for each in chosen:
         with _progress(each.name) as progress:
-            simulation = (FullSimulation if options.full else Simulation)(
-                read,
-                nodes,
-                each,
-                RunOptions(
-                    options.seed, scale, takes, options.score_nodes / 100, options.score_least, progress=progress
-                ),
-            )
+            how = RunOptions(options.seed, scale, takes, share, options.score_least, progress=progress)
+            simulation = make(read, nodes, each, how)
             room = simulation.room
             results.append(simulation.run())
             runs[each.name] = simulation.series

@@ -159,7 +159,8 @@ async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, 
     for volume in volumes:
         if volume.inline:
             raise PreconditionError(f"volume {volume.id} {Owner.POD.value}")
-        is_a_clusters = volume.cluster or claimed & {volume.id, volume.snapshot_of} or _is_named_by_kubernetes(volume)
+        named = volume.snapshot_of and _BY_KUBERNETES.fullmatch(volume.name)
+        is_a_clusters = volume.cluster or named or claimed & {volume.id, volume.snapshot_of}
         if not found.kubeconfig and is_a_clusters:
             why = f"was made for {volume.used_by or 'a Kubernetes cluster'}, and only its cluster knows"
             raise PreconditionError(f"{volume.what} {volume.id} {why} whether it is in use: {found.why_none}")
@@ -169,10 +170,6 @@ async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, 
         for volume in volumes:
             if (owner := await registry.owner(volume)) is not Owner.NOBODY:
                 raise PreconditionError(_refusal(volume, owner, registry.volume_of(volume)))
-
-
-def _is_named_by_kubernetes(volume: VolumeReport) -> bool:
-    return bool(volume.snapshot_of and _BY_KUBERNETES.fullmatch(volume.name))
 
 
 @asynccontextmanager
@@ -211,11 +208,8 @@ async def _adopt(options: argparse.Namespace, found: ClusterSources) -> int:
             print(_ABOUT_CLASS, file=sys.stderr)
         if options.yes:
             await registry.adopt(body)
-            taker = (
-                "VolumeSnapshot with that volumeSnapshotContentName"
-                if volume.snapshot_of
-                else "claim with that volumeName"
-            )
+            field = "VolumeSnapshot with that volumeSnapshotContentName"
+            taker = field if volume.snapshot_of else "claim with that volumeName"
             print(f"made {body['kind']} {body['metadata']['name']}; a {taker} takes it", file=sys.stderr)
         else:
             print("nothing was made; repeat with --yes, or pass this to kubectl apply", file=sys.stderr)
@@ -256,26 +250,21 @@ def _print(
     snapshots: Sequence[VolumeReport] = (),
     erasing: Sequence[ErasureReport] = (),
 ) -> None:
-    rows = [(v.node or "-", v.id, listing.size(v.size), _state(v), v.used_by or "-", v.created or "-") for v in volumes]
+    rows = []
+    for v in volumes:
+        state = "abnormal" if v.condition else "ok"
+        rows.append((v.node or "-", v.id, listing.size(v.size), state, v.used_by or "-", v.created or "-"))
     rows += [(e.node or "-", e.id, listing.size(e.size), _progress(e), "-", "-") for e in erasing]
     document = {"volumes": volumes, "snapshots": snapshots, "erasing": erasing}
     if rows or not snapshots or form != "table":
         listing.show(form, _COLUMNS, rows, document)
     if snapshots and form == "table":
-        listing.show(form, _SNAPSHOT_COLUMNS, [_snapshot(s) for s in snapshots], document)
-
-
-def _state(volume: VolumeReport) -> str:
-    return "abnormal" if volume.condition else "ok"
+        shown = [(s.node or "-", s.id, listing.size(s.size), s.snapshot_of, s.created or "-") for s in snapshots]
+        listing.show(form, _SNAPSHOT_COLUMNS, shown, document)
 
 
 def _progress(erasure: ErasureReport) -> str:
     return "cannot be erased" if erasure.problem else f"erasing {erasure.percent} %"
-
-
-def _snapshot(snapshot: VolumeReport) -> tuple[str, ...]:
-    size, created = listing.size(snapshot.size), snapshot.created or "-"
-    return (snapshot.node or "-", snapshot.id, size, snapshot.snapshot_of, created)
 
 
 def _plain(value: object) -> str:

@@ -34,11 +34,8 @@ def run(options: argparse.Namespace) -> int:
     name, namespace = _name(options.pod), options.namespace or access.namespace or "default"
 
     async def ask() -> WhyAnswer:
-        client = Client(HttpTransport(access, user_agent="tonnage-why"))
-        try:
+        async with Client(HttpTransport(access, user_agent="tonnage-why")) as client:
             return await why(client, name, namespace, clock=RealClock())
-        finally:
-            await client.close()
 
     show(options.output, asyncio.run(ask()))
     return 0

@@ -13,8 +13,8 @@ from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_delayed
 from tonnage.api.storage import CSIStorageCapacity
+from tonnage.capacity.node_template import published_faults
 from tonnage.capacity.object import reason
-from tonnage.capacity.published_faults import published_faults
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext
 from tonnage.kube.client import refer

@@ -20,14 +20,13 @@ from tonnage.api.origin import is_populated, origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
-from tonnage.capacity.node_template import is_template
+from tonnage.capacity.node_template import is_template, published_faults
 from tonnage.capacity.object import reason
 from tonnage.capacity.published import PublishedCapacity, PublishedStorage, requested_bytes
-from tonnage.capacity.published_faults import published_faults
 from tonnage.capacity.topology_index import NodeLabels
 from tonnage.claims.bind import find_best, is_sent, pause, send, withdrawals
 from tonnage.claims.data_source import POPULATED, leave_to_populator
-from tonnage.claims.provisioning import allowed_in
+from tonnage.claims.node_fit import allowed_in
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, LoopKey
 from tonnage.kube.client import refer
@@ -144,7 +143,7 @@ class ImmediateController(Reconciler[LoopKey]):
         except BaseException:
             self._published.drop(meta.uid, tells=False)  # else the claim would be tried again without back-off
             raise
-        self._published.confirm(meta.uid, int(sent.metadata.resource_version))
+        self._published.confirm(meta.uid, sent.metadata.version)
         self._waits.over(meta.uid)
         self._waits.over((meta.uid, withdrawals(claim)))
         return None

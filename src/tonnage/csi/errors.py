@@ -1,41 +1,16 @@
 """Conversion between our errors and gRPC codes, and CsiError, the error of a CSI call.
 
-It needs no gRPC library, so controllers and the kubelet may import it.
+It makes no calls, so controllers and the kubelet may import it.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from grpclib.const import Status
 
 from tonnage import errors
 
-
-class Code(IntEnum):
-    """gRPC's status codes."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
-
-    @property
-    def label(self) -> str:
-        """As grpc-go prints it, in Events and metrics: "ResourceExhausted"."""
-        return _LABELS[self]
-
+Code = Status
+"""gRPC's status codes."""
 
 _LABELS = {code: "".join(word.capitalize() for word in code.name.split("_")) for code in Code}
 _LABELS[Code.OK] = "OK"
@@ -60,11 +35,16 @@ CODES: tuple[tuple[type[BaseException], Code], ...] = (
 _IN_BACKGROUND = frozenset({Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.ABORTED})
 
 
+def label_of(code: Code) -> str:
+    """The code as grpc-go prints it, in Events and metrics: "ResourceExhausted"."""
+    return _LABELS[code]
+
+
 class CsiError(errors.TonnageError):
     """A failed CSI call. str() is the text that grpc-go prints for a status."""
 
     def __init__(self, code: Code, message: str) -> None:
-        super().__init__(f"rpc error: code = {code.label} desc = {message}")
+        super().__init__(f"rpc error: code = {label_of(code)} desc = {message}")
         self.code = code
         self.message = message
 

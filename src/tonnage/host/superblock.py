@@ -1,68 +1,78 @@
-"""A mounted file system as a whole, by ioctl: freeze, thaw, grow, trim. Blocking.
+"""Superblocks of ext4, xfs and btrfs on a device or image: length, and whether it was ever used. Blocking.
 
-`fd` is an open directory of the file system. All raise OSError: the pool converts the errno.
+It mounts and writes nothing. All raise OSError. `is_unused` decides whether a file system may be made again, so if in
+doubt it was used. Layouts: fs/ext4/ext4.h, fs/xfs/libxfs/xfs_format.h, include/uapi/linux/btrfs_tree.h.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
+import os
 import struct
 
-from tonnage.errors import ignore_errno
-
-_FREEZE, _THAW = 0xC0045877, 0xC0045878  # linux/fs.h: FIFREEZE, FITHAW
-_EXT4_RESIZE = 0x40086610  # fs/ext4/ext4.h: EXT4_IOC_RESIZE_FS
-_XFS_GEOMETRY, _XFS_GROW = 0x80705864, 0x4010586E  # xfs_fs.h: FSGEOMETRY_V1, FSGROWFSDATA
-_BTRFS_RESIZE = 0x50009403  # linux/btrfs.h: BTRFS_IOC_RESIZE
-_TRIM = 0xC0185879  # linux/fs.h: FITRIM
-_CAP_SYS_RESOURCE = 24
+_EXT4, _BTRFS = 1024, 0x10000  # bytes before the superblock
+_EXT4_RECOVER, _EXT4_64BIT = 0x4, 0x80
+_XFS_MADE = 3  # inodes of a new xfs: its root and two for the realtime section
+_XFS_FIRST = 8192  # bytes of the log that mkfs.xfs may write, zeros behind them
+_XFS_LOOK = 65536
+_BTRFS_TREES = 12  # trees of a new btrfs, a node each
 
 
-def freeze(fd: int) -> None:
-    """Freeze: write everything to the device and block all writers until thaw(). EBUSY when frozen already."""
-    fcntl.ioctl(fd, _FREEZE, 0)
+def length(fd: int) -> int:
+    """Bytes of the file system on its device, 0 where it is none of the three."""
+    head = os.pread(fd, _BTRFS + 4096, 0)
+    if head[:4] == b"XFSB":
+        size, blocks = struct.unpack_from(">IQ", head, 4)
+        return int(size * blocks)
+    if head[_EXT4 + 56 : _EXT4 + 58] == b"\x53\xef":
+        low, shift, high = (struct.unpack_from("<I", head, _EXT4 + at)[0] for at in (0x4, 0x18, 0x150))
+        is_long = _ext4_incompat(head) & _EXT4_64BIT
+        blocks = int(low) + (int(high) << 32 if is_long else 0)
+        return blocks << (10 + min(int(shift), 6))
+    if head[_BTRFS + 0x40 : _BTRFS + 0x48] == b"_BHRfS_M":
+        return int(struct.unpack_from("<Q", head, _BTRFS + 0x70)[0])
+    return 0
 
 
-def thaw(fd: int) -> bool:
-    """Thaw. False when it was not frozen."""
-    with ignore_errno(errno.EINVAL):
-        fcntl.ioctl(fd, _THAW, 0)
+def is_unused(fd: int) -> bool:
+    """Whether a file system was never mounted writable and holds no file except `lost+found`."""
+    head = os.pread(fd, _BTRFS + 4096, 0)
+    if head[:4] == b"XFSB":
+        return _is_unused_xfs(fd, head)
+    if head[_EXT4 + 56 : _EXT4 + 58] == b"\x53\xef":
+        return _is_unused_ext4(head)
+    if head[_BTRFS + 0x40 : _BTRFS + 0x48] == b"_BHRfS_M":
+        return _is_unused_btrfs(head)
+    return False
+
+
+def _ext4_incompat(head: bytes) -> int:
+    return int(struct.unpack_from("<I", head, _EXT4 + 0x60)[0])
+
+
+def _is_unused_ext4(head: bytes) -> bool:
+    inodes, free, mounted, first = (struct.unpack_from("<I", head, _EXT4 + at)[0] for at in (0x0, 0x10, 0x2C, 0x54))
+    count = struct.unpack_from("<H", head, _EXT4 + 0x34)[0]
+    orphans = struct.unpack_from("<I", head, _EXT4 + 0x280)[0]  # a file of the file system's own
+    made = max(first, orphans)  # lost+found is the first that is not reserved
+    return not mounted and not count and not _ext4_incompat(head) & _EXT4_RECOVER and inodes - free <= made
+
+
+def _is_unused_xfs(fd: int, head: bytes) -> bool:
+    if head[126]:  # mkfs has not come to its end: the kernel does not mount it
         return True
-    return False
+    size, (start,) = struct.unpack_from(">I", head, 4)[0], struct.unpack_from(">Q", head, 48)
+    (blocks,), shift = struct.unpack_from(">I", head, 84), head[124]
+    inodes, free = struct.unpack_from(">QQ", head, 128)
+    (sequence,) = struct.unpack_from(">Q", head, 240)
+    if sequence or inodes - free != _XFS_MADE or not start:
+        return False
+    # Before anything else is written to a mounted xfs, its log is cleared behind what mkfs has written there.
+    log = ((start >> shift) * blocks + (start & ((1 << shift) - 1))) * size
+    return not any(os.pread(fd, _XFS_LOOK, log + _XFS_FIRST))
 
 
-def grow(fd: int, fstype: str, length: int) -> None:
-    """Grow an ext4, xfs or btrfs to `length` bytes, a multiple of 4096, of its device. Idempotent.
-
-    EPERM for ext4 without CAP_SYS_RESOURCE, EROFS through a read-only mount.
-    """
-    if fstype == "ext4":
-        fcntl.ioctl(fd, _EXT4_RESIZE, struct.pack("=Q", length // 4096))
-    elif fstype == "xfs":
-        _grow_xfs(fd, length)
-    else:
-        fcntl.ioctl(fd, _BTRFS_RESIZE, bytearray(struct.pack("=q", 0) + b"max".ljust(4088, b"\0")))
-
-
-def _grow_xfs(fd: int, length: int) -> None:
-    geometry = bytearray(112)
-    fcntl.ioctl(fd, _XFS_GEOMETRY, geometry)
-    block, most_inodes = struct.unpack_from("=I", geometry)[0], struct.unpack_from("=I", geometry, 28)[0]
-    now, wanted = struct.unpack_from("=Q", geometry, 32)[0], length // block
-    if wanted > now:
-        fcntl.ioctl(fd, _XFS_GROW, bytearray(struct.pack("=QI4x", wanted, most_inodes)))
-
-
-def trim(fd: int) -> None:
-    """Discard the free blocks of a file system. EOPNOTSUPP where the file system or its disk cannot."""
-    fcntl.ioctl(fd, _TRIM, bytearray(struct.pack("=QQQ", 0, 2**64 - 1, 0)))
-
-
-def may_grow_ext4() -> bool:
-    """Whether this process may grow a mounted ext4: the kernel requires CAP_SYS_RESOURCE."""
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) & 1 << _CAP_SYS_RESOURCE)
-    return False
+def _is_unused_btrfs(head: bytes) -> bool:
+    log_root, used = (struct.unpack_from("<Q", head, _BTRFS + at)[0] for at in (0x60, 0x78))
+    (node,) = struct.unpack_from("<I", head, _BTRFS + 0x94)
+    (committed,) = struct.unpack_from("<Q", head, _BTRFS + 0x233)  # uuid_tree_generation: the kernel's last commit
+    return not log_root and not committed and used <= _BTRFS_TREES * node

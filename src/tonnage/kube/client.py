@@ -12,7 +12,7 @@ import msgspec
 
 from tonnage.api.decode import decode
 from tonnage.api.kinds import Kind
-from tonnage.api.meta import KubeObject, ListMeta, Object, ObjectMeta, ObjectReference, PartialObject, reference
+from tonnage.api.meta import KubeObject, ListMeta, Object, ObjectMeta, ObjectReference, PartialObject
 from tonnage.errors import ApiError, ApiUnreadableError, FieldCause, api_error
 from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, Request, Response, Transport
 
@@ -264,6 +264,12 @@ class Client:
         """Close the transport."""
         await self.transport.close()
 
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def _send(
         self,
         method: str,
@@ -280,8 +286,16 @@ class Client:
 
 
 def refer(kind: Kind[T], obj: T) -> ObjectReference:
-    """An ObjectReference to obj."""
-    return reference(obj, api_version=kind.api_version, kind=kind.kind)
+    """An ObjectReference to obj. Objects inside lists have no kind of their own, so it is an argument."""
+    meta = obj.metadata
+    return ObjectReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
 
 
 def _query(**values: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject
 from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import Client
+from tonnage.kube.object_write import patch_object
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -22,15 +23,13 @@ async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None
     rest = [f for f in meta.finalizers if f != finalizer]
     if rest == meta.finalizers:
         return
-    patch = {"metadata": {"finalizers": rest or None, "uid": meta.uid}}
-    try:
-        await client.patch(kind, meta.name, patch, meta.namespace, resource_version=meta.resource_version)
-    except ApiNotFoundError:
-        return
-    except ApiConflictError:
-        now = await _look(client, kind, obj)
-        if now is not None and finalizer in now.metadata.finalizers:
-            raise
+    with suppress(ApiNotFoundError):
+        try:
+            await patch_object(client, kind, obj, {"metadata": {"finalizers": rest or None}})
+        except ApiConflictError:
+            now = (await client.get(kind, meta.name, meta.namespace)).metadata
+            if now.uid == meta.uid and finalizer in now.finalizers:
+                raise
 
 
 async def protect(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
@@ -41,14 +40,5 @@ async def protect(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None
     meta = obj.metadata
     if finalizer in meta.finalizers:
         return
-    patch = {"metadata": {"finalizers": [*meta.finalizers, finalizer], "uid": meta.uid}}
     with suppress(ApiNotFoundError):
-        await client.patch(kind, meta.name, patch, meta.namespace, resource_version=meta.resource_version)
-
-
-async def _look(client: Client, kind: Kind[T], obj: T) -> T | None:
-    try:
-        now = await client.get(kind, obj.metadata.name, obj.metadata.namespace)
-    except ApiNotFoundError:
-        return None
-    return now if now.metadata.uid == obj.metadata.uid else None
+        await patch_object(client, kind, obj, {"metadata": {"finalizers": [*meta.finalizers, finalizer]}})

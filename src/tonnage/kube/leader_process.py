@@ -6,7 +6,6 @@ A replica that is not leader watches nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -22,8 +21,6 @@ from tonnage.kube.informer import Informers
 from tonnage.kube.lease import LeaderElection
 from tonnage.observe.exporter import Address, Exporter, parse_address
 from tonnage.option import Option
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,25 +81,22 @@ class ElectedProcess:
         self._config, self._client, self._loops, self._name, self._leads = config, client, loops, name, leads
         self._clock = clock or RealClock()
         self._tasks = Background(name)
-        self._exporter = Exporter(config.metrics, _nothing) if config.metrics is not None else None
+        self._exporter = Exporter(config.metrics)
         self._election = LeaderElection(client, config.namespace, name, config.identity, clock=self._clock)
 
     @property
     def metrics_url(self) -> str:
         """Where metrics are served, "" for nowhere."""
-        return self._exporter.url if self._exporter is not None else ""
+        return self._exporter.url
 
     async def start(self) -> None:
         """Serve metrics and take part in the election. Raises HostError when the address cannot be bound."""
-        if self._exporter is not None:
-            await self._exporter.start()
-            log.info("serving metrics url=%s", self._exporter.url)
+        await self._exporter.start()
         self._tasks.start(supervise("election", lambda: self._election.run(self._lead)), "election")
 
     async def stop(self) -> None:
         """Release the Lease and stop. Idempotent."""
-        if self._exporter is not None:
-            await self._exporter.stop()
+        await self._exporter.stop()
         await self._tasks.close()
         await self._client.close()
 
@@ -121,7 +115,3 @@ class ElectedProcess:
         finally:
             self._leads.set(0)
             await informers.close()
-
-
-async def _nothing() -> None:
-    """Default refresh: all gauges are always up to date."""

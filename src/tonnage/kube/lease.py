@@ -15,6 +15,7 @@ from tonnage.api.core import Lease
 from tonnage.api.kinds import LEASES
 from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiError, ApiNotFoundError, UnavailableError
 from tonnage.kube.client import Client
+from tonnage.kube.object_write import patch_object
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class LeaderElection:
         pause = self._renew_every
         try:
             while not work.done():
-                await self._wait(work, pause)
+                await asyncio.wait([work], timeout=pause)
                 renewed = await self._renew()
                 pause = self._renew_every if renewed else self._retry_every
                 if not renewed and self._clock.monotonic() - self._renewed >= self._duration * 2 / 3:
@@ -71,14 +72,6 @@ class LeaderElection:
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-
-    async def _wait(self, work: asyncio.Future[None], seconds: float) -> None:
-        """Wait that long, or until the work ends."""
-        sleep = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait([work, sleep], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()
 
     async def _renew(self) -> bool:
         """Renew the Lease; return whether we still hold it.
@@ -116,9 +109,7 @@ class LeaderElection:
             self._seen = (version, self._clock.monotonic())
         if lease.spec.holder_identity not in (None, "", self.identity) and not self._expired(lease):
             return False
-        lease = await self._client.patch(
-            LEASES, self._name, {"spec": self._spec(lease)}, self._namespace, resource_version=version
-        )
+        lease = await patch_object(self._client, LEASES, lease, {"spec": self._spec(lease)})
         self._seen = (lease.metadata.resource_version, self._clock.monotonic())
         return True
 
@@ -142,12 +133,7 @@ class LeaderElection:
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
             if lease.spec.holder_identity == self.identity:
-                await self._client.patch(
-                    LEASES,
-                    self._name,
-                    {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}},
-                    self._namespace,
-                    resource_version=lease.metadata.resource_version,
-                )
+                spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
+                await patch_object(self._client, LEASES, lease, {"spec": spec})
         except (ApiError, UnavailableError):
             log.debug("lease not released lease=%s", self._name)

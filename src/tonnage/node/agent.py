@@ -175,14 +175,7 @@ class NodeAgent:
         self.claim_scope = ClaimScope(client, self._informers, config, self._clock)
         self._taint = None
         if config.startup_taint:
-            self._taint = StartupTaint(
-                client,
-                self._informers,
-                node=config.node_name,
-                drivers=config.startup_taint,
-                is_published=lambda: self.capacity.is_published,
-                clock=self._clock,
-            )
+            self._taint = StartupTaint(client, self._informers, config, lambda: self.capacity.is_published, self._clock)
 
     def _build(self, client: Client, config: AgentConfig) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
@@ -205,13 +198,11 @@ class NodeAgent:
             guard_after=config.starvation_guard,
         )
         self.provisioner = Provisioner(self.context, informers)
-        self.reclaimer = Reclaimer(client, informers, self._events, scope=scope, readings=self.readings, clock=clock)
-        self.publication = Publication(
-            client, informers, self._events, scope=scope, readings=self.readings, clock=clock
-        )
+        self.reclaimer = Reclaimer(self.context, informers)
+        self.publication = Publication(self.context, informers)
         self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(client, informers, self._events, config, self.readings, clock)
-        self.sweep = Sweep(client, self._events, config, self.readings, self.provisioner, clock)
+        self.sweep = Sweep(self.context, config, self.provisioner)
         ledger.changed = self.capacity.wake
 
     def refresh(self) -> None:
@@ -223,13 +214,8 @@ class NodeAgent:
 
         The controller reads that Event where it may evict such pods.
         """
-        pod = ObjectReference(
-            PODS.api_version,
-            PODS.kind,
-            context.get(names.CSI_POD_NAMESPACE, ""),
-            context.get(names.CSI_POD_NAME, ""),
-            context.get(names.CSI_POD_UID, ""),
-        )
+        keys = (names.CSI_POD_NAMESPACE, names.CSI_POD_NAME, names.CSI_POD_UID)
+        pod = ObjectReference(PODS.api_version, PODS.kind, *(context.get(key, "") for key in keys))
         if pod.name and pod.uid:  # other orchestrators do not pass the pod
             self._events.warning(pod, names.UNFIT, f"inline volume on node {self.scope.node}: {why}")
 

@@ -22,13 +22,13 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
 from tonnage.api.quantity import from_bytes
+from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo, claim_uid
 from tonnage.csi.client.types import CreatedVolume
-from tonnage.errors import ApiNotFoundError, TonnageError
+from tonnage.errors import TonnageError
 from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
-from tonnage.node.capacity.poller import Readings
 from tonnage.node.config.agent import AgentConfig
+from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.observe import metrics
 
@@ -91,18 +91,10 @@ class Sweep:
     It runs at start, after want(), and at intervals. want() reports that a PV vanished.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        config: AgentConfig,
-        readings: Readings,
-        provisioner: Provisioner,
-        clock: Clock,
-    ) -> None:
-        self._client, self._events, self._clock = client, events, clock
-        self._scope, self._drivers = config.node_scope, readings.drivers
-        self._readings, self._provisioner = readings, provisioner
+    def __init__(self, node: NodeContext, config: AgentConfig, provisioner: Provisioner) -> None:
+        self._client, self._events, self._clock = node.client, node.events, node.clock
+        self._scope, self._drivers = node.scope, node.drivers
+        self._readings, self._provisioner = node.readings, provisioner
         self._every, self._went_back = config.sweep_every, config.went_back
         self._wanted = asyncio.Event()
         self._found: dict[str, Findings] = {}
@@ -207,11 +199,11 @@ class Sweep:
     async def _has_pv(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Return whether its PV was written after all PVs were listed."""
         uid = claim_uid(volume)
-        found = await read_volume(self._client, names.volume_name(uid)) if uid else None
+        found = await find(self._client, VOLUMES, names.volume_name(uid)) if uid else None
         return found is not None and driver.reaches(found)
 
     async def _is_elsewhere(self, name: str, driver: DriverInfo) -> bool:
-        found = await read_volume(self._client, name)
+        found = await find(self._client, VOLUMES, name)
         return found is not None and not driver.reaches(found)
 
     async def _is_much(
@@ -219,10 +211,10 @@ class Sweep:
     ) -> bool:
         if len(leftovers) > MOST:
             return True
-        for pool in {_pool(v, driver) for v in leftovers}:
+        for pool in {_pool_of(v.id, driver) for v in leftovers}:
             room = await driver.client.get_capacity({"pool": pool}) if driver.lists_capacity else None
-            total = (room.available if room else 0) + sum(v.size for v in listed if _pool(v, driver) == pool)
-            if 5 * sum(v.size for v in leftovers if _pool(v, driver) == pool) > total:
+            total = (room.available if room else 0) + sum(v.size for v in listed if _pool_of(v.id, driver) == pool)
+            if 5 * sum(v.size for v in leftovers if _pool_of(v.id, driver) == pool) > total:
                 return True
         return False
 
@@ -269,8 +261,8 @@ class Sweep:
 
     async def _warn(self, reason: str, text: str) -> None:
         log.warning("sweep node=%s reason=%s %s", self._scope.node, reason, text)
-        with suppress(ApiNotFoundError):
-            self._events.warning(refer(NODES, await self._client.get(NODES, self._scope.node)), reason, text)
+        if node := await find(self._client, NODES, self._scope.node):
+            self._events.warning(refer(NODES, node), reason, text)
 
 
 def age_of(created: str, clock: Clock) -> float:
@@ -289,19 +281,8 @@ async def read_claim(client: Client, namespace: str, name: str, volume: str) -> 
 
     None when it is gone, also if another claim has its name.
     """
-    try:
-        claim = await client.get(CLAIMS, name, namespace)
-    except ApiNotFoundError:
-        return None
-    return claim if names.volume_name(claim.metadata.uid) == volume else None
-
-
-async def read_volume(client: Client, name: str) -> PersistentVolume | None:
-    """Return a PV by a live read, or None."""
-    try:
-        return await client.get(VOLUMES, name)
-    except ApiNotFoundError:
-        return None
+    claim = await find(client, CLAIMS, name, namespace)
+    return claim if claim is not None and names.volume_name(claim.metadata.uid) == volume else None
 
 
 def _is_here(volume: CreatedVolume, driver: DriverInfo) -> bool:
@@ -314,10 +295,6 @@ def _is_here(volume: CreatedVolume, driver: DriverInfo) -> bool:
 def _claim_of(volume: CreatedVolume) -> str:
     name = volume.context.get(names.CSI_PVC_NAME, "")
     return f"{volume.context.get(names.CSI_PVC_NAMESPACE, '')}/{name}" if name else ""
-
-
-def _pool(volume: CreatedVolume, driver: DriverInfo) -> str:
-    return _pool_of(volume.id, driver)
 
 
 def _pool_of(handle: str, driver: DriverInfo) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,11 +18,13 @@ from tonnage.csi.driver.driver import Unfit
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
-from tonnage.node.pool_metrics import measure
 from tonnage.node.pool_reload import PoolChange
+from tonnage.observe import metrics
 from tonnage.observe.exporter import Address, Exporter
 from tonnage.observe.process import settle
+from tonnage.pools.core import status
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.core.status import PoolStatus
 
 log = logging.getLogger(__name__)
 STOP_SECONDS = 1.8
@@ -50,15 +52,12 @@ class StandaloneDriver:
         self.change = PoolChange(driver, pools, config, lambda: self.on_inline())
         """Changes the pools while they are served."""
         self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
-        self._exporter = self._exporter_at(config.metrics)
+        self._exporter = Exporter(config.metrics, self.measure)
 
     @property
     def pools(self) -> Sequence[Pool]:
         """Return the pools in their order."""
         return list(self._pools.values())
-
-    def _exporter_at(self, address: Address | None) -> Exporter | None:
-        return Exporter(address, self.measure) if address is not None else None
 
     def client(self) -> CsiClient:
         """Return a client of the driver in this process."""
@@ -67,7 +66,7 @@ class StandaloneDriver:
     @property
     def metrics_url(self) -> str:
         """URL of the metrics, "" if they are not served."""
-        return self._exporter.url if self._exporter is not None else ""
+        return self._exporter.url
 
     async def start(self) -> None:
         """Open the pools, then serve, then register.
@@ -78,32 +77,25 @@ class StandaloneDriver:
         """
         await self._openings.open()
         await self._endpoint.start()
-        await self._start_exporter()
-
-    async def _start_exporter(self) -> None:
-        if self._exporter is not None:
-            await self._exporter.start()
-            log.info("serving metrics url=%s", self._exporter.url)
+        await self._exporter.start()
 
     async def serve_metrics(self, address: Address | None) -> None:
         """Serve metrics at another address, or at none.
 
         Raises: HostError if the address is not available; the old one stays.
         """
-        before, self._exporter = self._exporter, self._exporter_at(address)
-        if before is not None:
-            await before.stop()  # first: both addresses may have the same port
+        before, self._exporter = self._exporter, Exporter(address, self.measure)
+        await before.stop()  # first: both addresses may have the same port
         try:
-            await self._start_exporter()
+            await self._exporter.start()
         except BaseException:
             self._exporter = before
-            await self._start_exporter()
+            await self._exporter.start()
             raise
 
     async def stop(self) -> None:
         """Stop serving and close the pools; volumes and mounts stay. Idempotent."""
-        if self._exporter is not None:
-            await self._exporter.stop()
+        await self._exporter.stop()
         await self._endpoint.stop()
         await self._openings.close()
         for pool in reversed(self.pools):
@@ -112,6 +104,37 @@ class StandaloneDriver:
     async def measure(self) -> None:
         """Update the pools' gauges. A pool that cannot be read is reported as down."""
         await measure(self.pools)
+
+
+async def measure(pools: Iterable[Pool]) -> None:
+    """Read all pools and set their gauges.
+
+    A pool that cannot be read is reported as down; its other gauges stay as they were.
+    """
+    for pool in pools:
+        found = await status.read(pool)
+        if found.problem:
+            log.warning("pool cannot be read pool=%s error=%s", pool.name, found.problem)
+        _show(found)
+
+
+def _show(found: PoolStatus) -> None:
+    labels = (found.pool, found.kind)
+    metrics.POOL_UP.labels(*labels).set(0 if found.problem else 1)
+    if found.room is None:
+        return
+    for gauge, value in (
+        (metrics.POOL_SIZE, found.room.total),
+        (metrics.POOL_FREE, found.room.free),
+        (metrics.POOL_LARGEST, found.room.largest),
+        (metrics.POOL_RESERVED, found.promised),
+        (metrics.POOL_VOLUMES, len(found.volumes)),
+        (metrics.POOL_SNAPSHOTS, len(found.snapshots)),
+        (metrics.POOL_ABNORMAL, len(found.abnormal)),
+        (metrics.POOL_ERASING, found.erasing_bytes),
+        (metrics.POOL_ERASING_VOLUMES, len(found.erasing)),
+    ):
+        gauge.labels(*labels).set(value)
 
 
 class Serving(Protocol):

@@ -16,8 +16,7 @@ from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
-from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.overcommit import NO_KEEP
+from tonnage.pools.base.contract import NO_KEEP, PoolLimits
 from tonnage.pools.config import PoolConfig
 from tonnage.pools.core.pool import Pool
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,6 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.events import WARNING, EventRecorder
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.node import NodeConfig
-from tonnage.node.config_watch import LiveConfig
 from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.node.reload import Reconfigure
 
@@ -69,8 +69,8 @@ class NodeProcess:
         if self._live is not None:
             file, read = self._live
             change = Reconfigure(self.config, self.driver, tell=self._tell, after=self._reconsider)
-            live = LiveConfig(file, read, apply=change.apply, refuse=change.refuse, clock=self._clock)
-            self._tasks.start(supervise("configuration", live.run), "configuration")
+            follow = partial(change.follow, file, read, self._clock)
+            self._tasks.start(supervise("configuration", follow), "configuration")
             self._tasks.start(supervise("events", self._events.run), "events")
 
     async def _reconsider(self) -> None:
@@ -91,18 +91,14 @@ class NodeProcess:
 
         Volumes' records hold that uid.
         """
-        await self._serve_cluster(went_back=False)
+        config = self.config.agent
         while True:
-            await self._serve_cluster(went_back=True)
-
-    async def _serve_cluster(self, *, went_back: bool) -> None:
-        config = replace(self.config.agent, cluster_uid=await self._cluster_uid(), went_back=went_back)
-        self.agent = NodeAgent(self._client, config, clients=[self.driver.client()], clock=self._clock)
-        self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
-        await self.agent.run()
-
-    async def _cluster_uid(self) -> str:
-        return (await self._insist(lambda: self._client.get(NAMESPACES, "kube-system"))).metadata.uid
+            system = await self._insist(lambda: self._client.get(NAMESPACES, "kube-system"))
+            config = replace(config, cluster_uid=system.metadata.uid)
+            self.agent = NodeAgent(self._client, config, clients=[self.driver.client()], clock=self._clock)
+            self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
+            await self.agent.run()
+            config = replace(self.config.agent, went_back=True)
 
     async def _insist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         backoff = Backoff(initial=0.2, maximum=10.0)

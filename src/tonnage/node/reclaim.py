@@ -10,25 +10,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import ATTACHMENTS, CLAIMS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.kinds import ATTACHMENTS, CLAIMS, VOLUMES
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
-from tonnage.claims.bind import change
-from tonnage.claims.node_scope import DriverInfo, NodeScope
+from tonnage.claims.bind import change, find
+from tonnage.claims.node_scope import DriverInfo
 from tonnage.claims.provisioning import SecretRef, read_secret, secret_of
 from tonnage.csi.client import types
 from tonnage.errors import ApiConflictError, ApiNotFoundError, InvalidError, PreconditionError, TonnageError
-from tonnage.kube.client import Client, refer
+from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
-from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.node import volume_metrics
-from tonnage.node.capacity.poller import Readings
+from tonnage.node.provisioner.context import NodeContext
+from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 WORKERS = 100
@@ -38,27 +37,16 @@ RETRY_START, RETRY_MAX = 1.0, 300.0
 class Reclaimer(Reconciler[str]):
     """Loop over this node's PVs."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        scope: NodeScope,
-        readings: Readings,
-        clock: Clock | None = None,
-    ) -> None:
-        self._client, self._events, self._node = client, events, scope.node
-        self._drivers, self._readings, self._clock = readings.drivers, readings, clock or RealClock()
-        volumes = informers.of(VOLUMES, labels=scope.selector)
-        self._volumes = volumes.cache
-        self._classes = informers.of(STORAGE_CLASSES).cache
+    def __init__(self, node: NodeContext, informers: Informers) -> None:
+        self._client, self._events, self._node = node.client, node.events, node.scope.node
+        self._drivers, self._readings, self._clock = node.drivers, node.readings, node.clock
+        self._volumes, self._classes = node.volumes, node.classes
         self._gone: dict[str, PersistentVolume] = {}  # vanished while Released, before their volumes were deleted
         self.on_lost: Callable[[], None] = lambda: None
         """Called when a PV vanished whose volume we have not deleted."""
         self._deleted: set[str] = set()  # uids of PVs whose volume is deleted; the watch may still show them
         super().__init__("reclaim", workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
-        self.watch(volumes, self._keys)
+        self.watch(informers.of(VOLUMES, labels=node.scope.selector), self._keys)
         self._drivers.on_add(lambda _: self._look_at_all())
 
     def _keys(self, old: PersistentVolume | None, new: PersistentVolume | None) -> tuple[str, ...]:
@@ -100,12 +88,10 @@ class Reclaimer(Reconciler[str]):
             return
         if not _is_due(cached):
             return
-        try:
-            volume = await self._client.get(VOLUMES, key)  # live: the deletion destroys data of a user
-        except ApiNotFoundError:
+        volume = await find(self._client, VOLUMES, key)  # live: the deletion destroys data of a user
+        if volume is None:
             await self._vanished(key)
-            return
-        if volume.metadata.uid == cached.metadata.uid and _is_due(volume):
+        elif volume.metadata.uid == cached.metadata.uid and _is_due(volume):
             await self._delete(volume, driver)
 
     async def _vanished(self, key: str) -> None:
@@ -127,19 +113,11 @@ class Reclaimer(Reconciler[str]):
 
         A PV of that name may be another node's.
         """
-        try:
-            if driver.reaches(await self._client.get(VOLUMES, volume.metadata.name)):
-                return False
-        except ApiNotFoundError:
-            pass
-        ref = volume.spec.claim_ref
-        if ref is None:
+        now, ref = await find(self._client, VOLUMES, volume.metadata.name), volume.spec.claim_ref
+        if ref is None or (now is not None and driver.reaches(now)):
             return False
-        try:
-            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
-        except ApiNotFoundError:
-            return True
-        return claim.metadata.uid != ref.uid
+        claim = await find(self._client, CLAIMS, ref.name, ref.namespace)
+        return claim is None or claim.metadata.uid != ref.uid
 
     def _driver(self, volume: PersistentVolume) -> DriverInfo | None:
         return self._drivers.get(volume.spec.csi.driver) if volume.spec.csi is not None else None
@@ -155,17 +133,20 @@ class Reclaimer(Reconciler[str]):
         return node_matcher(affinity.required)(driver.segment, self._node)
 
     async def _delete(self, volume: PersistentVolume, driver: DriverInfo) -> None:
-        uid = volume.metadata.uid
+        uid, storage_class = volume.metadata.uid, volume.spec.storage_class_name
         if uid not in self._deleted:
+            # Metrics as external-provisioner's: each failed attempt counts, and only successes have a duration
+            # (sig-storage-lib-external-provisioner, controller/metrics).
             began = self._clock.monotonic()
             try:
                 await self._check_detached(volume, driver)
                 await self._delete_volume(volume, driver)
             except TonnageError as failure:
-                volume_metrics.not_deleted(volume)
+                metrics.DELETE_FAILED.labels(storage_class).inc()
                 self._events.warning(refer(VOLUMES, volume), "VolumeFailedDelete", str(failure))
                 raise
-            volume_metrics.deleted(volume, self._clock.monotonic() - began)
+            metrics.DELETED.labels(storage_class).inc()
+            metrics.DELETE_SECONDS.labels(storage_class).observe(self._clock.monotonic() - began)
             self._deleted.add(uid)
         if not volume.metadata.deleting:
             try:
@@ -220,13 +201,11 @@ class Reclaimer(Reconciler[str]):
             kept = [f for f in now.metadata.finalizers if f != names.PROVISIONER_FINALIZER]
             return {"metadata": {"finalizers": kept or None}}
 
-        try:
-            # The deletion has just changed it: read it again to avoid a conflict.
-            now = await self._client.get(VOLUMES, volume.metadata.name)
-            if now.metadata.uid == volume.metadata.uid:
+        # The deletion has just changed it: read it again to avoid a conflict.
+        now = await find(self._client, VOLUMES, volume.metadata.name)
+        if now is not None and now.metadata.uid == volume.metadata.uid:
+            with suppress(ApiNotFoundError, ApiConflictError):
                 await change(self._client, VOLUMES, now, without)
-        except (ApiNotFoundError, ApiConflictError):
-            return
 
 
 def _ours(volume: PersistentVolume) -> bool:

@@ -1,16 +1,24 @@
 """Reload of a serving node's configuration, as far as that is safe.
 
-What a reload cannot change is reported by Events on the Node.
+The file is watched by inotify, without polling. The kubelet replaces a ConfigMap's directory as a whole: it renames a
+new symlink over `..data`, and the file is a symlink through that. A person's editor writes the file in place or renames
+another over it. Both cause events in the directories of the path. What a reload cannot change is reported by Events on
+the Node.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
-from tonnage.errors import TonnageError
+from tonnage.aio.clock import Clock
+from tonnage.errors import InvalidError, TonnageError
+from tonnage.host import inotify
 from tonnage.kube.events import NORMAL, WARNING
 from tonnage.node.config import diff
 from tonnage.node.config.node import NodeConfig
@@ -18,8 +26,12 @@ from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.pools.config import PoolConfig
 
 log = logging.getLogger(__name__)
+SETTLE = 0.3
+"""Seconds from the first event of a change to its completion."""
+_EVENTS = inotify.CLOSE_WRITE | inotify.CREATE | inotify.MOVED_TO | inotify.ONLYDIR
 CHANGED, REFUSED = "ConfigurationChanged", "ConfigurationRefused"
 """Reasons of the Events."""
+_KEEP = "; put it back into the configuration, or delete what is in it first (tonnage volumes list)"
 
 Tell = Callable[[str, str, str], None]
 """Called with type, reason and message of an Event."""
@@ -38,71 +50,79 @@ class Reconfigure:
         self.config = config
         self._driver, self._tell, self._after = driver, tell, after
 
-    def refuse(self, reason: str) -> None:
-        """Report that the file cannot be read; nothing changes."""
-        self._tell(WARNING, REFUSED, f"{reason}; everything stays as it was: correct the configuration")
+    async def follow(self, file: Path, read: Callable[[], NodeConfig], clock: Clock) -> None:
+        """Apply the file now and whenever it changes, until cancelled.
+
+        read: reads it with the command line over it; blocking; raises InvalidError.
+
+        Raises: OSError if the directory cannot be watched.
+        """
+        with inotify.Inotify() as told:
+            while True:
+                _watch(told, file)  # each time: the path may resolve to another directory now
+                await self._look(read)  # includes changes from before the watch
+                await told.wait()
+                await clock.sleep(SETTLE)
+
+    async def _look(self, read: Callable[[], NodeConfig]) -> None:
+        try:
+            wanted = await asyncio.to_thread(read)
+        except InvalidError as reason:
+            self._tell(WARNING, REFUSED, f"{reason}; everything stays as it was: correct the configuration")
+            return
+        await self.apply(wanted)
 
     async def apply(self, wanted: NodeConfig) -> None:
         """Apply what a reload can change, report the rest. Idempotent."""
-        found = diff.compare(self.config, wanted)
+        found, change, address = diff.compare(self.config, wanted), self._driver.change, wanted.driver.metrics
         for sentence in found.refused:
             self._tell(WARNING, REFUSED, sentence)
         if found.level:
             logging.getLogger().setLevel(wanted.log_level.upper())
             self.config = replace(self.config, log_level=wanted.log_level)
             log.info("log level changed level=%s", wanted.log_level)
-        done = [await self._remove(pool.name) for pool in found.removed]
-        done += [await self._rebound(pool.name, wanted) for pool in found.bounds]
-        done += [await self._add(pool.name, wanted) for pool in found.added]
+        done = []
+        for pool in found.removed:
+            text = f"pool {pool.name} is no longer served: it was empty; its path is unchanged"
+            done.append(await self._try(change.remove(pool.name), text, f"pool {pool.name} is not removed", _KEEP))
+        for pool in found.bounds:
+            text, refused = f"pool {pool.name} has new limits: {pool}", f"pool {pool.name} keeps its limits"
+            done.append(await self._try(asyncio.to_thread(change.rebound, pool), text, refused, f"; {diff.RESTART}"))
+        done += [await self._add(pool) for pool in found.added]
         if found.metrics:
-            await self._serve_metrics(wanted)
-        self.config = replace(
-            self.config, driver=replace(self._driver.change.config, metrics=self.config.driver.metrics)
-        )
+            text = f"metrics and health are served at {address or 'no address any more'}"
+            if await self._try(self._driver.serve_metrics(address), text, "metrics stay where they are"):
+                self.config = replace(self.config, driver=replace(self.config.driver, metrics=address))
+        self.config = replace(self.config, driver=replace(change.config, metrics=self.config.driver.metrics))
         if any(done):
             await self._after()
 
-    async def _add(self, name: str, wanted: NodeConfig) -> bool:
+    async def _try(self, change: Awaitable[None], done: str, refused: str, hint: str = "") -> bool:
+        """Make a change and report the result; return whether it was made."""
         try:
-            why = await self._driver.change.add(_pool(wanted, name))
+            await change
         except TonnageError as failure:
-            self._tell(WARNING, REFUSED, f"pool {name} is not added: {failure}")
+            self._tell(WARNING, REFUSED, f"{refused}: {failure}{hint}")
+            return False
+        self._tell(NORMAL, CHANGED, done)
+        return True
+
+    async def _add(self, pool: PoolConfig) -> bool:
+        try:
+            why = await self._driver.change.add(pool)
+        except TonnageError as failure:
+            self._tell(WARNING, REFUSED, f"pool {pool.name} is not added: {failure}")
             return False
         if why:
-            self._tell(WARNING, CHANGED, f"pool {name} is added, but not open yet: {why}; it is tried again")
+            self._tell(WARNING, CHANGED, f"pool {pool.name} is added, but not open yet: {why}; it is tried again")
         else:
-            self._tell(NORMAL, CHANGED, f"pool {name} is added: {_pool(wanted, name)}")
+            self._tell(NORMAL, CHANGED, f"pool {pool.name} is added: {pool}")
         return True
 
-    async def _remove(self, name: str) -> bool:
-        try:
-            await self._driver.change.remove(name)
-        except TonnageError as failure:
-            hint = "put it back into the configuration, or delete what is in it first (tonnage volumes list)"
-            self._tell(WARNING, REFUSED, f"pool {name} is not removed: {failure}; {hint}")
-            return False
-        self._tell(NORMAL, CHANGED, f"pool {name} is no longer served: it was empty; its path is unchanged")
-        return True
 
-    async def _rebound(self, name: str, wanted: NodeConfig) -> bool:
-        try:
-            await asyncio.to_thread(self._driver.change.rebound, _pool(wanted, name))
-        except TonnageError as failure:
-            self._tell(WARNING, REFUSED, f"pool {name} keeps its limits: {failure}; {diff.RESTART}")
-            return False
-        self._tell(NORMAL, CHANGED, f"pool {name} has new limits: {_pool(wanted, name)}")
-        return True
-
-    async def _serve_metrics(self, wanted: NodeConfig) -> None:
-        address = wanted.driver.metrics
-        try:
-            await self._driver.serve_metrics(address)
-        except TonnageError as failure:
-            self._tell(WARNING, REFUSED, f"metrics stay where they are: {failure}")
-            return
-        self.config = replace(self.config, driver=replace(self.config.driver, metrics=address))
-        self._tell(NORMAL, CHANGED, f"metrics and health are served at {address or 'no address any more'}")
-
-
-def _pool(config: NodeConfig, name: str) -> PoolConfig:
-    return next(pool for pool in config.driver.pools if pool.name == name)
+def _watch(told: inotify.Inotify, file: Path) -> None:
+    told.add(str(file.parent), _EVENTS)
+    with suppress(OSError):  # a dangling symlink, until the kubelet replaces it
+        real = Path(os.path.realpath(file, strict=True))
+        if real.parent != file.parent:
+            told.add(str(real.parent), _EVENTS)

@@ -10,10 +10,10 @@ minute at most.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CSI_NODES, NODES
@@ -21,6 +21,7 @@ from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.informer import Informers
+from tonnage.node.config.agent import AgentConfig
 
 log = logging.getLogger(__name__)
 
@@ -32,23 +33,17 @@ PATIENCE = 60.0
 class StartupTaint(Reconciler[str]):
     """Controller of the start-up taint.
 
-    drivers: names that CSINode must list, all of them. is_published: whether the node's capacity is published.
+    config: has the node, and the drivers that CSINode must list, all of them. is_published: whether the node's capacity
+    is published.
     """
 
     def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        *,
-        node: str,
-        drivers: Sequence[str],
-        is_published: Callable[[], bool] = lambda: True,
-        clock: Clock | None = None,
+        self, client: Client, informers: Informers, config: AgentConfig, is_published: Callable[[], bool], clock: Clock
     ) -> None:
-        self._client, self._node, self._drivers = client, node, tuple(drivers)
-        self._is_published, self._clock = is_published, clock or RealClock()
+        self._client, self._node, self._drivers = client, config.node_name, config.startup_taint
+        self._is_published, self._clock = is_published, clock
         self._listed: float | None = None
-        nodes = informers.of(NODES, fields=f"metadata.name={node}")
+        nodes = informers.of(NODES, fields=f"metadata.name={self._node}")
         self._nodes = nodes.cache
         self._pause = Backoff(initial=0.2, maximum=10.0)
         super().__init__("startup_taint", workers=1)

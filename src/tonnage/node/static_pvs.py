@@ -14,9 +14,9 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import STORAGE_CLASSES, VOLUMES
@@ -30,9 +30,9 @@ from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError, InvalidError, PreconditionError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Reconciler
-from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.node.capacity.poller import Readings, fault_of
+from tonnage.node.capacity.poller import fault_of
+from tonnage.node.provisioner.context import NodeContext
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 1.0, 300.0
@@ -44,26 +44,16 @@ Key = tuple[str, str]
 class Publication(Reconciler[Key]):
     """Loop over this node's static pools. Keys are (driver, pool)."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        events: EventRecorder,
-        *,
-        scope: NodeScope,
-        readings: Readings,
-        clock: Clock,
-    ) -> None:
-        self._client, self._events, self._clock = client, events, clock
-        self._scope, self._drivers, self._readings = scope, readings.drivers, readings
-        volumes, classes = informers.of(VOLUMES, labels=scope.selector), informers.of(STORAGE_CLASSES)
-        self._volumes = volumes.cache
+    def __init__(self, node: NodeContext, informers: Informers) -> None:
+        self._client, self._events, self._clock = node.client, node.events, node.clock
+        self._scope, self._drivers, self._readings = node.scope, node.drivers, node.readings
+        self._volumes = node.volumes
         self._looked: dict[Key, float] = {}
         self._condition: dict[str, str] = {}
         super().__init__("publication", workers=2, backoff=Backoff(RETRY_START, RETRY_MAX))
-        self.watch(volumes, self._volume_changed)
-        self.watch(classes, lambda old, new: self._pools())
-        readings.on_reading(self._look_at_all)
+        self.watch(informers.of(VOLUMES, labels=node.scope.selector), self._volume_changed)
+        self.watch(informers.of(STORAGE_CLASSES), lambda old, new: self._pools())
+        node.readings.on_reading(self._look_at_all)
         self._drivers.on_add(lambda _: self._look_at_all())
 
     def _pools(self) -> Iterator[Key]:
@@ -96,7 +86,8 @@ class Publication(Reconciler[Key]):
         chosen = self._choose(driver, key[1])
         await self._withdraw(driver, key[1], chosen)
         if chosen is not None:
-            publisher = _Publisher(self._client, self._events, self._scope, driver, key[1], chosen)
+            fault = fault_of(chosen) or _secrets_fault(chosen)
+            publisher = _Publisher(self._client, self._scope, driver, key[1], chosen, fault)
             try:
                 await publisher.publish(self._ours(driver, key[1]))
             finally:
@@ -171,24 +162,19 @@ class Publication(Reconciler[Key]):
             self._events.normal(about, "VolumeConditionNormal", health.message)
 
 
+@dataclass
 class _Publisher:
     """Publishes one pool once.
 
     fault: why the class cannot have volumes, or "".
     """
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        scope: NodeScope,
-        driver: DriverInfo,
-        pool: str,
-        storage_class: StorageClass,
-    ) -> None:
-        self._client, self._events, self._scope = client, events, scope
-        self._driver, self._pool, self._class = driver, pool, storage_class
-        self.fault = fault_of(storage_class) or _secrets_fault(storage_class)
+    _client: Client
+    _scope: NodeScope
+    _driver: DriverInfo
+    _pool: str
+    _class: StorageClass
+    fault: str
 
     async def publish(self, known: Sequence[PersistentVolume]) -> None:
         """Create a PV for each free disk, and for each volume without one.

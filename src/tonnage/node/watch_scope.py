@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from tonnage.aio.backoff import Backoff
@@ -122,20 +121,18 @@ class ClaimScope:
         """
         if self._scope.label != self._scope.node:
             return False
-        return await self._is_there(lambda: self._client.get(MUTATING_BINDINGS, names.SCOPE_POLICY)) and (
-            await self._is_there(lambda: self._client.get(MUTATING_POLICIES, names.SCOPE_POLICY))
-        )
-
-    async def _is_there(self, get: Callable[[], Awaitable[object]]) -> bool:
-        try:
-            await get()
-        except ApiError as failure:
-            if failure.code == 403 and not self._refused:
-                self._refused = True
-                log.warning("the policy for labels may not be looked at node=%s error=%s", self._scope.node, failure)
-            if failure.code not in (403, 404):
-                raise
-            return False
+        for kind in (MUTATING_BINDINGS, MUTATING_POLICIES):
+            try:
+                await self._client.get(kind, names.SCOPE_POLICY)
+            except ApiError as failure:
+                if failure.code == 403 and not self._refused:
+                    self._refused = True
+                    log.warning(
+                        "the policy for labels may not be looked at node=%s error=%s", self._scope.node, failure
+                    )
+                if failure.code not in (403, 404):
+                    raise
+                return False
         return True
 
     async def _has_controller(self) -> bool:

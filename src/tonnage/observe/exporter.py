@@ -46,20 +46,24 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
+async def _nothing() -> None:
+    """Default refresh: all gauges are always up to date."""
+
+
 class Exporter:
     """Serves GET /metrics and GET /healthz over HTTP/1.1, one request per connection.
 
-    refresh: awaited before each response, to update gauges. There is no authentication: listen on loopback unless the
-    network is trusted.
+    address: None to serve nothing. refresh: awaited before each response, to update gauges. There is no authentication:
+    listen on loopback unless the network is trusted.
     """
 
-    def __init__(self, address: Address, refresh: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, address: Address | None, refresh: Callable[[], Awaitable[None]] = _nothing) -> None:
         self._address, self._refresh = address, refresh
         self._server: asyncio.Server | None = None
 
     @property
     def url(self) -> str:
-        """The URL of the metrics, "" before start()."""
+        """The URL of the metrics, "" if they are not served."""
         if self._server is None:
             return ""
         host, port = self._server.sockets[0].getsockname()[:2]
@@ -67,9 +71,12 @@ class Exporter:
 
     async def start(self) -> None:
         """Listen. Raises HostError when the address cannot be bound."""
+        if self._address is None:
+            return
         host, port = self._address.host, self._address.port
         with host_errors(f"cannot serve metrics at {self._address}", advice="choose another address"):
             self._server = await asyncio.start_server(self._serve, host, port, limit=_LONGEST_HEAD)
+        log.info("serving metrics url=%s", self.url)
 
     async def stop(self) -> None:
         """Stop listening; requests under way are closed. Idempotent."""

@@ -16,7 +16,7 @@ from tonnage.api.core import Event, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.matching import class_name, is_bound, is_claimed_by, is_free_for, is_provisionable
 from tonnage.api.origin import is_clone, is_populated, origin_of, reference
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.capacity.published_faults import published_faults
+from tonnage.capacity.node_template import published_faults
 from tonnage.claims.data_source import copy_fault
 from tonnage.errors import InvalidError
 from tonnage.node.capacity.poller import fault_of

@@ -62,14 +62,13 @@ class Published(CSIStorageCapacity, frozen=True):
 
 
 _ADMISSION = kinds.MUTATING_POLICIES.group
-PUBLISHED = Kind(kinds.CAPACITIES.group, "v1", kinds.CAPACITIES.kind, kinds.CAPACITIES.plural, Published)
+PUBLISHED = Kind(kinds.CAPACITIES.group, kinds.CAPACITIES.kind, kinds.CAPACITIES.plural, Published)
 VALIDATING_POLICIES = Kind(
-    _ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", PartialObject, namespaced=False
+    _ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", PartialObject, namespaced=False
 )
 VALIDATING_BINDINGS = Kind(
-    _ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", PartialObject,
-    namespaced=False,
-)  # fmt: skip
+    _ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", PartialObject, namespaced=False
+)
 
 
 @dataclass

@@ -26,7 +26,7 @@ from tonnage.ops.report import VolumeReport
 
 _CLUSTER_NAMESPACE = "kube-system"
 CONTENTS = Kind(
-    "snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent", "volumesnapshotcontents", VolumeSnapshotContent,
+    "snapshot.storage.k8s.io", "VolumeSnapshotContent", "volumesnapshotcontents", VolumeSnapshotContent,
     namespaced=False,
 )  # fmt: skip
 """Of a custom resource that a cluster may lack."""

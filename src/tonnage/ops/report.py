@@ -10,8 +10,7 @@ import msgspec
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.csi.client.types import CreatedVolume, ListedSnapshot
-from tonnage.csi.driver import volume_id
-from tonnage.csi.driver.driver import CONTEXT_CREATED, OWNER_DRIVER
+from tonnage.csi.driver.driver import CONTEXT_CREATED, OWNER_DRIVER, id_of
 from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import Erasure, PoolVolume, Snapshot, is_inline
 from tonnage.pools.base.parameters import ERASE, IoLimits, io_limits_of
@@ -170,7 +169,7 @@ def contents_of(pools: Sequence[PoolStatus], *, node: str = "", driver: str = ""
 
 def _volume(volume: PoolVolume, pool: PoolStatus, node: str, driver: str) -> VolumeReport:
     driver = volume.owner.get(OWNER_DRIVER, driver)
-    vid = volume_id.join(pool.pool, volume.name)
+    vid = id_of(pool.pool, volume.name)
     report = _recorded(vid, volume.size, node, driver, volume.owner, rfc3339(volume.created))
     limits = _limits(volume)
     return msgspec.structs.replace(
@@ -190,7 +189,7 @@ def _unlisted(pool: PoolStatus, node: str, driver: str) -> list[VolumeReport]:
     """Volumes with damaged records, of which only the fault is known."""
     known = {volume.name for volume in pool.volumes}
     return [
-        VolumeReport(volume_id.join(pool.pool, name), 0, node=node, driver=driver, condition=fault)
+        VolumeReport(id_of(pool.pool, name), 0, node=node, driver=driver, condition=fault)
         for name, fault in sorted(pool.abnormal.items())
         if name not in known
     ]
@@ -205,12 +204,12 @@ def _limits(volume: PoolVolume) -> IoLimits:
 
 def _snapshot(snapshot: Snapshot, pool: PoolStatus, node: str, driver: str) -> VolumeReport:
     return VolumeReport(
-        volume_id.join(pool.pool, snapshot.name),
+        id_of(pool.pool, snapshot.name),
         snapshot.size,
         node=node,
         driver=snapshot.owner.get(OWNER_DRIVER, driver),
         created=rfc3339(snapshot.created),
-        snapshot_of=volume_id.join(pool.pool, snapshot.volume),
+        snapshot_of=id_of(pool.pool, snapshot.volume),
         cluster=snapshot.owner.get(names.PARAM_CLUSTER, ""),
         block=snapshot.block,
         fstype=snapshot.fstype,
@@ -219,7 +218,7 @@ def _snapshot(snapshot: Snapshot, pool: PoolStatus, node: str, driver: str) -> V
 
 def _erasure(erasure: Erasure, pool: str, node: str) -> ErasureReport:
     return ErasureReport(
-        volume_id.join(pool, erasure.name),
+        id_of(pool, erasure.name),
         erasure.room,
         erasure.method,
         erasure.done,

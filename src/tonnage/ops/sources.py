@@ -74,11 +74,8 @@ class ClusterSources:
         if self.kubeconfig is None:
             yield None
             return
-        client = Client(HttpTransport(load(self.kubeconfig)))
-        try:
+        async with Client(HttpTransport(load(self.kubeconfig))) as client:
             yield client
-        finally:
-            await client.close()
 
 
 @asynccontextmanager

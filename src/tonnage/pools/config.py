@@ -18,8 +18,8 @@ from tonnage.aio.clock import Clock
 from tonnage.api.names import RENAMED_KINDS
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.errors import InvalidError
-from tonnage.pools.base.contract import PoolLimits, check_name
-from tonnage.pools.base.overcommit import NO_KEEP, Disks, Keep
+from tonnage.pools.base.contract import NO_KEEP, Keep, PoolLimits, check_name
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.backend import Backend
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.directory import MARKER, OWN

@@ -21,12 +21,19 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import AlreadyExistsError, HostError, NotFoundError, OutOfRangeError, PreconditionError, host_errors
 from tonnage.host import nofollow, tree
-from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, PoolVolume, Stats, VolumeRequest
+from tonnage.pools.base.contract import (
+    Capacity,
+    Erasure,
+    Features,
+    PoolLimits,
+    PoolVolume,
+    Stats,
+    VolumeRequest,
+)
 from tonnage.pools.base.parameters import ERASE, RESERVE, check_shared, erase_of
 from tonnage.pools.base.record import Records, VolumeRecord, new_record
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.fs import mounts
 
@@ -44,7 +51,7 @@ FEATURES = Features(
 _NO_UUID = UUID(int=0)
 
 
-class FakeBackend(Backend):
+class FakeBackend(Backend, Mounts):
     """Counts volumes against a size, and remembers where they are staged and published."""
 
     is_instant = True
@@ -53,6 +60,7 @@ class FakeBackend(Backend):
     def __init__(
         self, size: int, *, largest: int, features: Features, directories: bool, clock: Clock, erase_rate: int
     ) -> None:
+        self.mounts = self
         self.features = features
         self.records = Records("fake pool")
         self.size = size
@@ -66,7 +74,7 @@ class FakeBackend(Backend):
         self._targets: dict[str, tuple[str, bool]] = {}
         self._published: dict[str, set[str]] = {}
 
-    def open(self) -> None:
+    def load(self) -> None:
         pass
 
     def close(self) -> None:
@@ -107,25 +115,27 @@ class FakeBackend(Backend):
     def delete(self, name: str) -> None:
         if name not in self.records.volumes:
             return
-        if using := sorted(self.staged.get(name, set()) | self._published.get(name, set())):
-            raise PreconditionError(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
+        self.check_unused(name)
         record = self.records.volumes.pop(name)
         self.records.used -= record.size
         self.remains.add(record.volume(), self._clock.monotonic())
 
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        record = self.record(name)
+    def check_unused(self, name: str) -> None:
+        if using := sorted(self.staged.get(name, set()) | self._published.get(name, set())):
+            raise PreconditionError(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
+
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         if self._directories and not record.block:
             mounts.make_directory(path)
         if record.pending:
             self.write(structs.replace(record, pending=False))
-        self.staged.setdefault(name, set()).add(str(path))
+        self.staged.setdefault(record.name, set()).add(str(path))
 
     def unstage(self, name: str, path: Path) -> None:
         _forget(self.staged, name, str(path))
 
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        record = self.record(name)
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        name = record.name
         if str(staging) not in self.staged.get(name, ()):
             raise PreconditionError(f"volume {name} is not staged at {staging}: stage it first")
         shown = self._targets.setdefault(str(target), (name, readonly))
@@ -140,8 +150,8 @@ class FakeBackend(Backend):
         shown, _ = self._targets.pop(str(target), (name, False))
         _forget(self._published, shown, str(target))
 
-    def stats(self, name: str, path: Path) -> Stats:
-        record = self.record(name)
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        name = record.name
         if str(path) not in self.staged.get(name, ()) and self._targets.get(str(path), ("",))[0] != name:
             raise NotFoundError(f"volume {name} is not at {path}")
         return Stats(total=record.size, used=0, available=record.size)  # files in its directory are not measured
@@ -170,8 +180,8 @@ class FakeBackend(Backend):
         self.write(structs.replace(record, size=size, pending=True))
         return self.records.volumes[name]
 
-    def grow(self, name: str, path: Path) -> VolumeRecord:
-        record = structs.replace(super().grow(name, path), pending=False)
+    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
+        record = structs.replace(super().grow(record, path), pending=False)
         self.write(record)
         return record
 

@@ -17,7 +17,7 @@ from tonnage.api.quantity import from_bytes
 from tonnage.errors import InvalidError, UnavailableError
 from tonnage.host import mount
 from tonnage.host.mount import Mount
-from tonnage.pools.base.overcommit import Keep
+from tonnage.pools.base.contract import Keep
 from tonnage.pools.config import PoolConfig
 
 _MI = 1024**2

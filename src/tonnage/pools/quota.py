@@ -22,12 +22,12 @@ from tonnage.errors import HostError, InvalidError, UnavailableError, Unsupporte
 from tonnage.host import mount, quota, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import Features, PoolLimits
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_shared
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
 from tonnage.pools.directory.bind_mounts import BindMounts
-from tonnage.pools.directory.content import Allocated
+from tonnage.pools.directory.content import VolumeContent
 from tonnage.pools.directory.directory import disk_errors
 from tonnage.pools.directory.subdirectory import LEAST, REFUSED, check_no_erasure, limit_for, seed
 from tonnage.pools.fs.formats import BLOCK
@@ -45,7 +45,7 @@ def _limit_of(fd: int, number: int) -> int:
     return 0
 
 
-class QuotaDirectories:
+class QuotaDirectories(VolumeContent):
     """Directories with project quotas as the content of volumes. fstypes is the one that is there, once prepared."""
 
     is_file = shares = False
@@ -60,36 +60,9 @@ class QuotaDirectories:
         self._numbers = threading.Lock()
         self._next = 0
 
-    def ready(self) -> None:
-        pass
-
-    def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
-        pass
-
-    def in_use(self, content: Path) -> bool:
-        return False
-
-    def commit(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        raise UnsupportedError(f"{self._folder.where} does not offer volumes made from a {record.source}")
-
-    def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        raise UnsupportedError(f"{self._folder.where} does not offer snapshots")
-
-    def limits(self, bounds: PoolLimits) -> PoolLimits:
-        return bounds
-
     def limit(self) -> int:
         """The kernel numbers projects with 32 bits."""
         return PROJECTS
-
-    def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
-        return record.size, self.held
 
     def check(self, parameters: Mapping[str, str]) -> None:
         """Check parameters. Raises UnsupportedError for ext4 without `allowUnenforced`."""

@@ -81,35 +81,29 @@ def explain(
 
     Raises: Invalid for a pod or claim that cannot be read.
     """
-    meta = pod.metadata
     if pod.spec.node_name or pod.terminated:
-        where = f"it is on node {pod.spec.node_name}" if pod.spec.node_name else f"it is {pod.status.phase}"
-        todo = f"nothing: {where}; `kubectl -n {meta.namespace} describe pod {meta.name}` says the rest"
-        return Explanation(meta.namespace, meta.name, pod.spec.node_name, todo=todo)
+        return _of_placed(pod)
     ask = compile_ask(pod)
     everywhere = [*faults, *_before_nodes(ask, scheduler)]
     unchecked: list[str] = []
     if ask.unsupported and not scheduler:
         unchecked.append(ask.unsupported.removesuffix(" not supported by this scheduler"))
         ask = replace(ask, unsupported="")
-    cluster = cycle.cluster
-    held = hold_for_others(cycle, pod, pods)
+    columns, held = cycle.cluster.columns, hold_for_others(cycle, pod, pods)
     outcome, state = cycle.decide(ask), cycle.pre_filter(replace(ask, unsupported=""))
     keeps = bool(faults)
     if isinstance(state, Stop):
-        everywhere.append(Lack(state.message, "" if faults else _about_claims(state, cluster.objects)))
+        everywhere.append(Lack(state.message, "" if faults else _about_claims(state, cycle.cluster.objects)))
         state, keeps = CycleState(ask), True
     look = ShortfallSearch(cycle, state, written)
-    found = {slot: list(look.lacks(slot)) for slot in cluster.columns.live}
+    found = {slot: list(look.lacks(slot)) for slot in columns.live}
     nodes = [
-        NodeAnswer(
-            cluster.columns.names[slot], not lacks and not keeps, [lack.text for lack in lacks], look.rooms(slot)
-        )
+        NodeAnswer(columns.names[slot], not lacks and not keeps, [lack.text for lack in lacks], look.rooms(slot))
         for slot, lacks in found.items()
     ]
     return Explanation(
-        meta.namespace,
-        meta.name,
+        pod.metadata.namespace,
+        pod.metadata.name,
         everywhere=[lack.text for lack in everywhere],
         message=outcome.message if isinstance(outcome, Refusal) else "",
         told=next((c.message for c in pod.status.conditions if c.type == POD_SCHEDULED and c.status == "False"), ""),
@@ -118,6 +112,13 @@ def explain(
         priorities=tell(cycle, ask, outcome, budgets=budgets, held=held),
         todo=_todo(everywhere, nodes, list(found.values()), unchecked),
     )
+
+
+def _of_placed(pod: Pod) -> Explanation:
+    meta, node = pod.metadata, pod.spec.node_name
+    where = f"it is on node {node}" if node else f"it is {pod.status.phase}"
+    todo = f"nothing: {where}; `kubectl -n {meta.namespace} describe pod {meta.name}` says the rest"
+    return Explanation(meta.namespace, meta.name, node, todo=todo)
 
 
 def _before_nodes(ask: Ask, scheduler: str) -> list[Lack]:

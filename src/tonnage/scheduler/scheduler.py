@@ -16,20 +16,8 @@ from typing import TypeVar
 
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
+from tonnage.api import kinds
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import (
-    ATTACHMENTS,
-    CAPACITIES,
-    CLAIMS,
-    CSI_DRIVERS,
-    CSI_NODES,
-    DISRUPTION_BUDGETS,
-    NODES,
-    PODS,
-    STORAGE_CLASSES,
-    VOLUMES,
-    Kind,
-)
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.errors import TonnageError
@@ -38,7 +26,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informer, Informers
 from tonnage.observe import metrics
 from tonnage.scheduler.core import conditions
-from tonnage.scheduler.core.binding import DefaultBinder, RescheduledError, VolumeBinder
+from tonnage.scheduler.core.binding import RescheduledError, VolumeBinder, bind
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import ConditionWriter
 from tonnage.scheduler.core.cycle import Cycle
@@ -74,7 +62,7 @@ class Scheduler:
         strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED,
         pod_fields: str = "",
     ) -> None:
-        self._events, self._clock, self._name = events, clock, name
+        self._client, self._events, self._clock, self._name = client, events, clock, name
         self._informers: list[Informer[KubeObject]] = []
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -82,27 +70,26 @@ class Scheduler:
         self._rejected: set[str] = set()
         """Pods that preemption and the starvation guard know; without any, no pod passes them."""
         self._tasks = Background("scheduler")
-        claims, volumes = self._of(informers, CLAIMS), self._of(informers, VOLUMES)
-        classes, drivers = self._of(informers, STORAGE_CLASSES), self._of(informers, CSI_DRIVERS)
-        pods = self._of(informers, PODS, fields=pod_fields)
+        claims, volumes = self._of(informers, kinds.CLAIMS), self._of(informers, kinds.VOLUMES)
+        classes, drivers = self._of(informers, kinds.STORAGE_CLASSES), self._of(informers, kinds.CSI_DRIVERS)
+        pods = self._of(informers, kinds.PODS, fields=pod_fields)
         self.queue = SchedulingQueue(self._wake.set)
         objects = StorageObjects(claims.cache, volumes.cache, classes.cache, drivers.cache)
         self.cluster = Cluster(objects, self._notice)
         self.cycle = Cycle(self.cluster, strategy)
-        budgets = self._of(informers, DISRUPTION_BUDGETS).cache
+        budgets = self._of(informers, kinds.DISRUPTION_BUDGETS).cache
         self._preemptor = Preemptor(client, events, self.cycle, self.queue, lambda: budgets, clock=clock, name=name)
         self._volume_binder = VolumeBinder(client, events, clock, self.cluster, self._assumed.__contains__)
-        self._binder = DefaultBinder(client)
         self._conditions = ConditionWriter(client, events, pods.cache, clock)
-        self._of(informers, NODES).cache.on_change(self.cluster.node_changed)
-        self._of(informers, CSI_NODES).cache.on_change(self.cluster.csi_node_changed)
-        self._of(informers, ATTACHMENTS).cache.on_change(self.cluster.attachment_changed)
-        self._of(informers, CAPACITIES).cache.on_change(self.cluster.capacity_changed)
+        self._of(informers, kinds.NODES).cache.on_change(self.cluster.node_changed)
+        self._of(informers, kinds.CSI_NODES).cache.on_change(self.cluster.csi_node_changed)
+        self._of(informers, kinds.ATTACHMENTS).cache.on_change(self.cluster.attachment_changed)
+        self._of(informers, kinds.CAPACITIES).cache.on_change(self.cluster.capacity_changed)
         volumes.cache.on_change(self._volume_changed)
         claims.cache.on_change(self._claim_changed)
         pods.cache.on_change(self._pod_changed)
 
-    def _of(self, informers: Informers, kind: Kind[T], *, fields: str = "") -> Informer[T]:
+    def _of(self, informers: Informers, kind: kinds.Kind[T], *, fields: str = "") -> Informer[T]:
         informer = informers.of(kind, fields=fields)
         self._informers.append(informer)  # type: ignore[arg-type]
         return informer
@@ -264,7 +251,7 @@ class Scheduler:
         pod = entry.ask.pod
         try:
             await self._volume_binder.pre_bind(pod, decision)
-            await self._binder.bind(pod, decision.node)
+            await bind(self._client, pod, decision.node)
         except asyncio.CancelledError:  # no longer the leader: undo the decision
             if entry.uid in self._assumed:
                 self._assumed.discard(entry.uid)
@@ -274,16 +261,16 @@ class Scheduler:
         except Exception as failure:
             self._undo(entry, decision, failure)
             return
-        self.cycle.post_bind(decision)
+        self.cycle.volumes.post_bind(decision)
         self._forget(entry.uid, assumed=False)
         message = f"Successfully assigned {pod.key} to {decision.node}"
-        self._events.normal(refer(PODS, pod), "Scheduled", message)
+        self._events.normal(refer(kinds.PODS, pod), "Scheduled", message)
         metrics.SCHEDULED.labels("scheduled").inc()
 
     def _undo(self, entry: QueuedPod, decision: SchedulingDecision, failure: Exception) -> None:
         pod = entry.ask.pod
         if entry.uid not in self._assumed:  # gone meanwhile, or on a node: the cache is up to date
-            self.cycle.unreserve(decision)
+            self.cycle.volumes.unreserve(decision)
             return
         self._assumed.discard(entry.uid)
         self.cycle.withdraw(entry.ask, decision)

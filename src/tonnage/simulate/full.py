@@ -18,7 +18,7 @@ from tonnage.api.kinds import CAPACITIES, CSI_NODES, NAMESPACES, NODES, PODS, ST
 from tonnage.api.pods import Pod
 from tonnage.box import bootstrap
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.control_plane import control_plane
 from tonnage.csi.client.local import local_client
 from tonnage.kube.client import Client
@@ -80,7 +80,7 @@ class FullSimulation:
             self._loop.close()
 
     async def _run(self) -> Result:
-        server = ApiServer(MemoryStore(extractor()), clock=self._clock, entropy=Random(self._options.seed))
+        server = ApiServer(Store(extractor()), clock=self._clock, entropy=Random(self._options.seed))
         await server.start()
         transport = SlowTransport(
             server.transport(), self.traffic, self._clock, write=self._delays["write"], watch=self._delays["watch"]

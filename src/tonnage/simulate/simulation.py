@@ -187,7 +187,7 @@ class Simulation:
             self.scheduling.queue.retry(entry, self.events.now, free=True)
             return
         yield self._write
-        self.scheduling.cycle.post_bind(decision)
+        self.scheduling.cycle.volumes.post_bind(decision)
         self.scheduling.queue.remove(entry.uid)
         self._options.placed(pod.uid, decision.node)
         self.tally.placed += 1

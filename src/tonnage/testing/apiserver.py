@@ -10,7 +10,7 @@ from typing import Any
 from tonnage.aio.clock import Clock
 from tonnage.api.kinds import Kind
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informer, Informers
 from tonnage.testing.wait import eventually
@@ -21,7 +21,7 @@ ADMINISTRATOR = "system:admin"
 @asynccontextmanager
 async def api_server(clock: Clock | None = None) -> AsyncIterator[ApiServer]:
     """A started API server over memory. clock: for creation times; the machine's by default."""
-    store = MemoryStore(extractor())
+    store = Store(extractor())
     server = ApiServer(store) if clock is None else ApiServer(store, clock=clock)
     await server.start()
     try:

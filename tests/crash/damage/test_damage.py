@@ -11,7 +11,7 @@ from tests.crash.damage.damage import MI, NAME, File, Life, Record, sample
 
 from tonnage.host import loop, mount
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.directory import MARKER

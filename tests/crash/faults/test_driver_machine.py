@@ -25,17 +25,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from tests.crash.faults.faultpoints import ERRORS, LATE, Fault, FaultPoints
 from tests.crash.faults.machine import MI, Call, Model, Vol
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.api import names
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.errors import TonnageError
 from tonnage.host import loop, mount
-from tonnage.host.superblock import may_grow_ext4
-from tonnage.pools.base.overcommit import Disks
+from tonnage.host.filesystem import may_grow_ext4
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.directory import MARKER
@@ -141,7 +141,7 @@ class Machine(RuleBasedStateMachine):
         for name in (*VOLUMES, *INLINE):
             (self.folder / name).mkdir()
         self.pool = self._pool()
-        self.clients = [CsiClient(self.folder / "csi.sock", timeout=300, node_timeout=300) for _ in range(CLIENTS)]
+        self.clients = [FullCsiClient(self.folder / "csi.sock", timeout=300, node_timeout=300) for _ in range(CLIENTS)]
         self.run(self._start())
         self.counts["lives"] += 1
 
@@ -302,7 +302,7 @@ class Machine(RuleBasedStateMachine):
 
         return self.run(all_at_once())
 
-    async def _answer(self, client: CsiClient, call: Call) -> Code:
+    async def _answer(self, client: FullCsiClient, call: Call) -> Code:
         try:
             await self._send(client, call)
         except CsiError as failure:
@@ -310,7 +310,7 @@ class Machine(RuleBasedStateMachine):
             return failure.code
         return Code.OK
 
-    async def _send(self, client: CsiClient, call: Call) -> None:
+    async def _send(self, client: FullCsiClient, call: Call) -> None:
         vid, staging = f"p/{call.name}", self.folder / call.name / "staging"
         target = self.folder / call.name / call.other
         capability = VolumeCapability(block=self._is_block(call))
@@ -348,7 +348,7 @@ class Machine(RuleBasedStateMachine):
         else:
             await self._get(client, call.name)
 
-    async def _get(self, client: CsiClient, name: str) -> None:
+    async def _get(self, client: FullCsiClient, name: str) -> None:
         volume, health = await client.get_volume(f"p/{name}")
         assert volume.size == self.model.volumes[name].size
         assert not health.abnormal or self.points.hit, health
@@ -364,7 +364,7 @@ class Machine(RuleBasedStateMachine):
         expected = [call.expected(self.model) for call in batch]
         wanted, free = sum(call.grows(self.model) for call in batch), self.model.free
         for call, code, right in zip(batch, codes, expected, strict=True):
-            self.counts[code.label] += 1
+            self.counts[label_of(code)] += 1
             if code is Code.OK and code in right:
                 call.apply(self.model)
                 continue
@@ -376,9 +376,9 @@ class Machine(RuleBasedStateMachine):
                 open_ends.append(call)
                 continue
             assert fault is not None, (
-                f"{call}: {code.label} ({self.said.get(call)}), expected {[c.label for c in right]}"
+                f"{call}: {label_of(code)} ({self.said.get(call)}), expected {[label_of(c) for c in right]}"
             )
-            assert code in FAILED, f"{call}: {code.label} ({self.said.get(call)}) after {fault}"
+            assert code in FAILED, f"{call}: {label_of(code)} ({self.said.get(call)}) after {fault}"
             open_ends.append(call)
         return open_ends
 

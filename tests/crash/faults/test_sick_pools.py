@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 from tests.crash.faults.faultpoints import Fault, FaultPoints
+from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.driver import pool_opener
 from tonnage.csi.errors import Code, CsiError
@@ -103,9 +103,9 @@ class Node:
         return self.disk.place / "pool"
 
     @property
-    def client(self) -> CsiClient:
+    def client(self) -> FullCsiClient:
         """A new one each time: nothing of a driver before is left in it."""
-        return CsiClient(self.folder / "csi.sock", timeout=60)
+        return FullCsiClient(self.folder / "csi.sock", timeout=60)
 
     async def start(self, *options: str) -> StandaloneDriver:
         """A new process."""
@@ -166,7 +166,7 @@ async def node(
 
 
 @pytest.fixture
-async def client(node: Node) -> AsyncIterator[CsiClient]:
+async def client(node: Node) -> AsyncIterator[FullCsiClient]:
     """A client of it."""
     async with node.client as connected:
         yield connected
@@ -183,11 +183,11 @@ async def _serves(node: Node, name: str = "other") -> None:
         await client.delete_volume(volume.id)
 
 
-async def _listed(client: CsiClient) -> set[str]:
+async def _listed(client: FullCsiClient) -> set[str]:
     return {found.id for found in await client.list_volumes()}
 
 
-async def test_a_disk_that_dies_while_in_use(node: Node, client: CsiClient, refused: Refused) -> None:
+async def test_a_disk_that_dies_while_in_use(node: Node, client: FullCsiClient, refused: Refused) -> None:
     volume = (await node.create("v")).id
     assert await _listed(client) == {volume}
     node.disk.die()
@@ -244,7 +244,7 @@ async def test_a_read_only_disk(node: Node, refused: Refused) -> None:
         await _serves(node)
 
 
-async def test_a_full_disk(node: Node, client: CsiClient) -> None:
+async def test_a_full_disk(node: Node, client: FullCsiClient) -> None:
     volume = (await node.create("v")).id
     staging, target = node.folder / "s", node.folder / "t"
     await client.stage(volume, staging, MOUNT)
@@ -352,7 +352,7 @@ async def _damaged(node: Node, record: Path, damage: bytes) -> list[str]:
     return found
 
 
-async def test_a_record_that_cannot_be_read_is_no_end_of_the_others(node: Node, client: CsiClient) -> None:
+async def test_a_record_that_cannot_be_read_is_no_end_of_the_others(node: Node, client: FullCsiClient) -> None:
     if node.kind == "btrfs":
         pytest.skip("reads its records as image pools do")
     volume, other = (await node.create("v")).id, (await node.create("x")).id
@@ -367,7 +367,7 @@ async def test_a_record_that_cannot_be_read_is_no_end_of_the_others(node: Node, 
 
 
 async def test_a_damaged_file_system_in_a_volume_is_never_made_anew(
-    node: Node, client: CsiClient, refused: Refused
+    node: Node, client: FullCsiClient, refused: Refused
 ) -> None:
     if node.kind == "btrfs":
         pytest.skip("its volumes have no file system of their own")
@@ -399,7 +399,7 @@ def _exchange(image: Path, superblock: bytes) -> bytes:
     return found
 
 
-async def test_content_that_is_gone_or_cut_off_is_told(node: Node, client: CsiClient) -> None:
+async def test_content_that_is_gone_or_cut_off_is_told(node: Node, client: FullCsiClient) -> None:
     if node.kind == "btrfs":
         pytest.skip("tests/pools has it")
     names = ("gone", "cut", "well")
@@ -419,7 +419,7 @@ async def test_content_that_is_gone_or_cut_off_is_told(node: Node, client: CsiCl
         assert await _listed(again) == set()
 
 
-async def test_no_loop_device_is_left(node: Node, client: CsiClient, refused: Refused) -> None:
+async def test_no_loop_device_is_left(node: Node, client: FullCsiClient, refused: Refused) -> None:
     volume = (await node.create("v")).id
     staging = node.folder / "s"
     if node.kind == "btrfs":
@@ -470,7 +470,7 @@ async def test_a_directory_with_other_files_is_not_taken(node: Node, refused: Re
     assert (node.pool / "family.jpg").read_bytes() == b"precious"
 
 
-async def test_many_at_once_on_a_dead_disk_hold_up_nobody_else(node: Node, client: CsiClient) -> None:
+async def test_many_at_once_on_a_dead_disk_hold_up_nobody_else(node: Node, client: FullCsiClient) -> None:
     volumes = [(await node.create(f"v{number}")).id for number in range(3)]
     node.disk.die()
     results = await asyncio.gather(

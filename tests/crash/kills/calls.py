@@ -12,7 +12,7 @@ from tests.crash.kills.kinds import Kind
 from tests.crash.kills.machine import MI
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.host import superblock
+from tonnage.host import filesystem
 
 POD = "csi-0123456789abcdef"
 
@@ -168,7 +168,7 @@ class Calls:
             volume_id=f"p/{volume}", capacity_range=size, volume_capability=self._capability
         )
         yield Call(f"expand {volume}", "Controller", "ControllerExpandVolume", larger, then=Do("write", volume))
-        if self._is_ext4 and not superblock.may_grow_ext4():
+        if self._is_ext4 and not filesystem.may_grow_ext4():
             return  # it grows when it is staged the next time
         grown = csi_pb2.NodeExpandVolumeRequest(
             volume_id=f"p/{volume}",

@@ -26,7 +26,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code
 from tonnage.host import btrfs
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs import ext4_template

@@ -25,15 +25,15 @@ from google.protobuf.message import DecodeError, Message
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.csi._proto import csi_pb2, inventory_pb2
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.host import mount
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 
 pytestmark = [pytest.mark.real, pytest.mark.campaign]
@@ -328,7 +328,7 @@ class Rig:
         try:
             await method(body, timeout=ANSWER_SECONDS)
         except GRPCError as failure:
-            return Code(failure.status.value)
+            return failure.status
         return Code.OK
 
     async def babble(self, stream: bytes) -> None:
@@ -378,7 +378,7 @@ async def test_malformed_requests(rig: Rig, request: pytest.FixtureRequest, tell
     wanted, seed = request.config.getoption("--fuzz"), request.config.getoption("--fuzz-seed")
     places, fuzz, codes = rig.places, Fuzz(rig.places, seed), Counter[str]()
     before = places.look()
-    async with CsiClient(rig.socket) as client, Channel(path=str(rig.socket), codec=_Raw()) as channel:
+    async with FullCsiClient(rig.socket) as client, Channel(path=str(rig.socket), codec=_Raw()) as channel:
         keep = await _keep(client, places)
         for number in range(wanted):
             if number % 20 == 19:
@@ -389,8 +389,8 @@ async def test_malformed_requests(rig: Rig, request: pytest.FixtureRequest, tell
             path, body = fuzz.request()
             try:
                 code = await rig.ask(channel, path, body)
-                assert code in RIGHT if _reads(path, body) else code is Code.INTERNAL, f"answered {code.label}"
-                codes[code.label] += 1
+                assert code in RIGHT if _reads(path, body) else code is Code.INTERNAL, f"answered {label_of(code)}"
+                codes[label_of(code)] += 1
                 assert not rig.faults, "\n".join(rig.faults)
                 if number % 10 == 0:
                     assert places.look() == before, "something outside was touched"
@@ -449,7 +449,7 @@ async def test_paths_exchanged_meanwhile(
     chance, codes = random.Random(request.config.getoption("--fuzz-seed")), Counter[str]()
     driver = Driver("n", {"p": pool}, real_folder / "state", roots=(places.allowed,))
     swapped = ("swap", "swap/in", "swap2")
-    async with DriverEndpoint(driver, real_folder / "csi.sock") as served, CsiClient(served.socket) as client:
+    async with DriverEndpoint(driver, real_folder / "csi.sock") as served, FullCsiClient(served.socket) as client:
         uses = {"p/fs": VolumeCapability(), "p/raw": VolumeCapability(block=True)}
         for vid, use in uses.items():
             await client.create_volume(vid.removeprefix("p/"), 8 * MI, [use])
@@ -481,7 +481,7 @@ async def _answer(call: Awaitable[Any]) -> str:
     except CsiError as failure:
         if "Error: " in failure.message:
             raise
-        return failure.code.label
+        return label_of(failure.code)
     return "OK"
 
 
@@ -509,7 +509,7 @@ def _shown(path: str, body: bytes) -> str:
         return body[:500].hex()
 
 
-async def _keep(client: CsiClient, places: Places) -> Path:
+async def _keep(client: FullCsiClient, places: Places) -> Path:
     """A volume in use, which no request is about."""
     capability = VolumeCapability()
     await client.create_volume("keep", 8 * MI, [capability])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.api.core import Node
-from tonnage.api.meta import ObjectMeta, OwnerReference, reference, to_builtins, version_number
+from tonnage.api.meta import Condition, ObjectMeta, OwnerReference, condition, version_number
 
 
 def test_keys_name_the_namespace_where_there_is_one() -> None:
@@ -29,14 +29,8 @@ def test_versions_are_numbers(text: str, number: int) -> None:
     assert version_number(text) == ObjectMeta(resource_version=text).version == number
 
 
-def test_a_reference_points_to_the_object() -> None:
-    meta = ObjectMeta(name="a", namespace="n", uid="u", resource_version="3")
-    found = reference(Node(metadata=meta), api_version="v1", kind="Node")
-    assert to_builtins(found) == {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "namespace": "n",
-        "name": "a",
-        "uid": "u",
-        "resourceVersion": "3",
-    }
+def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
+    old = [Condition(type="Ready", status="True", last_transition_time="then")]
+    assert condition(old, "Ready", "True", "Well", now="now").last_transition_time == "then"
+    assert condition(old, "Ready", "False", now="now").last_transition_time == "now"
+    assert condition(old, "Other", "True", now="now").last_transition_time == "now"

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api.kinds import PODS
+from tonnage.api.kinds import EVENTS, PODS
 from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
 from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
+from tonnage.csi.client.types import NodeInfo
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.kube.wait import until
+from tonnage.pools.fake import FakePool
 
 SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 
@@ -49,4 +54,49 @@ async def test_a_kubelet_that_fails_begins_anew(
             await made.client.create(PODS, pod_with(name, {"data": "6Gi"}), "default")
             await until(made.client, PODS, name, running, namespace="default")
     finally:
+        await made.stop()
+
+
+async def test_an_external_driver_is_deregistered_when_the_box_stops(tmp_path: Path) -> None:
+    name, data = "other.example.com", DataFolder(tmp_path / "d")
+    driver = Driver("node-1", {"a": FakePool("a", 1 << 30)}, tmp_path / "state", name=name)
+    async with DriverEndpoint(driver, tmp_path / "other.sock", registry=None) as endpoint:
+        settings = Settings(pools=["fake,size=10Gi"], runtime="none")
+        made = Box(data, plan(data, settings, csi_endpoints=[str(endpoint.socket)]))
+        await made.start()
+        registry = Path(made.nodes["node-1"].kubelet.paths.registry)
+        try:
+            async with asyncio.timeout(60):
+                while made.nodes["node-1"].kubelet.drivers.find(name) is None:
+                    await asyncio.sleep(0.01)
+            assert (registry / f"{name}-reg.sock").exists()
+        finally:
+            await made.stop()
+        assert not list(registry.iterdir())
+
+
+async def test_a_box_is_up_when_the_scheduler_knows_its_drivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, add = asyncio.Event(), NodeInfoWriter.add
+
+    async def add_later(writer: NodeInfoWriter, driver: str, info: NodeInfo) -> None:
+        await gate.wait()
+        await add(writer, driver, info)
+
+    monkeypatch.setattr(NodeInfoWriter, "add", add_later)
+    made = box(tmp_path)
+    starting = asyncio.ensure_future(made.start())
+    try:
+        async with asyncio.timeout(60):
+            while "node node-1: registration of drivers csi.tonnage.dev" not in made._waits_for():
+                await asyncio.sleep(0.01)
+            assert not starting.done()
+            gate.set()
+            await starting
+        await made.client.create(PODS, pod_with("p", {"data": "1Gi"}), "default")
+        await until(made.client, PODS, "p", running, namespace="default")
+        assert "FailedScheduling" not in {event.reason for event in (await made.client.list(EVENTS)).items}
+    finally:
+        starting.cancel()
         await made.stop()

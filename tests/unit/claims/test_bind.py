@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.claims.bind import bind, find, is_complete, is_sent, pause, send, withdrawals
 from tonnage.errors import ApiConflictError, ApiNotFoundError, PreconditionError
@@ -115,7 +115,7 @@ class Stage(NamedTuple):
 
 @asynccontextmanager
 async def stage(turns: list[int]) -> AsyncIterator[Stage]:
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     kube = Client(server.transport("system:admin"))
     slow = Client(Slow(kube.transport, cycle(turns)))

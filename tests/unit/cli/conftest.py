@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.api import names
 from tonnage.cli.main import main
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver
@@ -76,7 +76,7 @@ def start_driver() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
-Fill = Callable[[CsiClient], Coroutine[Any, Any, None]]
+Fill = Callable[[FullCsiClient], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def _do(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> Non
 
 async def _begin(driver: StandaloneDriver, fill: Fill) -> None:
     await driver.start()
-    async with CsiClient(driver.config.endpoint) as client:
+    async with FullCsiClient(driver.config.endpoint) as client:
         await fill(client)
 
 
@@ -118,7 +118,7 @@ async def _begin(driver: StandaloneDriver, fill: Fill) -> None:
 def socket(serve: Callable[..., Path]) -> Path:
     """Of a driver over two fake pools, with a volume of a claim and one of nobody; it runs in a thread."""
 
-    async def fill(client: CsiClient) -> None:
+    async def fill(client: FullCsiClient) -> None:
         record = {names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "shop", names.PARAM_CLUSTER: "c1"}
         await client.create_volume("claimed", 1 << 30, [VolumeCapability()], parameters=record)
         await client.create_volume("plain", 2 << 30, [VolumeCapability()], parameters={"pool": "b"})

@@ -10,7 +10,7 @@ import yaml
 
 from tonnage.api import names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.cli import doctor
 from tonnage.cli.main import main
 from tonnage.kube.client import Client
@@ -58,7 +58,7 @@ def test_documents(form: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 async def test_a_box_whose_folder_is_not_known() -> None:
     """Its objects are looked at; of its machine it is said that it was not."""
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     try:
         found = await doctor.look(Client(server.transport("system:admin")), names.SYSTEM_NAMESPACE, None)

@@ -15,7 +15,7 @@ import pytest
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.csi.server.connection import wait_until_served
+from tonnage.testing.wait import wait_until_served
 
 Run = Callable[..., Any]
 

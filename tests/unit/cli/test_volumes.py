@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.api import names
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import make, parse
@@ -108,7 +108,7 @@ def test_no_driver_there(tonnage: Run, tmp_path: Path) -> None:
 def busy(serve: Callable[..., Path]) -> Path:
     """A driver with a volume and its snapshot, a snapshot that Kubernetes made, and a deleted volume being erased."""
 
-    async def fill(client: CsiClient) -> None:
+    async def fill(client: FullCsiClient) -> None:
         await client.create_volume("v", GIB, [VolumeCapability()], parameters={"erase": "zero"})
         await client.create_snapshot("s", "a/v")
         await client.create_snapshot(KUBERNETES, "a/v")
@@ -174,7 +174,7 @@ def test_a_snapshot_that_kubernetes_made_is_not_purged_unasked(tonnage: Run, bus
 
 
 def test_snapshots_of_a_claims_volume_are_not_purged_unasked(tonnage: Run, serve: Callable[..., Path]) -> None:
-    async def fill(client: CsiClient) -> None:
+    async def fill(client: FullCsiClient) -> None:
         record = {names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "shop"}
         await client.create_volume("v", GIB, [VolumeCapability()], parameters=record)
         await client.create_snapshot("s", "a/v")

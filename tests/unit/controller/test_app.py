@@ -11,7 +11,7 @@ import pytest
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
 from tonnage.kube.client import Client
@@ -32,7 +32,7 @@ def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     yield server
     await server.stop()

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.aio.clock import RealClock
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
@@ -51,9 +51,9 @@ async def endpoint(driver: Driver, folder: Path) -> AsyncIterator[DriverEndpoint
 
 
 @pytest.fixture
-async def client(endpoint: DriverEndpoint) -> AsyncIterator[CsiClient]:
+async def client(endpoint: DriverEndpoint) -> AsyncIterator[FullCsiClient]:
     """A client of it."""
-    async with CsiClient(endpoint.socket) as connected:
+    async with FullCsiClient(endpoint.socket) as connected:
         yield connected
 
 

@@ -1,52 +1,38 @@
-"""A mounted file system as a whole."""
+"""Superblocks as mkfs writes them."""
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from tonnage.host import loop, superblock
+from tonnage.host import superblock
+from tonnage.host.run import run
 
-from .conftest import MI, Mounted
-
-pytestmark = pytest.mark.real
-
-
-def test_a_file_system_is_frozen_once_and_thawed_once(mounted: Mounted) -> None:
-    root = mounted("ext4")
-    superblock.freeze(root)
-    with pytest.raises(OSError, match="busy") as caught:
-        superblock.freeze(root)
-    assert caught.value.errno == errno.EBUSY
-    assert superblock.thaw(root)
-    assert not superblock.thaw(root)
+MI = 1 << 20
 
 
 @pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
-def test_it_grows_with_its_device_and_again_is_nothing(real_folder: Path, mounted: Mounted, fstype: str) -> None:
-    root = mounted(fstype)
-    if fstype == "ext4" and not superblock.may_grow_ext4():
-        pytest.skip("needs CAP_SYS_RESOURCE")
-    image = real_folder / f"{fstype}.img"
-    before = os.fstatvfs(root).f_blocks
-    os.truncate(image, 640 * MI)
-    (index,) = loop.of_file(image)
-    loop.set_capacity(index)
-    for _ in range(2):
-        superblock.grow(root, fstype, 640 * MI)
-    grown = (os.fstatvfs(root).f_blocks - before) * os.fstatvfs(root).f_frsize
-    assert 100 * MI < grown <= 128 * MI
+def test_a_fresh_file_system_is_unused_and_has_its_length(tmp_path: Path, fstype: str, need_program: object) -> None:
+    need_program(f"mkfs.{fstype}")  # type: ignore[operator]
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(512 * MI)
+    run([f"mkfs.{fstype}", "-q", str(image)])
+    fd = os.open(image, os.O_RDONLY)
+    try:
+        assert superblock.length(fd) == 512 * MI
+        assert superblock.is_unused(fd)
+    finally:
+        os.close(fd)
 
 
-def test_free_blocks_are_discarded(real_folder: Path, mounted: Mounted) -> None:
-    root = mounted("ext4")
-    (real_folder / "ext4" / "file").write_bytes(b"x" * 64 * MI)
-    os.sync()
-    full = (real_folder / "ext4.img").stat().st_blocks
-    (real_folder / "ext4" / "file").unlink()
-    os.sync()
-    superblock.trim(root)
-    assert (real_folder / "ext4.img").stat().st_blocks < full - 60 * MI // 512
+def test_what_is_no_file_system_counts_as_used(tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "image", os.O_RDWR | os.O_CREAT)
+    try:
+        os.ftruncate(fd, MI)
+        assert superblock.length(fd) == 0
+        assert not superblock.is_unused(fd)
+    finally:
+        os.close(fd)

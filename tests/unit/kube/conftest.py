@@ -10,7 +10,7 @@ import pytest
 from tonnage.aio.clock import RealClock
 from tonnage.box.apiserver.server import auth
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -20,7 +20,7 @@ from tonnage.kube.http import HttpTransport
 async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
     """An API server over memory that listens on loopback; its kubeconfig lies at tmp_path/kubeconfig."""
     credentials = auth.ensure(tmp_path / "tls", RealClock())
-    server = ApiServer(MemoryStore(extractor()), credentials=credentials)
+    server = ApiServer(Store(extractor()), credentials=credentials)
     await server.start()
     auth.write_kubeconfig(tmp_path / "kubeconfig", await server.listen(), credentials)
     yield server

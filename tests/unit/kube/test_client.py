@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES
+from tonnage.api.core import Node
+from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, NODES
+from tonnage.api.meta import ObjectMeta, to_builtins
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.errors import (
     ApiAlreadyExistsError,
@@ -18,7 +20,7 @@ from tonnage.errors import (
     UnavailableError,
 )
 from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
+from tonnage.kube.client import Client, refer
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.wait import until, until_gone
 
@@ -137,3 +139,16 @@ async def test_a_wrong_token_is_refused(server: ApiServer, tmp_path: Path) -> No
 
     assert refused.value.code == 401
     await client.close()
+
+
+def test_a_reference_points_to_the_object() -> None:
+    meta = ObjectMeta(name="a", namespace="n", uid="u", resource_version="3")
+    found = refer(NODES, Node(metadata=meta))
+    assert to_builtins(found) == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "namespace": "n",
+        "name": "a",
+        "uid": "u",
+        "resourceVersion": "3",
+    }

@@ -90,7 +90,7 @@ async def test_lists_again_when_its_version_is_too_old(server: ApiServer) -> Non
     informer = informers.of(CONFIG_MAPS, namespace="default")
     informer._version = "1"  # as after a long sleep: the history begins later
     await client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
-    history = server.store._history("configmaps")  # type: ignore[attr-defined]
+    history = server.store._histories["configmaps"]
     history.floor = server.store.revision
     informers.start()
 

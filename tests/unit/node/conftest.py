@@ -16,7 +16,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
-from tonnage.node import config_watch
+from tonnage.node import reload
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.process import NodeProcess
 from tonnage.testing import apiserver
@@ -85,7 +85,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Mounted:
 @pytest.fixture
 def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody writes slowly here; the level of the log is put back."""
-    monkeypatch.setattr(config_watch, "SETTLE", 0.01)
+    monkeypatch.setattr(reload, "SETTLE", 0.01)
     level = logging.getLogger().level
     yield
     logging.getLogger().setLevel(level)

@@ -11,7 +11,7 @@ import pytest
 
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
@@ -31,7 +31,7 @@ GIB = 1 << 30
 @pytest.fixture
 async def kube() -> AsyncIterator[Client]:
     """A client of a server with a node and a system namespace."""
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     client = Client(server.transport("system:admin"))
     await client.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})

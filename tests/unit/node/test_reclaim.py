@@ -11,6 +11,7 @@ from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import UnavailableError
+from tonnage.observe.metrics import REGISTRY
 from tonnage.pools.fake import FakePool
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
@@ -38,6 +39,11 @@ async def _bound(node: FakeNode, make_claim: MakeClaim, eventually: Eventually, 
     await eventually(lambda: node.is_bound(name))
     claim = await node.claim(name)
     return await node.client.get(kinds.VOLUMES, claim.spec.volume_name)
+
+
+def _counted(what: str) -> float:
+    """A metric of deletions of class late, so far."""
+    return REGISTRY.get_sample_value(f"controller_persistentvolume_delete_{what}", {"class": "late"}) or 0.0
 
 
 def _has_no_volume(node: FakeNode) -> Any:
@@ -100,6 +106,7 @@ async def test_a_volume_that_cannot_be_reached_is_never_reported_deleted(
     pool = _Failing("scratch", 10 * GIB, directories=False)
     node = await make_node(pool=pool)
     volume = await _bound(node, make_claim, eventually)
+    deleted, failed, measured = map(_counted, ("total", "failed_total", "duration_seconds_count"))
     pool.why = "the disk is offline"
     await node.release("data")
 
@@ -108,10 +115,17 @@ async def test_a_volume_that_cannot_be_reached_is_never_reported_deleted(
 
     assert (await eventually(told))[0] == "rpc error: code = Unavailable desc = the disk is offline"
     assert not (await node.client.get(kinds.VOLUMES, volume.metadata.name)).metadata.deleting
+    assert _counted("failed_total") > failed
+    assert (_counted("total"), _counted("duration_seconds_count")) == (deleted, measured)
     await node.kill_agent()
     await node.start_agent()
     pool.why = ""
     await eventually(_has_no_volume(node))
+
+    async def is_counted() -> bool:
+        return (_counted("total"), _counted("duration_seconds_count")) == (deleted + 1, measured + 1)
+
+    await eventually(is_counted)
 
 
 async def test_an_ephemeral_pv_that_vanishes_before_its_volume_takes_it_along(

@@ -6,22 +6,25 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import CSI_NODES, NODES
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.node.config.agent import AgentConfig
 from tonnage.node.startup_taint import StartupTaint
 from tonnage.testing.clock import ManualClock
 
 Settle = Callable[[], Awaitable[None]]
 OTHER = {"key": "example.org/gpu", "value": "yes", "effect": "NoSchedule"}
+CONFIG = AgentConfig("n1", startup_taint=(names.DRIVER,))
 OURS = {"key": names.STARTUP_TAINT, "effect": "NoSchedule"}
 
 
 @pytest.fixture
 async def controller(kube: Client, informers: Informers) -> StartupTaint:
-    return StartupTaint(kube, informers, node="n1", drivers=[names.DRIVER])
+    return StartupTaint(kube, informers, CONFIG, lambda: True, RealClock())
 
 
 async def make_node(kube: Client, name: str = "n1") -> Node:
@@ -56,9 +59,7 @@ async def test_it_stays_until_room_is_published_or_a_minute_is_over(
     kube: Client, informers: Informers, settle: Settle, manual_clock: ManualClock
 ) -> None:
     published: list[bool] = []
-    controller = StartupTaint(
-        kube, informers, node="n1", drivers=[names.DRIVER], is_published=lambda: bool(published), clock=manual_clock
-    )
+    controller = StartupTaint(kube, informers, CONFIG, lambda: bool(published), manual_clock)
     for published_by in ("agent", "nobody"):
         await make_node(kube)
         if published_by == "agent":

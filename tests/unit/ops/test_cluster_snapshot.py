@@ -9,7 +9,7 @@ from tests.unit.ops.doctor.conftest import NOW
 
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube.client import Client
 from tonnage.ops import cluster_snapshot
 
@@ -17,7 +17,7 @@ from tonnage.ops import cluster_snapshot
 @pytest.fixture
 async def kube() -> AsyncIterator[Client]:
     """A client of a server that serves no policies, no DaemonSets and no reviews about others, as a box."""
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     yield Client(server.transport("system:admin"))
     await server.stop()

@@ -11,7 +11,7 @@ import pytest
 from tonnage.aio.clock import RealClock, rfc3339
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.errors import ApiAlreadyExistsError
 from tonnage.kube.client import Client, Listing
 from tonnage.ops import orphans
@@ -28,7 +28,7 @@ OLD = rfc3339(1_700_000_000)
 @pytest.fixture
 async def kube() -> AsyncIterator[Client]:
     """A client of a server."""
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     yield Client(server.transport("system:admin"))
     await server.stop()

@@ -12,7 +12,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NAMESPACES, NODES, PODS, STORAGE_CLASSES
 from tonnage.api.names import DRIVER, TOPOLOGY_NODE, WAIT_FOR_FIRST_CONSUMER
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.ops.cluster_snapshot import Published
@@ -27,7 +27,7 @@ def pod(name: str, *, cpu: str, **spec: Any) -> dict[str, Any]:
 @pytest.fixture
 async def kube() -> AsyncIterator[Client]:
     """An API server with a node of 4 cpus, of which a pod has 3."""
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     client = Client(server.transport("system:admin"))
     status = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}

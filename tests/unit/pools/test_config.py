@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import InvalidError, TonnageError
-from tonnage.pools.base.overcommit import Keep
+from tonnage.pools.base.contract import Keep
 from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
 from tonnage.pools.directory.backend import DirectoryBackend
 from tonnage.pools.fake import FakePool

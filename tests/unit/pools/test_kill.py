@@ -18,7 +18,7 @@ import pytest
 from tonnage.errors import BusyError
 from tonnage.host import loop, mount
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 

@@ -12,7 +12,8 @@ from tonnage.api.quantity import from_bytes
 from tonnage.errors import InvalidError, UnavailableError
 from tonnage.host import mount
 from tonnage.pools import kubelet_disk
-from tonnage.pools.base.overcommit import Disks, Keep
+from tonnage.pools.base.contract import Keep
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import PoolConfig, make, parse
 
 MI = 1024**2

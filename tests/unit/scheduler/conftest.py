@@ -16,7 +16,7 @@ from tonnage.api import core, kinds, names, storage
 from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.errors import UnavailableError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
@@ -204,7 +204,7 @@ def make_world() -> Callable[[], World]:
 @pytest.fixture
 async def api_server() -> AsyncIterator[ApiServer]:
     """An API server over memory."""
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     yield server
     await server.stop()

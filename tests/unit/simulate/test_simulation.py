@@ -109,7 +109,7 @@ def test_examples_run(file: Path) -> None:
 
 def test_hash_seeds_change_nothing() -> None:
     """Sets of names are in another order in each process; results must not be."""
-    command = [sys.executable, "-m", "tonnage.cli.main", "simulate", str(EXAMPLES[0]), "--nodes", "3", "--pods", "200"]
+    command = [sys.executable, "-m", "tonnage.cli", "simulate", str(EXAMPLES[0]), "--nodes", "3", "--pods", "200"]
     command += ["--policy", "least-allocated,untracked", "-o", "json"]
     told = [
         subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout

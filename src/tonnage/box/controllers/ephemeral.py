@@ -18,7 +18,7 @@ from tonnage.box.controllers.podcontrol.pod_template import owner_reference
 from tonnage.claims.node_scope import check_owner
 from tonnage.errors import ApiAlreadyExistsError, PreconditionError, TonnageError
 from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.indexes import PODS_BY_CLAIM, pods_by_claim
 from tonnage.kube.informer import Informers
@@ -27,7 +27,7 @@ from tonnage.observe.metrics import EPHEMERAL_CREATED, EPHEMERAL_FAILED
 NAME = "ephemeral_volume"
 
 
-class EphemeralController:
+class EphemeralController(Reconciler[str]):
     """Creates claim `<pod>-<volume>` for each ephemeral volume, owned by the pod."""
 
     def __init__(self, client: Client, informers: Informers, events: EventRecorder) -> None:
@@ -35,13 +35,9 @@ class EphemeralController:
         pods = pods_by_claim(informers)
         claims = informers.of(CLAIMS)
         self._pods, self._claims = pods.cache, claims.cache
-        self._controller = Controller(NAME, self.reconcile, workers=16, backoff=Backoff(initial=0.005, maximum=1000.0))
-        self._controller.watch(claims, self._claim_gone)
-        self._controller.watch(pods, _pod_added)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__(NAME, workers=16, backoff=Backoff(initial=0.005, maximum=1000.0))
+        self.watch(claims, self._claim_gone)
+        self.watch(pods, _pod_added)
 
     async def reconcile(self, key: str) -> None:
         """Create the claims that the pod lacks. Idempotent. Raises TonnageError: not all could be created."""

@@ -22,7 +22,7 @@ from tonnage.box.controllers.owner_graph import OwnerLookup, Owners, blocks, ref
 from tonnage.box.controllers.tombstones import Tombstones
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.finalizers import release
 from tonnage.kube.informer import Informer, Informers
@@ -33,7 +33,7 @@ NAME = "garbage-collector-controller"
 SOLID, ABSENT, WAITING = "solid", "absent", "waiting"
 
 
-class GarbageCollector:
+class GarbageCollector(Reconciler[str]):
     """Deletes dependents and removes owners' finalizers. Keys are uids."""
 
     def __init__(
@@ -43,15 +43,11 @@ class GarbageCollector:
         self._owners = Owners()
         self._absent = Tombstones()
         self._unknown: set[tuple[str, str]] = set()
-        self._controller: Controller[str] = Controller(NAME, self.reconcile, workers=16)
+        super().__init__(NAME, workers=16)
         for kind in kinds:
             if kind is not EVENTS:
                 informer = informers.of(kind)
-                self._controller.watch(informer, self._watcher(informer))
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+                self.watch(informer, self._watcher(informer))
 
     async def reconcile(self, uid: str) -> None:
         """Process the object's owners or its own deletion. Idempotent. Raises ApiError."""
@@ -138,7 +134,7 @@ class GarbageCollector:
             return
         for dependent in dependents:
             if not dependent.obj.metadata.deleting:
-                self._controller.enqueue(dependent.obj.metadata.uid)
+                self.enqueue(dependent.obj.metadata.uid)
 
     async def _orphan(self, found: OwnerLookup) -> None:
         uid = found.obj.metadata.uid

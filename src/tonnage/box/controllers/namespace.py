@@ -18,11 +18,11 @@ from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api import names
 from tonnage.api.core import Namespace
 from tonnage.api.kinds import ALL, EVENTS, NAMESPACES, PODS, Kind
-from tonnage.api.meta import KubeObject, PartialObject
+from tonnage.api.meta import Condition, KubeObject, PartialObject, condition, to_builtins
 from tonnage.claims.timers import Waits
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client, status_error
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request
 
@@ -30,7 +30,7 @@ _TOGETHER = 0.05
 """Seconds within which several objects that go are one reason to look."""
 
 
-class NamespaceController:
+class NamespaceController(Reconciler[str]):
     """Finishes Terminating namespaces. quiet: seconds before conditions say what blocks the deletion."""
 
     def __init__(
@@ -47,15 +47,11 @@ class NamespaceController:
         self._kinds = [PODS, *(k for k in kinds if k.namespaced and k is not PODS)]
         namespaces = informers.of(NAMESPACES)
         self._namespaces = namespaces.cache
-        self._controller = Controller("namespace", self.reconcile, workers=4)
-        self._controller.watch(namespaces, self._changed)
+        super().__init__("namespace", workers=4)
+        self.watch(namespaces, self._changed)
         for kind in self._kinds:
             if kind is not EVENTS:  # they hold nothing up, and are many
-                self._controller.watch(informers.of(kind), self._content_gone)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+                self.watch(informers.of(kind), self._content_gone)
 
     async def reconcile(self, name: str) -> float | None:
         """Delete the remaining objects of the namespace, or finalize it. Idempotent. Raises ApiError."""
@@ -119,12 +115,11 @@ class NamespaceController:
         if held:
             conditions.append(self._condition("NamespaceFinalizersRemaining", "SomeFinalizersRemain", held))
         with suppress(ApiNotFoundError):
-            status = {"status": {"conditions": conditions}}
+            status = {"status": {"conditions": [to_builtins(c) for c in conditions]}}
             await self._client.patch(NAMESPACES, namespace.metadata.name, status, subresource="status")
 
-    def _condition(self, type_: str, reason: str, message: str) -> dict[str, str]:
-        now = rfc3339(self._clock.time())
-        return {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
+    def _condition(self, type_: str, reason: str, message: str) -> Condition:
+        return condition((), type_, "True", reason, message, now=rfc3339(self._clock.time()))
 
     def _changed(self, old: Namespace | None, new: Namespace | None) -> Iterable[str]:
         if new is None:
@@ -137,5 +132,5 @@ class NamespaceController:
         if new is None and old is not None:
             namespace = self._namespaces.get(old.metadata.namespace)
             if namespace is not None and namespace.metadata.deleting:
-                self._controller.enqueue(namespace.metadata.name, after=_TOGETHER)
+                self.enqueue(namespace.metadata.name, after=_TOGETHER)
         return ()

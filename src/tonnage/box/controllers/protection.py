@@ -20,13 +20,13 @@ from tonnage.api.pods import Pod
 from tonnage.box.controllers.tombstones import Tombstones
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.finalizers import protect, release
 from tonnage.kube.indexes import PODS_BY_CLAIM, claim_keys, pods_by_claim, volumes
 from tonnage.kube.informer import Informers
 
 
-class ClaimProtection:
+class ClaimProtection(Reconciler[str]):
     """Removes kubernetes.io/pvc-protection from deleted claims that no pod uses."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
@@ -35,13 +35,9 @@ class ClaimProtection:
         self._gone = Tombstones()
         pods, claims = pods_by_claim(informers), informers.of(CLAIMS)
         self._pods, self._claims = pods.cache, claims.cache
-        self._controller = Controller("pvc_protection", self.reconcile, workers=32)
-        self._controller.watch(claims, _claim_due)
-        self._controller.watch(pods, self._ended_use)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("pvc_protection", workers=32)
+        self.watch(claims, _claim_due)
+        self.watch(pods, self._ended_use)
 
     async def reconcile(self, key: str) -> None:
         """Remove the finalizer of a deleted, unused claim; restore a missing finalizer. Idempotent. Raises ApiError."""
@@ -82,7 +78,7 @@ class ClaimProtection:
         return [key for key in claim_keys(old) if (claim := self._claims.get(key)) is not None and _held(claim)]
 
 
-class VolumeProtection:
+class VolumeProtection(Reconciler[str]):
     """Removes kubernetes.io/pv-protection from deleted PVs that are not bound.
 
     While external-provisioner's finalizer is present, the PV cannot be deleted anyway: ours stays as long, so that the
@@ -94,12 +90,8 @@ class VolumeProtection:
         self._client = client
         informer = volumes(informers)
         self._volumes = informer.cache
-        self._controller = Controller("pv_protection", self.reconcile, workers=16)
-        self._controller.watch(informer, _volume_due)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("pv_protection", workers=16)
+        self.watch(informer, _volume_due)
 
     async def reconcile(self, name: str) -> None:
         """Remove the finalizer of a deleted, unbound PV; restore a missing finalizer. Idempotent. Raises ApiError."""

@@ -9,26 +9,22 @@ from tonnage.api.core import Namespace, ServiceAccount
 from tonnage.api.kinds import NAMESPACES, SERVICE_ACCOUNTS
 from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError
 from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.informer import Informers
 
 ACCOUNT = "default"
 
 
-class ServiceAccountController:
+class ServiceAccountController(Reconciler[str]):
     """Creates the account that pods use when they name none."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         namespaces, accounts = informers.of(NAMESPACES), informers.of(SERVICE_ACCOUNTS)
         self._namespaces, self._accounts = namespaces.cache, accounts.cache
-        self._controller = Controller("service_account", self.reconcile, workers=4)
-        self._controller.watch(namespaces, _namespace_added)
-        self._controller.watch(accounts, _account_gone)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__("service_account", workers=4)
+        self.watch(namespaces, _namespace_added)
+        self.watch(accounts, _account_gone)
 
     async def reconcile(self, name: str) -> None:
         """Create the account if the namespace lacks it. Idempotent. Raises ApiError."""

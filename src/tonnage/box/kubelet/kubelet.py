@@ -6,19 +6,17 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import supervise
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, NODES, PODS
 from tonnage.api.storage import CSIDriver
 from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.paths import Paths
-from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
-from tonnage.box.kubelet.node_status import NodeObject, machine
+from tonnage.box.kubelet.containers.runtime import Runtime
+from tonnage.box.kubelet.node_status import NodeObject
 from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
 from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers
@@ -34,24 +32,6 @@ STOP_GRACE = 2.0
 """Seconds that containers get between SIGTERM and SIGKILL when the kubelet stops."""
 
 
-@dataclass(frozen=True)
-class KubeletConfig:
-    """Settings of one kubelet.
-
-    root: its folder. labels: additional labels of the Node. allocatable: quantities; where missing, the machine's.
-    max_pods: used when allocatable has no pods. address: the node's IP. registry: folder of the registration sockets,
-    when it cannot be below root.
-    """
-
-    node_name: str
-    root: Path
-    labels: Mapping[str, str] = field(default_factory=dict)
-    allocatable: Mapping[str, str] = field(default_factory=dict)
-    max_pods: int = 110
-    address: str = "127.0.0.1"
-    registry: Path | None = None
-
-
 class Kubelet:
     """One node's kubelet. informers: shared with others of the process, or its own."""
 
@@ -60,27 +40,21 @@ class Kubelet:
         client: Client,
         informers: Informers,
         events: EventRecorder,
-        config: KubeletConfig,
+        node: NodeFields,
+        paths: Paths,
         *,
-        runtime: Runtime | None = None,
-        clock: Clock | None = None,
+        runtime: Runtime,
+        clock: Clock,
     ) -> None:
-        clock = clock or RealClock()
-        self.node_name, self._labels = config.node_name, config.labels
-        self.paths = Paths(config.root, registry=config.registry)
-        self.runtime = runtime or NoneRuntime(clock)
+        self.node_name, self.paths, self.runtime = node.name, paths, runtime
         self.drivers = RegisteredDrivers()
         self.ready = asyncio.Event()
         """Set when Node and CSINode are there and pods are watched."""
         self._informers = informers
-        self._pods = informers.of(PODS, fields=f"spec.nodeName={config.node_name}")
+        self._pods = informers.of(PODS, fields=f"spec.nodeName={node.name}")
         self._csi_drivers, self._nodes = informers.of(CSI_DRIVERS), informers.of(NODES)
-        allocatable = {**machine(config.root, pods=config.max_pods), **config.allocatable}
-        node = NodeFields(config.node_name, config.address, allocatable)
-        self._node = NodeObject(
-            client, events, clock, node, labels=config.labels, runtime=self.runtime.name, root=config.root
-        )
-        self._writer = NodeInfoWriter(client, config.node_name)
+        self._node = NodeObject(client, events, clock, node, runtime=runtime.name, root=paths.root)
+        self._writer = NodeInfoWriter(client, node.name)
         self.plugins = Plugins(self.paths.registry, self.drivers, self._writer)
         sources = ObjectSources(client, node)
         self.volumes = VolumeManager(
@@ -106,7 +80,7 @@ class Kubelet:
 
     def _node_labels(self) -> Mapping[str, str]:
         node: Node | None = self._nodes.cache.get(self.node_name)
-        return node.metadata.labels if node is not None else self._labels
+        return node.metadata.labels if node is not None else {}
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         if new is not None:

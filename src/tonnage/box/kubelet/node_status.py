@@ -18,6 +18,7 @@ from tonnage.aio.clock import Clock, rfc3339
 from tonnage.api import names
 from tonnage.api.core import Node
 from tonnage.api.kinds import NODES
+from tonnage.api.meta import condition, to_builtins
 from tonnage.api.quantity import from_bytes
 from tonnage.box.kubelet.pods.eviction import disk_space
 from tonnage.box.kubelet.volumes.sources import NodeFields
@@ -66,7 +67,7 @@ def architecture() -> str:
 
 
 class NodeObject:
-    """Registers the node and maintains its status. labels: additional ones; root: the kubelet's folder."""
+    """Registers the node and maintains its status. root: the kubelet's folder."""
 
     def __init__(
         self,
@@ -75,9 +76,8 @@ class NodeObject:
         clock: Clock,
         node: NodeFields,
         *,
-        labels: Mapping[str, str],
         runtime: str,
-        root: Path,
+        root: str,
     ) -> None:
         self._client, self._events, self._clock = client, events, clock
         self._node, self._name, self._runtime, self._root = node, node.name, runtime, root
@@ -85,7 +85,6 @@ class NodeObject:
             names.HOSTNAME_LABEL: names.label_value(node.name),
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": architecture(),
-            **labels,
         }
         self._has_pressure = False
         self._is_reported = False  # an earlier process may have reported otherwise
@@ -152,23 +151,9 @@ class NodeObject:
 
     def _conditions(self, node: Node | None) -> list[dict[str, Any]]:
         now = rfc3339(self._clock.time())
-        old = {c.type: c for c in node.status.conditions} if node is not None else {}
-        result = []
-        for kind, status, reason, message in _PRESSED if self._has_pressure else _HEALTHY:
-            before = old.get(kind)
-            same = before is not None and before.status == status
-            since = before.last_transition_time if before is not None and same else now
-            result.append(
-                {
-                    "type": kind,
-                    "status": status,
-                    "reason": reason,
-                    "message": message,
-                    "lastHeartbeatTime": now,
-                    "lastTransitionTime": since,
-                }
-            )
-        return result
+        old = node.status.conditions if node is not None else []
+        rows = _PRESSED if self._has_pressure else _HEALTHY
+        return [{**to_builtins(condition(old, *row, now=now)), "lastHeartbeatTime": now} for row in rows]
 
     def _status(self, node: Node | None) -> dict[str, Any]:
         return {

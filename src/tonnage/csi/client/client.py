@@ -7,32 +7,18 @@ calls, as the kubelet). Each call is counted in csi_sidecar_operations_seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from grpclib.client import UnaryUnaryMethod
 from prometheus_client import Histogram
 
 from tonnage.csi._proto import csi_grpc, csi_pb2
-from tonnage.csi.client import convert
+from tonnage.csi.client import convert, types
 from tonnage.csi.client.convert import volume_capability
-from tonnage.csi.client.types import (
-    ContentSource,
-    CreatedVolume,
-    CsiTopologyRequirement,
-    Expanded,
-    GetCapacityResult,
-    Health,
-    ListedSnapshot,
-    NodeInfo,
-    PluginInfo,
-    Topology,
-    VolumeCapability,
-    VolumeUsage,
-)
-from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.csi.server import request_text
 from tonnage.csi.server.connection import GrpcConnection
 from tonnage.observe import trace
@@ -42,6 +28,7 @@ Answer = TypeVar("Answer")
 
 CREATE_TIMEOUT = 10.0
 NODE_TIMEOUT = 120.0
+PAGE = 500
 
 
 class CreateOptions(TypedDict, total=False):
@@ -50,8 +37,8 @@ class CreateOptions(TypedDict, total=False):
     limit: int
     parameters: Mapping[str, str] | None
     secrets: Mapping[str, str] | None
-    topology: CsiTopologyRequirement | None
-    source: ContentSource | None
+    topology: types.CsiTopologyRequirement | None
+    source: types.ContentSource | None
     mutable_parameters: Mapping[str, str] | None
     timeout: float | None
 
@@ -59,33 +46,30 @@ class CreateOptions(TypedDict, total=False):
 class CsiClient:
     """Calls the driver behind one socket, over one connection that opens when needed.
 
-    driver: its name, for the metric; read by plugin_info() when left out. clock: seconds, for the metric. connection:
-    replaces the socket's connection, as for a driver in this process.
+    timeout, node_timeout: seconds. connection: replaces the socket's connection, as for a driver in this process. The
+    attribute driver is its name, for the metric, once plugin_info() has read it.
     """
 
     def __init__(
         self,
         socket: Path | str,
         *,
-        driver: str = "unknown-driver",
         timeout: float = CREATE_TIMEOUT,
         node_timeout: float = NODE_TIMEOUT,
-        clock: Callable[[], float] = time.monotonic,
         connection: GrpcConnection | None = None,
     ) -> None:
         self.socket = Path(socket)
-        self.driver = driver
+        self.driver = "unknown-driver"
         self._connection = connection or GrpcConnection(self.socket)
         self._timeout = timeout
         self._node_timeout = node_timeout
-        self._clock = clock
         self._counters: dict[tuple[str, str, Code], Histogram] = {}
 
     def close(self) -> None:
         """Close the connection. Idempotent; a later call connects again."""
         self._connection.close()
 
-    async def __aenter__(self) -> CsiClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -93,11 +77,11 @@ class CsiClient:
 
     # Identity
 
-    async def plugin_info(self) -> PluginInfo:
+    async def plugin_info(self) -> types.PluginInfo:
         """Name and version of the driver."""
         answer = await self._call(self._identity.GetPluginInfo, csi_pb2.GetPluginInfoRequest())
         self.driver = answer.name or self.driver
-        return PluginInfo(answer.name, answer.vendor_version, dict(answer.manifest))
+        return types.PluginInfo(answer.name, answer.vendor_version, dict(answer.manifest))
 
     async def plugin_capabilities(self) -> frozenset[str]:
         """Services by name ("CONTROLLER_SERVICE"), expansion as "EXPANSION_ONLINE" and "EXPANSION_OFFLINE"."""
@@ -123,9 +107,9 @@ class CsiClient:
         self,
         name: str,
         size: int,
-        capabilities: Sequence[VolumeCapability],
+        capabilities: Sequence[types.VolumeCapability],
         **more: Unpack[CreateOptions],
-    ) -> CreatedVolume:
+    ) -> types.CreatedVolume:
         """Create a volume of at least `size` bytes. The name is its identity: idempotent.
 
         The size in the response may be 0 (unknown), or smaller with a faulty driver: the caller checks it.
@@ -152,9 +136,9 @@ class CsiClient:
         self,
         parameters: Mapping[str, str] | None = None,
         *,
-        topology: Topology | None = None,
-        capabilities: Sequence[VolumeCapability] = (),
-    ) -> GetCapacityResult:
+        topology: types.Topology | None = None,
+        capabilities: Sequence[types.VolumeCapability] = (),
+    ) -> types.GetCapacityResult:
         """GetCapacity for volumes of these parameters in that segment."""
         request = csi_pb2.GetCapacityRequest(
             parameters=parameters or {},
@@ -163,87 +147,32 @@ class CsiClient:
         )
         return convert.capacity(await self._call(self._controller.GetCapacity, request))
 
-    async def list_volumes(self, *, page: int = 500) -> list[CreatedVolume]:
+    async def list_volumes(self, *, page: int = PAGE) -> list[types.CreatedVolume]:
         """All volumes, fetched `page` at a time (0: all at once)."""
         request = csi_pb2.ListVolumesRequest(max_entries=page)
         entries = await self._pages(self._controller.ListVolumes, request)
         return [convert.created_volume(entry.volume) for entry in entries]
 
-    async def validate(
-        self, volume_id: str, capabilities: Sequence[VolumeCapability], *, context: Mapping[str, str] | None = None
-    ) -> str | None:
+    async def validate(self, volume_id: str, capabilities: Sequence[types.VolumeCapability]) -> str | None:
         """None when the volume supports these capabilities, else the driver's reason ("" if it gives none)."""
         request = csi_pb2.ValidateVolumeCapabilitiesRequest(
             volume_id=volume_id,
             volume_capabilities=[volume_capability(item) for item in capabilities],
-            volume_context=context or {},
         )
         answer = await self._call(self._controller.ValidateVolumeCapabilities, request)
         return None if answer.HasField("confirmed") else answer.message
 
-    async def create_snapshot(
-        self,
-        name: str,
-        volume_id: str,
-        *,
-        parameters: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> ListedSnapshot:
-        """Create a snapshot of a volume. The name is its identity. Repeat until `ready` is true."""
-        request = csi_pb2.CreateSnapshotRequest(
-            source_volume_id=volume_id, name=name, parameters=parameters or {}, secrets=secrets or {}
-        )
-        answer = await self._call(self._controller.CreateSnapshot, request, timeout)
-        return convert.snapshot(answer.snapshot)
-
-    async def delete_snapshot(self, snapshot_id: str, *, secrets: Mapping[str, str] | None = None) -> None:
+    async def delete_snapshot(self, snapshot_id: str) -> None:
         """Delete a snapshot; an unknown one is success."""
-        request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id, secrets=secrets or {})
+        request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id)
         await self._call(self._controller.DeleteSnapshot, request)
 
-    async def list_snapshots(
-        self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500
-    ) -> list[ListedSnapshot]:
-        """All snapshots, or those of a volume or with an id, fetched `page` at a time (0: all at once)."""
-        request = csi_pb2.ListSnapshotsRequest(max_entries=page, source_volume_id=volume_id, snapshot_id=snapshot_id)
-        entries = await self._pages(self._controller.ListSnapshots, request)
+    async def list_snapshots(self) -> list[types.ListedSnapshot]:
+        """All snapshots, fetched page by page."""
+        entries = await self._pages(self._controller.ListSnapshots, csi_pb2.ListSnapshotsRequest(max_entries=PAGE))
         return [convert.snapshot(entry.snapshot) for entry in entries]
 
-    async def get_snapshot(self, snapshot_id: str) -> ListedSnapshot:
-        """One snapshot, of a driver with GET_SNAPSHOT."""
-        answer = await self._call(self._controller.GetSnapshot, csi_pb2.GetSnapshotRequest(snapshot_id=snapshot_id))
-        return convert.snapshot(answer.snapshot)
-
-    async def expand_volume(
-        self,
-        volume_id: str,
-        size: int,
-        *,
-        limit: int = 0,
-        capability: VolumeCapability | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> Expanded:
-        """Expand a volume to at least `size` bytes, the controller's part."""
-        request = csi_pb2.ControllerExpandVolumeRequest(
-            volume_id=volume_id,
-            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
-            secrets=secrets or {},
-            volume_capability=None if capability is None else volume_capability(capability),
-        )
-        answer = await self._call(self._controller.ControllerExpandVolume, request)
-        return Expanded(answer.capacity_bytes, answer.node_expansion_required)
-
-    async def modify_volume(
-        self, volume_id: str, parameters: Mapping[str, str], *, secrets: Mapping[str, str] | None = None
-    ) -> None:
-        """Change the mutable parameters of a volume (VolumeAttributesClass), of a driver with MODIFY_VOLUME."""
-        request = csi_pb2.ControllerModifyVolumeRequest(
-            volume_id=volume_id, secrets=secrets or {}, mutable_parameters=parameters
-        )
-        await self._call(self._controller.ControllerModifyVolume, request)
-
-    async def get_volume(self, volume_id: str) -> tuple[CreatedVolume, Health]:
+    async def get_volume(self, volume_id: str) -> tuple[types.CreatedVolume, types.Health]:
         """One volume and its condition, of a driver with GET_VOLUME."""
         request = csi_pb2.ControllerGetVolumeRequest(volume_id=volume_id)
         answer = await self._call(self._controller.ControllerGetVolume, request)
@@ -251,10 +180,10 @@ class CsiClient:
 
     # Node
 
-    async def node_info(self) -> NodeInfo:
+    async def node_info(self) -> types.NodeInfo:
         """The driver's name for its node, and the node's topology."""
         answer = await self._call(self._node.NodeGetInfo, csi_pb2.NodeGetInfoRequest(), self._node_timeout)
-        return NodeInfo(answer.node_id, answer.max_volumes_per_node, dict(answer.accessible_topology.segments))
+        return types.NodeInfo(answer.node_id, answer.max_volumes_per_node, dict(answer.accessible_topology.segments))
 
     async def node_capabilities(self) -> frozenset[str]:
         """Capabilities of the node service by name ("STAGE_UNSTAGE_VOLUME")."""
@@ -267,7 +196,7 @@ class CsiClient:
         self,
         volume_id: str,
         staging: Path | str,
-        capability: VolumeCapability,
+        capability: types.VolumeCapability,
         *,
         context: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
@@ -291,7 +220,7 @@ class CsiClient:
         self,
         volume_id: str,
         target: Path | str,
-        capability: VolumeCapability,
+        capability: types.VolumeCapability,
         *,
         staging: Path | str = "",
         readonly: bool = False,
@@ -314,36 +243,6 @@ class CsiClient:
         """Unpublish a volume; success when nothing is there."""
         request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=str(target))
         await self._call(self._node.NodeUnpublishVolume, request, self._node_timeout)
-
-    async def volume_stats(self, volume_id: str, path: Path | str, *, staging: Path | str = "") -> VolumeUsage:
-        """Usage of a volume as mounted at path."""
-        request = csi_pb2.NodeGetVolumeStatsRequest(
-            volume_id=volume_id, volume_path=str(path), staging_target_path=str(staging)
-        )
-        return convert.usage(await self._call(self._node.NodeGetVolumeStats, request, self._node_timeout))
-
-    async def expand_on_node(
-        self,
-        volume_id: str,
-        path: Path | str,
-        *,
-        size: int = 0,
-        limit: int = 0,
-        staging: Path | str = "",
-        capability: VolumeCapability | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> int:
-        """Grow the file system at path to the expanded size; return its size, 0 if unknown."""
-        request = csi_pb2.NodeExpandVolumeRequest(
-            volume_id=volume_id,
-            volume_path=str(path),
-            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
-            staging_target_path=str(staging),
-            volume_capability=None if capability is None else volume_capability(capability),
-            secrets=secrets or {},
-        )
-        answer = await self._call(self._node.NodeExpandVolume, request, self._node_timeout)
-        return answer.capacity_bytes
 
     # How
 
@@ -379,7 +278,7 @@ class CsiClient:
                 return entries
 
     async def _counted(self, method: UnaryUnaryMethod[Any, Answer], request: object, timeout: float | None) -> Answer:
-        started = self._clock()
+        started = time.monotonic()
         code = Code.CANCELLED
         try:
             answer = await self._connection.call(method, request, timeout or self._timeout)
@@ -390,11 +289,11 @@ class CsiClient:
             code = Code.OK
             return answer
         finally:
-            self._observe(method.name, code, self._clock() - started)
+            self._observe(method.name, code, time.monotonic() - started)
 
     def _observe(self, method: str, code: Code, seconds: float) -> None:
         key = (self.driver, method, code)
         counter = self._counters.get(key)
         if counter is None:
-            counter = self._counters[key] = CSI_OPERATIONS.labels(self.driver, method, code.label)
+            counter = self._counters[key] = CSI_OPERATIONS.labels(self.driver, method, label_of(code))
         counter.observe(seconds)

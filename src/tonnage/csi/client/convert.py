@@ -6,20 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.client.types import (
-    AccessMode,
-    ContentSource,
-    CreatedVolume,
-    CsiTopologyRequirement,
-    GetCapacityResult,
-    Health,
-    ListedSnapshot,
-    VolumeCapability,
-    VolumeUsage,
-)
+from tonnage.csi.client import types
 
 
-def volume_capability(capability: VolumeCapability) -> csi_pb2.VolumeCapability:
+def volume_capability(capability: types.VolumeCapability) -> csi_pb2.VolumeCapability:
     """One capability."""
     mode = csi_pb2.VolumeCapability.AccessMode(mode=_MODES[capability.mode])
     if capability.block:
@@ -30,10 +20,10 @@ def volume_capability(capability: VolumeCapability) -> csi_pb2.VolumeCapability:
     return csi_pb2.VolumeCapability(access_mode=mode, mount=mount)
 
 
-_MODES = {mode: csi_pb2.VolumeCapability.AccessMode.Mode.Value(mode.name) for mode in AccessMode}
+_MODES = {mode: csi_pb2.VolumeCapability.AccessMode.Mode.Value(mode.name) for mode in types.AccessMode}
 
 
-def topology_requirement(requirement: CsiTopologyRequirement | None) -> csi_pb2.TopologyRequirement | None:
+def topology_requirement(requirement: types.CsiTopologyRequirement | None) -> csi_pb2.TopologyRequirement | None:
     """A topology requirement; None leaves the field out."""
     if requirement is None:
         return None
@@ -43,7 +33,7 @@ def topology_requirement(requirement: CsiTopologyRequirement | None) -> csi_pb2.
     )
 
 
-def content_source(source: ContentSource | None) -> csi_pb2.VolumeContentSource | None:
+def content_source(source: types.ContentSource | None) -> csi_pb2.VolumeContentSource | None:
     """A volume content source; None leaves the field out."""
     if source is None:
         return None
@@ -53,13 +43,13 @@ def content_source(source: ContentSource | None) -> csi_pb2.VolumeContentSource 
     return kinds(volume=kinds.VolumeSource(volume_id=source.volume_id))
 
 
-def created_volume(volume: csi_pb2.Volume) -> CreatedVolume:
+def created_volume(volume: csi_pb2.Volume) -> types.CreatedVolume:
     """A created volume of a response."""
     source = None
     if volume.HasField("content_source"):
         told = volume.content_source
-        source = ContentSource(told.snapshot.snapshot_id, told.volume.volume_id)
-    return CreatedVolume(
+        source = types.ContentSource(told.snapshot.snapshot_id, told.volume.volume_id)
+    return types.CreatedVolume(
         id=volume.volume_id,
         size=volume.capacity_bytes,
         context=dict(volume.volume_context),
@@ -68,40 +58,23 @@ def created_volume(volume: csi_pb2.Volume) -> CreatedVolume:
     )
 
 
-def snapshot(told: csi_pb2.Snapshot) -> ListedSnapshot:
+def snapshot(told: csi_pb2.Snapshot) -> types.ListedSnapshot:
     """A snapshot of a response."""
     created = told.creation_time.seconds + told.creation_time.nanos / 1e9
-    return ListedSnapshot(told.snapshot_id, told.source_volume_id, told.size_bytes, created, told.ready_to_use)
+    return types.ListedSnapshot(told.snapshot_id, told.source_volume_id, told.size_bytes, created, told.ready_to_use)
 
 
-def health(condition: csi_pb2.VolumeCondition) -> Health:
+def health(condition: csi_pb2.VolumeCondition) -> types.Health:
     """A condition of a response; a missing one means healthy."""
-    return Health(condition.abnormal, condition.message)
+    return types.Health(condition.abnormal, condition.message)
 
 
-def capacity(answer: csi_pb2.GetCapacityResponse) -> GetCapacityResult:
+def capacity(answer: csi_pb2.GetCapacityResponse) -> types.GetCapacityResult:
     """A GetCapacity result; fields that the driver leaves out are None."""
-    return GetCapacityResult(
+    return types.GetCapacityResult(
         available=answer.available_capacity,
         maximum=answer.maximum_volume_size.value if answer.HasField("maximum_volume_size") else None,
         minimum=answer.minimum_volume_size.value if answer.HasField("minimum_volume_size") else None,
-    )
-
-
-def usage(answer: csi_pb2.NodeGetVolumeStatsResponse) -> VolumeUsage:
-    """Bytes and inodes."""
-    by_unit = {item.unit: item for item in answer.usage}
-    size = by_unit.get(csi_pb2.VolumeUsage.BYTES, csi_pb2.VolumeUsage())
-    inodes = by_unit.get(csi_pb2.VolumeUsage.INODES, csi_pb2.VolumeUsage())
-    return VolumeUsage(
-        total=size.total,
-        used=size.used,
-        available=size.available,
-        inodes=inodes.total,
-        inodes_used=inodes.used,
-        inodes_free=inodes.available,
-        abnormal=answer.volume_condition.abnormal,
-        message=answer.volume_condition.message,
     )
 
 

@@ -102,14 +102,6 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Expanded:
-    """Response of ControllerExpandVolume. on_node: NodeExpandVolume is required."""
-
-    size: int
-    on_node: bool
-
-
-@dataclass(frozen=True)
 class GetCapacityResult:
     """Response of GetCapacity. maximum, minimum: None when the driver leaves them out."""
 
@@ -136,36 +128,16 @@ class NodeInfo:
     topology: Topology = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class VolumeUsage:
-    """Response of NodeGetVolumeStats: bytes and inodes; inodes are 0 where the driver reports none."""
-
-    total: int = 0
-    used: int = 0
-    available: int = 0
-    inodes: int = 0
-    inodes_used: int = 0
-    inodes_free: int = 0
-    abnormal: bool = False
-    message: str = ""
-
-
-# Capabilities by the names they have in csi.proto.
+# Capabilities that callers ask for, by the names they have in csi.proto.
 CONTROLLER_SERVICE = "CONTROLLER_SERVICE"
 VOLUME_ACCESSIBILITY_CONSTRAINTS = "VOLUME_ACCESSIBILITY_CONSTRAINTS"
 CREATE_DELETE_VOLUME = "CREATE_DELETE_VOLUME"
 PUBLISH_UNPUBLISH_VOLUME = "PUBLISH_UNPUBLISH_VOLUME"
 LIST_VOLUMES = "LIST_VOLUMES"
 GET_CAPACITY = "GET_CAPACITY"
-CREATE_DELETE_SNAPSHOT = "CREATE_DELETE_SNAPSHOT"
 LIST_SNAPSHOTS = "LIST_SNAPSHOTS"
-GET_SNAPSHOT = "GET_SNAPSHOT"
 GET_VOLUME = "GET_VOLUME"
-VOLUME_CONDITION = "VOLUME_CONDITION"
 CLONE_VOLUME = "CLONE_VOLUME"
-EXPAND_VOLUME = "EXPAND_VOLUME"
-MODIFY_VOLUME = "MODIFY_VOLUME"
 SINGLE_NODE_MULTI_WRITER = "SINGLE_NODE_MULTI_WRITER"
 STAGE_UNSTAGE_VOLUME = "STAGE_UNSTAGE_VOLUME"
-GET_VOLUME_STATS = "GET_VOLUME_STATS"
 VOLUME_MOUNT_GROUP = "VOLUME_MOUNT_GROUP"

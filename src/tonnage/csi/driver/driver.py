@@ -1,7 +1,13 @@
-"""A CSI driver: a name over pools. Several drivers (names) may share the same pools and their InFlight."""
+"""A CSI driver: a name over pools, and the ids of its volumes.
+
+Several drivers (names) may share the same pools and their InFlight. An id is `<pool>/<volume name>`; a name is valid in
+a path.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +18,11 @@ from tonnage import __version__
 from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver import volume_id
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.server.inflight import InFlight
 from tonnage.errors import InvalidError, NotFoundError, TonnageError, UnavailableError
-from tonnage.pools.base.contract import PoolVolume, VolumeCondition, check_name, is_inline
+from tonnage.pools.base.contract import MAX_NAME, PoolVolume, VolumeCondition, check_name, is_inline
 from tonnage.pools.core.pool import Pool
 
 OWNER_DRIVER = "driver"
@@ -25,6 +30,11 @@ OWNER_NAME = "name"
 """Keys of a volume's owner record that are ours: the driver's name, the name the CO chose."""
 CONTEXT_CREATED = "tonnage.dev/created"
 """Key of a volume's context: when it was made, RFC 3339."""
+MAX_POOL = 63
+MAX_VOLUME = 64
+"""Bytes of a volume's name, so that the id keeps CSI's limit of 128."""
+_MAPPED = re.compile(r"n-.*-[0-9a-f]{32}", re.DOTALL)
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 KEPT = frozenset(
     {
         names.CSI_PVC_NAME,
@@ -81,8 +91,8 @@ class Driver:
         if not self.node_id or len(self.node_id.encode()) > 256:
             raise InvalidError(f"node id {self.node_id[:40]!r}: want 1 to 256 bytes")
         for pool in self.pools:
-            if len(check_name(pool)) > volume_id.MAX_POOL:
-                raise InvalidError(f"pool name {pool!r}: want at most {volume_id.MAX_POOL} characters")
+            if len(check_name(pool)) > MAX_POOL:
+                raise InvalidError(f"pool name {pool!r}: want at most {MAX_POOL} characters")
 
     @property
     def topology(self) -> dict[str, str]:
@@ -123,7 +133,7 @@ class Driver:
 
         Raises UnavailableError when its pool is not served here: an unreachable volume is not deleted.
         """
-        parts = volume_id.split(vid)
+        parts = split_id(vid)
         if parts is None:
             return None
         pool, name = parts
@@ -155,7 +165,7 @@ class Driver:
 
         Raises UnavailableError when no open pool has it and other pools are not open.
         """
-        name = volume_id.inline_name(handle)
+        name = inline_name(handle)
         unseen: UnavailableError | None = None
         for pool in self.pools.values():
             try:
@@ -195,13 +205,13 @@ def named(owner: Mapping[str, str], name: str, original: str) -> dict[str, str]:
 def lock_key(method: str, request: Message) -> str | None:
     """The key of InFlight for a request; None for calls that change no volume."""
     if method == "CreateVolume":
-        return volume_id.safe_name(request.name)  # type: ignore[attr-defined]
+        return safe_name(request.name)  # type: ignore[attr-defined]
     if method == "CreateSnapshot":
-        return f"{volume_id.safe_name(request.name)} (snapshot)"  # type: ignore[attr-defined]
+        return f"{safe_name(request.name)} (snapshot)"  # type: ignore[attr-defined]
     if method == "DeleteSnapshot":
-        return f"{volume_id.lock_key(request.snapshot_id)} (snapshot)"  # type: ignore[attr-defined]
+        return f"{lock_name(request.snapshot_id)} (snapshot)"  # type: ignore[attr-defined]
     if method in _LOCKED:
-        return volume_id.lock_key(request.volume_id)  # type: ignore[attr-defined]
+        return lock_name(request.volume_id)  # type: ignore[attr-defined]
     return None
 
 
@@ -209,3 +219,44 @@ _LOCKED = frozenset(
     {"DeleteVolume", "NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
     | {"ControllerExpandVolume", "ControllerModifyVolume", "NodeExpandVolume"}
 )
+
+
+def safe_name(name: str, *, longest: int = MAX_VOLUME) -> str:
+    """The volume name for a CO's name: the same if valid in a path, else `n-<alike>-<hash>`.
+
+    Names that look like the mapped form are mapped too, so two names never collide.
+    """
+    try:
+        if len(name) <= longest and not _MAPPED.fullmatch(name):
+            return check_name(name)
+    except InvalidError:
+        pass
+    alike = _UNSAFE.sub("-", name).strip("-.")[:24]
+    return f"n-{alike}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def inline_name(handle: str) -> str:
+    """The volume name for the handle of an inline volume."""
+    return safe_name(handle, longest=MAX_NAME)
+
+
+def id_of(pool: str, name: str) -> str:
+    """The id of a volume."""
+    return f"{pool}/{name}"
+
+
+def split_id(vid: str) -> tuple[str, str] | None:
+    """Pool and name of an id; None without our form, which no volume of ours can have."""
+    pool, slash, name = vid.partition("/")
+    if not slash or not pool:
+        return None
+    try:
+        return pool, check_name(name)
+    except InvalidError:
+        return None
+
+
+def lock_name(vid: str) -> str:
+    """The lock key of a call on this id: the volume's name, which CreateVolume knows as well."""
+    parts = split_id(vid)
+    return parts[1] if parts else inline_name(vid)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from tonnage.csi._proto import csi_pb2
@@ -15,8 +14,6 @@ from tonnage.csi.driver.services.node import NodeService
 from tonnage.csi.server.dispatch import Calls
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-
-log = logging.getLogger(__name__)
 
 
 def services(driver: Driver) -> list[Service]:

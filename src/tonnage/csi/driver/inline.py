@@ -14,10 +14,8 @@ from pathlib import Path
 
 from tonnage.api import names, quantity
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver import capabilities, volume_id
-from tonnage.csi.driver.capabilities import Use
-from tonnage.csi.driver.driver import Driver, named
-from tonnage.csi.driver.parameters import Selection, select
+from tonnage.csi.driver.driver import Driver, inline_name, named
+from tonnage.csi.driver.parameters import Selection, Use, choose_fstype, select
 from tonnage.csi.driver.paths import check_parent
 from tonnage.errors import (
     AlreadyExistsError,
@@ -98,7 +96,7 @@ class Inline:
     async def unpublish(self, handle: str, target: Path) -> None:
         """Unpublish the volume and delete it; an unknown one is success. Idempotent."""
         found = await self._driver.find_inline(handle)
-        name = volume_id.inline_name(handle)
+        name = inline_name(handle)
         if found is None:
             await self._driver.first_pool.unpublish(name, target)
         else:
@@ -118,8 +116,8 @@ class Inline:
     def _request(self, handle: str, attributes: Mapping[str, str], use: Use) -> tuple[Pool, VolumeRequest]:
         selection = self._select(attributes)
         size = _size(attributes.get(SIZE, ""))
-        fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=False)
-        name = volume_id.inline_name(handle)
+        fstype = choose_fstype(selection.pool, use.fstype, selection.fstype, block=False)
+        name = inline_name(handle)
         pod = {key: attributes[key] for key in _POD_KEYS if key in attributes}
         owner = named({**selection.owner, INLINE: "true", **pod}, name, handle)
         return selection.pool, VolumeRequest(name, size, fstype=fstype, parameters=selection.parameters, owner=owner)

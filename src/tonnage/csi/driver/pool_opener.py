@@ -47,19 +47,15 @@ class Openings:
         self._pools = pools
         self._opened = opened
         self._clock = clock or RealClock()
-        self._failures: dict[str, TonnageError] = {}
+        self.failures: dict[str, TonnageError] = {}
+        """Why pools are not open, by name."""
         self._attempts: dict[str, asyncio.Task[None]] = {}
         self._tried: dict[str, float] = {}
         self._background = Background("pools that are opened")
 
-    @property
-    def failures(self) -> Mapping[str, TonnageError]:
-        """Why pools are not open, by name."""
-        return self._failures
-
     def why(self, pool: str) -> str:
         """Why a pool is not open, "" for one that is."""
-        return str(self._failures.get(pool, ""))
+        return str(self.failures.get(pool, ""))
 
     async def open(self) -> None:
         """Open all pools concurrently. Raises the first error if none can be opened."""
@@ -68,17 +64,17 @@ class Openings:
         waiting = set(self._attempts.values())
         while waiting:
             _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if len(self._failures) < len(self._pools):  # one is open
+            if len(self.failures) < len(self._pools):  # one is open
                 await self._wait(START_PATIENCE)
                 return
-        raise next(iter(self._failures.values()))
+        raise next(iter(self.failures.values()))
 
     async def again(self) -> None:
         """Retry those that are not open, if the last attempt is long enough ago, and wait briefly for the result."""
-        if not self._failures:
+        if not self.failures:
             return
         now = self._clock.monotonic()
-        due = [name for name in self._failures if name not in self._attempts and now - self._tried[name] >= PAUSE]
+        due = [name for name in self.failures if name not in self._attempts and now - self._tried[name] >= PAUSE]
         for name in due:
             self._start(name, late=True)
         if due:
@@ -92,12 +88,12 @@ class Openings:
 
     def forget(self, name: str) -> None:
         """Stop retrying a removed pool."""
-        self._failures.pop(name, None)
+        self.failures.pop(name, None)
         if (task := self._attempts.pop(name, None)) is not None:
             task.cancel()
 
     def _start(self, name: str, *, late: bool) -> None:
-        self._failures.setdefault(
+        self.failures.setdefault(
             name, UnavailableError(f"pool {name!r} is being opened: its disk has not answered yet")
         )
         self._tried[name] = self._clock.monotonic()
@@ -119,12 +115,12 @@ class Openings:
                 await self._opened(pool)
         except Exception as reason:
             failure = reason if isinstance(reason, TonnageError) else HostError(f"{type(reason).__name__}: {reason}")
-            if str(self._failures.get(name)) != str(failure):
+            if str(self.failures.get(name)) != str(failure):
                 unexpected = None if failure is reason else reason
                 log.error("pool not open pool=%s kind=%s error=%s", name, pool.kind, failure, exc_info=unexpected)
-            self._failures[name] = failure
+            self.failures[name] = failure
             return
-        del self._failures[name]
+        del self.failures[name]
         log.info("pool open pool=%s kind=%s volumes=%d", name, pool.kind, len(await pool.list()))
 
     async def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,8 @@ log = logging.getLogger(__name__)
 CSI_PLUGIN = "CSIPlugin"
 VERSIONS = ("1.0.0",)
 SUFFIX = "-reg.sock"
+_TIMEOUT = 10.0
+"""Seconds of a call to a plugin."""
 
 
 def _anything(_request: object) -> None:
@@ -38,26 +39,17 @@ class Registered:
 
 
 class Registration:
-    """The driver's side: answers the kubelet at `<registry>/<driver>-reg.sock`.
+    """The driver's side: answers the kubelet at `<registry>/<driver>-reg.sock`."""
 
-    on_status: called with (registered, error) on each NotifyRegistrationStatus of the kubelet.
-    """
-
-    def __init__(
-        self,
-        driver: str,
-        endpoint: Path,
-        registry: Path,
-        *,
-        on_status: Callable[[bool, str], None] | None = None,
-    ) -> None:
+    def __init__(self, driver: str, endpoint: Path, registry: Path) -> None:
         self._driver = driver
         self._endpoint = endpoint
-        self._on_status = on_status
         descriptor = registration_pb2.DESCRIPTOR.services_by_name["Registration"]
         self._server = CsiServer(registry / f"{driver}{SUFFIX}", [Service(descriptor, self, check=_anything)])
         self.registered: bool | None = None
         """The kubelet's last registration status, None before."""
+        self.error = ""
+        """The kubelet's reason not to register it."""
 
     async def start(self) -> None:
         """Make the socket, which the kubelet discovers. Raises as CsiServer.start."""
@@ -77,24 +69,21 @@ class Registration:
         self, request: registration_pb2.RegistrationStatus
     ) -> registration_pb2.RegistrationStatusResponse:
         """Record and log the status. A kubelet that rejected the driver retries, so the process continues."""
-        self.registered = request.plugin_registered
+        self.registered, self.error = request.plugin_registered, request.error
         if request.plugin_registered:
             log.info("registered driver=%s", self._driver)
         else:
             log.error("registration refused driver=%s error=%r", self._driver, request.error)
-        if self._on_status is not None:
-            self._on_status(request.plugin_registered, request.error)
         return registration_pb2.RegistrationStatusResponse()
 
 
 class RegistrationClient:
     """The kubelet's side: asks the plugin behind a registration socket. All methods raise CsiError."""
 
-    def __init__(self, socket: Path, *, timeout: float = 10.0) -> None:
+    def __init__(self, socket: Path) -> None:
         from tonnage.csi.server.connection import GrpcConnection  # a server needs no client
 
         self._connection = GrpcConnection(socket)
-        self._timeout = timeout
 
     @cached_property
     def _stub(self) -> registration_grpc.RegistrationStub:
@@ -104,13 +93,13 @@ class RegistrationClient:
 
     async def get_info(self) -> Registered:
         """The driver's PluginInfo."""
-        answer = await self._connection.call(self._stub.GetInfo, registration_pb2.InfoRequest(), self._timeout)
+        answer = await self._connection.call(self._stub.GetInfo, registration_pb2.InfoRequest(), _TIMEOUT)
         return Registered(answer.type, answer.name, answer.endpoint, tuple(answer.supported_versions))
 
     async def notify(self, *, registered: bool, error: str = "") -> None:
         """Report the registration status to the plugin."""
         status = registration_pb2.RegistrationStatus(plugin_registered=registered, error=error)
-        await self._connection.call(self._stub.NotifyRegistrationStatus, status, self._timeout)
+        await self._connection.call(self._stub.NotifyRegistrationStatus, status, _TIMEOUT)
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

@@ -23,9 +23,7 @@ class SingleWriters:
         """Raises PreconditionError when publishing the volume at target would violate a single-writer publication."""
         for other, other_single in self._targets.get(volume, {}).items():
             if other != target and (single or other_single) and os.path.lexists(other):
-                raise PreconditionError(
-                    f"volume {volume} is published at {other}, and its access mode allows one target"
-                )
+                raise _published(volume, other)
 
     def check_mounts(self, volume: str, staging: Path, target: Path, *, home: Path | None = None) -> None:
         """The same for a publication that must be the only one, by the mount table. Blocking.
@@ -38,9 +36,7 @@ class SingleWriters:
             other = entry.target
             known = other in (str(target), str(home)) or _is_in(other, staging)
             if (entry.device, entry.root) in staged and not known:
-                raise PreconditionError(
-                    f"volume {volume} is published at {other}, and its access mode allows one target"
-                )
+                raise _published(volume, other)
 
     def add(self, volume: str, target: Path, *, single: bool) -> None:
         """Record a publication. Idempotent."""
@@ -52,6 +48,10 @@ class SingleWriters:
         targets.pop(target, None)
         if not targets:
             self._targets.pop(volume, None)
+
+
+def _published(volume: str, other: Path | str) -> PreconditionError:
+    return PreconditionError(f"volume {volume} is published at {other}, and its access mode allows one target")
 
 
 def _is_in(path: str, folder: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import BaseTransport, Transport
 from functools import cached_property
 from pathlib import Path
@@ -39,7 +38,7 @@ class GrpcConnection:
         try:
             return await method(request, timeout=timeout, metadata=trace.headers() if trace.is_on() else None)
         except GRPCError as failure:
-            raise CsiError(Code(failure.status.value), failure.message or "") from None
+            raise CsiError(failure.status, failure.message or "") from None
         except TimeoutError:
             raise CsiError(Code.DEADLINE_EXCEEDED, f"no answer from {self.socket} in {timeout:g} s") from None
         except (OSError, StreamTerminatedError, ProtocolError, AssertionError) as failure:
@@ -68,20 +67,3 @@ class _Protocol(H2Protocol):
     def connection_made(self, transport: BaseTransport) -> None:
         """Called by asyncio."""
         super().connection_made(cast(BaseTransport, Corked(cast(Transport, transport))))
-
-
-async def wait_until_served(socket: Path, *, timeout: float) -> None:
-    """Wait until a server answers at socket. Raises CsiError UNAVAILABLE after `timeout` seconds."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + timeout
-    while True:
-        try:
-            _, writer = await asyncio.open_unix_connection(str(socket))
-        except OSError as failure:
-            if loop.time() >= end:
-                why = failure.strerror or str(failure)
-                raise CsiError(Code.UNAVAILABLE, f"socket {socket}: no server answers: {why}") from None
-            await asyncio.sleep(0.05)
-            continue
-        writer.close()
-        return

@@ -18,7 +18,7 @@ from prometheus_client import Histogram
 
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
-from tonnage.csi.errors import Code, CsiError, expected, to_csi
+from tonnage.csi.errors import Code, CsiError, expected, label_of, to_csi
 from tonnage.csi.server import frames, request_text
 from tonnage.csi.server.http2 import LARGEST_BODY, Http2Request, Http2Response
 from tonnage.csi.server.inflight import InFlight
@@ -135,7 +135,7 @@ class Calls:
         name, about = request_text.span_name(call.method.path), request_text.attributes(call.message)
         with trace.span(name, about, kind="server", parent=parent) as span:
             code = await self._run(call)
-            span.note("rpc.grpc.status_code", int(code))
+            span.note("rpc.grpc.status_code", code.value)
             return code
 
     async def _run(self, call: _Call) -> Code:
@@ -156,13 +156,15 @@ class Calls:
                 call.timer.cancel()
 
     async def _response(self, call: _Call) -> Message:
-        service, name = call.method.service, call.method.name
-        call.method.check(call.message)
+        service, name, function = call.method.service, call.method.name, call.method.function
+        if function is None:
+            raise CsiError(Code.UNIMPLEMENTED, f"{name} is not offered by this driver")
+        service.check(call.message)
         if service.before is not None:
             await service.before()
         key = service.key(name, call.message)
         if key is None:
-            return await call.method.function(call.message)
+            return await function(call.message)
         assert call.task is not None
         for pause in _PAUSES:
             try:
@@ -170,7 +172,7 @@ class Calls:
                     call.holds = True
                     self._holding.add(call.task)
                     call.task.add_done_callback(self._holding.discard)
-                    return await call.method.function(call.message)
+                    return await function(call.message)
             except InUseError:
                 call.holds = False
                 if pause is None or not call.is_heard:
@@ -186,7 +188,7 @@ class Calls:
             logging.ERROR if error.code is Code.INTERNAL else logging.INFO,
             "call failed method=%s code=%s ms=%.1f error=%r request=%s",
             call.method.name,
-            error.code.label,
+            label_of(error.code),
             (self._clock.monotonic() - call.started) * 1000,
             error.message,
             describe(call.message),
@@ -208,7 +210,7 @@ class Calls:
         name = call.method.name
         counter = self._counters.get((name, code))
         if counter is None:
-            counter = self._counters[name, code] = CSI_CALLS.labels(self._driver, name, code.label)
+            counter = self._counters[name, code] = CSI_CALLS.labels(self._driver, name, label_of(code))
         counter.observe(self._clock.monotonic() - call.started)
 
     async def drained(self, seconds: float) -> None:
@@ -231,7 +233,9 @@ class _RefusedError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.answer = Http2Response(
-            frames.block([(":status", str(status)), ("grpc-status", str(int(Code.UNKNOWN))), ("grpc-message", message)])
+            frames.block(
+                [(":status", str(status)), ("grpc-status", f"{Code.UNKNOWN.value}"), ("grpc-message", message)]
+            )
         )
 
 
@@ -270,6 +274,6 @@ def _encoded(outcome: Outcome) -> Http2Response:
     """The encoded response."""
     if isinstance(outcome, CsiError):
         told = quote(outcome.message[:LONGEST_MESSAGE], safe=_PLAIN, errors="replace")
-        return Http2Response(frames.block([*_START, ("grpc-status", str(int(outcome.code))), ("grpc-message", told)]))
+        return Http2Response(frames.block([*_START, ("grpc-status", f"{outcome.code.value}"), ("grpc-message", told)]))
     body = outcome.SerializeToString()
     return Http2Response(_OK, _HEAD, b"\0" + len(body).to_bytes(PREFIX - 1, "big") + body)

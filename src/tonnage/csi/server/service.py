@@ -36,14 +36,13 @@ class Service:
 
 
 class Method:
-    """One RPC of a service."""
+    """One RPC of a service. function: None where it is not offered."""
 
     def __init__(self, service: Service, method: MethodDescriptor) -> None:
         self.name = method.name
         self.service = service
         self.path = f"/{service.descriptor.full_name}/{method.name}".encode()
-        self.function: Unary = getattr(service.implementation, method.name, None) or _unimplemented(method.name)
-        self.check = service.check if hasattr(service.implementation, method.name) else _no_check
+        self.function: Unary | None = getattr(service.implementation, method.name, None)
         self._request = GetMessageClass(method.input_type)
 
     def read(self, request: Http2Request) -> Message:
@@ -62,14 +61,3 @@ class Method:
     def _unreadable(self, why: object) -> CsiError:
         """The error for it, with gRPC's code."""
         return CsiError(Code.INTERNAL, f"{self.name}: the request cannot be read: {why}")
-
-
-def _no_check(_request: Message) -> None:
-    """An RPC that is not offered is refused as that, whatever its request."""
-
-
-def _unimplemented(method: str) -> Unary:
-    async def refuse(_request: Message) -> Message:
-        raise CsiError(Code.UNIMPLEMENTED, f"{method} is not offered by this driver")
-
-    return refuse

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
@@ -17,8 +18,9 @@ from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Ledger
+from tonnage.claims.node_fit import allowed_in
 from tonnage.claims.node_scope import CapacitySource, DriverInfo, DriverSet, NodeScope
-from tonnage.claims.provisioning import allowed_here, capacity_parameters, fstype_of, parameters_of
+from tonnage.claims.provisioning import capacity_parameters, fstype_of, parameters_of
 from tonnage.csi.client.types import GetCapacityResult, VolumeCapability
 from tonnage.csi.errors import CsiError
 from tonnage.errors import InvalidError
@@ -94,7 +96,7 @@ class Readings:
 
     def sources(self, driver: DriverInfo) -> dict[CapacitySource, StorageClass]:
         """Return the classes that this driver serves here."""
-        found = [c for c in self._classes if c.provisioner == driver.name and allowed_here(c, driver)]
+        found = [c for c in self._classes if c.provisioner == driver.name and allowed_in(c, driver.segment)]
         return {driver.source(c): c for c in found}
 
     async def run(self) -> None:
@@ -118,7 +120,7 @@ class Readings:
         for storage_class in filter(None, (old, new)):
             driver = self.drivers.get(storage_class.provisioner)
             if driver is not None and new is None:
-                self.ledger.unread([driver.source(storage_class)])
+                self.ledger.unread(driver.source(storage_class))
                 self.faults.clear(driver.source(storage_class))
                 self.ledger.changed()
             self.want(storage_class.provisioner)
@@ -146,14 +148,9 @@ class Readings:
             await self._clock.sleep(pause)
 
     async def _until_wanted(self, wanted: asyncio.Event) -> None:
-        if self._poll <= 0:
-            await wanted.wait()
-            return
-        try:
-            async with asyncio.timeout(self._poll):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._poll if self._poll > 0 else None):
                 await wanted.wait()
-        except TimeoutError:
-            return
 
     async def _until_quiet(self, name: str) -> None:
         end = self._clock.monotonic() + QUIET

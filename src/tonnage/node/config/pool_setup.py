@@ -120,10 +120,8 @@ def _init_group(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
             f"volume group {config.group} exists without {missing[0].path}:"
             f" `tonnage pools extend lvm:{config.group} {missing[0].path}` adds it"
         )
-    steps = [] if members else _physical(missing)
-    if not members:
-        command = ("lvm", "vgcreate", config.group, *(str(found.node) for found in disks))
-        steps.append(Step(command, f"make volume group {config.group}"))
+    command = ("lvm", "vgcreate", config.group, *(str(found.node) for found in disks))
+    steps = [] if members else [*_physical(missing), Step(command, f"make volume group {config.group}")]
     return PoolSetupPlan(tuple(steps), (f"tonnage driver --pool {config} ...   # a pool on the group",))
 
 
@@ -151,12 +149,8 @@ def _physical(disks: Sequence[Disk]) -> list[Step]:
         if _is_free_physical(found):
             continue
         _check_empty(found)
-        steps.append(
-            Step(
-                ("lvm", "pvcreate", "--metadatasize", _METADATA, str(found.node)),
-                f"make {found.path} a physical volume",
-            )
-        )
+        command = ("lvm", "pvcreate", "--metadatasize", _METADATA, str(found.node))
+        steps.append(Step(command, f"make {found.path} a physical volume"))
     return steps
 
 

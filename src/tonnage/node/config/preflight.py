@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
+import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tonnage.api.quantity import from_bytes
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.server import sockets
 from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableError, UnsupportedError
+from tonnage.host import btrfs, fstab, loop
 from tonnage.host.iolimits import Cgroups
-from tonnage.node.config import preflight_pool
+from tonnage.host.run import PATH
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
 from tonnage.pools.config import PoolConfig
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.directory.directory import MARKER, NOTE, marker_of
 
 log = logging.getLogger(__name__)
 _POOL = "pool "
+_TOOLS = {
+    "image": ("mkfs.ext4", "e2fsprogs"),
+    "btrfs": ("mkfs.btrfs", "btrfs-progs"),
+    "lvm": ("lvm", "lvm2"),
+    "pmem": ("ndctl", "ndctl"),
+}
+_MARKS = {"image": ("image",), "btrfs": ("btrfs", "btrfs-image"), "quota": ("quota",)}
+_UNMARKED = frozenset({MARKER, "lost+found"})
 
 
 @dataclass(frozen=True)
@@ -48,15 +59,19 @@ def check(config: DriverConfig) -> list[PreflightFinding]:
 
     It makes nothing, locks nothing and opens nothing for writing.
     """
-    found = [_driver(config), _endpoint(config.endpoint), _state(config.state)]
+    found = [
+        _finding("driver", partial(_driver, config)),
+        _finding("endpoint", partial(_endpoint, config.endpoint)),
+        _finding("state", partial(_state, config.state)),
+    ]
     if config.registry is not None:
-        found.append(_registry(config.registry, config.driver_name))
+        found.append(_finding("registry", partial(_registry, config.registry, config.driver_name)))
     if config.metrics is not None:
         warning = config.metrics.open_to_others
         text = f"{config.metrics}{', open to other machines, without a password' if warning else ''}"
         found.append(PreflightFinding("metrics", text, warning=warning))
-    found.extend(map(_source, config.sources))
-    found.append(_cgroups(config))
+    found += [_finding("source", partial(_source, path)) for path in config.sources]
+    found.append(_finding("cgroups", partial(_cgroups, config)))
     found.extend(pool(described, config.roots) for described in config.pools)
     found.extend(PreflightFinding("kind", each.renamed, warning=True) for each in config.pools if each.renamed)
     found.extend(PreflightFinding("size", text, warning=True) for text in map(_tiny, config.pools) if text)
@@ -94,17 +109,18 @@ def _tiny(config: PoolConfig) -> str:
     return f"pool {config.name}: {config.size} bytes hold no volume: write the size with its unit, as 10Gi"
 
 
-def _fault(what: str, failure: TonnageError) -> PreflightFinding:
-    return PreflightFinding(what, str(failure), fault=failure)
-
-
-def _driver(config: DriverConfig) -> PreflightFinding:
+def _finding(what: str, check: Callable[[], tuple[str, bool]]) -> PreflightFinding:
+    """Run one check, which returns its text and whether that is a warning; what it raises is the fault."""
     try:
-        make(config)
+        text, warning = check()
     except TonnageError as failure:
-        return _fault("driver", failure)
-    key = f"{config.topology_key}={config.node_name}"
-    return PreflightFinding("driver", f"{config.driver_name} on node {config.node_name} ({key})")
+        return PreflightFinding(what, str(failure), fault=failure)
+    return PreflightFinding(what, text, warning)
+
+
+def _driver(config: DriverConfig) -> tuple[str, bool]:
+    make(config)
+    return f"{config.driver_name} on node {config.node_name} ({config.topology_key}={config.node_name})", False
 
 
 def make_pools(config: DriverConfig) -> dict[str, Pool]:
@@ -154,57 +170,55 @@ def _settled(pool: PoolConfig, kubelet: Sequence[Path]) -> PoolConfig:
         return pool
 
 
-def _endpoint(path: Path) -> PreflightFinding:
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError as failure:
-        if failure.errno == errno.ENOENT:
-            return PreflightFinding("endpoint", f"{path}")
-        return _fault("endpoint", InvalidError(f"endpoint {path}: {failure.strerror}"))
-    if not stat.S_ISSOCK(mode):
-        return _fault("endpoint", InvalidError(f"{path} exists and is not a socket: remove it or choose another path"))
-    return PreflightFinding("endpoint", f"{path} (there is a socket: it is replaced if no program answers)")
-
-
-def _state(path: Path) -> PreflightFinding:
+def _endpoint(path: Path) -> tuple[str, bool]:
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        return PreflightFinding("state", f"{path} (made when it is needed)")
+        return str(path), False
     except OSError as failure:
-        return _fault("state", HostError(f"state folder {path}: {failure.strerror}"))
-    if not stat.S_ISDIR(mode):
-        return _fault("state", InvalidError(f"state folder {path} is not a directory"))
-    return PreflightFinding("state", f"{path}")
+        raise InvalidError(f"endpoint {path}: {failure.strerror}") from failure
+    if not stat.S_ISSOCK(mode):
+        raise InvalidError(f"{path} exists and is not a socket: remove it or choose another path")
+    return f"{path} (there is a socket: it is replaced if no program answers)", False
 
 
-def _registry(path: Path, driver: str) -> PreflightFinding:
+def _state(path: Path) -> tuple[str, bool]:
     try:
-        sockets.check_length(path / f"{driver}{SUFFIX}")
-    except InvalidError as failure:
-        return _fault("registry", failure)
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return f"{path} (made when it is needed)", False
+    except OSError as failure:
+        raise HostError(f"state folder {path}: {failure.strerror}") from failure
+    if not stat.S_ISDIR(mode):
+        raise InvalidError(f"state folder {path} is not a directory")
+    return str(path), False
+
+
+def _registry(path: Path, driver: str) -> tuple[str, bool]:
+    sockets.check_length(path / f"{driver}{SUFFIX}")
     if not path.is_dir():
         why = "is not a directory" if path.exists() else "is not there"
-        text = f"registry {path} {why}: name the kubelet's folder plugins_registry, or leave --registry out"
-        return _fault("registry", InvalidError(text))
-    return PreflightFinding("registry", f"{path}")
+        raise InvalidError(
+            f"registry {path} {why}: name the kubelet's folder plugins_registry, or leave --registry out"
+        )
+    return str(path), False
 
 
-def _source(path: Path) -> PreflightFinding:
+def _source(path: Path) -> tuple[str, bool]:
     """Check a trusted source directory.
 
     A symlink in its path is a fault: others could change its target.
     """
     real = Path(os.path.realpath(path))
     if real != path:
-        return _fault("source", InvalidError(f"source {path} has a symlink in it: name {real}"))
+        raise InvalidError(f"source {path} has a symlink in it: name {real}")
     if not path.is_dir():
         why = "is not a directory" if path.exists() else "is not there"
-        return _fault("source", InvalidError(f"source {path} {why}: make it, or leave it out"))
-    return PreflightFinding("source", f"{path}", warning=path == path.parent)
+        raise InvalidError(f"source {path} {why}: make it, or leave it out")
+    return str(path), path == path.parent
 
 
-def _cgroups(config: DriverConfig) -> PreflightFinding:
+def _cgroups(config: DriverConfig) -> tuple[str, bool]:
     """Check cgroups.
 
     A machine that cannot limit IO serves all volumes without limits.
@@ -215,23 +229,19 @@ def _cgroups(config: DriverConfig) -> PreflightFinding:
         if config.io_cgroup:
             groups.named(config.io_cgroup)
     except UnsupportedError as reason:
-        return PreflightFinding("cgroups", str(reason), warning=bool(config.io_cgroup))
-    except TonnageError as failure:
-        return _fault("cgroups", failure)
+        return str(reason), bool(config.io_cgroup)
     text = f"IO can be limited in {top.path} (cgroup v{2 if top.v2 else 1})"
-    return PreflightFinding(
-        "cgroups", f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text
-    )
+    return f"{text}, of {config.io_cgroup} where no pod is named" if config.io_cgroup else text, False
 
 
 def pool(config: PoolConfig, kubelet: Sequence[Path]) -> PreflightFinding:
     """Check one pool. Blocking."""
-    what = f"{_POOL}{config.name}"
-    try:
-        found, remark = preflight_pool.look(kubelet_disk.settle(config, kubelet)), kubelet_disk.remark(config, kubelet)
-        return PreflightFinding(what, f"{found}; {remark}" if remark else found, warning=bool(remark))
-    except TonnageError as failure:
-        return _fault(what, failure)
+    return _finding(f"{_POOL}{config.name}", partial(_settled_pool, config, kubelet))
+
+
+def _settled_pool(config: PoolConfig, kubelet: Sequence[Path]) -> tuple[str, bool]:
+    found, remark = look(kubelet_disk.settle(config, kubelet)), kubelet_disk.remark(config, kubelet)
+    return f"{found}; {remark}" if remark else found, bool(remark)
 
 
 def _disks(config: DriverConfig) -> Iterator[PreflightFinding]:
@@ -242,3 +252,143 @@ def _disks(config: DriverConfig) -> Iterator[PreflightFinding]:
             settled.append(kubelet_disk.settle(pool, config.roots))
     for outlook in pool_config.outlook(settled):
         yield PreflightFinding(f"disk of {outlook.disk}", str(outlook), warning=not outlook.fits)
+
+
+# One pool
+
+
+def look(pool: PoolConfig) -> str:
+    """Describe what is at a pool's path. Blocking; read-only.
+
+    It makes nothing, locks nothing and opens nothing for writing.
+
+    Raises: Invalid; Unavailable (there is no such pool); HostError (the machine lacks a requirement).
+    """
+    pool_config.make(pool)
+    size = from_bytes(pool.size) if pool.size else "what its disk has"
+    if pool.kind == "fake":
+        return f"fake, {size}: no limit holds, and its volumes end with the driver"
+    if pool.kind == "lvm":
+        _machine(pool)
+        return _group(pool)
+    if pool.kind == "pmem":
+        _machine(pool)
+        return _memory(pool)
+    if pool.where is None:
+        _machine(pool)
+        return f"{pool.kind}, {size}"
+    if pool.kind == "static":
+        _machine(pool)
+        return _discovery(pool.where)
+    state = _directory(pool, pool.where)
+    _machine(pool)
+    if pool.kind == "quota":
+        _projects(pool.where)
+    return f"{pool.kind} in {pool.where}, {size}, {state}"
+
+
+def _machine(pool: PoolConfig) -> None:
+    """Raise HostError if the machine lacks what the pool needs."""
+    if os.geteuid() != 0:
+        raise HostError(f"pool {pool.name}: {pool.kind} pools mount file systems, which takes root: run it as root")
+    if pool.kind == "btrfs" and pool.where is not None and is_btrfs(pool.where):
+        return
+    if pool.kind in ("image", "btrfs") and not Path(loop.CONTROL).exists():
+        raise HostError(f"pool {pool.name}: {pool.kind} pools need loop devices, and {loop.CONTROL} is not there")
+    tool, package = _TOOLS.get(pool.kind, ("", ""))
+    if tool and shutil.which(tool, path=PATH) is None:
+        raise HostError(f"pool {pool.name}: {tool} is not there (Debian: apt-get install {package})")
+
+
+def _group(pool: PoolConfig) -> str:
+    """Describe a volume group, read by one command. Raises UnavailableError, HostError."""
+    from tonnage.host import lvm
+
+    found = lvm.read(pool.group)
+    if not found.writable:
+        raise UnavailableError(f"pool {pool.name}: volume group {pool.group} is read-only or exported")
+    if pool.thin and pool.thin not in found.volumes and not pool.thin_size:
+        raise UnavailableError(
+            f"pool {pool.name}: volume group {pool.group} has no thin pool {pool.thin}: make it, or say thinsize="
+        )
+    free, total = from_bytes(found.free * found.extent), from_bytes(found.extents * found.extent)
+    return f"lvm group {pool.group}, {free} of {total} free, {len(found.disks)} disks, {found.missing} missing"
+
+
+def _memory(pool: PoolConfig) -> str:
+    """Describe regions of persistent memory, from sysfs. Raises UnavailableError."""
+    from tonnage.pools.pmem import region
+
+    found = region.select(pool.region, f"pool {pool.name}")
+    regions = ", ".join(f"{one.name} ({from_bytes(one.free)} of {from_bytes(one.size)} free)" for one in found)
+    return f"pmem in {regions}, mode {pool.mode or 'fsdax'}"
+
+
+def _discovery(where: Path) -> str:
+    """Describe a discovery directory. Raises UnavailableError."""
+    from tonnage.pools.static import discovery
+
+    discovery.check_directory(where)
+    found = discovery.look(where)
+    refused = "".join(f"; {entry} is left out: {why}" for entry, why in found.refused.items())
+    return f"static in {where}, {len(found.disks)} disks{refused}"
+
+
+def _projects(where: Path) -> None:
+    """Raise UnavailableError if the file system has no project quotas."""
+    from tonnage.pools import quota
+
+    quota.make_backend(where).contents.prepare()
+
+
+def _directory(pool: PoolConfig, where: Path) -> str:
+    """Describe a pool's directory. Raises UnavailableError."""
+    if point := fstab.missing(where):
+        raise UnavailableError(f"pool {pool.name}: the disk of {where} is not mounted: mount {point}")
+    try:
+        mode = os.lstat(where).st_mode
+        if stat.S_ISLNK(mode):
+            raise UnavailableError(f"pool {pool.name}: {where} is a symlink: name the directory itself")
+        if not stat.S_ISDIR(mode):
+            raise UnavailableError(f"pool {pool.name}: {where} is not a directory")
+        entries = set(os.listdir(where))
+    except FileNotFoundError:
+        return "new: the directory will be made"
+    except OSError as failure:
+        raise UnavailableError(f"pool {pool.name}: {where}: {failure.strerror}") from failure
+    if NOTE in entries:
+        raise UnavailableError(
+            f"pool {pool.name}: the disk of {where} is not mounted: mount it, or remove {where / NOTE}"
+        )
+    if MARKER not in entries:
+        if foreign := sorted(entries - _UNMARKED):
+            raise UnavailableError(
+                f"pool {pool.name}: {where} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
+            )
+        return "new: the directory is empty"
+    if _marker(pool, where) == "btrfs-image":
+        return "a btrfs image made before"  # its volumes can only be seen where it is mounted
+    volumes = sum(entry.endswith(".json") and not entry.startswith(".") for entry in entries)
+    return f"{volumes} volume{'s' * (volumes != 1)}"
+
+
+def _marker(pool: PoolConfig, where: Path) -> str:
+    """Return the kind in the pool's marker, "" without a marker. Raises UnavailableError."""
+    try:
+        marker = marker_of(where)
+    except (OSError, ValueError) as failure:
+        raise UnavailableError(f"pool {pool.name}: {where / MARKER} cannot be read: {failure}") from failure
+    kind = marker.kind if marker is not None else ""
+    if kind and kind not in _MARKS[pool.kind]:
+        raise UnavailableError(f"pool {pool.name}: {where} belongs to a pool of kind {kind}, not {pool.kind}")
+    return kind
+
+
+def is_btrfs(where: Path) -> bool:
+    """Return whether a pool's directory is, or would be, on a btrfs."""
+    existing = next(path for path in (where, *where.parents) if path.is_dir())
+    at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return btrfs.fsid(at) is not None
+    finally:
+        os.close(at)

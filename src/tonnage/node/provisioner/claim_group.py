@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tonnage.aio.tasks import KeyedLocks
@@ -33,21 +33,10 @@ from tonnage.claims.node_scope import CapacitySource, pod_owner
 from tonnage.errors import InvalidError, PreconditionError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner import reschedule
-from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
+from tonnage.node.provisioner import state as machine
+from tonnage.node.provisioner.context import GroupRound, NodeContext, PodClaimGroup
 from tonnage.node.provisioner.create import ExistingVolumes, is_pending
 from tonnage.node.provisioner.rejection import Feasibility, class_of, report, report_siblings
-from tonnage.node.provisioner.reschedule import Attempt
-from tonnage.node.provisioner.state import (
-    LOOK_EVERY,
-    ClaimGroup,
-    Creation,
-    GroupDecision,
-    GroupMove,
-    Hold,
-    Member,
-    Reserved,
-    Wait,
-)
 
 _REMEMBERED = 512
 _AGAIN = 0.001
@@ -228,33 +217,6 @@ def _remember(known: OrderedDict[str, T], key: str, value: T) -> None:
 # Reservation
 
 
-@dataclass
-class _Round:
-    """A group while it is decided.
-
-    missing: keys of claims that the pod still needs here. is_confirmed: they were read from the API server, and
-    reschedules is the max of theirs. pending: claims that may be rescheduled, by uid. uids: of all claims here.
-    is_refused: the group cannot be served here, whatever the ledger says.
-    """
-
-    found: PodClaimGroup
-    group: ClaimGroup
-    missing: tuple[str, ...]
-    is_confirmed: bool = False
-    reschedules: int = 0
-    now: float = 0.0
-    pending: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
-    members: Sequence[Member] = ()
-    uids: Sequence[str] = ()
-    is_refused: bool = False
-    shortfall: Shortfall | None = None
-
-    @property
-    def fits(self) -> bool:
-        """Whether all claims would have capacity, also the missing ones."""
-        return self.shortfall is None and not self.is_refused
-
-
 class GroupReserver:
     """Reserves all claims of a group, or has them rescheduled; one decision at a time for each group."""
 
@@ -263,7 +225,7 @@ class GroupReserver:
         self._feasibility, self._existing = Feasibility(node), ExistingVolumes(node)
         self._locks = KeyedLocks()
 
-    async def reserve(self, creation: Creation) -> Wait | Reserved:
+    async def reserve(self, creation: machine.Creation) -> machine.Wait | machine.Reserved:
         """Reserve the claim's group, or return when to check it again.
 
         A class that binds late has selected-node set on all claims of the group. Idempotent.
@@ -274,30 +236,30 @@ class GroupReserver:
         uid = claim.metadata.uid
         await node.readings.first(creation.driver)
         if node.ledger.get(uid) is None:  # it left during the wait
-            return Wait(LOOK_EVERY)
+            return machine.Wait(machine.LOOK_EVERY)
         found = await self._finder.of(claim)
         async with self._locks.hold(found.id):
             here = self._here(found)
             if len(here) > 1 and await self._is_infeasible(here):
                 node.table.wait((c.metadata.uid for c in here), "infeasible")
-                return Wait(LOOK_EVERY)
+                return machine.Wait(machine.LOOK_EVERY)
             if len(found.claims) > 1 and (away := await self._away([*filter(is_clone, here), *found.copies])):
-                node.table.of(uid).hold = Hold(float("inf"), why=away)
+                node.table.of(uid).hold = machine.Hold(float("inf"), why=away)
             group = node.table.group(found.id, [c.metadata.uid for c in here])
             late = creation.storage_class.late
-            return await self._decide(_Round(found, group, found.missing if late else ()), uid, late=late)
+            return await self._decide(GroupRound(found, group, found.missing if late else ()), uid, late=late)
 
-    async def _decide(self, round_: _Round, uid: str, *, late: bool) -> Wait | Reserved:
+    async def _decide(self, round_: GroupRound, uid: str, *, late: bool) -> machine.Wait | machine.Reserved:
         node, found = self._node, round_.found
         while True:
             reservation = node.ledger.get(uid)
             if reservation is None or reservation.stage is Stage.CREATED:
-                return Wait(LOOK_EVERY)
+                return machine.Wait(machine.LOOK_EVERY)
             if reservation.stage in (Stage.RESERVED, Stage.CREATING):
-                return Reserved()
+                return machine.Reserved()
             here = self._here(found)
             if late and not found.present <= {c.key for c in here if is_there(c)}:
-                return Wait(_AGAIN)  # one has left
+                return machine.Wait(_AGAIN)  # one has left
             self._observe(round_, here)
             if round_.shortfall is not None and await self._find_existing(round_.uids):
                 continue
@@ -305,15 +267,15 @@ class GroupReserver:
             decision = round_.group.decide(
                 round_.members, round_.now, missing=is_missing, fits=round_.fits, confirmed=confirmed
             )
-            if decision.move is GroupMove.CONFIRM:
+            if decision.move is machine.GroupMove.CONFIRM:
                 round_.missing, round_.reschedules = await self._finder.confirm(found)
                 round_.is_confirmed = True
-            elif decision.move is GroupMove.RESCHEDULE:
+            elif decision.move is machine.GroupMove.RESCHEDULE:
                 await self._reschedule(round_, [round_.pending[u] for u in decision.uids], decision.reschedules)
             elif (result := await self._run(round_, decision)) is not None:
                 return result
 
-    def _observe(self, round_: _Round, here: Sequence[PersistentVolumeClaim]) -> None:
+    def _observe(self, round_: GroupRound, here: Sequence[PersistentVolumeClaim]) -> None:
         """Update the round from the caches and the ledger."""
         node, now = self._node, self._node.clock.monotonic()
         round_.now, round_.uids = now, [c.metadata.uid for c in here]
@@ -324,41 +286,42 @@ class GroupReserver:
         is_open = round_.missing and not round_.is_refused
         round_.shortfall = node.ledger.lacks(round_.uids, round_.found.coming) if is_open else None
 
-    async def _run(self, round_: _Round, decision: GroupDecision) -> Wait | Reserved | None:
+    async def _run(self, round_: GroupRound, decision: machine.GroupDecision) -> machine.Wait | machine.Reserved | None:
         """Wait, reserve the group, or reject it; return None to decide again."""
         node, shortfall = self._node, round_.shortfall
-        if decision.move is GroupMove.WAIT:
+        if decision.move is machine.GroupMove.WAIT:
             node.table.wait(round_.pending, "siblings" if round_.missing else "rescheduling")
-            return Wait(decision.look_at - round_.now)
-        if decision.move is GroupMove.RESERVE and not round_.is_refused:
+            return machine.Wait(decision.look_at - round_.now)
+        if decision.move is machine.GroupMove.RESERVE and not round_.is_refused:
             shortfall = node.ledger.book(round_.uids)
             if shortfall is None:
                 round_.group.reserved(round_.members)
                 round_.group.search.end()
                 for state in node.table.of_all(round_.uids):
                     state.held, state.reason = False, "other"
-                return Reserved(tuple(round_.uids))
+                return machine.Reserved(tuple(round_.uids))
             if await self._find_existing(round_.uids):
                 return None
         self._set_held(round_.uids)
         return await self._reject(round_, shortfall, decision)
 
-    async def _reject(self, round_: _Round, shortfall: Shortfall | None, decision: GroupDecision) -> Wait | None:
+    async def _reject(
+        self, round_: GroupRound, shortfall: Shortfall | None, decision: machine.GroupDecision
+    ) -> machine.Wait | None:
         """Hold the group, or reject it; return None to decide again."""
         node, found, group = self._node, round_.found, round_.group
-        is_overdue = decision.move is GroupMove.REJECT and round_.is_confirmed
+        is_overdue = decision.move is machine.GroupMove.REJECT and round_.is_confirmed
         holds = (state.hold for state in node.table.of_all(round_.uids))
         why = next((hold.why for hold in holds if hold is not None and hold.why), "")
         if is_overdue and round_.fits:
             why = reschedule.overdue(node, round_.missing)
-        attempt = Attempt(found, group, tuple(round_.pending.values()), shortfall, why)
         try:
-            ready = await reschedule.prepare(node, attempt, is_patient=not is_overdue)
+            ready = await reschedule.prepare(node, round_, shortfall, why, is_patient=not is_overdue)
         finally:
             node.table.remember(found.id, group)
-        if isinstance(ready, Wait):
+        if isinstance(ready, machine.Wait):
             node.table.wait(round_.pending, "capacity")
-            return Wait(min(ready.seconds, decision.look_at - round_.now))
+            return machine.Wait(min(ready.seconds, decision.look_at - round_.now))
         group.reason = ready
         is_missing = bool(round_.missing)
         group.reject(round_.members, node.clock.monotonic(), missing=is_missing, at_least=round_.reschedules)
@@ -366,7 +329,7 @@ class GroupReserver:
             state.group = found.id
         return None
 
-    async def _reschedule(self, round_: _Round, claims: Sequence[PersistentVolumeClaim], reschedules: int) -> None:
+    async def _reschedule(self, round_: GroupRound, claims: Sequence[PersistentVolumeClaim], reschedules: int) -> None:
         node, group, uids = self._node, round_.group, [c.metadata.uid for c in claims]
         node.ledger.refuse(uids)
         node.table.wait(uids, "rescheduling")
@@ -404,9 +367,9 @@ class GroupReserver:
         claims = map(self._node.claims.get, found.claims)
         return [c for c in claims if c is not None and not is_populated(c)]
 
-    def _member(self, claim: PersistentVolumeClaim, now: float) -> Member:
+    def _member(self, claim: PersistentVolumeClaim, now: float) -> machine.Member:
         promise = self._node.ledger.get(claim.metadata.uid)
-        return Member(claim.metadata.uid, withdrawals(claim), promise.seen if promise is not None else now)
+        return machine.Member(claim.metadata.uid, withdrawals(claim), promise.seen if promise is not None else now)
 
     async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
         """Return why the pod cannot be on this node, or "".

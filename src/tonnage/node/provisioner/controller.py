@@ -22,7 +22,6 @@ from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.number import whole
 from tonnage.api.origin import is_populated, reference
-from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import ClaimReservation, Stage
 from tonnage.claims.data_source import Away, content_of, leave_to_populator
 from tonnage.claims.node_scope import DriverInfo, provisioner_of
@@ -30,28 +29,11 @@ from tonnage.claims.provisioning import plan
 from tonnage.errors import InvalidError, NotFoundError, PreconditionError
 from tonnage.kube.controller import Controller
 from tonnage.kube.informer import Informer, Informers
+from tonnage.node.provisioner import state as machine
 from tonnage.node.provisioner.claim_group import GroupReserver
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import hand_over, provision
 from tonnage.node.provisioner.rejection import failed_text, report
-from tonnage.node.provisioner.state import (
-    LOOK_EVERY,
-    RETRY_MAX,
-    BindVolume,
-    ClaimState,
-    Create,
-    Creation,
-    Examine,
-    Facts,
-    Hold,
-    Phase,
-    Plan,
-    Reject,
-    Reschedule,
-    ReserveGroup,
-    Wait,
-    step,
-)
 from tonnage.observe import metrics
 
 WORKERS = 100
@@ -82,14 +64,14 @@ class Provisioner:
         self._looked = 0.0  # monotonic time of the last reconcile
         self._ready = False
         self._controller = Controller(
-            "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX)
+            "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, machine.RETRY_MAX)
         )
         self._groups = GroupReserver(node)
         claims.on_restored(self._controller.hasten)
         node.readings.on_reading(self._wake_held)
         node.claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         node.claims.on_change(self._claim_changed)
-        node.classes.on_change(lambda _, new: self._class_changed(new))
+        node.classes.on_change(lambda _, new: self._look_at_all(new.metadata.name) if new is not None else None)
         node.drivers.on_add(lambda _: self._look_at_all())
         metrics.WAITING.count(self, node.scope.node, lambda provisioner: provisioner.waiting)
 
@@ -113,7 +95,7 @@ class Provisioner:
     @property
     def busy(self) -> bool:
         """Return whether a CreateVolume is under way, or its outcome is not known."""
-        return any(state.phase is Phase.CREATING for state in self._table.claims.values())
+        return any(state.phase is machine.Phase.CREATING for state in self._table.claims.values())
 
     @property
     def waiting(self) -> Mapping[str, int]:
@@ -138,15 +120,15 @@ class Provisioner:
         Returns False if a creation is under way.
         """
         state = self._table.of(uid)
-        if state.phase in (Phase.CREATING, Phase.BOUND) or self._ledger.get(uid) is not None:
+        if state.phase in (machine.Phase.CREATING, machine.Phase.BOUND) or self._ledger.get(uid) is not None:
             return False
-        state.phase = Phase.BLOCKED
+        state.phase = machine.Phase.BLOCKED
         return True
 
     def unblock(self, uid: str) -> None:
         """Undo block(). Idempotent."""
         state = self._table.of(uid)
-        if state.phase is Phase.BLOCKED:
+        if state.phase is machine.Phase.BLOCKED:
             state.end()
         self._controller.enqueue(uid)
 
@@ -180,13 +162,13 @@ class Provisioner:
         if _is_done(claim):
             self._table.forget(uid)
             return
-        if claim.metadata.deleting and not claim.spec.volume_name and state.phase is not Phase.CREATING:
+        if claim.metadata.deleting and not claim.spec.volume_name and state.phase is not machine.Phase.CREATING:
             self._ledger.forget(uid)
             return
         if state.is_bound(self._node.clock.monotonic()):
             return
         self._observe(claim)
-        if state.phase is not Phase.CREATING:
+        if state.phase is not machine.Phase.CREATING:
             self._controller.enqueue(uid)
 
     def _observe(self, claim: PersistentVolumeClaim) -> None:
@@ -205,10 +187,6 @@ class Provisioner:
         source, now = driver.source(storage_class), self._node.clock.monotonic()
         self._ledger.see(claim.metadata.uid, source, size, attempt=attempt, version=_version(claim), now=now)
 
-    def _class_changed(self, storage_class: StorageClass | None) -> None:
-        if storage_class is not None:
-            self._look_at_all(storage_class.metadata.name)
-
     def _look_at_all(self, storage_class: str = "") -> None:
         """Handle all claims, or those of one class."""
         for claim in list(self._node.claims) if self._ready else ():
@@ -220,7 +198,7 @@ class Provisioner:
 
     def _look_again(self, uids: Iterable[str]) -> None:
         for uid in uids:
-            if self._table.of(uid).phase is not Phase.CREATING:
+            if self._table.of(uid).phase is not machine.Phase.CREATING:
                 self._controller.enqueue(uid)
 
     # Reconcile one claim
@@ -239,46 +217,46 @@ class Provisioner:
             reservation = self._ledger.get(uid)
             is_reserved = reservation is not None and reservation.stage is Stage.RESERVED
             if not is_reserved and self._waits_here(uid, state):  # else the back-off is the driver's
-                self._controller.enqueue(uid, after=LOOK_EVERY)
+                self._controller.enqueue(uid, after=machine.LOOK_EVERY)
             raise
         finally:
             state.is_active = False
             if (claim := self._claim(uid)) is None or _is_done(claim):
                 self._table.forget(uid)
         if self._waits_here(uid, state):
-            return min(LOOK_EVERY, LOOK_EVERY if after is None else after)
+            return min(machine.LOOK_EVERY, machine.LOOK_EVERY if after is None else after)
         return after
 
-    async def _reconcile(self, uid: str, state: ClaimState) -> float | None:
+    async def _reconcile(self, uid: str, state: machine.ClaimState) -> float | None:
         """Gather facts and run the next action; return seconds until the next check, None for an event."""
         claim = self._claim(uid)
         if state.creation is not None:
             state.creation.claim = claim or state.creation.claim
-        facts = Facts(self._looked, claim, self._volume(claim) if claim is not None else None)
-        action = step(state, facts)
-        if isinstance(action, Examine):
-            action = step(state, replace(facts, plan=await self._examine(action.claim, state)))
+        facts = machine.Facts(self._looked, claim, self._volume(claim) if claim is not None else None)
+        action = machine.step(state, facts)
+        if isinstance(action, machine.Examine):
+            action = machine.step(state, replace(facts, plan=await self._examine(action.claim, state)))
         match action:
-            case BindVolume(claim, volume):
+            case machine.BindVolume(claim, volume):
                 await hand_over(self._node, claim, volume)
-            case Reject(claim, cause, message, seconds):
+            case machine.Reject(claim, cause, message, seconds):
                 self._ledger.refuse([uid])  # other claims may have the capacity meanwhile
                 state.reason = cause
                 await report(self._node, claim, message)
                 return seconds
-            case Reschedule(creation, reason, message):
+            case machine.Reschedule(creation, reason, message):
                 self._ledger.refuse([uid])
-                state.hold = Hold(float("inf"), why=reason)
+                state.hold = machine.Hold(float("inf"), why=reason)
                 if message:
                     await report(self._node, creation.claim, message)
                 return await self._reserve(uid, state, creation)
-            case ReserveGroup(creation):
+            case machine.ReserveGroup(creation):
                 return await self._reserve(uid, state, creation)
-            case Create(creation):
+            case machine.Create(creation):
                 return await self._create(uid, state, creation)
         return None
 
-    async def _examine(self, claim: PersistentVolumeClaim, state: ClaimState) -> Plan:
+    async def _examine(self, claim: PersistentVolumeClaim, state: machine.ClaimState) -> machine.Plan:
         """Plan the claim's request.
 
         The data source is read live, and checked for this node.
@@ -287,47 +265,47 @@ class Provisioner:
         """
         driver = self._driver(claim)
         if driver is None:
-            return Plan()
+            return machine.Plan()
         if is_populated(claim):
             if not state.is_populated:
                 state.is_populated = True
                 leave_to_populator(self._node.events, claim)
-            return Plan()
+            return machine.Plan()
         name = claim.spec.storage_class_name or ""
         storage_class = self._node.classes.get(name)
         if storage_class is None:
             raise NotFoundError(f"claim {claim.key}: there is no StorageClass {name!r}")
         if storage_class.provisioner != driver.name:
-            return Plan()
+            return machine.Plan()
         try:
             request = plan(claim, storage_class, driver, self._node.scope)
             content = await content_of(self._node.client, claim, driver) if reference(claim) is not None else None
         except InvalidError as reason:
-            return Plan(fault=failed_text(name, reason))
+            return machine.Plan(fault=failed_text(name, reason))
         except PreconditionError as reason:
-            return Plan(not_ready=failed_text(name, reason))
-        creation = Creation(claim, driver, storage_class, request)
+            return machine.Plan(not_ready=failed_text(name, reason))
+        creation = machine.Creation(claim, driver, storage_class, request)
         if isinstance(content, Away):
-            return Plan(creation, away=content.reason)
+            return machine.Plan(creation, away=content.reason)
         if driver.publishes_ahead(storage_class):
-            return Plan(creation, away="", report=failed_text(name, names.AHEAD))
+            return machine.Plan(creation, away="", report=failed_text(name, names.AHEAD))
         creation.request = replace(request, content=content)
-        return Plan(creation)
+        return machine.Plan(creation)
 
-    async def _reserve(self, uid: str, state: ClaimState, creation: Creation) -> float | None:
+    async def _reserve(self, uid: str, state: machine.ClaimState, creation: machine.Creation) -> float | None:
         """Reserve the claim's group, then create the volume."""
         outcome = await self._groups.reserve(creation)
-        if isinstance(outcome, Wait):
+        if isinstance(outcome, machine.Wait):
             return max(outcome.seconds, SHORTEST_WAIT)
         self._look_again(u for u in outcome.uids if u != uid)
         state.begin(creation)
         return await self._create(uid, state, creation)
 
-    async def _create(self, uid: str, state: ClaimState, creation: Creation) -> float | None:
+    async def _create(self, uid: str, state: machine.ClaimState, creation: machine.Creation) -> float | None:
         await provision(self._node, uid, creation)
         if state.hold is not None:  # the driver had insufficient storage: the group is rescheduled
             self._controller.enqueue(uid)
-        return RETRY_MAX if state.infeasible is not None else None
+        return machine.RETRY_MAX if state.infeasible is not None else None
 
     def _driver(self, claim: PersistentVolumeClaim) -> DriverInfo | None:
         """Return the driver that shall provision the claim, None if the claim does not wait for this node."""
@@ -335,10 +313,10 @@ class Provisioner:
             return None
         return self._node.drivers.get(provisioner_of(claim))
 
-    def _waits_here(self, uid: str, state: ClaimState) -> bool:
+    def _waits_here(self, uid: str, state: machine.ClaimState) -> bool:
         """Return whether a claim waits for a volume here, and none is being created."""
         claim = self._claim(uid)
-        if claim is None or state.phase is Phase.CREATING or is_populated(claim):
+        if claim is None or state.phase is machine.Phase.CREATING or is_populated(claim):
             return False
         return self._driver(claim) is not None
 

@@ -15,7 +15,6 @@ from tonnage.api.number import whole
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.ledger import ClaimReservation, Shortfall
-from tonnage.capacity.object import version
 from tonnage.capacity.tier import BEYOND, is_tier
 from tonnage.claims.bind import find
 from tonnage.claims.node_fit import Suitability
@@ -59,7 +58,7 @@ async def have_capacity(
         selected = min(whole(c.metadata.resource_version) or 0 for c in pending)
         objects = [o for o in objects if _domain(o) != node.scope.label]
         with_capacity = _domains_that_meet(objects, needs)
-        known = _domains_that_meet([o for o in objects if version(o) <= selected], needs)
+        known = _domains_that_meet([o for o in objects if o.metadata.version <= selected], needs)
         news = search.news(with_capacity, known, objects=len(objects), now=node.clock.monotonic())
         return bool(news) and await _may_be_on(node.client, found, sorted(news))
     except TonnageError:  # then it waits for its full hold time

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tonnage.api import names
@@ -25,11 +24,12 @@ from tonnage.api.quantity import from_bytes
 from tonnage.capacity.ledger import ClaimReservation, Shortfall
 from tonnage.capacity.tier import PATIENT_FROM
 from tonnage.claims.bind import change, find, withdrawals
-from tonnage.claims.node_scope import is_ephemeral
-from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError
+from tonnage.claims.node_scope import CapacitySource, is_ephemeral
+from tonnage.csi.errors import CsiError
+from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError, UnavailableError
 from tonnage.kube.client import refer
-from tonnage.node.provisioner import other_nodes, starvation
-from tonnage.node.provisioner.context import NodeContext, PodClaimGroup
+from tonnage.node.provisioner import other_nodes
+from tonnage.node.provisioner.context import GroupRound, NodeContext, PodClaimGroup
 from tonnage.node.provisioner.create import is_pending, read_claim, read_waiting
 from tonnage.node.provisioner.state import LOOK_FROM, ClaimGroup, Wait, stay
 from tonnage.observe import metrics
@@ -38,45 +38,29 @@ log = logging.getLogger(__name__)
 _LOOK_AGAIN = 5.0
 """Seconds after which a deletion without a watch event is checked."""
 _WAIT_FOR_SIBLING, _LONGEST_WAIT_FOR_SIBLING = 0.05, 5.0
+LONGEST_GUARD = 1800.0
+"""Maximum seconds of the starvation guard for one pod; then the pod is rescheduled."""
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """Attempt to reschedule a group.
-
-    pending: its claims that may be rescheduled. shortfall None: the driver itself had insufficient storage, or `why` is
-    another cause.
-    """
-
-    found: PodClaimGroup
-    group: ClaimGroup
-    pending: Sequence[PersistentVolumeClaim]
-    shortfall: Shortfall | None
-    why: str
-
-    @property
-    def number(self) -> int:
-        """Number of reschedules that the claims have after it."""
-        return 1 + max((withdrawals(c) for c in self.pending), default=0)
-
-
-async def prepare(node: NodeContext, attempt: Attempt, *, is_patient: bool) -> Wait | str:
+async def prepare(
+    node: NodeContext, attempt: GroupRound, shortfall: Shortfall | None, why: str, *, is_patient: bool
+) -> Wait | str:
     """Return when to check again, or the reason to reschedule now.
 
-    is_patient: whether the group may be held. Idempotent.
+    shortfall None: the driver itself had insufficient storage, or `why` is another cause. is_patient: whether the group
+    may be held. Idempotent.
 
     Raises: ApiError, Unavailable.
     """
-    uids = [c.metadata.uid for c in attempt.pending]
-    node.ledger.refuse(uids)
+    node.ledger.refuse(attempt.pending)
     if wait := _wait_for_sibling(node, attempt.found):
         return Wait(wait)
-    if is_patient and attempt.group.rollback is None and (hold := await _hold(node, attempt)) > 0:
+    if is_patient and attempt.group.rollback is None and (hold := await _hold(node, attempt, shortfall)) > 0:
         return Wait(hold)
-    node.ledger.release(uids)
+    node.ledger.release(attempt.pending)
     if not await _roll_back(node, attempt):
         return Wait(_LOOK_AGAIN)
-    reason = attempt.why or await _reason(node, attempt)
+    reason = why or await _reason(node, attempt, shortfall)
     wait = _wait_for_sibling(node, attempt.found)  # one may have been reserved after all during the reads
     return Wait(wait) if wait else reason
 
@@ -133,40 +117,84 @@ def _reservations(node: NodeContext, claims: Sequence[PersistentVolumeClaim]) ->
     return [p for c in claims if (p := node.ledger.get(c.metadata.uid)) is not None]
 
 
-async def _hold(node: NodeContext, attempt: Attempt) -> float:
+async def _hold(node: NodeContext, attempt: GroupRound, shortfall: Shortfall | None) -> float:
     """Return seconds until the group is rescheduled or checked, 0 for now."""
-    reservations = _reservations(node, attempt.pending)
+    pending = list(attempt.pending.values())
+    reservations = _reservations(node, pending)
     if not reservations:
         return 0.0
-    is_guarded = await _guard(node, attempt, reservations)
+    is_guarded = shortfall is not None and await _guard(node, attempt, shortfall, reservations)
     if attempt.number < PATIENT_FROM and not is_guarded:
         return 0.0
     objects = node.ledger.shared_by(p.source.room for p in reservations)
-    stays = stay(attempt.number, len(attempt.pending), objects)
-    stays = max(stays, starvation.LONGEST) if is_guarded else stays
+    stays = stay(attempt.number, len(pending), objects)
+    stays = max(stays, LONGEST_GUARD) if is_guarded else stays
     now, search = node.clock.monotonic(), attempt.group.search
     left = min(p.seen for p in reservations) + stays - now
     if left <= 0 or stays < LOOK_FROM:
         return max(0.0, left)
-    if await other_nodes.have_capacity(node, attempt.found, attempt.pending, search):
+    if await other_nodes.have_capacity(node, attempt.found, pending, search):
         search.limit(node.clock.monotonic() + stays)
         return 0.0
     return min(left, max(search.next_check(node.clock.monotonic()), _WAIT_FOR_SIBLING))
 
 
-async def _guard(node: NodeContext, attempt: Attempt, reservations: Sequence[ClaimReservation]) -> bool:
+async def _guard(
+    node: NodeContext, attempt: GroupRound, shortfall: Shortfall, reservations: Sequence[ClaimReservation]
+) -> bool:
     """Return whether the starvation guard holds for these claims.
 
     Emits an Event when it begins.
     """
-    shortfall, is_new = attempt.shortfall, not node.ledger.kept()
-    if shortfall is None or not await starvation.holds(node, reservations, attempt.number - 1):
+    is_new = not node.ledger.kept()
+    if not await _can_guard(node, reservations, attempt.number - 1):
         return False
     if is_new:
         sizes = f"{describe(shortfall.sizes)}; free {from_bytes(shortfall.free)}"
         text = f"{_where(node, shortfall)}: capacity that becomes free is reserved for this pod ({sizes})"
-        node.events.normal(attempt.found.pod or refer(CLAIMS, attempt.pending[0]), "CapacityReserved", text)
+        about = attempt.found.pod or refer(CLAIMS, next(iter(attempt.pending.values())))
+        node.events.normal(about, "CapacityReserved", text)
     return True
+
+
+async def _can_guard(node: NodeContext, reservations: Sequence[ClaimReservation], reschedules: int) -> bool:
+    """Return whether the starvation guard holds for these claims of one pod. Idempotent.
+
+    Begins the guard if it can. Opt-in: otherwise smaller pods may use all capacity that becomes free. The scheduler
+    selected this node for the pod, so all but its storage fits: selectors, taints, cpu and memory. Whatever becomes
+    free is reserved for the pod: published capacity excludes it, and no other claim gets it. One pod at a time for each
+    node, and only one that fits the empty node. The guard ends when the pod has its capacity, is gone, may run
+    elsewhere, or has waited too long.
+    """
+    ledger, uids = node.ledger, {p.uid for p in reservations}
+    if not node.guard_after or reschedules < node.guard_after:
+        return False
+    if (guarded := ledger.kept()) and not guarded & uids:
+        return False
+    for source in {p.source.room: p.source for p in reservations}.values():
+        needed = sum(p.size for p in reservations if p.source.room == source.room)
+        if not guarded and needed > await _empty_size(node, source):
+            return False
+    if (others := ledger.kept()) and not others & uids:  # during the call
+        return False
+    ledger.keep(uids)
+    return True
+
+
+async def _empty_size(node: NodeContext, source: CapacitySource) -> int:
+    """Return bytes of an empty pool, 0 where that is not known."""
+    driver = node.drivers.get(source.driver)
+    if driver is None or not (driver.lists_volumes and driver.lists_capacity):
+        return 0
+    pool = source.room.partition("/")[2] if driver.default_pool else ""
+    segment = driver.segment if driver.topology else None
+    try:
+        free = await driver.client.get_capacity({"pool": pool} if pool else {}, topology=segment)
+        volumes = await driver.client.list_volumes()
+    except (CsiError, UnavailableError) as failure:
+        log.warning("capacity not known driver=%s error=%s", driver.name, failure)
+        return 0
+    return free.available + sum(v.size for v in volumes if not pool or v.id.startswith(f"{pool}/"))
 
 
 async def _send(node: NodeContext, claim: PersistentVolumeClaim, reschedules: int, *, live: bool) -> bool:
@@ -203,8 +231,7 @@ async def _send(node: NodeContext, claim: PersistentVolumeClaim, reschedules: in
 # Reasons
 
 
-async def _reason(node: NodeContext, attempt: Attempt) -> str:
-    shortfall = attempt.shortfall
+async def _reason(node: NodeContext, attempt: GroupRound, shortfall: Shortfall | None) -> str:
     if shortfall is None:
         return f"insufficient storage on node {node.scope.node}: the driver has none for this pod; rescheduling"
     if attempt.number >= PATIENT_FROM and (largest := await other_nodes.largest(node, shortfall)) is not None:
@@ -237,7 +264,7 @@ def _lack(shortfall: Shortfall) -> str:
 # Rollback of created volumes
 
 
-async def _roll_back(node: NodeContext, attempt: Attempt) -> bool:
+async def _roll_back(node: NodeContext, attempt: GroupRound) -> bool:
     """Return whether no claim is left to roll back.
 
     Deletes those that may be deleted; False while a deletion is under way.
@@ -247,7 +274,7 @@ async def _roll_back(node: NodeContext, attempt: Attempt) -> bool:
         created = [c for key in found.claims if (c := node.claims.get(key)) and c.spec.volume_name]
         going = [c for c in created if c.metadata.deleting]  # by us before a restart, or by somebody else
         chosen = [c for c in created if _may_delete(node, c, found)]
-        if chosen and not (attempt.pending and await _is_guarded(node, found, chosen, attempt.pending)):
+        if chosen and not (attempt.pending and await _is_guarded(node, found, chosen, attempt.pending.values())):
             chosen = []
         if not chosen and not going:
             return True
@@ -272,7 +299,7 @@ async def _is_guarded(
     node: NodeContext,
     found: PodClaimGroup,
     created: Sequence[PersistentVolumeClaim],
-    pending: Sequence[PersistentVolumeClaim],
+    pending: Iterable[PersistentVolumeClaim],
 ) -> bool:
     """Check the guard by live reads.
 

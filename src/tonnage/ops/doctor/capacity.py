@@ -14,7 +14,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity import tier
 from tonnage.capacity.object import managed_by, object_name
-from tonnage.claims.provisioning import allowed_in
+from tonnage.claims.node_fit import allowed_in
 from tonnage.errors import InvalidError
 from tonnage.ops.cluster_snapshot import Published, View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn

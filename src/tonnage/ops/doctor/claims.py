@@ -14,7 +14,7 @@ from tonnage.api.matching import class_name, requested
 from tonnage.api.origin import is_populated, reference
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes, to_bytes
-from tonnage.capacity.published_faults import published_faults
+from tonnage.capacity.node_template import published_faults
 from tonnage.claims.bind import withdrawals
 from tonnage.controller.expansion_events import growth_of
 from tonnage.errors import InvalidError

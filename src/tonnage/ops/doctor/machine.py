@@ -14,8 +14,9 @@ from tonnage.api import names
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.object import object_name
+from tonnage.claims.node_fit import allowed_in
 from tonnage.claims.node_scope import DriverInfo, attach
-from tonnage.claims.provisioning import allowed_here, fstype_of
+from tonnage.claims.provisioning import fstype_of
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.errors import CsiError
@@ -130,7 +131,7 @@ async def _capacities(
     found: list[Finding] = []
     compared = 0
     for storage_class in view.ours:
-        if not allowed_here(storage_class, driver) or driver.publishes_ahead(storage_class):
+        if not allowed_in(storage_class, driver.segment) or driver.publishes_ahead(storage_class):
             continue
         finding = await _compare(view, client, config, driver, storage_class, clock)
         compared += 1

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from tonnage.api.quantity import from_bytes
 from tonnage.errors import InvalidError, UnsupportedError
-from tonnage.pools.base.overcommit import NO_KEEP, Keep
 
 MAX_NAME = 128
+_BLOCK = 4096
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*")
 INLINE = "inline"
 """Key of a volume's owner record, "true" for an inline volume; also the option of a pool for the inline capacity."""
@@ -220,6 +221,27 @@ class FeaturedPool(Protocol):
 def unsupported(pool: FeaturedPool, what: str) -> UnsupportedError:
     """The error for a feature that a kind does not have."""
     return UnsupportedError(f"pool {pool.name!r} ({pool.features.kind}) does not offer {what}")
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What a pool leaves free on its disk: bytes, or a share of the disk in percent."""
+
+    size: int = 0
+    percent: float = 0.0
+
+    def of(self, total: int) -> int:
+        """Bytes of a disk that has `total`, in whole blocks."""
+        return self.size + -(-int(total * self.percent) // 100 // _BLOCK) * _BLOCK
+
+    def __bool__(self) -> bool:
+        return bool(self.size or self.percent)
+
+    def __str__(self) -> str:
+        return f"{self.percent:g}%" if self.percent else from_bytes(self.size)
+
+
+NO_KEEP = Keep()
 
 
 @dataclass(frozen=True)

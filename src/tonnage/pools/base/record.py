@@ -1,20 +1,29 @@
-"""The record of a volume or snapshot, and its validation."""
+"""The record of a volume or snapshot, its validation, and its text.
+
+The text is JSON with a checksum as the last field; jobs and markers have the same form. It is valid only if it is byte
+for byte what seal() makes of its object. A missing, unknown or repeated field, another order or a flipped bit is
+damage. Format 1 had no checksum; such a text is read once and rewritten.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
 
 from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, UnavailableError
-from tonnage.pools.base import checksum
-from tonnage.pools.base import mkfs_options as mkfs
 from tonnage.pools.base.contract import PoolVolume, Snapshot, VolumeOrigin, VolumeRequest, VolumeState, check_name
-from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, erase_of, reserve_of
+from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, erase_of, read_mkfs_options, reserve_of
 
-VERSION = checksum.FORMAT
+T = TypeVar("T", bound=msgspec.Struct)
+FORMAT = 2
+_UNSEALED = 1
+_BEFORE, _AFTER = b',"checksum":"', b'"}'
+_DIGITS = 64
 _LARGEST = 2**63 - 1
 _LATEST = 253402300799.0  # seconds since the epoch: the last that a date can say
 
@@ -49,7 +58,7 @@ class VolumeRecord(msgspec.Struct, frozen=True):
     mkfs: str = ""
     project: int = 0
     mutable: dict[str, str] = {}
-    version: int = VERSION
+    version: int = FORMAT
 
     @property
     def source(self) -> VolumeOrigin | None:
@@ -93,7 +102,7 @@ def check(record: VolumeRecord) -> None:
         erase_of(parameters)
         reserve_of(parameters)
         if record.fstype and record.mkfs:
-            mkfs.read(record.fstype, record.mkfs)
+            read_mkfs_options(record.fstype, record.mkfs)
     except (InvalidError, KeyError) as failure:
         raise ValueError(str(failure)) from None
     if not 0 < record.size <= _LARGEST or not 0 <= record.length <= _LARGEST or not 0 <= record.made <= _LARGEST:
@@ -108,7 +117,7 @@ def check(record: VolumeRecord) -> None:
 
 def upgraded(record: VolumeRecord) -> VolumeRecord:
     """The same record in the current format."""
-    return msgspec.structs.replace(record, version=VERSION)
+    return msgspec.structs.replace(record, version=FORMAT)
 
 
 REMEDY = "put a copy of the record back and restart the driver, or save its content and remove both by hand"
@@ -208,3 +217,55 @@ def new_record(
         mutable={key: value for key, value in request.mutable.items() if value},
         length=length,
     )
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def checksum(body: bytes) -> str:
+    """The checksum of a text."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def seal(value: msgspec.Struct) -> bytes:
+    """Encode an object that has a field `version`: FORMAT, or what a test wants."""
+    text = msgspec.json.encode(value)
+    if getattr(value, "version", FORMAT) == _UNSEALED:
+        return text
+    return text[:-1] + _BEFORE + checksum(text).encode() + _AFTER
+
+
+def unseal(text: bytes, kind: type[T]) -> T:
+    """Decode a text whose `version` names its format.
+
+    Raises ValueError with the damage found.
+    """
+    body = _body(text)
+    try:
+        version = msgspec.json.decode(body or text, type=_Version).version
+        if body is not None and version > FORMAT:
+            raise ValueError(f"it was made by a newer tonnage (format {version})")
+        if version != (_UNSEALED if body is None else FORMAT):
+            raise ValueError("it has no checksum" if body is None else f"its format is {version}")
+        found = msgspec.json.decode(body or text, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as failure:
+        raise ValueError(f"it cannot be read: {failure}") from None
+    if seal(found) != text:
+        raise ValueError("it has missing, unknown or misplaced fields")
+    return found
+
+
+def _body(text: bytes) -> bytes | None:
+    """Return the bytes that the checksum covers, None where there is no checksum.
+
+    Raises ValueError when it does not match.
+    """
+    end = len(text) - len(_AFTER)
+    start = end - _DIGITS
+    if start < 0 or text[end:] != _AFTER or not text[:start].endswith(_BEFORE):
+        return None
+    body = text[: start - len(_BEFORE)] + b"}"
+    if checksum(body).encode() != text[start:end]:
+        raise ValueError("its checksum is wrong")
+    return body

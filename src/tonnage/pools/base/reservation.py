@@ -1,21 +1,39 @@
-"""How much capacity a volume may take, with reserves, and the messages when it does not fit.
+"""How much capacity a volume may take: of its pool, and of the disk that pools share.
 
 A volume leaves two reserves: what its class leaves to others, and the inline capacity. Inline volumes use the inline
 capacity and free bytes beyond it.
+
+Sparse images reserve bytes of a disk that other pools may have reserved too. Thick images count as well: a discard
+inside the volume punches holes, which stay reserved. A disk is identified by its device number, and all pools on it
+share one account. The bytes that are reserved and not yet allocated must not exceed the disk's free bytes. What can
+still be reserved is divided among the pools, so the sum of their published capacity does not exceed it either.
+Thread-safe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import ExhaustedError, OutOfRangeError
-from tonnage.pools.base.contract import Capacity, PoolVolume, is_inline
+from tonnage.pools.base.contract import NO_KEEP, Capacity, Keep, PoolVolume, is_inline
 from tonnage.pools.base.record import VolumeRecord
 
 LARGEST = 2**63 - 1
 """CSI counts bytes in int64."""
+HUGE = 2**62
+"""Bytes: more than any disk has."""
+_OVERHEAD = 8
+"""The overhead of a file system is less than this part of its size, plus _LEAST_OVERHEAD."""
+_LEAST_OVERHEAD = 64 * 1024**2
+Account = Callable[[], tuple[int, int]]
+"""Reserved bytes of a pool, and their maximum, 0 for unlimited."""
+DISK_RESERVE = 16 * 1024**2
+"""Bytes of each disk that are never reserved: records and the disk's own metadata need them."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +66,7 @@ class Reserve:
         return f", excluding {' and '.join(parts)}" if parts else ""
 
 
-NONE = Reserve()
+NO_RESERVE = Reserve()
 
 
 def reserve(
@@ -75,7 +93,7 @@ def left(room: Capacity, reserve: Reserve, *, step: int = 1) -> Capacity:
     )
 
 
-def check_more(pool: str, volume: PoolVolume, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
+def check_more(pool: str, volume: PoolVolume, size: int, room: Capacity, reserve: Reserve = NO_RESERVE) -> None:
     """Check that a volume can grow to `size` bytes.
 
     pool: its name. room: what left() returns with that reserve. Raises OutOfRangeError when a volume can never have
@@ -93,7 +111,7 @@ def check_more(pool: str, volume: PoolVolume, size: int, room: Capacity, reserve
         )
 
 
-def check_room(pool: str, name: str, size: int, room: Capacity, reserve: Reserve = NONE) -> None:
+def check_room(pool: str, name: str, size: int, room: Capacity, reserve: Reserve = NO_RESERVE) -> None:
     """Check that a new volume fits.
 
     pool: its name. room: what left() returns with that reserve. Raises OutOfRangeError when the empty pool would
@@ -117,3 +135,167 @@ def _ever(reserve: Reserve) -> str:
 
 def _promised(room: Capacity, reserve: Reserve) -> str:
     return f"{from_bytes(room.used)} of {from_bytes(room.total + reserve.ever)} reserved"
+
+
+class SharedDisk:
+    """One disk and the files on it that may still grow, with the maximum length of each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._promised: dict[Path, tuple[int, Callable[[Path], int]]] = {}
+        self._total = 0
+        self._pools: dict[Path, Account] = {}
+
+    def join(self, pool: Path, account: Account) -> None:
+        """Include that pool in the division of the disk's free bytes, until it leaves. Idempotent."""
+        with self._lock:
+            self._pools[pool] = account
+
+    def leave(self, pool: Path) -> None:
+        """Exclude that pool from the division. Idempotent."""
+        with self._lock:
+            self._pools.pop(pool, None)
+
+    def promise(
+        self,
+        path: Path,
+        length: int,
+        *,
+        ratio: float,
+        keep: Keep = NO_KEEP,
+        allocated: Callable[[Path], int] | None = None,
+    ) -> None:
+        """Reserve bytes for a file that may grow to `length`; for a known file only the difference.
+
+        ratio: overcommit factor for free bytes, inf for unlimited. keep: what stays free. allocated: returns the bytes
+        that it has now; by default path is a file. Raises ExhaustedError.
+        """
+        with self._lock:
+            more = length - self._length(path)
+            if ratio != float("inf") and more > (room := self._room(ratio, more, keep)):
+                beside = f", excluding {keep} of min free," if keep else ""
+                raise ExhaustedError(
+                    f"the disk under {self._path} has {from_bytes(max(0, room))}{beside} that is neither used nor"
+                    f" reserved, {from_bytes(more)} are needed; free space there, or set overcommit= of the pool"
+                )
+            self._add(path, length, allocated)
+
+    def remember(self, path: Path, length: int, *, allocated: Callable[[Path], int] | None = None) -> None:
+        """Count a file found at start; its bytes were reserved before."""
+        with self._lock:
+            self._add(path, length, allocated)
+
+    def move(self, path: Path) -> None:
+        """Use the disk at that path from now on: the former one may be gone, and its number may be another disk's."""
+        self._path = path
+
+    def forget(self, path: Path) -> None:
+        """Stop counting a removed file. Idempotent."""
+        with self._lock:
+            self._total -= self._length(path)
+            self._promised.pop(path, None)
+
+    def room(self, *, ratio: float, enough: int, keep: Keep = NO_KEEP, pool: Path | None = None) -> int:
+        """Bytes that can still be reserved, by one pool if a joined one is given.
+
+        Counting ends at `enough`, which avoids stat calls.
+        """
+        if ratio == float("inf"):
+            return enough
+        with self._lock:
+            needs = self._needs(pool)
+            others = sum(cap - used for other, (used, cap) in needs.items() if other != pool)
+            left = max(0, self._room(ratio, enough + others, keep))
+            if pool in needs and left < enough + others:
+                used, cap = needs[pool]
+                left = min(left, max(0, min(_fill_level(needs.values(), left), cap) - used))
+            return min(enough, left)
+
+    def _needs(self, pool: Path | None) -> dict[Path, tuple[int, int]]:
+        """What each pool has reserved and its maximum, overhead of file systems included.
+
+        Every pool must count alike here, or the shares would not add up.
+        """
+        if pool not in self._pools:
+            return {}
+        found = {}
+        for other, account in self._pools.items():
+            used, size = account()
+            more = max(0, size - used)
+            found[other] = used, used + (more + more // _OVERHEAD + _LEAST_OVERHEAD if size else HUGE)
+        return found
+
+    def free(self) -> int:
+        """Free bytes of the disk, reserved or not."""
+        found = os.statvfs(self._path)
+        return max(0, found.f_bavail * found.f_frsize - DISK_RESERVE)
+
+    def size(self) -> int:
+        """Bytes the disk has."""
+        found = os.statvfs(self._path)
+        return found.f_blocks * found.f_frsize
+
+    def unallocated(self) -> int:
+        """Bytes that are reserved and not yet allocated."""
+        with self._lock:
+            return self._exactly()
+
+    def _add(self, path: Path, length: int, allocated: Callable[[Path], int] | None) -> None:
+        self._total += length - self._length(path)
+        self._promised[path] = length, allocated or _allocated
+
+    def _length(self, path: Path) -> int:
+        return self._promised[path][0] if path in self._promised else 0
+
+    def _room(self, ratio: float, enough: int, keep: Keep) -> int:
+        free = int(max(0, self.free() - (keep.of(self.size()) if keep else 0)) * ratio)
+        if free - self._total >= enough:  # nothing allocated yet would be the worst case
+            return free - self._total
+        return free - self._exactly()
+
+    def _exactly(self) -> int:
+        return sum(max(0, length - allocated(path)) for path, (length, allocated) in self._promised.items())
+
+
+def _fill_level(pools: Iterable[tuple[int, int]], left: int) -> int:
+    """The level to which all pools can be filled, each from its reserved bytes up to its maximum, with `left` bytes.
+
+    Pools that are neither above the level nor full get equal totals. So a volume changes the share of its own pool
+    only.
+    """
+    steps = sorted(step for used, cap in pools for step in ((used, 1), (cap, -1)))
+    filling, level = 0, 0
+    for at, change in steps:
+        if filling and (at - level) * filling > left:
+            return level + left // filling
+        left -= (at - level) * filling
+        level, filling = at, filling + change
+    return level + left
+
+
+def _allocated(path: Path) -> int:
+    try:
+        return os.stat(path).st_blocks * 512
+    except OSError:
+        return 0
+
+
+class Disks:
+    """All disks of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._disks: dict[int, SharedDisk] = {}
+
+    def of(self, path: Path) -> SharedDisk:
+        """The disk under path. Raises OSError."""
+        number = os.stat(path).st_dev
+        with self._lock:
+            disk = self._disks.setdefault(number, SharedDisk(path))
+            disk.move(path)
+            return disk
+
+
+SHARED_DISKS = Disks()
+"""The account of this process; tests bring their own."""

@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from tonnage.errors import HostError, InvalidError, PreconditionError, UnavailableError
+from tonnage.errors import HostError, InvalidError, PreconditionError, UnavailableError, host_errors
 from tonnage.host import loop, mount
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.directory.directory import HALF, Directory
 from tonnage.pools.fs import mounts
 from tonnage.pools.fs.formats import BTRFS
@@ -47,16 +47,14 @@ class BtrfsImage:
         """
         self._directory.open()
         try:
-            self._directory.clean()
-            record = self._record()
-            if not self._image.exists():
-                self._make(record)
-            self._disks.of(self._image.parent).remember(self._image, os.stat(self._image).st_size)
-            mounts.make_directory(self.root)
-            self._mount(record)
-        except OSError as failure:
-            self.close()
-            raise UnavailableError(f"pool directory {self._directory.path}: {failure.strerror}") from failure
+            with host_errors(f"pool directory {self._directory.path}", error=UnavailableError):
+                self._directory.clean()
+                record = self._record()
+                if not self._image.exists():
+                    self._make(record)
+                self._disks.of(self._image.parent).remember(self._image, os.stat(self._image).st_size)
+                mounts.make_directory(self.root)
+                self._mount(record)
         except BaseException:
             self.close()
             raise

@@ -2,34 +2,179 @@
 
 The pool is the database. What must survive is stored with the volume, so open() finds everything by listing after a
 kill at any moment. The pool calls all methods in its threads, with a lock held for each volume's name. Any of them may
-raise HostError when the kernel or a tool fails, and UnavailableError when the pool cannot be reached.
+raise HostError when the kernel or a tool fails, and UnavailableError when the pool cannot be reached. The checks of a
+request are the same for all kinds.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from tonnage.errors import NotFoundError
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import InvalidError, NotFoundError, OutOfRangeError, UnavailableError, UnsupportedError, host_errors
 from tonnage.pools.base.contract import (
     Capacity,
     Erasure,
+    FeaturedPool,
     Features,
     PoolLimits,
     PoolVolume,
     Stats,
     VolumeOrigin,
     VolumeRequest,
+    check_name,
     unsupported,
 )
-from tonnage.pools.base.parameters import check_shared
+from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused, check_shared
 from tonnage.pools.base.record import Records, VolumeRecord
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.request import RequestedVolume
+from tonnage.pools.base.reservation import HUGE, LARGEST
 from tonnage.pools.core.wipe import EraseRecords
+from tonnage.pools.fs.formats import Format, form_of
+
+
+@dataclass(frozen=True)
+class RequestedVolume:
+    """A checked request: the size to create and the file system, "" for raw block."""
+
+    size: int
+    fstype: str
+
+
+def fstype_of(pool: FeaturedPool, fstype: str, *, block: bool) -> str:
+    """The requested file system, "" for raw block, or for any where that is a choice. Raises UnsupportedError."""
+    if block:
+        if not pool.features.blocks:
+            raise UnsupportedError(
+                f"pool {pool.name!r} ({pool.features.kind}) has no raw block volumes: ask for a file system"
+            )
+        return ""
+    if not fstype and pool.features.whole_disks:
+        return ""
+    offered = pool.features.fstypes
+    wanted = fstype or offered[0]
+    if wanted not in offered:
+        raise UnsupportedError(
+            f"pool {pool.name!r} ({pool.features.kind}) has no file system {wanted[:40]!r}: it has {', '.join(offered)}"
+        )
+    return wanted
+
+
+def check_request(pool: FeaturedPool, request: VolumeRequest) -> str:
+    """Check a request; return its file system, "" for raw block.
+
+    Raises InvalidError, UnsupportedError, OutOfRangeError.
+    """
+    check_name(request.name)
+    if not 1 <= request.size <= LARGEST or not 0 <= request.limit <= LARGEST:
+        raise InvalidError(
+            f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes"
+        )
+    check_refused(pool, request.parameters)
+    fstype = fstype_of(pool, request.fstype, block=request.block)
+    if request.source and not pool.features.clones:
+        raise unsupported(pool, f"volumes made from a {request.source}")
+    if unknown := sorted(set(request.parameters) - pool.features.parameters):
+        raise InvalidError(f"pool {pool.name!r} ({pool.features.kind}) does not know the parameter {unknown[0][:60]!r}")
+    if request.limit and request.size > request.limit:
+        raise OutOfRangeError(f"volume {request.name}: size {request.size} is more than its limit {request.limit}")
+    check_content(request.parameters, fstype, block=request.block)
+    return fstype
+
+
+def rounded_size(request: VolumeRequest, fstype: str, least: int, step: int) -> int:
+    """The size of a request, rounded up to `least` and to a multiple of `step`, both in bytes.
+
+    Raises OutOfRangeError when that passes the request's limit.
+    """
+    size = -(-max(request.size, least) // step) * step
+    if request.limit and size > request.limit:
+        raise OutOfRangeError(
+            f"volume {request.name}: a {fstype or 'block'} volume here has at least {from_bytes(size)},"
+            f" which is more than its limit {from_bytes(request.limit)}"
+        )
+    return size
+
+
+def check_content(
+    parameters: Mapping[str, str], fstype: str, origin: VolumeRecord | None = None, *, block: bool = False
+) -> None:
+    """Check the file system and content that a class asks for. origin: what to copy.
+
+    Raises InvalidError for what a raw block volume cannot have, or a copy, whose file system exists already.
+    """
+    options = parameters.get(MKFS_OPTIONS, "")
+    if block:
+        named = sorted({MKFS_OPTIONS, SOURCE} & {key for key, value in parameters.items() if value})
+        if named:
+            raise InvalidError(f"parameter {named[0]}: a raw block volume has no file system: use another class for it")
+    if not options or not fstype:
+        return
+    wanted = form_of(fstype, options).options
+    if origin is not None and wanted != form_of(fstype, origin.mkfs).options:
+        raise InvalidError(
+            f"parameter mkfsOptions: what the volume is filled from was made with {origin.mkfs or 'none'!r} and is"
+            " copied as it is: use a class with the same or none"
+        )
+
+
+class Mounts(ABC):
+    """The volumes of a pool where they are staged and published on this node.
+
+    A volume that is missing at a path raises NotFoundError or PreconditionError, whatever else is there.
+    """
+
+    @abstractmethod
+    def check_unused(self, name: str) -> None:
+        """Raises PreconditionError while a volume is mounted or attached, InUseError if briefly."""
+
+    @abstractmethod
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
+        """Stage a volume at the directory path: format it once and mount it; attach raw block. Idempotent.
+
+        A formatted volume that does not mount is an error, never a reason to format. Raises AlreadyExistsError.
+        """
+
+    @abstractmethod
+    def unstage(self, name: str, path: Path) -> None:
+        """Undo stage; success when nothing is there, also for an unknown volume."""
+
+    @abstractmethod
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        """Publish a staged volume at target: a directory, or for raw block a device node. Idempotent.
+
+        Raises PreconditionError when it is not staged, AlreadyExistsError when target shows something else or differs
+        in readonly.
+        """
+
+    @abstractmethod
+    def unpublish(self, name: str, target: Path) -> None:
+        """Undo publish and remove target; success when nothing is there, also for an unknown volume."""
+
+    @abstractmethod
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        """Usage of the volume as mounted at path. Raises NotFoundError when it is not there."""
+
+    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
+        """Grow the file system at path (or the raw block device) to the expanded size; return its record. Idempotent.
+
+        By default an expansion is effective at once. Raises NotFoundError, PreconditionError when it cannot grow while
+        mounted.
+        """
+        self.stats(record, path)  # raises NotFoundError
+        return record
+
+    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
+        """Major and minor number of the volume's own block device, None while it has none. Raises UnsupportedError."""
+        raise UnsupportedError(f"volume {record.name}: its pool does not offer block devices of its volumes")
+
+    def fault_at(self, record: VolumeRecord, path: Path) -> str:
+        """The problem of a volume where it should be mounted, "" for none."""
+        return ""
 
 
 class Backend(ABC):
@@ -40,6 +185,8 @@ class Backend(ABC):
     features: Features
     records: Records
     """The volumes; complete while the back end is open."""
+    mounts: Mounts
+    """The volumes on this node."""
     erasures: EraseRecords | None = None
     """The erase queue, for kinds that erase."""
     is_instant: bool = False
@@ -47,11 +194,20 @@ class Backend(ABC):
     shares_commit: bool = False
     """Whether changes are durable only after commit(), which concurrent calls share."""
 
-    @abstractmethod
     def open(self) -> None:
+        """Open the pool; a failure closes it again. Raises UnavailableError, InvalidError."""
+        try:
+            with host_errors(self.records.where, error=UnavailableError):
+                self.load()
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def load(self) -> None:
         """Lock the pool and read the records; finish or undo what a kill interrupted.
 
-        Raises UnavailableError, InvalidError.
+        Raises UnavailableError, InvalidError, OSError.
         """
 
     @abstractmethod
@@ -72,9 +228,23 @@ class Backend(ABC):
     def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         """Capacity for volumes of a class with that file system, "" for raw block."""
 
+    def needs(self, form: Format | None) -> tuple[int, int]:
+        """What the size of the pool leaves free, and the bytes of its disk that one volume of them needs."""
+        if not self.records.most:
+            return HUGE, HUGE
+        free = max(0, self.records.most - self.records.used)
+        return free, form.length(free) if form else free
+
+    def capacity(self, free: int, grain: tuple[int, int], *, piece: int = LARGEST) -> Capacity:
+        """The Capacity for that many free bytes. piece: the largest part that is in one piece."""
+        least, step = grain
+        largest = min(free, piece) // step * step
+        total = self.records.most or self.records.used + free
+        return Capacity(total, free, largest if largest >= least else 0, least, self.records.used)
+
     def overall(self) -> Capacity:
         """Capacity of the whole pool, for any kind of volume; for people."""
-        fstype = requests.fstype_of(self, "", block=False)
+        fstype = fstype_of(self, "", block=False)
         return self.room(fstype, {}, block=False)
 
     def reread(self) -> bool:
@@ -87,7 +257,13 @@ class Backend(ABC):
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
         """Check a request and round its size. Raises InvalidError, UnsupportedError, OutOfRangeError."""
-        return requests.check(self, request, least=self.features.least, step=self.features.step)
+        fstype = check_request(self, request)
+        least, step = self.grain(fstype, request.parameters)
+        return RequestedVolume(rounded_size(request, fstype, least, step), fstype)
+
+    def grain(self, fstype: str, parameters: Mapping[str, str]) -> tuple[int, int]:
+        """The minimum bytes of a volume of a class with that file system, and what its size is a multiple of."""
+        return self.features.least, self.features.step
 
     def step_of(self, record: VolumeRecord) -> int:
         """Sizes of an existing volume are multiples of these bytes."""
@@ -111,36 +287,8 @@ class Backend(ABC):
     def write(self, record: VolumeRecord) -> None:
         """Write a volume's record, which commits the change. Raises ExhaustedError."""
 
-    @abstractmethod
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        """Stage a volume at the directory path: format it once and mount it; attach raw block. Idempotent.
-
-        A formatted volume that does not mount is an error, never a reason to format. Raises NotFoundError,
-        AlreadyExistsError.
-        """
-
-    @abstractmethod
-    def unstage(self, name: str, path: Path) -> None:
-        """Undo stage; success when nothing is there, also for an unknown volume."""
-
-    @abstractmethod
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a staged volume at target: a directory, or for raw block a device node. Idempotent.
-
-        Raises NotFoundError, PreconditionError when it is not staged, AlreadyExistsError when target shows something
-        else or differs in readonly.
-        """
-
-    @abstractmethod
-    def unpublish(self, name: str, target: Path) -> None:
-        """Undo publish and remove target; success when nothing is there, also for an unknown volume."""
-
-    @abstractmethod
-    def stats(self, name: str, path: Path) -> Stats:
-        """Usage of the volume as mounted at path. Raises NotFoundError when the volume or path is not there."""
-
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        """The problem of a volume, and of its mount at path if one is given; "" for none."""
+    def fault(self, record: VolumeRecord) -> str:
+        """The problem of a volume, apart from its mounts; "" for none."""
         return ""
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
@@ -161,20 +309,6 @@ class Backend(ABC):
     def expand(self, name: str, size: int) -> VolumeRecord:
         """Expand a volume to `size` bytes, more than it has; durable. Raises ExhaustedError, PreconditionError."""
         raise unsupported(self, "larger volumes")
-
-    def grow(self, name: str, path: Path) -> VolumeRecord:
-        """Grow the file system at path (or the raw block device) to the expanded size. Idempotent.
-
-        By default expand() is effective at once. Raises NotFoundError, PreconditionError when it cannot grow while
-        mounted.
-        """
-        self.stats(name, path)  # raises NotFoundError
-        return self.record(name)
-
-    def device(self, name: str) -> tuple[int, int] | None:
-        """Major and minor number of the volume's own block device, None while it has none. Raises UnsupportedError."""
-        self.record(name)
-        raise unsupported(self, "block devices of its volumes")
 
     def snapshot_room(self, origin: VolumeRecord) -> tuple[int, Capacity]:
         """Bytes that a snapshot of a volume reserves, and the capacity for it."""

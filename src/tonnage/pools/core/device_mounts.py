@@ -13,9 +13,10 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError
-from tonnage.host import mount, superblock
+from tonnage.host import filesystem, mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.backend import Mounts
 from tonnage.pools.fs import block_device, mounts, online
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,9 @@ NODE = "device"
 
 class Devices(Protocol):
     """The devices of a pool's volumes."""
+
+    def is_used(self, name: str) -> bool:
+        """Whether the device of a volume is open or published. Raises HostError."""
 
     def bring_up(self, record: VolumeRecord) -> str:
         """Activate the device of a volume and return it. Idempotent. Raises HostError."""
@@ -45,11 +49,15 @@ class Devices(Protocol):
         """Write a volume's record, durable."""
 
 
-class DeviceMounts:
+class DeviceMounts(Mounts):
     """Stages and publishes volumes that are block devices on this node."""
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
+
+    def check_unused(self, name: str) -> None:
+        if self._devices.is_used(name):
+            raise PreconditionError(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Format a volume once and mount it at path; attach raw block. Raises AlreadyExistsError, PreconditionError."""
@@ -78,15 +86,15 @@ class DeviceMounts:
         """
         self.stats(record, path)
         if record.pending and not record.block:
-            online.grow(record, block_device.roots(self._devices.bring_up(record)))
+            online.grow(record, block_device.roots(self._devices.bring_up(record), record))
         return self.grown(record)
 
     def _grow(self, record: VolumeRecord, device: str) -> None:
         """Grow the mounted file system to its device. ext4 never grows unmounted: killing resize2fs damages it."""
-        if record.fstype == "ext4" and not superblock.may_grow_ext4():
+        if record.fstype == "ext4" and not filesystem.may_grow_ext4():
             log.warning("ext4 cannot grow without CAP_SYS_RESOURCE, it stays as it is volume=%s", record.name)
             return
-        online.grow(record, block_device.roots(device))
+        online.grow(record, block_device.roots(device, record))
         self.grown(record)
 
     def grown(self, record: VolumeRecord) -> VolumeRecord:
@@ -96,11 +104,16 @@ class DeviceMounts:
             self._devices.write(record)
         return record
 
-    def unstage(self, path: Path) -> None:
+    def unstage(self, name: str, path: Path) -> None:
         """Undo stage. Idempotent."""
-        if not mount.is_mount(path) and mount.is_mount(path / NODE):
-            mounts.unpublish(path / NODE)
-        mounts.unstage(path)
+        unstage(path)
+
+    def unpublish(self, name: str, target: Path) -> None:
+        """Undo publish. Idempotent."""
+        block_device.unpublish(target)
+
+    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
+        return block_device.number_of(self._devices.device_of(record))
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
         """Publish a staged volume. Raises PreconditionError, AlreadyExistsError, UnsupportedError."""
@@ -140,8 +153,15 @@ class DeviceMounts:
             return block_device.is_mounted(device, path)
         return any(block_device.is_published(device, node, readonly=readonly) for readonly in (False, True))
 
-    def fault(self, record: VolumeRecord, path: Path) -> str:
+    def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume where it should be mounted, "" for none."""
         if not record.block:
             return online.fault(path)
         return "" if self._is_at(record, path) else f"its device is not at {path}"
+
+
+def unstage(path: Path) -> None:
+    """Unmount a volume at a staging path, and remove its device node. Idempotent."""
+    if not mount.is_mount(path) and mount.is_mount(path / NODE):
+        mounts.unpublish(path / NODE)
+    mounts.unstage(path)

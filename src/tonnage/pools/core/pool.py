@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import KeyedLocks
-from tonnage.errors import ExhaustedError, HostError, InUseError, NotFoundError, OutOfRangeError, TonnageError
+from tonnage.errors import (
+    AlreadyExistsError,
+    ExhaustedError,
+    HostError,
+    InUseError,
+    InvalidError,
+    NotFoundError,
+    OutOfRangeError,
+    TonnageError,
+)
 from tonnage.pools.base import reservation
 from tonnage.pools.base.contract import (
     WELL,
@@ -31,12 +40,10 @@ from tonnage.pools.base.contract import (
     is_inline,
     unsupported,
 )
-from tonnage.pools.base.group_commit import SharedCommit
-from tonnage.pools.base.parameters import changed, check_modifiable, reserve_of, source_of
+from tonnage.pools.base.parameters import IOPS, changed, check_modifiable, reserve_of, source_of
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.base.threads import Threads
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.base.threads import SharedCommit, Threads
+from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, fstype_of
 
 if TYPE_CHECKING:
     from tonnage.pools.core.eraser import Eraser  # loaded with the first job: most pools never erase
@@ -132,7 +139,7 @@ class Pool:
         """
         self.backend.check_open()
         check_modifiable(self, request.mutable)
-        async with self._locks.hold_all(request.name, *requests.source_of(request)):
+        async with self._locks.hold_all(request.name, *locks_of_source(request)):
             try:
                 record = await self._run_and_commit(self._create, request)
             finally:
@@ -143,17 +150,18 @@ class Pool:
     def _create(self, request: VolumeRequest) -> VolumeRecord:
         backend, origin = self.backend, None
         if (found := backend.records.volumes.get(request.name)) is not None:
-            request = requests.again(found.volume(), request)
+            if request.source and not request.fstype:
+                request = replace(request, fstype=found.fstype)  # "" meant the source's
         elif request.source and self.features.clones:
             origin = backend.origin(request.source)
-            request = requests.filled(self, request, origin.volume())
+            request = completed_request(request, origin.volume())
         given = {key: value for key, value in request.mutable.items() if value}
         backend.check({**request.parameters, **given}, request.fstype, block=request.block)
         want = backend.want(request)
         if found is not None:
-            requests.check_existing(found.volume(), request, want)
+            check_existing(found.volume(), request, want)
             return found  # committed again: its maker may have been cancelled before that
-        requests.check_content(request.parameters, want.fstype, origin, block=request.block)
+        check_content(request.parameters, want.fstype, origin, block=request.block)
         try:
             return self._make(request, want, origin)
         except (ExhaustedError, OutOfRangeError):
@@ -161,13 +169,10 @@ class Pool:
                 raise
         return self._make(request, want, origin)
 
-    def _make(
-        self, request: VolumeRequest, want: requests.RequestedVolume, origin: VolumeRecord | None
-    ) -> VolumeRecord:
+    def _make(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
         if not self.features.whole_disks:
             reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
-            room = self.backend.room(want.fstype, request.parameters, block=request.block)
-            free = reservation.left(room, reserve, step=self.features.step)
+            free = self._left(want.fstype, request.parameters, reserve, block=request.block)
             reservation.check_room(self.name, request.name, want.size, free, reserve)
         if origin is None and (folder := source_of(request.parameters)):
             from tonnage.pools.fs import populate
@@ -271,40 +276,46 @@ class Pool:
         inline: for inline volumes, which may use the inline capacity. Raises InvalidError, UnsupportedError for
         parameters that create() would reject.
         """
-        fstype = requests.fstype_of(self, fstype, block=block)
+        fstype = fstype_of(self, fstype, block=block)
         self.backend.check(parameters, fstype, block=block)
-        requests.check_content(parameters, fstype, block=block)
+        check_content(parameters, fstype, block=block)
         if self.backend.knows_room:
             return self._room(fstype, parameters, block=block, inline=inline)
         return await self._run(self._room, fstype, parameters, block=block, inline=inline)
 
     def _room(self, fstype: str, parameters: Mapping[str, str], *, block: bool, inline: bool) -> Capacity:
-        reserve = self._reserve(parameters, inline=inline)
-        return reservation.left(self.backend.room(fstype, parameters, block=block), reserve, step=self.features.step)
+        return self._left(fstype, parameters, self._reserve(parameters, inline=inline), block=block)
+
+    def _left(
+        self, fstype: str, parameters: Mapping[str, str], reserve: reservation.Reserve, *, block: bool
+    ) -> Capacity:
+        room = self.backend.room(fstype, parameters, block=block)
+        return reservation.left(room, reserve, step=self.features.step)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """Stage a volume at the directory path, as Backend.stage. options: mount options, checked by the caller."""
+        """Stage a volume at the directory path, as Mounts.stage. options: mount options, checked by the caller."""
         async with self._locks.hold(name):
-            await self._run(self.backend.stage, name, path, options)
+            await self._run(self.backend.mounts.stage, self.backend.record(name), path, options)
 
     async def unstage(self, name: str, path: Path) -> None:
         """Undo stage; success when nothing is there, also for an unknown volume."""
         async with self._locks.hold(name):
-            await self._run(self.backend.unstage, name, path)
+            await self._run(self.backend.mounts.unstage, name, path)
 
     async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
-        """Publish a staged volume at target, as Backend.publish. The parent of target exists."""
+        """Publish a staged volume at target, as Mounts.publish. The parent of target exists."""
         async with self._locks.hold(name):
-            await self._run(self.backend.publish, name, staging, target, readonly=readonly)
+            record = self.backend.record(name)
+            await self._run(self.backend.mounts.publish, record, staging, target, readonly=readonly)
 
     async def unpublish(self, name: str, target: Path) -> None:
         """Undo publish and remove target; success when nothing is there, also for an unknown volume."""
         async with self._locks.hold(name):
-            await self._run(self.backend.unpublish, name, target)
+            await self._run(self.backend.mounts.unpublish, name, target)
 
     async def stats(self, name: str, path: Path) -> Stats:
         """Usage of the volume as mounted at path. Raises NotFoundError when the volume or path is not there."""
-        return await self._run(self.backend.stats, name, path)
+        return await self._run(self.backend.mounts.stats, self.backend.record(name), path)
 
     async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
         """Create a snapshot; it is durable when this returns.
@@ -328,7 +339,7 @@ class Pool:
 
     def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
         if found := self.backend.find_snapshot(name):
-            requests.check_snapshot(found.snapshot(), volume)
+            check_snapshot(found.snapshot(), volume)
             return found
         size, room = self.backend.snapshot_room(self.backend.record(volume))
         reserve = self._reserve({})
@@ -373,12 +384,11 @@ class Pool:
 
     def _expand(self, name: str, size: int, limit: int) -> VolumeRecord:
         record = self.backend.record(name)
-        wanted = requests.larger(self, record.volume(), size, limit, step=self.backend.step_of(record))
+        wanted = expanded_size(self, record.volume(), size, limit, step=self.backend.step_of(record))
         if wanted <= record.size:
             return record
         reserve = self._reserve(record.parameters)
-        room = self.backend.room(record.fstype, record.parameters, block=record.block)
-        free = reservation.left(room, reserve, step=self.features.step)
+        free = self._left(record.fstype, record.parameters, reserve, block=record.block)
         reservation.check_more(self.name, record.volume(), wanted, free, reserve)
         return self.backend.expand(name, wanted)
 
@@ -391,7 +401,8 @@ class Pool:
         if not self.features.expansion:
             raise unsupported(self, "larger volumes")
         async with self._locks.hold(name):
-            return self.backend.volume(await self._run(self.backend.grow, name, path))
+            record = self.backend.record(name)
+            return self.backend.volume(await self._run(self.backend.mounts.grow, record, path))
 
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
         """Change parameters of a volume; durable when this returns. An empty value restores the class's.
@@ -414,7 +425,10 @@ class Pool:
 
         Raises NotFoundError, and UnsupportedError where volumes have no device of their own.
         """
-        return await self._run(self.backend.device, name)
+        record = self.backend.record(name)
+        if IOPS in self.features.refused:  # limits need a device
+            raise unsupported(self, "block devices of its volumes")
+        return await self._run(self.backend.mounts.device, record)
 
     def home(self, volume: PoolVolume) -> Path | None:
         """Where the pool keeps a volume mounted independent of its use, None for nowhere."""
@@ -436,8 +450,85 @@ class Pool:
             record = self.backend.record(name)
         except HostError as failure:
             return VolumeCondition(abnormal=True, message=str(failure))
-        if fault := self.backend.fault(record, path):
+        if fault := self.backend.fault(record) or (self.backend.mounts.fault_at(record, path) if path else ""):
             return VolumeCondition(abnormal=True, message=f"volume {name}: {fault}")
         if record.pending:
             return VolumeCondition(abnormal=False, message="the volume is well; its file system is still to be grown")
         return WELL
+
+
+def check_existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) -> None:
+    """Check that an existing volume fits the request. Raises AlreadyExistsError with the difference.
+
+    A volume larger than requested fits up to the limit (CSI, CreateVolume). The owner is not compared.
+    """
+    differs = []
+    if volume.size < request.size or (request.limit and volume.size > request.limit):
+        differs.append(f"its size is {volume.size}, requested {request.size} to {request.limit or 'any'} bytes")
+    if volume.block != request.block:
+        differs.append("it is raw block" if volume.block else "it is a file system")
+    elif want.fstype and volume.fstype != want.fstype:
+        differs.append(f"its file system is {volume.fstype}, requested {want.fstype}")
+    if dict(volume.parameters) != dict(request.parameters):
+        differs.append(f"its parameters are {dict(volume.parameters)}, requested {dict(request.parameters)}")
+    if volume.source != request.source:
+        differs.append(f"it was made from {volume.source or 'nothing'}, requested {request.source or 'an empty one'}")
+    if differs:
+        raise AlreadyExistsError(f"volume {request.name} exists and {'; '.join(differs)}")
+
+
+def completed_request(request: VolumeRequest, origin: PoolVolume | Snapshot) -> VolumeRequest:
+    """The request for a copy of origin, completed by origin's properties.
+
+    Raises InvalidError when it is of another kind, OutOfRangeError when the size is below origin's.
+    """
+    if request.block != origin.block:
+        is_ = "raw block" if origin.block else "a file system"
+        raise InvalidError(f"volume {request.name}: its source, {request.source}, is {is_}: ask for the same")
+    if request.fstype not in ("", origin.fstype):
+        raise InvalidError(
+            f"volume {request.name}: its source, {request.source}, has the file system {origin.fstype}, asked is"
+            f" {request.fstype[:40]}: content is copied as it is, ask for {origin.fstype}"
+        )
+    if request.size < origin.size:
+        raise OutOfRangeError(
+            f"volume {request.name}: size {request.size} is less than that of its source, {request.source}:"
+            f" ask for {origin.size} bytes or more"
+        )
+    return replace(request, fstype=origin.fstype)
+
+
+def check_snapshot(snapshot: Snapshot, volume: str) -> None:
+    """Raises AlreadyExistsError unless an existing snapshot is of that volume."""
+    if snapshot.volume != volume:
+        raise AlreadyExistsError(
+            f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, requested {volume}"
+        )
+
+
+def expanded_size(pool: Pool, volume: PoolVolume, size: int, limit: int, *, step: int = 1) -> int:
+    """The size of a volume after expand(), its present size when that is large enough.
+
+    Raises InvalidError, UnsupportedError, and OutOfRangeError when it is or would be larger than limit: no volume
+    shrinks.
+    """
+    if not pool.features.expansion:
+        raise unsupported(pool, "larger volumes")
+    if not 0 <= size <= reservation.LARGEST or not 0 <= limit <= reservation.LARGEST:
+        raise InvalidError(f"volume {volume.name}: size {size}, limit {limit}: want 0 to {reservation.LARGEST} bytes")
+    if limit and volume.size > limit:
+        raise OutOfRangeError(
+            f"volume {volume.name} has {volume.size} bytes, requested at most {limit}: a volume is never made smaller,"
+            " its content could be cut off; make a new one and copy"
+        )
+    wanted = max(volume.size, -(-size // step) * step)
+    if limit and wanted > limit:
+        raise OutOfRangeError(f"volume {volume.name}: {wanted} bytes (whole blocks) are more than the limit {limit}")
+    return wanted
+
+
+def locks_of_source(request: VolumeRequest) -> tuple[str, ...]:
+    """The name to lock for the source of a copy; a snapshot's has a character that no volume name has."""
+    if request.source is None:
+        return ()
+    return (f"{request.source.snapshot}@",) if request.source.snapshot else (request.source.volume,)

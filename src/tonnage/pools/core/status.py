@@ -49,22 +49,20 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 async def read(pool: Pool) -> PoolStatus:
     """Read the status of a pool and each of its volumes. Problems are returned, not raised."""
     try:
-        room, volumes = await pool.overall(), await pool.list()
-        snapshots, erasing = await pool.list_snapshots(), await pool.erasing()
-        abnormal, lacks = await _abnormal(pool, volumes), await pool.problems()
+        volumes = await pool.list()
+        return PoolStatus(
+            pool.name,
+            pool.kind,
+            room=await pool.overall(),
+            volumes=volumes,
+            snapshots=await pool.list_snapshots(),
+            erasing=await pool.erasing(),
+            abnormal=await _abnormal(pool, volumes),
+            lacks=await pool.problems(),
+            inline=pool.inline,
+        )
     except TonnageError as failure:
         return PoolStatus(pool.name, pool.kind, problem=str(failure))
-    return PoolStatus(
-        pool.name,
-        pool.kind,
-        room=room,
-        volumes=volumes,
-        snapshots=snapshots,
-        erasing=erasing,
-        abnormal=abnormal,
-        lacks=lacks,
-        inline=pool.inline,
-    )
 
 
 async def _abnormal(pool: Pool, volumes: Sequence[PoolVolume]) -> dict[str, str]:

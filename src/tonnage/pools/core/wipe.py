@@ -34,8 +34,8 @@ import msgspec
 from tonnage.errors import UnsupportedError, host_errors
 from tonnage.host import device, libc
 from tonnage.host.descriptor import opened
-from tonnage.pools.base import checksum
 from tonnage.pools.base.contract import Erasure
+from tonnage.pools.base.record import FORMAT
 
 log = logging.getLogger(__name__)
 CHUNK = 4 * 1024**2
@@ -43,7 +43,6 @@ SHRED_PASSES = 3
 """How often shred writes random bytes before the zeros, as shred(1) does."""
 OVERWRITES = frozenset({"zero", "shred"})
 _METHODS = OVERWRITES | {"discard", "quick"}
-VERSION = checksum.FORMAT
 _DISCARD_CHUNK = 1024**3
 _ALIGN = 4096
 _BLKDISCARD = 0x1277
@@ -63,7 +62,7 @@ class EraseJob(msgspec.Struct, frozen=True):
     length: int
     room: int = 0
     done: int = 0
-    version: int = VERSION
+    version: int = FORMAT
 
     @property
     def total(self) -> int:

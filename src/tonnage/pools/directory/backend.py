@@ -17,27 +17,23 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, UnsupportedError, host_errors
-from tonnage.pools.base import overcommit
-from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, Stats, VolumeRequest
-from tonnage.pools.base.overcommit import HUGE, Disks, SharedDisk
-from tonnage.pools.base.parameters import ERASE, MKFS_OPTIONS, check_refused, erase_of
-from tonnage.pools.base.record import VERSION, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import Backend
-from tonnage.pools.core.request import RequestedVolume
+from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, VolumeRequest
+from tonnage.pools.base.parameters import ERASE, erase_of
+from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
+from tonnage.pools.base.reservation import SHARED_DISKS, Disks, SharedDisk
+from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
-from tonnage.pools.directory.directory import Damage, Directory
+from tonnage.pools.directory.directory import Directory
 from tonnage.pools.directory.erase_queue import Erasures
 from tonnage.pools.directory.snapshots import Snapshots
-from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_of, length_of
+from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_for, length_of
 
 
 class PoolFolder:
@@ -60,7 +56,7 @@ class PoolFolder:
         self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
         self.bounds = bounds or PoolLimits()
         self.kind, self.suffix = kind, suffix
-        self.disks = disks or overcommit.SHARED
+        self.disks = disks or SHARED_DISKS
         self.clock = clock or RealClock()
         self.name = ""
         """The pool's name."""
@@ -110,37 +106,6 @@ log = logging.getLogger(__name__)
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.EUCLEAN)  # of one volume's content
 
 
-class Mounts(Protocol):
-    """The volumes of a pool where they are staged and published."""
-
-    def check_unused(self, name: str) -> None:
-        """Raises PreconditionError while a volume is mounted or attached, HostError."""
-
-    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
-        """Stage a volume, as Backend.stage."""
-
-    def unstage(self, name: str, path: Path) -> None:
-        """Unstage a volume, as Backend.unstage."""
-
-    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a volume, as Backend.publish."""
-
-    def unpublish(self, name: str, target: Path) -> None:
-        """Unpublish a volume, as Backend.unpublish."""
-
-    def stats(self, record: VolumeRecord, path: Path) -> Stats:
-        """Usage of a volume, as Backend.stats."""
-
-    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
-        """Grow the file system of a volume that is at path; return its record."""
-
-    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
-        """The device of a volume, as Backend.device."""
-
-    def fault(self, record: VolumeRecord, path: Path) -> str:
-        """The problem of a volume's mount, "" for none."""
-
-
 class DirectoryBackend(Backend):
     """Records in a directory, with the volumes' content and mounts."""
 
@@ -152,25 +117,14 @@ class DirectoryBackend(Backend):
         self.shares_commit = not contents.durable
         self._seen: Sequence[VolumeRecord] = ()
 
-    def open(self) -> None:
-        """Raises InvalidError too."""
-        try:
-            self.folder.name = self.name
-            self.contents.prepare()
-            self.erasures = self.folder.erasures  # of the directory that the content is in
-            self.features = dataclasses.replace(self.features, fstypes=self.contents.fstypes)
-            self.folder.directory.open(self.name)
-            self._load()
-        except OSError as failure:
-            self.close()
-            raise UnavailableError(f"{self.records.where}: {failure.strerror}") from failure
-        except BaseException:
-            self.close()
-            raise
-
-    def _load(self) -> None:
+    def load(self) -> None:
+        self.folder.name = self.name
+        self.contents.prepare()
+        self.erasures = self.folder.erasures  # of the directory that the content is in
+        self.features = dataclasses.replace(self.features, fstypes=self.contents.fstypes)
+        self.folder.directory.open(self.name)
         self.folder.directory.clean()
-        records, damaged = self._read()
+        records, damaged = self.folder.directory.records()
         self.folder.erasures.open()
         for record in self._moved(list(records.values()), self.folder.content):
             self.folder.directory.remove(record.name)
@@ -181,10 +135,8 @@ class DirectoryBackend(Backend):
         self.folder.snapshots.open(self._discard)
         for record in self._moved(self.folder.snapshots.all(), self.folder.snapshots.content):
             self.folder.snapshots.forget(record.name, durable=self.contents.durable)
-        for entry in sorted(os.listdir(self.folder.directory.path)):
-            name = entry.removesuffix(self.folder.suffix)
-            if name != entry and name not in records and name not in damaged:
-                self._discard(self.folder.directory.path / entry)
+        for content in self.folder.directory.leftovers(self.folder.suffix, records, damaged):
+            self._discard(content)
         for record in list(records.values()):
             try:
                 self.contents.restore(record)
@@ -216,7 +168,7 @@ class DirectoryBackend(Backend):
     def _upgrade(self, directory: Directory, records: dict[str, VolumeRecord]) -> None:
         """Rewrite records of the first format, which passed all checks, with a checksum."""
         for record in list(records.values()):
-            if record.version == VERSION:
+            if record.version == FORMAT:
                 continue
             try:
                 directory.write(upgraded(record), durable=self.contents.durable)
@@ -247,15 +199,6 @@ class DirectoryBackend(Backend):
             if self.folder.erasures.holds(record) and not content(record.name).exists():
                 log.info("resuming a deletion volume=%s", record.name)
                 yield record
-
-    def _read(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
-        records, damaged = {}, {}
-        for found in self.folder.directory.records():
-            if isinstance(found, Damage):
-                damaged[found.name] = found.fault
-            else:
-                records[found.name] = found
-        return records, damaged
 
     def _remember(self) -> None:
         for record in self.records.volumes.values():
@@ -304,18 +247,13 @@ class DirectoryBackend(Backend):
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
         self.contents.check(parameters)
 
-    def want(self, request: VolumeRequest) -> RequestedVolume:
-        check_refused(self, request.parameters)
-        fstype = requests.fstype_of(self, request.fstype, block=request.block)
-        requests.check_content(request.parameters, fstype, block=request.block)
-        return requests.check(self, request, least=self._least(self._form(fstype, request.parameters)), step=BLOCK)
+    def grain(self, fstype: str, parameters: Mapping[str, str]) -> tuple[int, int]:
+        form = self._form(fstype, parameters)
+        return form.least if form else self.features.least, BLOCK
 
     def _form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
         """The file system format for a volume of a class, None where none is made. Raises InvalidError."""
-        return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype and self.contents.is_file else None
-
-    def _least(self, form: Format | None) -> int:
-        return form.least if form else self.features.least
+        return form_for(fstype if self.contents.is_file else "", parameters)
 
     @property
     def knows_room(self) -> bool:
@@ -323,24 +261,15 @@ class DirectoryBackend(Backend):
         return self.folder.bounds.ratio == float("inf")
 
     def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
-        folder = self.folder
-        size, used, form = folder.bounds.size, self.records.used, self._form(fstype, parameters)
-        free, least = max(0, size - used) if size else HUGE, self._least(form)
-        enough = form.length(free) if form and size else free
-        try:
+        folder, form = self.folder, self._form(fstype, parameters)
+        free, enough = self.needs(form)
+        with host_errors(f"cannot see how full the disk under {folder.path} is", error=UnavailableError):
             room = folder.account.room(
                 ratio=folder.bounds.ratio, enough=enough, keep=folder.bounds.keep, pool=folder.path
             )
-        except OSError as failure:
-            raise UnavailableError(
-                f"cannot see how full the disk under {folder.path} is: {failure.strerror}"
-            ) from failure
         if room < enough:
             free = min(free, form.usable(room) if form else room // BLOCK * BLOCK)
-        largest = free // BLOCK * BLOCK
-        return Capacity(
-            total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
-        )
+        return self.capacity(free, self.grain(fstype, parameters))
 
     # Volumes
 
@@ -436,9 +365,8 @@ class DirectoryBackend(Backend):
             )
         return super().modify(name, mutable)
 
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        fault = self.folder.directory.fault() or self.contents.fault(record)
-        return fault or (self.mounts.fault(record, path) if path else "")
+    def fault(self, record: VolumeRecord) -> str:
+        return self.folder.directory.fault() or self.contents.fault(record)
 
     def _size_of_damaged(self, name: str) -> int:
         """Bytes to count for a volume with a damaged record."""
@@ -547,33 +475,6 @@ class DirectoryBackend(Backend):
 
     def all_snapshots(self) -> list[VolumeRecord]:
         return self.folder.snapshots.all()
-
-    # On the node
-
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        record = self.record(name)
-        self.folder.directory.check_place()
-        self.mounts.stage(record, path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        self.mounts.unstage(name, path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        self.mounts.publish(self.record(name), staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        self.mounts.unpublish(name, target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        return self.mounts.stats(self.record(name), path)
-
-    def grow(self, name: str, path: Path) -> VolumeRecord:
-        record = self.record(name)
-        self.mounts.stats(record, path)  # raises NotFoundError
-        return self.mounts.grow(record, path)
-
-    def device(self, name: str) -> tuple[int, int] | None:
-        return self.mounts.device(self.record(name))
 
 
 def erase_method(record: VolumeRecord) -> str:

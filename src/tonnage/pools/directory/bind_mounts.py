@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tonnage.errors import AlreadyExistsError, HostError, NotFoundError, PreconditionError, UnsupportedError
+from tonnage.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    PreconditionError,
+    UnsupportedError,
+    host_errors,
+)
 from tonnage.host import mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.backend import Mounts
 from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.fs import mounts
 
 
-class BindMounts:
+class BindMounts(Mounts):
     """The bind mounts of a pool's volumes. held: returns the allocated bytes of content."""
 
     def __init__(self, folder: PoolFolder, held: Callable[[Path], int]) -> None:
@@ -48,16 +56,13 @@ class BindMounts:
         """Whether the mount at path is of that volume. Raises HostError when that cannot be read: it may be."""
         if not mount.is_mount(path):
             return False
-        try:
-            wanted, shown = os.stat(self._folder.content(name)), os.stat(path)
-        except FileNotFoundError:
-            return False
-        except OSError as failure:
-            raise HostError(f"cannot see what {path} shows: {failure.strerror}") from failure
-        return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
+        with host_errors(f"cannot see what {path} shows"), suppress(FileNotFoundError):
+            return os.path.samestat(os.stat(self._folder.content(name)), os.stat(path))
+        return False
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Bind-mount the directory of a volume. Idempotent."""
+        self._folder.directory.check_place()
         name = record.name
         if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
             raise UnsupportedError(
@@ -97,14 +102,6 @@ class BindMounts:
         left, shown = min(record.size - used, self._folder.bytes_left()), mounts.stats(path)
         return replace(shown, total=record.size, used=used, available=left)
 
-    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
-        """Return the record: an expansion is effective at once."""
-        return record
-
-    def device(self, record: VolumeRecord) -> tuple[int, int] | None:
-        """Raises UnsupportedError."""
-        raise UnsupportedError(f"{self._folder.where} does not offer block devices of its volumes")
-
-    def fault(self, record: VolumeRecord, path: Path) -> str:
+    def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume's mount, "" for none."""
         return "" if mount.is_mount(path) else f"it is not mounted at {path}"

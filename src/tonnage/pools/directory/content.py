@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
+from tonnage.errors import UnsupportedError
 from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.record import VolumeRecord
 
@@ -18,7 +19,7 @@ def nothing(_path: Path) -> int:
     return 0
 
 
-class VolumeContent(Protocol):
+class VolumeContent(ABC):
     """Content of the volumes in a pool's directory.
 
     is_file: content is a file that a file system is made in, and that can be erased. durable: whether records are
@@ -31,24 +32,27 @@ class VolumeContent(Protocol):
     shares: bool
     fstypes: tuple[str, ...]
 
+    @abstractmethod
     def check(self, parameters: Mapping[str, str]) -> None:
         """Check the values of a class's parameters. Raises InvalidError, UnsupportedError."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - few kinds do something
         """Prepare what the directory needs below it. Raises UnavailableError, InvalidError, HostError, OSError."""
 
+    @abstractmethod
     def found(self, records: dict[str, VolumeRecord]) -> None:
         """Check what an earlier run left, before leftovers are removed. Raises HostError, OSError."""
 
-    def restore(self, record: VolumeRecord) -> None:
+    def restore(self, record: VolumeRecord) -> None:  # noqa: B027 - few kinds do something
         """Recover a volume that was found at start. Raises ValueError, FileNotFoundError when it is damaged."""
 
-    def ready(self) -> None:
+    def ready(self) -> None:  # noqa: B027 - few kinds do something
         """Complete the start when all records are known."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - few kinds do something
         """Release what prepare() took. Idempotent."""
 
+    @abstractmethod
     def make(self, record: VolumeRecord) -> VolumeRecord:
         """Create the content of a new, empty volume; return its record. Replaces a leftover without a record.
 
@@ -57,19 +61,24 @@ class VolumeContent(Protocol):
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Create the content of a volume as a copy of another's or a snapshot's; return its record."""
+        raise UnsupportedError(f"volume {record.name}: its pool does not offer copies")
 
     def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
         """Create a snapshot's content; return its record. Raises ExhaustedError, PreconditionError, HostError."""
+        raise UnsupportedError(f"volume {origin.name}: its pool does not offer snapshots")
 
-    def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:
+    def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:  # noqa: B027 - few kinds do something
         """Extend the content to the expanded record, before that is written. Raises ExhaustedError, HostError."""
 
+    @abstractmethod
     def remove(self, content: Path) -> None:
         """Remove content; success when it is gone. Raises HostError."""
 
     def in_use(self, content: Path) -> bool:
         """Whether content without a record is used by somebody, and so must stay."""
+        return False
 
+    @abstractmethod
     def changed(self, name: str) -> None:
         """React to a changed size or changed snapshots of a volume, which may be deleted. Idempotent.
 
@@ -77,19 +86,24 @@ class VolumeContent(Protocol):
         """
 
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
-        """The maximum bytes of the disk for a volume's content, and its allocated bytes."""
+        """The maximum bytes of the disk for a volume's content, and its allocated bytes; by default its size."""
+        return record.size, self.held
 
+    @abstractmethod
     def held(self, content: Path) -> int:
         """Allocated bytes of content on the disk; 0 when unknown."""
 
+    @abstractmethod
     def fault(self, record: VolumeRecord) -> str:
         """The problem of a volume's content, "" for none."""
 
     def limits(self, bounds: PoolLimits) -> PoolLimits:
         """New limits as they apply to the directory. Raises UnsupportedError."""
+        return bounds
 
-    def commit(self) -> None:
+    def commit(self) -> None:  # noqa: B027 - few kinds do something
         """Make all changes durable, where not `durable`. Raises HostError."""
 
     def limit(self) -> int:
         """Maximum number of volumes, 0 for unlimited."""
+        return 0

@@ -11,9 +11,9 @@ import fcntl
 import logging
 import os
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Container, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -23,10 +23,9 @@ import msgspec
 
 from tonnage.errors import ExhaustedError, HostError, NotFoundError, UnavailableError, host_errors
 from tonnage.host import fstab
-from tonnage.host.descriptor import opened
-from tonnage.pools.base import checksum
+from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import MAX_NAME
-from tonnage.pools.base.record import VERSION, VolumeRecord, check
+from tonnage.pools.base.record import FORMAT, VolumeRecord, check, seal, unseal
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk that is full, or of a quota or limit that is reached."""
@@ -77,22 +76,14 @@ class Marker(msgspec.Struct):
 
     kind: str
     id: UUID
-    version: int = VERSION
+    version: int = FORMAT
     name: str = ""
-
-
-@dataclass(frozen=True)
-class Damage:
-    """A damaged record. name: of its file, and so of its volume. fault: the damage."""
-
-    name: str
-    fault: str
 
 
 def read_marker(text: bytes) -> Marker:
     """Parse a marker. Raises ValueError when it is damaged or of a newer tonnage."""
-    marker = checksum.decode(text.rstrip(), Marker)
-    if marker.version == VERSION and text != _marker_text(marker):
+    marker = unseal(text.rstrip(), Marker)
+    if marker.version == FORMAT and text != _marker_text(marker):
         raise ValueError(f"it has {len(text)} bytes")
     return marker
 
@@ -112,7 +103,7 @@ def marker_of(directory: Path) -> Marker | None:
 
 
 def _marker_text(marker: Marker) -> bytes:
-    return checksum.encode(marker).ljust(_MARK)
+    return seal(marker).ljust(_MARK)
 
 
 def _copy(directory: Path | int) -> Marker | None:
@@ -134,6 +125,35 @@ class Directory:
         self._kind = kind
         self._marker = -1
         self._at = -1
+        self._opening = threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has locked the directory."""
+        return self._at >= 0
+
+    def open_inside(self, name: str = "") -> None:
+        """Open a subdirectory of a checked pool, unless it is open: of the first two at once, one makes it.
+
+        Raises as open(), ExhaustedError when the disk is full.
+        """
+        with self._opening:
+            if self.is_open:
+                return
+            try:
+                self.open(name, inside=True)
+            except UnavailableError as failure:
+                why = failure.__cause__
+                if isinstance(why, OSError) and why.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise ExhaustedError(str(failure)) from failure
+                raise
+
+    def open_existing(self, name: str = "") -> bool:
+        """Open a subdirectory of a checked pool and clean it, if it is there; whether it is."""
+        if is_there := os.path.lexists(self.path):
+            self.open_inside(name)
+            self.clean()
+        return is_there
 
     def open(self, name: str = "", *, inside: bool = False) -> None:
         """Create the directory if it is missing, check that it is a pool's, lock it.
@@ -197,7 +217,7 @@ class Directory:
             )
         if name and marker.name != name:
             self._rename(marker, name)
-        elif marker.version != VERSION:
+        elif marker.version != FORMAT:
             self._mark(marker)
 
     def _read_marker(self, name: str, *, inside: bool) -> Marker:
@@ -208,7 +228,7 @@ class Directory:
             if "newer" in str(failure):
                 raise UnavailableError(f"pool directory {self.path}: {failure}") from failure
             marker = self._restored(name, text, str(failure), inside=inside)
-        if marker.version == VERSION and _copy(self._at) != marker:
+        if marker.version == FORMAT and _copy(self._at) != marker:
             self._mark(marker)
         return marker
 
@@ -241,7 +261,7 @@ class Directory:
         self._mark(marker)
 
     def _mark(self, marker: Marker) -> None:
-        marker.version = VERSION
+        marker.version = FORMAT
         text = _marker_text(marker)
         with opened(MARKER, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=self._at) as fd:
             os.pwrite(fd, text, 0)
@@ -271,11 +291,9 @@ class Directory:
         Content is named by paths. They lead elsewhere when the disk is unmounted under us (umount -l) or another one is
         mounted over it.
         """
-        try:
-            here, opened = os.stat(self.path, follow_symlinks=False), os.fstat(self.at)
-        except OSError as failure:
-            raise UnavailableError(f"pool directory {self.path}: {failure.strerror}") from failure
-        if (here.st_dev, here.st_ino) != (opened.st_dev, opened.st_ino):
+        with host_errors(f"pool directory {self.path}", error=UnavailableError):
+            is_same = os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self.at))
+        if not is_same:
             raise UnavailableError(
                 f"pool directory {self.path} is not the one that was opened: its disk was unmounted, or something"
                 " mounted over it; mount it there as it was and start anew"
@@ -303,21 +321,31 @@ class Directory:
                 log.info("removing half-written file path=%s", self.path / entry)
                 os.unlink(self.path / entry)
 
-    def records(self) -> Iterator[VolumeRecord | Damage]:
-        """All records; for a damaged one the damage, logged."""
+    def records(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
+        """All records by name, and the damage of damaged ones, which is logged."""
+        found: dict[str, VolumeRecord] = {}
+        damaged: dict[str, str] = {}
         for entry in sorted(os.listdir(self.path)):
             name = entry.removesuffix(_RECORD)
             if name == entry or entry.startswith(".") or len(name) > MAX_NAME:
                 continue
             try:
-                yield self.read(name)
+                found[name] = self.read(name)
             except NotFoundError:
                 continue  # removed since it was listed
             except (ValueError, OSError) as failure:
                 if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
                     raise
                 log.error("record is damaged, volume left alone path=%s error=%s", self.path / entry, failure)
-                yield Damage(name, str(failure))
+                damaged[name] = str(failure)
+        return found, damaged
+
+    def leftovers(self, suffix: str, *known: Container[str]) -> Iterator[Path]:
+        """Contents, whose names end in suffix, of volumes that are not known."""
+        for entry in sorted(os.listdir(self.path)):
+            name = entry.removesuffix(suffix)
+            if name != entry and not any(name in names for names in known):
+                yield self.path / entry
 
     def read(self, name: str) -> VolumeRecord:
         """One record. Raises NotFoundError, OSError, ValueError when it is damaged or of a newer tonnage."""
@@ -334,15 +362,13 @@ class Directory:
             fd = os.open(f"{name}{_RECORD}", flags, dir_fd=self.at)
         except FileNotFoundError:
             raise NotFoundError(f"no record of volume {name}") from None
-        try:
+        with closing(fd):
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise ValueError("it is no file")
             text = os.pread(fd, _LONGEST + 1, 0)
-        finally:
-            os.close(fd)
         if len(text) > _LONGEST:
             raise ValueError(f"it has more than {_LONGEST} bytes")
-        return checksum.decode(text, kind)
+        return unseal(text, kind)
 
     def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
         """Write or replace a record, atomically.
@@ -354,29 +380,26 @@ class Directory:
 
     def put(self, name: str, value: msgspec.Struct, *, durable: bool = True) -> None:
         """Write or replace the file of that name with any content of the kind; as write()."""
-        text = checksum.encode(value)
+        text = seal(value)
         half, final = f"{HALF}{name}{_RECORD}", f"{name}{_RECORD}"
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(half, flags, 0o600, dir_fd=self._at)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with disk_errors(f"cannot write {self.path / final}", full=f"to write {self.path / final}"):
             try:
-                if os.write(fd, text) != len(text):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                fd = os.open(half, flags, 0o600, dir_fd=self._at)
+                try:
+                    if os.write(fd, text) != len(text):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    if durable:
+                        os.fsync(fd)
+                finally:
+                    os.close(fd)
+                os.rename(half, final, src_dir_fd=self._at, dst_dir_fd=self._at)
                 if durable:
-                    os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.rename(half, final, src_dir_fd=self._at, dst_dir_fd=self._at)
-            if durable:
-                os.fsync(self._at)
-        except OSError as failure:
-            with suppress(OSError):
-                os.unlink(half, dir_fd=self._at)
-            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise ExhaustedError(
-                    f"insufficient free space to write {self.path / final}: {failure.strerror}"
-                ) from failure
-            raise HostError(f"cannot write {self.path / final}: {failure.strerror}") from failure
+                    os.fsync(self._at)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(half, dir_fd=self._at)
+                raise
 
     def remove(self, name: str, *, durable: bool = True) -> None:
         """Remove a record, which deletes the volume; durable as with write(). Idempotent."""

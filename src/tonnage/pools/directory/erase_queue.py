@@ -8,24 +8,24 @@ deleted, or whose content is gone. The next open removes it either way.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import ExhaustedError, UnavailableError, host_errors
+from tonnage.errors import UnavailableError, host_errors
 from tonnage.host.descriptor import opened
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.wipe import VERSION, EraseJob, check
+from tonnage.pools.base.record import FORMAT, VolumeRecord
+from tonnage.pools.core.wipe import EraseJob, check
 from tonnage.pools.directory.directory import Directory
 
 log = logging.getLogger(__name__)
 FOLDER = ".erasing"
+J = TypeVar("J", bound=EraseJob)
 _RECORD, _CONTENT = ".json", ".content"
 
 
@@ -43,17 +43,13 @@ class Erasures:
         self._freed = freed
         self._entries: dict[str, _Entry] = {}
         self._unreadable: dict[str, str] = {}
-        self._is_open = False
-        self._lock = threading.Lock()
         self._directory = Directory(self._folder, f"{kind}-erasing")
 
     def open(self) -> None:
         """Read the jobs. Raises UnavailableError, HostError, OSError."""
         self._entries, self._unreadable = {}, {}
-        if not self._folder.is_symlink() and not self._folder.exists():
+        if not self._directory.open_existing():
             return
-        self._take()
-        self._directory.clean()
         for name in sorted(os.listdir(self._folder)):
             key = name.removesuffix(_RECORD)
             if key == name or name.startswith(".") or (entry := self._read(key)) is None:
@@ -67,18 +63,11 @@ class Erasures:
     def _read(self, key: str) -> _Entry | None:
         path = self._folder / f"{key}{_RECORD}"
         try:
-            entry = self._directory.read_as(key, _Entry)
-            if entry.key != key:
-                raise ValueError(f"it is of {entry.key!r}")
-            check(entry)
+            return read_job(self._directory, key, _Entry)
         except (ValueError, OSError) as failure:
             log.error("record is damaged, content is neither erased nor removed path=%s error=%s", path, failure)
             self._unreadable[key] = str(failure)
             return None
-        if entry.version != VERSION:
-            entry = msgspec.structs.replace(entry, version=VERSION)
-            self._directory.put(key, entry)
-        return entry
 
     def faults(self) -> list[str]:
         """Problems of jobs, and what to do about each."""
@@ -88,25 +77,9 @@ class Erasures:
             for key, fault in sorted(self._unreadable.items())
         ]
 
-    def _take(self) -> None:
-        with self._lock:  # of the first two at once, one makes the folder
-            if not self._is_open:
-                self._directory.open(inside=True)
-                self._is_open = True
-
-    def _prepare(self) -> None:
-        """Make the directory for the first job. Raises ExhaustedError, UnavailableError."""
-        try:
-            self._take()
-        except UnavailableError as failure:
-            why = failure.__cause__
-            if isinstance(why, OSError) and why.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise ExhaustedError(str(failure)) from failure
-            raise
-
     def close(self) -> None:
         """Release the directory. Idempotent."""
-        self._is_open, self._entries = False, {}
+        self._entries = {}
         self._directory.close()
 
     def add(self, record: VolumeRecord, method: str, content: Path) -> None:
@@ -125,7 +98,7 @@ class Erasures:
 
     def _add(self, entry: _Entry, content: Path) -> None:
         with host_errors(f"cannot move {content} to {self._folder}"):
-            self._prepare()
+            self._directory.open_inside()
             self._directory.put(entry.key, entry)
             self._move(entry, content)
 
@@ -175,10 +148,22 @@ class Erasures:
         return self._folder / f"{key}{_CONTENT}"
 
     def _check(self) -> None:
-        if not self._is_open:
+        if not self._directory.is_open:
             raise UnavailableError(f"{self._folder} is not open")
 
 
 def _sync(folder: Path) -> None:
     with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
         os.fsync(fd)
+
+
+def read_job(directory: Directory, key: str, kind: type[J]) -> J:
+    """Read a job; one of the first format is written with a checksum. Raises OSError, ValueError when it is damaged."""
+    job = directory.read_as(key, kind)
+    if job.key != key:
+        raise ValueError(f"it is of {job.key!r}")
+    check(job)
+    if job.version != FORMAT:
+        job = msgspec.structs.replace(job, version=FORMAT)
+        directory.put(key, job)
+    return job

@@ -5,14 +5,12 @@ It is a Directory of its own, so snapshots and volumes have separate names. A sn
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tonnage.errors import HostError, NotFoundError, UnavailableError
+from tonnage.errors import HostError, NotFoundError
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.directory.directory import Damage, Directory
+from tonnage.pools.directory.directory import Directory
 
 FOLDER = ".snapshots"
 
@@ -26,8 +24,6 @@ class Snapshots:
         self._suffix = suffix
         self.damaged: dict[str, str] = {}
         """Snapshots with damaged records, and the damage."""
-        self._is_open = False
-        self._lock = threading.Lock()
         self.pool = ""
         """The pool's name, as its store has it."""
         self.directory = Directory(self.path, f"{kind}-snapshots")
@@ -35,37 +31,19 @@ class Snapshots:
     def open(self, discard: Callable[[Path], None]) -> None:
         """Read the records; contents without one are passed to discard. Raises UnavailableError, HostError."""
         self.records, self.damaged = {}, {}
-        if not self.path.is_symlink() and not self.path.exists():
+        if not self.directory.open_existing(self.pool):
             return
-        self._take()
-        self.directory.clean()
-        for found in self.directory.records():
-            if isinstance(found, Damage):
-                self.damaged[found.name] = found.fault
-            else:
-                self.records[found.name] = found
-        for entry in os.listdir(self.path):
-            name = entry.removesuffix(self._suffix)
-            if name != entry and name not in self.records and name not in self.damaged:
-                discard(self.path / entry)
-
-    def _take(self) -> None:
-        with self._lock:  # of the first two at once, one makes the folder
-            if not self._is_open:
-                self.directory.open(self.pool, inside=True)
-                self._is_open = True
+        self.records, self.damaged = self.directory.records()
+        for content in self.directory.leftovers(self._suffix, self.records, self.damaged):
+            discard(content)
 
     def close(self) -> None:
         """Release the directory. Idempotent."""
-        self._is_open = False
         self.directory.close()
 
     def prepare(self) -> None:
-        """Make the directory for the first snapshot. Raises UnavailableError."""
-        try:
-            self._take()
-        except OSError as failure:
-            raise UnavailableError(f"cannot make {self.path}: {failure.strerror}") from failure
+        """Make the directory for the first snapshot. Raises ExhaustedError, UnavailableError."""
+        self.directory.open_inside(self.pool)
 
     def content(self, name: str) -> Path:
         """Path of a snapshot's content."""
@@ -98,7 +76,7 @@ class Snapshots:
 
     def forget(self, name: str, *, durable: bool) -> None:
         """Remove a record, which deletes the snapshot. Idempotent. Raises HostError."""
-        if self._is_open:
+        if self.directory.is_open:
             self.directory.remove(name, durable=durable)
         self.records.pop(name, None)
 

@@ -12,24 +12,23 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import BusyError, UnsupportedError, host_errors
-from tonnage.host import device, loop, mount
+from tonnage.errors import BusyError, PreconditionError, UnsupportedError, host_errors
+from tonnage.host import btrfs, device, loop, mount, superblock
+from tonnage.host.descriptor import closing, opened
 from tonnage.host.run import CommandError, run
-from tonnage.pools.base.parameters import SOURCE
-from tonnage.pools.base.parameters import source_of as folder_of
+from tonnage.pools.base.parameters import SOURCE, source_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import mounts
-from tonnage.pools.fs.format_once import must_format
 from tonnage.pools.fs.formats import FORMATS, form_of
 
 log = logging.getLogger(__name__)
 _MKFS_TIMEOUT = 600.0
 _OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
-_PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: udev looks at a device for a moment after it was made or written
+_PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds
 _ZEROOUT = 0x127F  # BLKZEROOUT
 _DISCARD = 0x1277  # BLKDISCARD
 _STEP = 256 * 1024**2
@@ -40,20 +39,31 @@ def locked(path: str) -> Iterator[int]:
     """Open and lock the device. Raises BusyError while another process has it locked, HostError."""
     with host_errors(f"cannot open {path}"):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        for pause in _PAUSES:
-            if pause:
-                time.sleep(pause)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                continue
-        else:
+    with closing(fd):
+        if not try_lock(fd):
             raise BusyError(f"{path} is being formatted, by a process of an earlier run or another program")
         yield fd
-    finally:
-        os.close(fd)
+
+
+def try_lock(fd: int) -> bool:
+    """Lock an open file or device; whether that succeeded after some attempts. Raises OSError."""
+    for _ in attempts():
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
+
+
+def attempts() -> Iterator[None]:
+    """Wait before each of a few attempts.
+
+    udev looks at a device for a moment after it was made or written; the kernel may free a loop device a moment after
+    its last umount.
+    """
+    for pause in _PAUSES:
+        if pause:
+            time.sleep(pause)
+        yield
 
 
 def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
@@ -68,12 +78,39 @@ def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
             return
         if must_format(fd, path, record):
             _mkfs(fd, path, record, zeroed=zeroed)
-        if folder := folder_of({SOURCE: record.from_folder}):
-            from tonnage.pools.fs import populate
-
-            with mount.unseen(path, record.fstype, _OPTIONS[record.fstype]) as root:
-                populate.fill_once(folder, root, record.size)
+        fill(path, record)
         os.fsync(fd)
+
+
+def fill(path: str, record: VolumeRecord) -> None:
+    """Populate the file system on a device from its class's source, once. Raises what fill_once() raises."""
+    if folder := source_of({SOURCE: record.from_folder}):
+        from tonnage.pools.fs import populate
+
+        with mount.unseen(path, record.fstype, _OPTIONS[record.fstype]) as root:
+            populate.fill_once(folder, root, record.size)
+
+
+def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
+    """Whether to make the file system: there is none, or an unused one that an interrupted mkfs left.
+
+    The content of the device decides, never the record alone: it may be restored from before the volume was used.
+
+    False when the volume's own was ever mounted or holds a file: it stays, with its content. Raises PreconditionError
+    when foreign content is there, OSError.
+    """
+    found = device.probe(fd)
+    if found is None:
+        return True
+    if found.uuid != record.uuid or found.kind != record.fstype:
+        raise PreconditionError(
+            f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
+            " it will not be formatted; look at it, then delete the volume"
+        )
+    if superblock.is_unused(fd):
+        return True
+    log.warning("record says new, but the file system was used, left as it is volume=%s path=%s", record.name, path)
+    return False
 
 
 def _mkfs(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
@@ -92,12 +129,7 @@ def _mkfs(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
 
 def stays(condition: Callable[[], bool]) -> bool:
     """Whether a condition still holds after some time."""
-    for pause in _PAUSES:
-        if pause:
-            time.sleep(pause)
-        if not condition():
-            return False
-    return True
+    return all(condition() for _ in attempts())
 
 
 def zero(fd: int, start: int = 0) -> None:
@@ -150,19 +182,19 @@ def publish_readonly(path: str, target: Path) -> None:
         raise UnsupportedError(f"{path}: memory of mode devdax cannot be shown read-only")
     mounts.make_file(target)
     real = os.path.realpath(path)
-    with host_errors(f"cannot open {path}"):
-        fd = os.open(real, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        attached = loop.attach(fd, real, readonly=True, autoclear=False)
-    finally:
-        os.close(fd)
+    with host_errors(f"cannot open {path}"), opened(real) as fd:
+        bind_loop(fd, real, target, readonly=True)
+
+
+def bind_loop(fd: int, name: str, target: Path, *, readonly: bool) -> None:
+    """Attach a file to a loop device until it is detached, and bind-mount the device's node. Raises HostError."""
+    attached = loop.attach(fd, name, readonly=readonly, autoclear=False)
+    attached.close()
     try:
         mount.bind(attached.path, target)
     except BaseException:
         loop.detach(attached.index)
         raise
-    finally:
-        attached.close()
 
 
 def is_character(path: str) -> bool:
@@ -188,25 +220,32 @@ def unpublish(target: Path) -> None:
         loop.detach(index)
 
 
-def free_loops(paths: Collection[str]) -> None:
-    """Free unpublished read-only loop devices over these devices, which a kill left. Raises HostError."""
-    ours = {os.path.realpath(path) for path in paths}
-    shown = {f"/dev{entry.root}" for entry in mount.mounts() if entry.fstype == "devtmpfs"}
-    for index, backing in loop.attached():
-        if backing in ours and loop.device(index) not in shown and not loop.is_autoclear(index):
+def free_loops(indexes: Iterable[int]) -> None:
+    """Free loop devices that are mounted and published nowhere, as a kill or an error left them. Raises HostError."""
+    if not (indexes := set(indexes)):
+        return
+    used = shown()
+    for index in indexes:
+        if loop.device(index) not in used and not loop.is_autoclear(index):
             log.info("freeing loop device that is shown nowhere device=%s", loop.device(index))
             loop.detach(index)
 
 
-def roots(path: str) -> Iterator[int]:
-    """The roots of all visible mounts of a device's file system, opened; the caller closes them."""
+def shown() -> set[str]:
+    """The devices that are mounted, or whose nodes are bind-mounted."""
+    nodes = {f"/dev{entry.root}" for entry in mount.mounts() if entry.fstype == "devtmpfs" and entry.root != "/"}
+    return nodes | {entry.source for entry in mount.mounts()}
+
+
+def roots(path: str, record: VolumeRecord) -> Iterator[int]:
+    """The roots of all visible mounts of a volume on a device, opened; the caller closes them."""
     number = _own_number(path)
     for entry in mount.mounts():
         if _number(entry.source) != number or entry.fstype not in FORMATS:
             continue
         with suppress(OSError):
             fd = os.open(entry.target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            if entry.fstype == "btrfs" or os.fstat(fd).st_dev == number:
+            if btrfs.fsid(fd) == record.uuid if record.fstype == "btrfs" else os.fstat(fd).st_dev == number:
                 yield fd
             else:
                 os.close(fd)  # another mount covers it

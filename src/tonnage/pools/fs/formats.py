@@ -6,14 +6,14 @@ of ext4 is computed from its layout, block by block. For xfs and btrfs it is an 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from uuid import UUID
 
 from msgspec import structs
 
-from tonnage.pools.base import mkfs_options as mkfs
-from tonnage.pools.base.mkfs_options import NONE, MkfsOptions
+from tonnage.pools.base.parameters import MKFS_OPTIONS, NO_MKFS_OPTIONS, MkfsOptions, read_mkfs_options
 from tonnage.pools.base.record import VolumeRecord
 
 BLOCK = 4096
@@ -24,7 +24,9 @@ _INODE = 256
 _FEATURES = ("metadata_csum", "metadata_csum_seed")  # so that copies of a template can have a UUID of their own
 
 
-def ext4_mkfs(path: str, length: int, uuid: UUID, *, prezeroed: bool = True, options: MkfsOptions = NONE) -> list[str]:
+def ext4_mkfs(
+    path: str, length: int, uuid: UUID, *, prezeroed: bool = True, options: MkfsOptions = NO_MKFS_OPTIONS
+) -> list[str]:
     """The mkfs command for a pristine file of that length.
 
     prezeroed: pass assume_storage_prezeroed, which mke2fs 1.47 understands.
@@ -93,7 +95,7 @@ def _available(blocks: int, made: int, options: MkfsOptions) -> int:
 
 
 @lru_cache(maxsize=256)  # asked again with each GetCapacity
-def ext4_length(usable: int, *, made: int = 0, options: MkfsOptions = NONE) -> int:
+def ext4_length(usable: int, *, made: int = 0, options: MkfsOptions = NO_MKFS_OPTIONS) -> int:
     """Bytes of an image with that many usable ones. made: bytes that it was made for, 0 for a new one."""
     want = max(1, ceil(usable, BLOCK))
     blocks = want
@@ -108,7 +110,7 @@ def ext4_length(usable: int, *, made: int = 0, options: MkfsOptions = NONE) -> i
 
 def _least_group(blocks: int, made: int, options: MkfsOptions) -> int:
     """Minimum blocks of the last group: mke2fs drops it unless it holds its own tables and 50 more blocks."""
-    if options == NONE:
+    if options == NO_MKFS_OPTIONS:
         return 1200
     return 3 + _table(made, options) + ceil(ceil(blocks, _GROUP) * 64, BLOCK) + _reserved(made) + 50
 
@@ -125,11 +127,11 @@ class Format:
     name: str
     least: int
     command: str
-    options: MkfsOptions = NONE
+    options: MkfsOptions = NO_MKFS_OPTIONS
 
     def made_with(self, text: str) -> Format:
         """The same format with a class's mkfsOptions. Raises InvalidError for options that are not allowed."""
-        options = mkfs.read(self.name, text)
+        options = read_mkfs_options(self.name, text)
         least = max(self.least, options.inodes * BLOCK)  # ext4 has at most one inode for each block
         made = replace(self, options=options)
         if made.has_large_nodes:
@@ -243,3 +245,8 @@ def enlarged(record: VolumeRecord, size: int, *, is_used: bool) -> VolumeRecord:
     """The record of a volume that is expanded to `size` bytes; the file system of a used one has yet to grow."""
     made = (record.made or record.length) if is_used else 0
     return structs.replace(record, size=size, length=length_of(record, size), made=made, pending=is_used)
+
+
+def form_for(fstype: str, parameters: Mapping[str, str]) -> Format | None:
+    """The format for volumes of a class, None for raw block. Raises InvalidError."""
+    return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None

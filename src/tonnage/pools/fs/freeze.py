@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tonnage.errors import HostError, PreconditionError, host_errors
-from tonnage.host import superblock
+from tonnage.host import filesystem
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
 
@@ -37,7 +37,7 @@ def still(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[No
     with closing(at):
         try:
             mark.touch(0o600)
-            superblock.freeze(at)
+            filesystem.freeze(at)
         except OSError as failure:
             with suppress(OSError):
                 mark.unlink()
@@ -56,7 +56,7 @@ def still(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[No
 
 def _thaw(at: int, record: VolumeRecord) -> bool:
     with host_errors(f"cannot thaw volume {record.name}", advice="fsfreeze -u it"):
-        return superblock.thaw(at)
+        return filesystem.thaw(at)
 
 
 def thaw(roots: Iterator[int], record: VolumeRecord, mark: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError, TonnageError
-from tonnage.host import mount, superblock
+from tonnage.host import filesystem, mount
 from tonnage.pools.base.record import VolumeRecord
 
 
@@ -21,7 +21,7 @@ def grow(record: VolumeRecord, roots: Iterable[int]) -> None:
     failure: OSError | None = None
     for fd in roots:
         try:
-            superblock.grow(fd, record.fstype, record.length)
+            filesystem.grow(fd, record.fstype, record.length)
         except OSError as error:
             failure = error
             if error.errno != errno.EROFS:  # read-only there: another mount of it may do
@@ -36,7 +36,7 @@ def grow(record: VolumeRecord, roots: Iterable[int]) -> None:
 def _cannot_grow(record: VolumeRecord, failure: OSError | None) -> TonnageError:
     if failure is None:
         return NotFoundError(f"volume {record.name} is not mounted where this process can see it")
-    if failure.errno == errno.EPERM and record.fstype == "ext4" and not superblock.may_grow_ext4():
+    if failure.errno == errno.EPERM and record.fstype == "ext4" and not filesystem.may_grow_ext4():
         return PreconditionError(
             f"volume {record.name}: the kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, which is lacking;"
             " it grows when the volume is staged the next time: restart its pod, or run the driver with that capability"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from tonnage.errors import HostError, PreconditionError
-from tonnage.host import btrfs, loop, mount
-from tonnage.host.descriptor import opened
+from tonnage.errors import PreconditionError, host_errors
+from tonnage.host import loop
+from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.fs import freeze
+from tonnage.pools.fs import block_device, freeze
 from tonnage.pools.image import copy as image_copy
 from tonnage.pools.image import ext4_resize, file
 
@@ -48,11 +48,9 @@ def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> 
     """
     ext4_resize.settle(image, record)
     is_used = file.is_used(image)
-    try:
+    with host_errors(f"cannot open {image}", advice="the volume's content is lost if it is"):
         source = os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as failure:
-        raise HostError(f"cannot open {image}: {failure.strerror}; the volume's content is lost if it is") from failure
-    try:
+    with closing(source):
         if not is_used:
             yield source
         elif record.block:
@@ -67,8 +65,6 @@ def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> 
         else:
             with freeze.still(roots(image, record), record, image.with_name(f"{_MARK}{record.name}")):
                 yield source
-    finally:
-        os.close(source)
 
 
 def _flush(image: Path) -> None:
@@ -79,22 +75,8 @@ def _flush(image: Path) -> None:
 
 def roots(image: Path, record: VolumeRecord) -> Iterator[int]:
     """The roots of all mounts of an image, opened; the caller closes them."""
-    for entry in mount.mounts():
-        number = entry.source.removeprefix("/dev/loop")
-        if number == entry.source or not number.isdigit() or not loop.backs(int(number), image):
-            continue
-        with suppress(OSError):
-            fd = os.open(entry.target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            if _is_of(fd, int(number), record):
-                yield fd
-            else:
-                os.close(fd)  # another mount covers it
-
-
-def _is_of(fd: int, index: int, record: VolumeRecord) -> bool:
-    if record.fstype == "btrfs":  # which has device numbers of its own
-        return btrfs.fsid(fd) == record.uuid
-    return os.fstat(fd).st_dev == os.makedev(loop.MAJOR, index)
+    for index in loop.of_file(image):
+        yield from block_device.roots(loop.device(index), record)
 
 
 def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:

@@ -10,13 +10,14 @@ import errno
 import fcntl
 import logging
 import os
-from contextlib import suppress
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from uuid import UUID
 
-from tonnage.errors import ExhaustedError, HostError, host_errors
+from tonnage.errors import HostError, host_errors, ignore_errno
 from tonnage.host import device, loop, mount
 from tonnage.host.run import CommandError, run
+from tonnage.pools.directory.directory import disk_errors
 from tonnage.pools.fs.holes import data_ranges
 
 log = logging.getLogger(__name__)
@@ -40,14 +41,11 @@ def make(path: Path) -> int:
 
 def can_share(fd: int, source: int) -> bool:
     """Whether the empty file fd can share blocks with source; it is empty afterwards. Raises HostError."""
-    try:
+    with _errors("try to share blocks"), ignore_errno(*_NO_REFLINK):
         fcntl.ioctl(fd, _FICLONE, source)
         os.ftruncate(fd, 0)
-    except OSError as failure:
-        if failure.errno in _NO_REFLINK:
-            return False
-        raise _failed(failure, "try to share blocks") from failure
-    return True
+        return True
+    return False
 
 
 def copy(fd: int, source: int, path: Path, *, share: bool = True) -> bool:
@@ -56,17 +54,12 @@ def copy(fd: int, source: int, path: Path, *, share: bool = True) -> bool:
     Not yet durable. path: of the copy, for messages. share: whether sharing is allowed; content that will be
     overwritten must have blocks of its own. Raises ExhaustedError, HostError.
     """
-    try:
+    with _errors(f"copy to {path}"):
         if share:
-            fcntl.ioctl(fd, _FICLONE, source)
-            return True
-    except OSError as failure:
-        if failure.errno not in _NO_REFLINK:
-            raise _failed(failure, f"copy to {path}") from failure
-    try:
+            with ignore_errno(*_NO_REFLINK):
+                fcntl.ioctl(fd, _FICLONE, source)
+                return True
         _copy_data(fd, source, path, share=share)
-    except OSError as failure:
-        raise _failed(failure, f"copy to {path}") from failure
     return False
 
 
@@ -87,11 +80,10 @@ def _copy_data(fd: int, source: int, path: Path, *, share: bool) -> None:
 def _copy_some(fd: int, source: int, offset: int, count: int, *, share: bool) -> int:
     if not share:  # copy_file_range shares blocks where it can
         return os.pwrite(fd, os.pread(source, count, offset), offset)
-    try:
+    copied = -1
+    with ignore_errno(*_NO_REFLINK):
         copied = os.copy_file_range(source, fd, count, offset, offset)
-    except OSError as failure:
-        if failure.errno not in _NO_REFLINK:
-            raise
+    if copied < 0:
         copied = os.pwrite(fd, os.pread(source, count, offset), offset)
     if not copied:
         raise OSError(errno.EIO, "the file became shorter while it was copied")
@@ -104,22 +96,21 @@ def extend(fd: int, path: Path, length: int, *, sparse: bool) -> None:
     Raises ExhaustedError, HostError.
     """
     before = os.fstat(fd).st_size
-    try:
-        if not sparse:
-            os.posix_fallocate(fd, 0, length)
-        elif before < length:
-            os.ftruncate(fd, length)
-        os.fsync(fd)
-    except OSError as failure:
-        with suppress(OSError):
-            os.ftruncate(fd, before)
-        raise _failed(failure, f"extend {path} to {length} bytes") from failure
+    with _errors(f"extend {path} to {length} bytes"):
+        try:
+            if not sparse:
+                os.posix_fallocate(fd, 0, length)
+            elif before < length:
+                os.ftruncate(fd, length)
+            os.fsync(fd)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(fd, before)
+            raise
 
 
-def _failed(failure: OSError, what: str) -> ExhaustedError | HostError:
-    if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ExhaustedError(f"insufficient free space to {what}: {failure.strerror}")
-    return HostError(f"cannot {what}: {failure.strerror}")
+def _errors(what: str) -> AbstractContextManager[None]:
+    return disk_errors(f"cannot {what}", full=f"to {what}")
 
 
 def renew(fd: int, path: Path, fstype: str, uuid: UUID) -> None:
@@ -146,11 +137,8 @@ def _has(fd: int, path: Path, uuid: UUID) -> bool:
 
 def _replay(fd: int, path: Path, fstype: str) -> None:
     """Replay the log by a detached mount: if this process is killed, mount and device end by themselves."""
-    attached = loop.attach(fd, str(path))
-    try:
+    with closing(loop.attach(fd, str(path))) as attached:
         mount.visit(attached.path, fstype, ("nouuid",) if fstype == "xfs" else ())
-    finally:
-        attached.close()
 
 
 def check_ext4(fd: int) -> None:

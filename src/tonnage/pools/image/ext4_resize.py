@@ -40,12 +40,11 @@ def grow(fd: int, image: Path, record: VolumeRecord) -> None:
     _keep(fd, image)
     try:
         copy.resize_ext4(fd, record.length)
-        os.fsync(fd)
-    except OSError as failure:
-        raise HostError(f"cannot write {image}: {failure.strerror}") from failure
     except HostError:
         undo(fd, image, record.uuid)
         raise
+    with host_errors(f"cannot write {image}"):
+        os.fsync(fd)
 
 
 def _keep(fd: int, image: Path) -> None:
@@ -73,22 +72,18 @@ def undo(fd: int, image: Path, uuid: UUID) -> None:
     uuid: of its file system; metadata saved of another one are removed. Raises HostError.
     """
     before = _before(image)
-    try:
-        source = os.open(before, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if not os.path.lexists(before):
         return
-    except OSError as failure:
-        raise HostError(f"cannot open {before}: {failure.strerror}") from failure
-    try:
-        with host_errors(f"cannot put back the metadata of {image} from {before}"):
-            found = device.probe(source)
-            if found is not None and found.uuid == uuid:
-                log.warning("growing a file system was stopped half-way, undone image=%s", image)
-                for offset, data in pieces(source, _CHUNK):
-                    os.pwrite(fd, data, offset)
-                os.fsync(fd)
-    finally:
-        os.close(source)
+    with (
+        host_errors(f"cannot put back the metadata of {image} from {before}"),
+        opened(before, os.O_RDONLY | os.O_NOFOLLOW) as source,
+    ):
+        found = device.probe(source)
+        if found is not None and found.uuid == uuid:
+            log.warning("growing a file system was stopped half-way, undone image=%s", image)
+            for offset, data in pieces(source, _CHUNK):
+                os.pwrite(fd, data, offset)
+            os.fsync(fd)
     forget(image)
 
 

@@ -6,32 +6,31 @@ long as the orphaned mkfs, so no other process formats or mounts the file meanwh
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
 import threading
-import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
-from tonnage.errors import BusyError, HostError, host_errors
+from tonnage.errors import BusyError, host_errors, ignore_errno
 from tonnage.host import device, loop, mount
+from tonnage.host.descriptor import opened
 from tonnage.host.run import CommandError, run
 from tonnage.pools.base.parameters import erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.directory.directory import disk_errors
-from tonnage.pools.fs import ext4_template
-from tonnage.pools.fs.format_once import must_format
+from tonnage.pools.fs import block_device, ext4_template
+from tonnage.pools.fs.block_device import must_format
 from tonnage.pools.fs.formats import form_of
 
 _MKFS_TIMEOUT = 300.0
 _mkfs_at_once = threading.BoundedSemaphore((os.cpu_count() or 1) + 1)
 _templates = ext4_template.Templates()
 _IN_MEMORY_MOST = 256 * 1024**3  # bytes: above, copying what mkfs wrote costs more than it saves
-_OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
-_PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
 
 def make(path: Path, record: VolumeRecord) -> None:
@@ -69,33 +68,16 @@ def open_image(path: Path, *, shared: bool = False) -> int:
     The lock belongs to the open file, so an attached loop device holds it as well. So a file system is never mounted
     from two devices at once.
     """
-    try:
+    with host_errors(f"cannot open {path}", advice="the volume's content is lost if it is"):
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as failure:
-        raise HostError(f"cannot open {path}: {failure.strerror}; the volume's content is lost if it is") from failure
     try:
-        if not shared and not _lock(fd):
-            raise BusyError(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
-    except OSError as failure:
-        os.close(fd)
-        raise HostError(f"cannot lock {path}: {failure.strerror}") from failure
-    except BusyError:
+        with host_errors(f"cannot lock {path}"):
+            if not shared and not block_device.try_lock(fd):
+                raise BusyError(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
+    except BaseException:
         os.close(fd)
         raise
     return fd
-
-
-def _lock(fd: int) -> bool:
-    for pause in _PAUSES:
-        if pause:
-            time.sleep(pause)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
-            return True
-    return False
 
 
 def format_image(fd: int, path: Path, record: VolumeRecord) -> None:
@@ -164,41 +146,25 @@ def _is_old(failure: CommandError) -> bool:
     return "prezeroed" in failure.stderr
 
 
-def fill_image(fd: int, path: Path, record: VolumeRecord, folder: Path) -> None:
-    """Populate the new file system of an image from a directory of the node, before it is in use.
+def fill_image(fd: int, path: Path, record: VolumeRecord) -> None:
+    """Populate the new file system of an image from its class's source, before it is in use.
 
     After a kill it is populated again; a used one is left alone. Raises ExhaustedError, OutOfRangeError,
     PreconditionError, InvalidError, HostError.
     """
-    from tonnage.pools.fs import populate
-
-    attached = loop.attach(fd, str(path))
-    try:
-        with mount.unseen(attached.path, record.fstype, _OPTIONS[record.fstype]) as root:
-            populate.fill_once(folder, root, record.size)
-    finally:
-        attached.close()
-    with host_errors(f"cannot write {path}"):
-        os.fsync(fd)
+    if record.from_folder:
+        with closing(loop.attach(fd, str(path))) as attached:
+            block_device.fill(attached.path, record)
+        with host_errors(f"cannot write {path}"):
+            os.fsync(fd)
 
 
 def mount_image(fd: int, path: Path, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
     """Attach and mount a formatted image. The loop device detaches itself with the last mount. Raises HostError."""
-    attached = loop.attach(fd, str(path))
-    try:
-        # What a pod deletes is handed back to the disk at once, unless it has to be overwritten first.
-        hands_back = record.sparse and erase_of(record.volume().effective) not in OVERWRITES
-        defaults = (*_OPTIONS[record.fstype], *(("discard",) if hands_back else ()))
-        mount.mount(attached.path, target, record.fstype, (*defaults, *options))
-    finally:
-        attached.close()
-
-
-def attach_block(fd: int, path: Path, *, readonly: bool = False) -> int:
-    """Attach a raw block volume until it is detached; return its loop device's number. Raises HostError."""
-    attached = loop.attach(fd, str(path), readonly=readonly, autoclear=False)
-    attached.close()
-    return attached.index
+    # What a pod deletes is handed back to the disk at once, unless it has to be overwritten first.
+    hands_back = record.sparse and erase_of(record.volume().effective) not in OVERWRITES
+    with closing(loop.attach(fd, str(path))) as attached:
+        block_device.mount_at(attached.path, record, target, (*(("discard",) if hands_back else ()), *options))
 
 
 def fill_holes(fd: int, path: Path, record: VolumeRecord) -> None:
@@ -217,16 +183,12 @@ def is_used(path: Path, *, wait: bool = True) -> bool:
     wait: retry for a quarter of a second, for a process that is about to close it. It tests with a file lease (fcntl
     F_SETLEASE), which the kernel grants only on a file that is open nowhere else. Raises HostError.
     """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except OSError as failure:
-        raise HostError(f"cannot open {path}: {failure.strerror}") from failure
-    try:
-        for pause in _PAUSES if wait else _PAUSES[:1]:
-            if pause:
-                time.sleep(pause)
+    with (
+        host_errors(f"cannot open {path}"),
+        ignore_errno(errno.ENOENT),
+        opened(path, os.O_RDWR | os.O_NOFOLLOW) as fd,
+    ):
+        for _ in block_device.attempts() if wait else range(1):
             try:
                 # An open() elsewhere breaks the lease by SIGIO, which kills by default.
                 fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
@@ -239,18 +201,13 @@ def is_used(path: Path, *, wait: bool = True) -> bool:
             else:
                 return False
         return True
-    finally:
-        os.close(fd)
+    return False
 
 
 def remove(path: Path) -> None:
     """Remove the file. Idempotent. Raises HostError."""
-    try:
+    with host_errors(f"cannot remove {path}"), suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        return
-    except OSError as failure:
-        raise HostError(f"cannot remove {path}: {failure.strerror}") from failure
 
 
 def shows(image: Path, path: Path) -> bool:

@@ -5,7 +5,6 @@ The file system is made when a volume is first staged: mkfs runs, then the recor
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,20 +12,18 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExistsError, BusyError, InUseError, NotFoundError, PreconditionError, host_errors
-from tonnage.host import loop, mount, superblock
+from tonnage.host import filesystem, loop, mount
 from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import Stats
-from tonnage.pools.base.parameters import SOURCE, source_of
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.backend import Mounts
 from tonnage.pools.core.device_mounts import NODE
 from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.fs import block_device, mounts, online
 from tonnage.pools.image import consistent_copy, ext4_resize, file
 
-log = logging.getLogger(__name__)
 
-
-class ImageMounts:
+class ImageMounts(Mounts):
     """Stages and publishes the images of a directory."""
 
     def __init__(self, folder: PoolFolder) -> None:
@@ -46,6 +43,7 @@ class ImageMounts:
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Format an image once and mount it at path; attach raw block. Idempotent. Raises AlreadyExistsError."""
+        self._folder.directory.check_place()
         image = self._folder.content(record.name)
         if mount.is_mount(path):
             if not file.shows(image, path):
@@ -63,8 +61,7 @@ class ImageMounts:
         with closing(file.open_image(image)) as fd:
             if record.state == "new":
                 file.format_image(fd, image, record)
-                if folder := source_of({SOURCE: record.from_folder}):
-                    file.fill_image(fd, image, record, folder)
+                file.fill_image(fd, image, record)
                 record = replace(record, state="formatted", pending=False)
                 self._folder.write(record)
             file.fill_holes(fd, image, record)
@@ -80,7 +77,7 @@ class ImageMounts:
         """Grow a mounted file system that was expanded while it was not mounted."""
         what = f"cannot grow the file system of volume {record.name}"
         with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd, host_errors(what):
-            superblock.grow(fd, record.fstype, record.length)
+            filesystem.grow(fd, record.fstype, record.length)
         self.grown(record)
 
     def _stage_block(self, record: VolumeRecord, image: Path, node: Path) -> None:
@@ -99,16 +96,9 @@ class ImageMounts:
             if not self._set_free(image):
                 raise
             fd = file.open_image(image, shared=readonly)
-        try:
+        with closing(fd):
             file.fill_holes(fd, image, record)
-            index = file.attach_block(fd, image, readonly=readonly)
-        finally:
-            os.close(fd)
-        try:
-            mount.bind(loop.device(index), node)
-        except BaseException:
-            loop.detach(index)
-            raise
+            block_device.bind_loop(fd, str(image), node, readonly=readonly)
 
     def unstage(self, name: str, path: Path) -> None:
         """Undo stage. Idempotent."""
@@ -125,7 +115,7 @@ class ImageMounts:
         index = block_device.loop_of(node)
         is_ours = index is not None and loop.backs(index, self._folder.content(name))
         mounts.unpublish(node)
-        if index is not None and is_ours and loop.device(index) not in _shown():
+        if index is not None and is_ours and loop.device(index) not in block_device.shown():
             loop.detach(index)
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
@@ -175,6 +165,7 @@ class ImageMounts:
 
     def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
         """Grow the mounted file system, or the loop device. Raises NotFoundError, PreconditionError, HostError."""
+        self.stats(record, path)
         image = self._folder.content(record.name)
         for index in loop.of_file(image):
             loop.set_capacity(index)
@@ -189,7 +180,7 @@ class ImageMounts:
             self._folder.write(record)
         return record
 
-    def fault(self, record: VolumeRecord, path: Path) -> str:
+    def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume's mount, "" for none."""
         if not record.block:
             return online.fault(path)
@@ -205,25 +196,9 @@ def free_loops(folder: Path, images: set[tuple[int, int]], *, orphans: bool = Fa
     ours = {*loop.of_files(images, folder)}
     if orphans:
         ours |= {index for index, _ in loop.attached() if loop.lies_in(index, str(folder))}
-    if not ours:
-        return
-    shown = _shown()
-    for index in ours:
-        if loop.device(index) not in shown and not loop.is_autoclear(index):
-            log.info("freeing loop device that is shown nowhere device=%s", loop.device(index))
-            loop.detach(index)
-
-
-def _shown() -> set[str]:
-    """The devices that are mounted, or whose nodes are bind-mounted."""
-    found = set()
-    for entry in mount.mounts():
-        found.add(entry.source)
-        if entry.fstype == "devtmpfs" and entry.root.startswith("/loop"):
-            found.add(f"/dev{entry.root}")
-    return found
+    block_device.free_loops(ours)
 
 
 def _grows_unmounted(record: VolumeRecord) -> bool:
     """Whether the kernel forbids us to grow the file system while it is mounted."""
-    return record.fstype == "ext4" and not superblock.may_grow_ext4()
+    return record.fstype == "ext4" and not filesystem.may_grow_ext4()

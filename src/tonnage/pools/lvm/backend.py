@@ -12,32 +12,25 @@ volume made from a thick one or its snapshot is a full copy. Raw block sizes are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import OutOfRangeError, UnavailableError
 from tonnage.host.lvm import check_group
-from tonnage.pools.base.contract import Capacity, Features, PoolLimits, Stats, VolumeRequest, unsupported
-from tonnage.pools.base.overcommit import HUGE
-from tonnage.pools.base.parameters import ERASE, IOPS, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
+from tonnage.pools.base.contract import Capacity, Features, PoolLimits, VolumeRequest
+from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
 from tonnage.pools.base.record import VolumeRecord, new_record
 from tonnage.pools.base.reservation import LARGEST
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.core.request import RequestedVolume
 from tonnage.pools.fs import block_device
-from tonnage.pools.fs.formats import BLOCK, FORMATS, Format, form_of
-from tonnage.pools.lvm import health
+from tonnage.pools.fs.formats import BLOCK, FORMATS, Format, form_for
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm.accounting import MAX_AGE
-from tonnage.pools.lvm.erase_queue import LvmErasures
-from tonnage.pools.lvm.expand import LvmGrowth
 from tonnage.pools.lvm.layout import LINEAR, THIN, Layout
-from tonnage.pools.lvm.recovery import LvmRecovery, refresh
+from tonnage.pools.lvm.recovery import LvmRecovery
 from tonnage.pools.lvm.snapshots import LvmSnapshots
-from tonnage.pools.lvm.table import LvmTable
+from tonnage.pools.lvm.table import LvmTable, refresh, volume_fault
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 from tonnage.pools.lvm.thin_pool import LvmLimits
 from tonnage.pools.lvm.volumes import LogicalVolumes
@@ -76,26 +69,20 @@ class LvmBackend(Backend):
         self.records = self.table.records
         self.volumes = LogicalVolumes(self.table)
         self.snapshots = LvmSnapshots(self.table, self.volumes)
-        self.erasures: LvmErasures = LvmErasures(self.table, self.volumes)
-        self._growth = LvmGrowth(self.table, self.volumes)
-        self._mounts = DeviceMounts(self)
+        self.erasures: LogicalVolumes = self.volumes
+        self.mounts = DeviceMounts(self)
         self._prepare = prepare
         self._dax = dax
 
-    def open(self) -> None:
-        """Lock the group, read it, finish what a kill interrupted."""
+    def load(self) -> None:
         self._prepare()
         self.table.lock()
-        try:
-            group = self.table.account.read()
-            if not group.writable:
-                raise UnavailableError(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
-            refresh(self.table)
-            self.table.thin.open(group)
-            LvmRecovery(self.table, self.volumes).run()
-        except BaseException:
-            self.close()
-            raise
+        group = self.table.account.read()
+        if not group.writable:
+            raise UnavailableError(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
+        refresh(self.table)
+        self.table.thin.open(group)
+        LvmRecovery(self.table, self.volumes).run()
 
     def close(self) -> None:
         self.table.unlock()
@@ -114,18 +101,16 @@ class LvmBackend(Backend):
         self.table.layout(parameters)
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
-        fstype = requests.fstype_of(self, request.fstype, block=request.block)
-        requests.check_content(request.parameters, fstype, block=request.block)
-        layout = self.table.layout(request.parameters)
-        least, step = BLOCK, BLOCK
-        if fstype:
-            least = form_of(fstype, request.parameters.get(MKFS_OPTIONS, "")).least
-        else:
-            least = step = self.table.extent() * layout.stripes
-        want = requests.check(self, request, least=least, step=step)
+        want = super().want(request)
         if request.name not in self.records.volumes:
-            self._check_disks(layout)
+            self._check_disks(self.table.layout(request.parameters))
         return want
+
+    def grain(self, fstype: str, parameters: Mapping[str, str]) -> tuple[int, int]:
+        if form := form_for(fstype, parameters):
+            return form.least, BLOCK
+        step = self.table.extent() * self.table.layout(parameters).stripes
+        return step, step
 
     def _check_disks(self, layout: Layout) -> None:
         """Raises OutOfRangeError when the group has too few disks for a layout."""
@@ -142,27 +127,18 @@ class LvmBackend(Backend):
 
     def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         self.check_open()
-        form = form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None
-        return self._room(form, self.table.layout(parameters))
+        return self._room(form_for(fstype, parameters), self.table.layout(parameters), self.grain(fstype, parameters))
 
-    def _room(self, form: Format | None, layout: Layout) -> Capacity:
+    def _room(self, form: Format | None, layout: Layout, grain: tuple[int, int]) -> Capacity:
         """Capacity for volumes of a layout with that file system, None for raw block."""
         with self.table.account.lock:
             room = self.table.account.room(layout, max_age=MAX_AGE)
             if layout.thin and self.table.thin.is_full():
                 room = 0
-            size, used = self.records.most, self.records.used
-            extent = self.table.extent()
-        free = max(0, size - used) if size else HUGE
-        step = BLOCK if form else extent * layout.stripes
-        enough = form.length(free) if form and size else free
-        if room < enough:
-            free = min(free, form.usable(room) if form else room)
-        least = form.least if form else step
-        largest = free // step * step
-        return Capacity(
-            total=size or used + free, free=free, largest=largest if largest >= least else 0, smallest=least, used=used
-        )
+            free, enough = self.needs(form)
+            if room < enough:
+                free = min(free, form.usable(room) if form else room)
+            return self.capacity(free, grain)
 
     def reread(self) -> bool:
         with self.table.account.lock:
@@ -195,9 +171,8 @@ class LvmBackend(Backend):
         if record is None:
             self.records.check_damaged(name)
             return
-        lv = self.table.lv(name)
-        self.volumes.check_unused(lv, f"volume {name}")
-        self.volumes.let_go(lv, TagEntry(TagKind.VOLUME, record))
+        self.mounts.check_unused(name)
+        self.volumes.let_go(self.table.lv(name), TagEntry(TagKind.VOLUME, record))
         with self.table.account.lock:
             self.records.volumes.pop(name, None)
             self.table.recount()
@@ -206,16 +181,17 @@ class LvmBackend(Backend):
         self.table.write(record)
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        return self._growth.expand(name, min(size, LARGEST))
+        return self.volumes.expand(name, min(size, LARGEST))
 
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
-        return health.fault(self.table, record) or (self._mounts.fault(record, path) if path else "")
+    def fault(self, record: VolumeRecord) -> str:
+        return volume_fault(self.table, record)
 
     # Snapshots
 
     def snapshot_room(self, origin: VolumeRecord) -> tuple[int, Capacity]:
         layout = THIN if self.table.layout_of(self.table.lv(origin.name), origin).thin else LINEAR
-        return self.snapshots.reserved_bytes(origin), self._room(None, layout)
+        extent = self.table.extent()
+        return self.snapshots.reserved_bytes(origin), self._room(None, layout, (extent, extent))
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
         return self.snapshots.take(name, volume, owner)
@@ -229,32 +205,11 @@ class LvmBackend(Backend):
     def all_snapshots(self) -> Sequence[VolumeRecord]:
         return self.snapshots.all()
 
-    # On the node
-
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        self._mounts.stage(self.record(name), path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        self._mounts.unstage(path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        self._mounts.publish(self.record(name), staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        block_device.unpublish(target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        return self._mounts.stats(self.record(name), path)
-
-    def grow(self, name: str, path: Path) -> VolumeRecord:
-        return self._mounts.grow(self.record(name), path)
-
-    def device(self, name: str) -> tuple[int, int] | None:
-        if IOPS in self.features.refused:  # limits need a device, and they cannot limit mapped memory
-            raise unsupported(self, "block devices of its volumes")
-        return block_device.number_of(self.device_of(self.record(name)))
-
     # Its devices
+
+    def is_used(self, name: str) -> bool:
+        """Whether the logical volume of a volume is open or published."""
+        return self.volumes.is_used(self.table.lv(name))
 
     def bring_up(self, record: VolumeRecord) -> str:
         """Activate the device of a volume and return it."""

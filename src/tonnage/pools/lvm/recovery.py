@@ -9,52 +9,16 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from pathlib import Path
 
 from tonnage.errors import TonnageError
-from tonnage.host import dm, lvm
-from tonnage.pools.base.record import upgraded
+from tonnage.host import dm, loop, lvm
+from tonnage.pools.base.record import FORMAT, upgraded
 from tonnage.pools.fs import block_device
-from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm.table import LvmTable
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 from tonnage.pools.lvm.volumes import LogicalVolumes
 
 log = logging.getLogger(__name__)
-
-
-def refresh(table: LvmTable) -> None:
-    """Resume suspended devices of a group, and reload those that are smaller than LVM says. Idempotent.
-
-    LVM's locks make it wait for a command that still works. A failure is
-    only logged, as callers continue without it.
-    """
-    group = table.group
-    with table.account.lock:
-        names = [table.lv(name) for name in table.records.volumes]
-        sizes = {lv: table.account.volumes[lv].size for lv in names if lv in table.account.volumes}
-    held = lvm.suspended(group)
-    behind = [lv for lv, size in sizes.items() if 0 < _size(group, lv) < size]
-    try:
-        if held:
-            log.warning("devices that an unfinished command left suspended, resumed group=%s devices=%s", group, held)
-            lvm.lvm("vgchange", "--quiet", "--refresh", group)
-        elif behind:
-            log.warning("devices that are smaller than LVM says, reloaded group=%s volumes=%s", group, behind)
-            lvm.lvm("lvchange", "--quiet", "--refresh", *(f"{group}/{lv}" for lv in behind))
-    except TonnageError as failure:
-        log.error("devices cannot be brought up to date group=%s error=%s", group, failure)
-
-
-def _size(group: str, lv: str) -> int:
-    """Bytes of the device of a logical volume, 0 for none."""
-    if (path := lvm.device(group, lv)) is None:
-        return 0
-    try:
-        number = os.stat(path).st_rdev
-        return int(Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/size").read_text()) * 512
-    except (OSError, ValueError):
-        return 0
 
 
 class LvmRecovery:
@@ -80,7 +44,7 @@ class LvmRecovery:
             for name, record in self._table.records.volumes.items()
         }
         for lv, entry in {**volumes, **self._table.entries}.items():
-            if entry.record.version == lvm_tags.VERSION:
+            if entry.record.version == FORMAT:
                 continue
             after = dataclasses.replace(entry, record=upgraded(entry.record))
             try:
@@ -100,8 +64,10 @@ class LvmRecovery:
             if self._table.frozen_mark(name).exists():
                 from tonnage.pools.fs import freeze
 
-                freeze.thaw(block_device.roots(path), self._table.records.volumes[name], self._table.frozen_mark(name))
-        block_device.free_loops(paths.values())
+                record = self._table.records.volumes[name]
+                freeze.thaw(block_device.roots(path, record), record, self._table.frozen_mark(name))
+        ours = {os.path.realpath(path) for path in paths.values()}
+        block_device.free_loops(index for index, backing in loop.attached() if backing in ours)
 
     def _complete(self) -> None:
         """Activate new or renamed volumes that were never staged, as LVM does last: a kill may have prevented it.

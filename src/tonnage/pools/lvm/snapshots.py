@@ -22,13 +22,11 @@ from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device
 from tonnage.pools.fs.formats import length_of
-from tonnage.pools.lvm import health
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm.accounting import ExtentReservation
 from tonnage.pools.lvm.layout import LINEAR, THIN
-from tonnage.pools.lvm.recovery import refresh
-from tonnage.pools.lvm.table import LvmTable
+from tonnage.pools.lvm.table import LvmTable, is_lost_snapshot, refresh
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 from tonnage.pools.lvm.volumes import LogicalVolumes
 
@@ -105,7 +103,7 @@ class LvmSnapshots:
                 path = self._table.activate(source)
                 length = min(origin.length, self._bytes(path))
                 copy.copy(path, fd, length, zeroed=booking.layout.thin, rest=record.block, what=what)
-            if health.is_lost(self._table.group, source):
+            if is_lost_snapshot(self._table.group, source):
                 raise BusyError(
                     f"{origin.name} was overwritten faster than it was copied: repeat it, or use a larger cowSize"
                 )
@@ -118,7 +116,7 @@ class LvmSnapshots:
     def _still(self, lv: str, origin: VolumeRecord) -> Iterator[str]:
         """Provide a logical volume with another's unchanging content: that one, or a snapshot of it."""
         found = self._table.account.find(lv)
-        if found is not None and found.is_thick_snapshot and health.is_lost(self._table.group, lv):
+        if found is not None and found.is_thick_snapshot and is_lost_snapshot(self._table.group, lv):
             raise PreconditionError(
                 f"snapshot {origin.name} is lost: more was overwritten since it was made than cowSize keeps; delete it"
             )
@@ -170,7 +168,7 @@ class LvmSnapshots:
             return nullcontext()
         from tonnage.pools.fs import freeze
 
-        return freeze.still(block_device.roots(path), origin, self._table.frozen_mark(origin.name))
+        return freeze.still(block_device.roots(path, origin), origin, self._table.frozen_mark(origin.name))
 
     def _adapt(self, lv: str, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Give a copied file system its own UUID and size; return its record. Raises HostError."""
@@ -237,7 +235,8 @@ class LvmSnapshots:
         if self.find(name) is None:
             return
         lv = lvm_tags.snapshot_name(self._table.group, name)
-        self._volumes.check_unused(lv, f"snapshot {name}")
+        if self._volumes.is_used(lv):
+            raise PreconditionError(f"snapshot {name} is in use (mounted or attached): unpublish and unstage it first")
         with self._volumes.family:
             found, entry = self._table.account.find(lv), self._table.entries[lv]
             origin = found.origin if found and found.is_thick_snapshot else ""

@@ -17,14 +17,14 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from msgspec import structs
 
 from tonnage.aio.clock import Clock
-from tonnage.errors import ExhaustedError, HostError, UnavailableError, host_errors
-from tonnage.host import lvm
-from tonnage.host.lvm import VolumeGroup
+from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, host_errors
+from tonnage.host import dm, lvm
+from tonnage.host.lvm import LogicalVolume, VolumeGroup
 from tonnage.pools.base.contract import PoolLimits
 from tonnage.pools.base.record import Records, VolumeRecord
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags
-from tonnage.pools.lvm.accounting import Account
+from tonnage.pools.lvm.accounting import MAX_AGE, Account
 from tonnage.pools.lvm.layout import LINEAR, THIN, Layout
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 from tonnage.pools.lvm.thin_pool import LvmLimits, ThinWatch
@@ -226,3 +226,101 @@ class LvmTable:
     def deactivate(self, lv: str) -> None:
         """Deactivate a logical volume. Raises PreconditionError while it is in use, HostError."""
         lvm.lvm("lvchange", "--quiet", "--activate", "n", f"{self.group}/{lv}")
+
+
+def refresh(table: LvmTable) -> None:
+    """Resume suspended devices of a group, and reload those that are smaller than LVM says. Idempotent.
+
+    LVM's locks make it wait for a command that still works. A failure is
+    only logged, as callers continue without it.
+    """
+    group = table.group
+    with table.account.lock:
+        names = [table.lv(name) for name in table.records.volumes]
+        sizes = {lv: table.account.volumes[lv].size for lv in names if lv in table.account.volumes}
+    held = lvm.suspended(group)
+    behind = [lv for lv, size in sizes.items() if 0 < _size(group, lv) < size]
+    try:
+        if held:
+            log.warning("devices that an unfinished command left suspended, resumed group=%s devices=%s", group, held)
+            lvm.lvm("vgchange", "--quiet", "--refresh", group)
+        elif behind:
+            log.warning("devices that are smaller than LVM says, reloaded group=%s volumes=%s", group, behind)
+            lvm.lvm("lvchange", "--quiet", "--refresh", *(f"{group}/{lv}" for lv in behind))
+    except TonnageError as failure:
+        log.error("devices cannot be brought up to date group=%s error=%s", group, failure)
+
+
+def _size(group: str, lv: str) -> int:
+    """Bytes of the device of a logical volume, 0 for none."""
+    if (path := lvm.device(group, lv)) is None:
+        return 0
+    try:
+        number = os.stat(path).st_rdev
+        return int(Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/size").read_text()) * 512
+    except (OSError, ValueError):
+        return 0
+
+
+_LOST = ("Invalid", "Overflow", "Merge failed")
+"""The kernel's status of an overflowed thick snapshot (dm-snap.c, snapshot_status)."""
+
+
+def volume_fault(table: LvmTable, record: VolumeRecord) -> str:
+    """The problem of a volume, "" for none. Starts no program while the last report is recent."""
+    try:
+        group = table.account.fresh(max_age=MAX_AGE)
+        found = table.account.find(table.lv(record.name))
+        if found is None:
+            return "its logical volume is gone, and its content with it"
+        if not group.writable:
+            return f"volume group {table.group} is read-only: lvm vgchange it"
+        return (
+            _fault_of_disks(table, found)
+            or (table.thin.fault() if found.pool else "")
+            or _fault_of_snapshots(table, found)
+        )
+    except TonnageError as failure:
+        return f"it cannot be looked at: {failure}"
+
+
+def _fault_of_disks(table: LvmTable, found: LogicalVolume) -> str:
+    lv = f"{table.group}/{found.name}"
+    if (state := _raid_state(table, found.name)) and "D" in state:
+        return (
+            f"only {len(state) - state.count('D')} of its {len(state)} copies are there, a disk has failed: replace it,"
+            f" then lvm lvconvert --repair {lv}"
+        )
+    if "partial" in found.health:
+        return f"a disk that it needs is missing from volume group {table.group}: bring it back (lvm pvs)"
+    return f"LVM says of {lv}: {found.health}" if found.health else ""
+
+
+def _raid_state(table: LvmTable, name: str) -> str:
+    """The state of each copy of a raid1 volume: A is healthy, a is being copied to, D is dead. "" for others."""
+    mapper = lvm.mapper_name(table.group, name)
+    for device in (mapper, f"{mapper}-real"):  # the latter under thick snapshots
+        status = dm.status(device)
+        if status is not None and status[0] == "raid" and len(words := status[1].split()) > 2:
+            return words[2]
+    return ""
+
+
+def _fault_of_snapshots(table: LvmTable, found: LogicalVolume) -> str:
+    lost = [
+        entry.record.name
+        for snapshot in table.account.thick_snapshots(found.name)
+        if (entry := table.entries.get(snapshot.name)) is not None and is_lost_snapshot(table.group, snapshot.name)
+    ]
+    if not lost:
+        return ""
+    return (
+        f"its content is well, its snapshot {', '.join(sorted(lost))} is lost: more was overwritten than cowSize keeps;"
+        " delete it, and make later ones of a class with a larger cowSize"
+    )
+
+
+def is_lost_snapshot(group: str, lv: str) -> bool:
+    """Whether a thick snapshot has overflowed and can no longer be read. Raises HostError."""
+    status = dm.status(lvm.mapper_name(group, lv))
+    return status is not None and status[0] == "snapshot" and status[1].startswith(_LOST)

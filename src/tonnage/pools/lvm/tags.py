@@ -8,23 +8,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from uuid import UUID
 
-from tonnage.errors import InvalidError
+import msgspec
+
 from tonnage.host import lvm
-from tonnage.pools.base import checksum
-from tonnage.pools.base.contract import VolumeState, check_name
-from tonnage.pools.base.record import VolumeRecord, check
+from tonnage.pools.base.record import FORMAT, VolumeRecord, check, checksum
 from tonnage.pools.core.wipe import EraseJob
 
-VERSION = checksum.FORMAT
 _UNSEALED = 1
 _OURS = "tonnage"
 _SUM = "sum"
 _MAPS = {"p": "parameters", "m": "mutable", "o": "owner"}
+_FIELDS = {"v": "version", "fs": "fstype"} | {
+    name: name for name in ("name", "size", "length", "uuid", "created", "state")
+}
+"""Tags that each record has, and its fields."""
+_EXTRA = {
+    name.replace("_", "-"): name for name in ("from_snapshot", "from_volume", "from_folder", "mkfs", "made", "pending")
+}
+"""Tags that a record has only with a value."""
 
 
 class TagKind(Enum):
@@ -65,13 +70,11 @@ def is_ours(tags: Sequence[str]) -> bool:
 def encode(entry: TagEntry) -> list[str]:
     """The tags for a record. Raises InvalidError when a value is too long for a tag."""
     record = entry.record
-    plain = {"v": str(record.version), "name": record.name, "size": str(record.size), "length": str(record.length)}
-    plain |= {"uuid": str(record.uuid), "created": repr(record.created), "state": record.state}
+    plain = {tag: str(getattr(record, field)) for tag, field in _FIELDS.items()}
     plain["fs"] = "" if record.block else record.fstype
     kind = TagKind.VOLUME if entry.kind is TagKind.COPY else entry.kind
-    extra = {"kind": kind.value, "from-snapshot": record.from_snapshot, "from-volume": record.from_volume}
-    extra |= {"from-folder": record.from_folder, "mkfs": record.mkfs}
-    extra |= {"made": str(record.made or ""), "pending": "yes" if record.pending else ""}
+    extra = {tag: str(getattr(record, field) or "") for tag, field in _EXTRA.items()}
+    extra |= {"kind": kind.value, "pending": "yes" if record.pending else ""}
     extra |= {"erase": entry.method, "erased": str(entry.done or "")}
     plain |= {key: value for key, value in extra.items() if value}
     tags = [lvm.tag(_OURS, key, value=value) for key, value in plain.items()]
@@ -82,7 +85,7 @@ def encode(entry: TagEntry) -> list[str]:
 
 def _checksum(tags: Sequence[str]) -> str:
     """The checksum tag for other tags, independent of their order."""
-    return lvm.tag(_OURS, _SUM, value=checksum.checksum("\n".join(sorted(tags)).encode()))
+    return lvm.tag(_OURS, _SUM, value=checksum("\n".join(sorted(tags)).encode()))
 
 
 def change(before: Sequence[str], after: TagEntry) -> list[str]:
@@ -127,41 +130,23 @@ def _decode(tags: Sequence[str], *, is_sealed: bool) -> TagEntry:
             plain[rest] = value
     try:
         version = int(plain["v"])
-        if is_sealed and version > VERSION:
+        if is_sealed and version > FORMAT:
             raise ValueError(f"it was made by a newer tonnage (format {version})")
-        if version != (VERSION if is_sealed else _UNSEALED):
+        if version != (FORMAT if is_sealed else _UNSEALED):
             raise ValueError(f"its format is {version}" if is_sealed else "it has no checksum")
-        record = _record(plain, **maps)
+        record = _record(plain, maps)
         return TagEntry(TagKind(plain.get("kind", "")), record, plain.get("erase", ""), int(plain.get("erased", "0")))
     except KeyError as failure:
         raise ValueError(f"there is no tag {_OURS}.{failure.args[0]}") from None
-    except InvalidError as failure:
+    except msgspec.ValidationError as failure:
         raise ValueError(str(failure)) from None
 
 
-def _record(
-    plain: dict[str, str], *, parameters: dict[str, str], mutable: dict[str, str], owner: dict[str, str]
-) -> VolumeRecord:
-    return VolumeRecord(
-        check_name(plain["name"]),
-        int(plain["size"]),
-        UUID(plain["uuid"]),
-        length=int(plain["length"]),
-        block=not plain["fs"],
-        fstype=plain["fs"],
-        state=VolumeState(plain["state"]).value,
-        parameters=parameters,
-        owner=owner,
-        created=float(plain["created"]),
-        made=int(plain.get("made", "0")),
-        pending=plain.get("pending", "") == "yes",
-        from_snapshot=plain.get("from-snapshot", ""),
-        from_volume=plain.get("from-volume", ""),
-        from_folder=plain.get("from-folder", ""),
-        mkfs=plain.get("mkfs", ""),
-        mutable=mutable,
-        version=int(plain["v"]),
-    )
+def _record(plain: Mapping[str, str], maps: Mapping[str, Mapping[str, str]]) -> VolumeRecord:
+    fields = {field: plain[tag] for tag, field in _FIELDS.items()}
+    fields |= {field: plain[tag] for tag, field in _EXTRA.items() if tag in plain}
+    flags = {"block": not plain["fs"], "pending": plain.get("pending", "") == "yes"}
+    return msgspec.convert({**fields, **flags, **maps}, VolumeRecord, strict=False)
 
 
 _SIGNS = {TagKind.SNAPSHOT: "s", TagKind.COPY: "c", TagKind.ORIGIN: "o", TagKind.ERASING: "e", TagKind.SCRATCH: "x"}

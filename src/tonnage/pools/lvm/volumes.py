@@ -3,34 +3,40 @@
 A caller holds a lock for each volume name. Order of steps, so that a kill between any two loses nothing: create is one
 lvcreate with all tags under a name that no volume has (TagKind.COPY); former content is zeroed, or a source is copied;
 then one lvrename makes it the volume. delete is one lvremove, or one lvchange that makes it TagKind.ERASING or
-TagKind.ORIGIN. The next open removes unused ones.
+TagKind.ORIGIN. The next open removes unused ones. expand extends the logical volume, then its record says so; its file
+system grows after that. A kill between the first two leaves a volume longer than its record says, which does no harm:
+the repeated call finds it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, TonnageError, host_errors
-from tonnage.host import dm, lvm
+from tonnage.host import dm, filesystem, lvm
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.fs import block_device
-from tonnage.pools.fs.formats import form_of
+from tonnage.pools.fs.formats import enlarged, form_of
 from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm.accounting import ExtentReservation
 from tonnage.pools.lvm.layout import Layout
-from tonnage.pools.lvm.table import LvmTable
+from tonnage.pools.lvm.table import LvmTable, refresh
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 
 log = logging.getLogger(__name__)
 
 
 class LogicalVolumes:
-    """What is made and removed in a group."""
+    """What is made, extended, removed and erased in a group."""
 
     def __init__(self, table: LvmTable) -> None:
         self._table = table
@@ -133,11 +139,6 @@ class LogicalVolumes:
             if self._table.account.find(lv) is not None:
                 self.discard(lv, entry)
 
-    def check_unused(self, lv: str, what: str) -> None:
-        """Raises PreconditionError while a logical volume is open or its device published."""
-        if self.is_used(lv):
-            raise PreconditionError(f"{what} is in use (mounted or attached): unpublish and unstage it first")
-
     def is_used(self, lv: str) -> bool:
         """Whether a device is open, or its node is where it could be opened. udev may open it for a moment."""
         path = lvm.device(self._table.group, lv)
@@ -219,3 +220,126 @@ class LogicalVolumes:
         with self._table.account.lock:
             self._table.entries.pop(lv, None)
             self._table.recount()
+
+    # Expansion
+
+    def expand(self, name: str, size: int) -> VolumeRecord:
+        """Expand a volume to `size` bytes; return its record. Raises ExhaustedError, PreconditionError, HostError."""
+        record, lv = self._table.records.get(name), self._table.lv(name)
+        is_used = record.state != "new"
+        if is_used and not record.block and record.fstype == "ext4" and not filesystem.may_grow_ext4():
+            raise PreconditionError(
+                f"volume {name}: ext4 on a logical volume grows while it is mounted, as resize2fs on one that is not"
+                " cannot be killed without damage, and that takes CAP_SYS_RESOURCE, which is lacking: run the driver"
+                " with that capability, or use xfs"
+            )
+        larger = enlarged(record, size, is_used=is_used)
+        with self._table.counting(f"{name} more", size - record.size):
+            try:
+                self._extend(lv, record, larger.length)
+            except TonnageError:
+                refresh(self._table)
+                raise
+            self._table.retag(lv, TagEntry(TagKind.VOLUME, record), TagEntry(TagKind.VOLUME, larger))
+            self._table.keep(lv, TagEntry(TagKind.VOLUME, larger), key=f"{name} more")
+        return larger
+
+    def _extend(self, lv: str, record: VolumeRecord, length: int) -> None:
+        found, extent = self._table.account.find(lv), self._table.extent()
+        if found is None:
+            raise NotFoundError(f"{self._table.group}/{lv} is gone")
+        layout = self._table.layout_of(lv, record)
+        extents, had = layout.extents(length, extent), found.size // extent
+        if extents <= had:
+            refresh(self._table)  # a command that did so may have been killed before the device was told
+            return
+        booking = ExtentReservation(lv, layout, extents, extents * extent, had=had)
+        if layout.thin:
+            with self._table.account.making(booking):
+                lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self._table.group}/{lv}")
+            return
+        with self._stopped(lv, record):
+            if record.block and record.state != "new":
+                self._extend_by_zeros(booking, record)
+                return
+            with self._table.account.making(booking):
+                lvm.lvm("lvextend", "--quiet", "--extents", str(extents), f"{self._table.group}/{lv}")
+
+    @contextmanager
+    def _stopped(self, lv: str, record: VolumeRecord) -> Iterator[None]:
+        """Deactivate a volume with thick snapshots while LVM extends it."""
+        if not self._table.account.thick_snapshots(lv):
+            yield
+            return
+        path = self._table.device_of(record)
+        if self.is_used(lv):
+            raise PreconditionError(
+                f"volume {record.name} is in use and has snapshots: LVM extends the origin of thick snapshots only"
+                " while nothing uses it; stop its pod, or delete the snapshots"
+            )
+        if path is not None:
+            self._table.deactivate(lv)
+        try:
+            yield
+        finally:
+            if path is not None:
+                self._table.activate(lv)
+
+    def _extend_by_zeros(self, booking: ExtentReservation, record: VolumeRecord) -> None:
+        """Extend a raw block volume by extents that were zeroed before: its pod sees them at once."""
+        more = booking.extents - booking.had
+        scratch = TagEntry(
+            TagKind.SCRATCH,
+            replace(record, uuid=self._table.new_uuid(f"more of {record.name}", self._table.clock.time())),
+        )
+        name = lvm_tags.lv_name(self._table.group, scratch)
+        helper = ExtentReservation(name, booking.layout, more, booking.more, tuple(lvm_tags.encode(scratch)))
+        try:
+            with self._table.account.making(helper):
+                self.lvcreate(helper)
+                self._table.keep(name, scratch)
+            with block_device.locked(self._table.activate(name)) as fd:
+                block_device.zero(fd)
+            ranges = lvm.extents_of(self._table.group, name)
+        finally:
+            with suppress(NotFoundError):
+                self.remove(name, scratch)
+        with self._table.account.making(booking):
+            lvm.lvm(
+                "lvextend", "--quiet", "--extents", str(booking.extents), f"{self._table.group}/{booking.name}", *ranges
+            )
+
+    # The erase queue: the job is in the tags, the content in the logical volume with them
+
+    def jobs(self) -> Sequence[EraseJob]:
+        found = [entry for entry in list(self._table.entries.values()) if entry.kind is TagKind.ERASING]
+        return [entry.job() for entry in sorted(found, key=lambda entry: entry.record.created)]
+
+    def _find(self, job: EraseJob) -> tuple[str, TagEntry] | None:
+        return next(
+            (
+                (lv, entry)
+                for lv, entry in list(self._table.entries.items())
+                if entry.kind is TagKind.ERASING and entry.record.uuid.hex == job.key
+            ),
+            None,
+        )
+
+    def path(self, job: EraseJob) -> Path:
+        self._table.check_open()
+        found = self._find(job)
+        lv = self.set_aside(*found) if found else f"e+{job.key}"
+        return Path(os.path.realpath(self._table.activate(lv)))
+
+    def save(self, job: EraseJob) -> None:
+        self._table.check_open()
+        if found := self._find(job):
+            lv, entry = found
+            after = TagEntry(TagKind.ERASING, entry.record, job.method, job.done)
+            self._table.retag(lv, entry, after)
+            self._table.keep(lv, after)
+
+    def finish(self, job: EraseJob) -> None:
+        self._table.check_open()
+        if found := self._find(job):
+            self.remove(*found)

@@ -15,16 +15,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import ExhaustedError, HostError, OutOfRangeError, PreconditionError, TonnageError, UnsupportedError
+from tonnage.errors import ExhaustedError, HostError, OutOfRangeError, TonnageError, UnsupportedError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import SECTOR, PmemNamespace
-from tonnage.pools.base.contract import Capacity, Erasure, Features, Stats, VolumeRequest
+from tonnage.pools.base.contract import Capacity, Erasure, Features, VolumeRequest
 from tonnage.pools.base.parameters import (
     BANDWIDTH,
     ERASE,
@@ -35,14 +34,10 @@ from tonnage.pools.base.parameters import (
     check_shared,
     erase_of,
 )
-from tonnage.pools.base.record import VERSION, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.core import request as requests
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
+from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.core.request import RequestedVolume
-from tonnage.pools.directory.directory import Damage
-from tonnage.pools.fs import block_device
-from tonnage.pools.fs.formats import Format, form_of
+from tonnage.pools.fs.formats import form_for
 from tonnage.pools.pmem import device, overhead
 from tonnage.pools.pmem.erase_queue import PmemErasures
 from tonnage.pools.pmem.region import HALF, PmemRegion, label_of, select
@@ -85,22 +80,14 @@ class PmemBackend(Backend):
         self._regions: list[PmemRegion] = []
         self._left: dict[str, tuple[PmemRegion, UUID]] = {}  # what a failed create() could not remove
         self._is_open = False
-        self._mounts = DeviceMounts(self)
+        self.mounts = DeviceMounts(self)
 
-    def open(self) -> None:
+    def load(self) -> None:
         self.close()
-        try:
-            for found in select(self.wanted, self.records.where):
-                region = PmemRegion(found.name)
-                self._regions.append(region)
-                region.open()
-            self._load()
-            self._is_open = True
-        except BaseException:
-            self.close()
-            raise
-
-    def _load(self) -> None:
+        for found in select(self.wanted, self.records.where):
+            region = PmemRegion(found.name)
+            self._regions.append(region)
+            region.open()
         self._read_records()
         for name in self.erasures.open(self._regions, self.records.volumes):
             self._forget(self.records.volumes[name])
@@ -112,22 +99,22 @@ class PmemBackend(Backend):
         for name in self.records.damaged:
             self.records.volumes.pop(name, None)
         for record in list(self.records.volumes.values()):
-            if record.version != VERSION:
+            if record.version != FORMAT:
                 self.write(upgraded(record))
         self.records.used = sum(record.size for record in self.records.volumes.values()) + self.erasures.used()
+        self._is_open = True
 
     def _read_records(self) -> None:
         self.records.volumes, self.records.damaged, self.homes = {}, {}, {}
         for region in self._regions:
             region.directory.clean()
-            for found in region.directory.records():
-                if isinstance(found, Damage):
-                    self.records.damaged[found.name] = found.fault
-                elif found.name in self.homes:
-                    log.error("two regions have a volume of that name volume=%s region=%s", found.name, region.name)
-                    self.records.damaged[found.name] = f"{region.name} and {self.homes[found.name].name} both have it"
-                else:
-                    self.records.volumes[found.name], self.homes[found.name] = found, region
+            found, damaged = region.directory.records()
+            self.records.damaged |= damaged
+            for name in found:
+                if self.homes.setdefault(name, region) is not region:
+                    log.error("two regions have a volume of that name volume=%s region=%s", name, region.name)
+                    self.records.damaged[name] = f"{region.name} and {self.homes[name].name} both have it"
+            self.records.volumes = found | self.records.volumes
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
         return list(self.erasures.faults)
@@ -172,21 +159,16 @@ class PmemBackend(Backend):
         self.check_open()
         mode = overhead.mode_of(parameters, self.mode)
         regions = [region.region for region in self._regions]
-        form = _form(fstype, parameters)
+        form = form_for(fstype, parameters)
         rooms = [overhead.largest(mode, form, found.largest, found.align) for found in regions if found.slots]
-        most = max(rooms, default=0) // SECTOR * SECTOR
         free = sum(found.free for found in regions)
         if self.records.most:
             free = max(0, min(self.records.most - self.records.used, free))
-        least = form.least if form else SECTOR
-        largest = min(most, free) // SECTOR * SECTOR
-        return Capacity(
-            total=self.records.most or self.records.used + free,
-            free=free,
-            largest=largest if largest >= least else 0,
-            smallest=least,
-            used=self.records.used,
-        )
+        return self.capacity(free, self.grain(fstype, parameters), piece=max(rooms, default=0))
+
+    def grain(self, fstype: str, parameters: Mapping[str, str]) -> tuple[int, int]:
+        form = form_for(fstype, parameters)
+        return form.least if form else SECTOR, SECTOR
 
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
         check_shared(parameters)
@@ -197,11 +179,8 @@ class PmemBackend(Backend):
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
         """Check a request. A raw block volume has all of its namespace, unless that is above the limit."""
-        fstype = requests.fstype_of(self, request.fstype, block=request.block)
-        requests.check_content(request.parameters, fstype, block=request.block)
-        form = _form(fstype, request.parameters)
-        want = requests.check(self, request, least=form.least if form else SECTOR, step=SECTOR)
-        if form:
+        want = super().want(request)
+        if want.fstype:
             return want
         self.check_open()
         mode = overhead.mode_of(request.parameters, self.mode)
@@ -212,7 +191,7 @@ class PmemBackend(Backend):
                 f"volume {request.name}: a namespace of mode {mode} has {size} usable bytes here, which is more than"
                 f" its limit {request.limit}"
             )
-        return RequestedVolume(size, fstype)
+        return RequestedVolume(size, want.fstype)
 
     def limit(self) -> int:
         """As many as the labels can describe."""
@@ -225,7 +204,7 @@ class PmemBackend(Backend):
         self.records.check_damaged(request.name)
         self._clear(request.name)
         mode = overhead.mode_of(request.parameters, self.mode)
-        form, now = _form(want.fstype, request.parameters), self._clock.time()
+        form, now = form_for(want.fstype, request.parameters), self._clock.time()
         record = new_record(request, want.size, want.fstype, uuid=uuid4(), created=now)
         record = replace(record, made=form.length(want.size) if form else want.size)
         region = self._choose(record, mode)
@@ -285,9 +264,8 @@ class PmemBackend(Backend):
             self.records.check_damaged(name)
             return
         region = self.homes[name]
+        self.mounts.check_unused(name)
         found = region.find(record.uuid)
-        if found is not None and device.is_used(found):
-            raise PreconditionError(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
         method = erase_of(record.volume().effective)
         if method != "none" and found is not None and record.state != "new":
             # Memory has nothing that could be handed back, so what may be discarded is overwritten.
@@ -308,33 +286,21 @@ class PmemBackend(Backend):
     def _erased(self, room: int) -> None:
         self.records.book("", -room)
 
-    # On the node
-
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        self._mounts.stage(self.record(name), path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        self._mounts.unstage(path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        self._mounts.publish(self.record(name), staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        block_device.unpublish(target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        return self._mounts.stats(self.record(name), path)
-
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord) -> str:
         try:
             namespace = self.namespace(record)
         except HostError as failure:
             return str(failure)
         if bad := ndctl.bad_blocks(namespace):
             return f"{bad} bytes of its memory cannot be read any more (ndctl list --media-errors): copy what is left"
-        return self._mounts.fault(record, path) if path else ""
+        return ""
 
     # Its devices
+
+    def is_used(self, name: str) -> bool:
+        """Whether the namespace of a volume is mounted, part of another device, or published."""
+        found = self.homes[name].find(self.records.volumes[name].uuid)
+        return found is not None and device.is_used(found)
 
     def bring_up(self, record: VolumeRecord) -> str:
         """Enable the namespace of a volume and return its device."""
@@ -351,7 +317,3 @@ class PmemBackend(Backend):
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
         """Mount options, with DAX for mode fsdax: content is mapped into programs without a copy."""
         return tuple(dict.fromkeys(("dax", *options))) if self.namespace(record).mode == "fsdax" else options
-
-
-def _form(fstype: str, parameters: Mapping[str, str]) -> Format | None:
-    return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None

@@ -8,10 +8,9 @@ from tonnage.errors import host_errors
 from tonnage.host import mount
 from tonnage.host.ndctl import SECTOR, Ndctl, PmemNamespace
 from tonnage.host.run import run
-from tonnage.pools.base.parameters import SOURCE, source_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device
-from tonnage.pools.fs.format_once import must_format
+from tonnage.pools.fs.block_device import must_format
 from tonnage.pools.fs.formats import MI, form_of
 
 _MKFS_TIMEOUT = 600.0
@@ -31,11 +30,7 @@ def make_content(namespace: PmemNamespace, record: VolumeRecord) -> None:
             if must_format(fd, namespace.device, record):
                 run(mkfs(namespace, record), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
                 os.fsync(fd)
-        if folder := source_of({SOURCE: record.from_folder}):
-            from tonnage.pools.fs import populate
-
-            with mount.unseen(namespace.device, record.fstype, ("nodev",)) as root:
-                populate.fill_once(folder, root, record.size)
+        block_device.fill(namespace.device, record)
 
 
 def mkfs(namespace: PmemNamespace, record: VolumeRecord) -> list[str]:

@@ -11,17 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
-import msgspec
-
 from tonnage.errors import UnavailableError
 from tonnage.host.ndctl import PmemNamespace
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.wipe import VERSION, EraseJob, check
+from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.directory.directory import Directory
+from tonnage.pools.directory.erase_queue import FOLDER, read_job
 from tonnage.pools.pmem.region import PmemRegion
 
 log = logging.getLogger(__name__)
-_FOLDER = ".erasing"
 
 
 class PmemErasures:
@@ -43,17 +41,14 @@ class PmemErasures:
         self.faults = []
         by_uuid = {str(record.uuid): record.name for record in volumes.values()}
         for region in regions:
-            folder = Directory(region.directory.path / _FOLDER, "pmem-erasing")
+            folder = Directory(region.directory.path / FOLDER, "pmem-erasing")
             folder.open(inside=True)
             self._folders[region.name] = folder
             folder.clean()
             for path in sorted(folder.path.glob("*.json")):
                 try:
-                    job = folder.read_as(path.stem, EraseJob)
-                    if job.key != path.stem:
-                        raise ValueError(f"it is of {job.key!r}")
-                    UUID(job.key)
-                    check(job)
+                    UUID(path.stem)
+                    job = read_job(folder, path.stem, EraseJob)
                 except (ValueError, OSError) as failure:
                     log.error("job is damaged, namespace left alone path=%s error=%s", path, failure)
                     self.faults.append(
@@ -61,9 +56,6 @@ class PmemErasures:
                         f" ({failure}): remove both (ndctl destroy-namespace)"
                     )
                     continue
-                if job.version != VERSION:
-                    job = msgspec.structs.replace(job, version=VERSION)
-                    folder.put(job.key, job)
                 self._jobs[job.key], self._regions[job.key] = job, region
         return [by_uuid[key] for key in self._jobs if key in by_uuid]
 

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from tonnage.errors import ExhaustedError, HostError, UnavailableError
+from tonnage.errors import ExhaustedError, HostError, UnavailableError, host_errors
 from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
 from tonnage.host.run import run
@@ -55,21 +55,19 @@ class PmemRegion:
     def open(self) -> None:
         """Lock the region; make the namespace for records if there is none yet. Raises UnavailableError, HostError."""
         try:
-            self._held = take(self.name)
-            self.tool = Ndctl(self._held)
-            home = self._home()
-            path = _RUN / "pmem" / str(home.uuid)
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not mount.is_mount(path):
-                mount.mount(home.device, path, "ext4", _OPTIONS)
-            elif not block_device.is_mounted(home.device, path):
-                raise UnavailableError(f"{path} is a mount of something else than {home.device}: unmount it")
-            self._mounted = path
-            self.directory = Directory(path, "pmem")
-            self.directory.open()
-        except OSError as failure:
-            self.close()
-            raise UnavailableError(f"records of {self.name}: {failure.strerror}") from failure
+            with host_errors(f"records of {self.name}", error=UnavailableError):
+                self._held = take(self.name)
+                self.tool = Ndctl(self._held)
+                home = self._home()
+                path = _RUN / "pmem" / str(home.uuid)
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not mount.is_mount(path):
+                    mount.mount(home.device, path, "ext4", _OPTIONS)
+                elif not block_device.is_mounted(home.device, path):
+                    raise UnavailableError(f"{path} is a mount of something else than {home.device}: unmount it")
+                self._mounted = path
+                self.directory = Directory(path, "pmem")
+                self.directory.open()
         except BaseException:
             self.close()
             raise

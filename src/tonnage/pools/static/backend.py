@@ -26,21 +26,19 @@ from tonnage.errors import (
     HostError,
     NotFoundError,
     OutOfRangeError,
-    PreconditionError,
     UnavailableError,
     UnsupportedError,
 )
 from tonnage.host import disk as disks
-from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolVolume, Stats, VolumeRequest
+from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolVolume, VolumeRequest
 from tonnage.pools.base.parameters import BANDWIDTH, ERASE, IOPS, MKFS_OPTIONS, RESERVE, SOURCE
 from tonnage.pools.base.record import Records, VolumeRecord, new_record
-from tonnage.pools.core.backend import Backend
-from tonnage.pools.core.request import RequestedVolume
+from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.directory.directory import OWN
-from tonnage.pools.static import mount
 from tonnage.pools.static.cleaner import CLEANER, Cleaning, cleaner_of, job_for
 from tonnage.pools.static.discovery import FoundDisk, StaticDisk, check_directory, look
+from tonnage.pools.static.mount import StaticMounts, check_unused, elsewhere
 from tonnage.pools.static.records import DiskRecord, DiskRecords
 
 log = logging.getLogger(__name__)
@@ -79,22 +77,13 @@ class StaticBackend(Backend):
         self.erasures: Cleaning = Cleaning(self.disk_records, self.present, self._freed)
         self._entries: dict[str, str] = {}  # volume -> its disk
         self._found = _NONE
+        self.mounts = StaticMounts(self._disk_of, self.write)
 
     # Opening
 
-    def open(self) -> None:
+    def load(self) -> None:
         check_directory(self.directory)
-        try:
-            self.disk_records.open(self.name)
-            self._load()
-        except OSError as failure:
-            self.close()
-            raise UnavailableError(f"{self.records.where}: {failure.strerror}") from failure
-        except BaseException:
-            self.close()
-            raise
-
-    def _load(self) -> None:
+        self.disk_records.open(self.name)
         self.records.volumes, self._entries, self.records.damaged = {}, {}, {}
         for entry, record in sorted(self.disk_records.disks.items()):
             if record.volume is None:
@@ -273,7 +262,7 @@ class StaticBackend(Backend):
             self._check_unknown(name)
             return
         disk = self._disk_of(name)
-        mount.check_unused(name, disk)
+        check_unused(name, disk)
         with self.records.lock:
             if record.state == "new":
                 self.disk_records.remove(disk.entry)
@@ -314,35 +303,7 @@ class StaticBackend(Backend):
     def _freed(self, entry: str) -> None:
         log.info("disk is clean and free path=%s", self.directory / entry)
 
-    # Use
-
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        record, disk = self.record(name), self._disk_of(name)
-        if mount.is_staged(record, disk, path):
-            return
-        if record.state == "new" and record.fstype and disk.block:
-            mount.format_once(record, disk)
-        if record.state == "new":  # from here on a pod may have written to it, so it must be cleaned
-            self.write(replace(record, state="formatted"))
-        mount.stage(record, disk, path, options)
-
-    def unstage(self, name: str, path: Path) -> None:
-        mount.unstage(path)
-
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        record, disk = self.record(name), self._disk_of(name)
-        if not mount.shows(record, disk, staging):
-            raise PreconditionError(f"volume {name} is not staged at {staging}: stage it first")
-        mount.publish(record, disk, staging, target, readonly=readonly)
-
-    def unpublish(self, name: str, target: Path) -> None:
-        mount.unpublish(target)
-
-    def stats(self, name: str, path: Path) -> Stats:
-        record = self.record(name)
-        return mount.stats(record, self._disk_of(name), path)
-
-    def fault(self, record: VolumeRecord, path: Path | None) -> str:
+    def fault(self, record: VolumeRecord) -> str:
         self.refresh()
         return self._absence(self._entries[record.name])
 
@@ -358,7 +319,7 @@ class StaticBackend(Backend):
 def _taken_by_others(disk: StaticDisk) -> str:
     """The user of a disk that is not a volume yet, "" for none."""
     if disk.node is None:
-        place = mount.elsewhere(disk)
+        place = elsewhere(disk)
         return f"its file system is mounted at {place} too, outside the pool; unmount it there" if place else ""
     try:
         major, minor = map(int, disk.number.split(":"))

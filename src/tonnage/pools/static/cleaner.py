@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tonnage.errors import HostError, InvalidError
-from tonnage.host import device, libc, superblock, tree
+from tonnage.host import device, filesystem, libc, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob
 from tonnage.pools.fs.formats import GI, MI
@@ -90,7 +90,7 @@ def _clean_mount(disk: StaticDisk, cleaner: str) -> None:
 
 def _trim(fd: int, disk: StaticDisk) -> None:
     try:
-        superblock.trim(fd)
+        filesystem.trim(fd)
     except OSError as failure:
         if failure.errno not in (errno.EOPNOTSUPP, errno.ENOTTY):
             raise

@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, UnsupportedError
 from tonnage.host import device, mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.core.backend import Mounts
+from tonnage.pools.core.device_mounts import NODE, unstage
 from tonnage.pools.fs import block_device, mounts
 from tonnage.pools.static.discovery import StaticDisk
 
 log = logging.getLogger(__name__)
-NODE = "device"
 _MAY_HOLD_NODES = frozenset({"devtmpfs", "tmpfs"})
 
 
@@ -36,19 +39,64 @@ def format_once(record: VolumeRecord, disk: StaticDisk) -> None:
         block_device.prepare(fd, node, record, zeroed=False)
 
 
-def is_staged(record: VolumeRecord, disk: StaticDisk, path: Path) -> bool:
-    """Whether the volume is at the staging path. Raises AlreadyExistsError when something else is, HostError."""
-    if shows(record, disk, path):
-        return True
-    if mount.is_mount(place := path / NODE if record.block else path):
-        raise AlreadyExistsError(f"{place} is a mount of something else than volume {record.name}: unmount it first")
-    return False
+class StaticMounts(Mounts):
+    """Stages and publishes disks.
 
+    disk_of: returns the disk of a volume by its name, raises UnavailableError. write: writes a record.
+    """
 
-def shows(record: VolumeRecord, disk: StaticDisk, path: Path) -> bool:
-    """Whether the volume is at a staging path. Raises HostError."""
-    place = path / NODE if record.block else path
-    return mount.is_mount(place) and _is_of(record, disk, place)
+    def __init__(self, disk_of: Callable[[str], StaticDisk], write: Callable[[VolumeRecord], None]) -> None:
+        self._disk_of, self._write = disk_of, write
+
+    def check_unused(self, name: str) -> None:
+        check_unused(name, self._disk_of(name))
+
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
+        disk, place = self._disk_of(record.name), path / NODE if record.block else path
+        if mount.is_mount(place):
+            if not _is_of(record, disk, place):
+                raise AlreadyExistsError(
+                    f"{place} is a mount of something else than volume {record.name}: unmount it first"
+                )
+            return
+        if record.state == "new":
+            if record.fstype and disk.block:
+                format_once(record, disk)
+            self._write(replace(record, state="formatted"))  # a pod may write from here on, so it must be cleaned
+        mounts.make_directory(path)
+        if record.block:
+            assert disk.node is not None
+            mounts.publish(disk.node, place, block=True, readonly=False)
+        elif disk.node is not None:
+            block_device.mount_at(str(disk.node), record, path, options)
+        else:
+            if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
+                raise UnsupportedError(
+                    f"volume {record.name} is a file system that is mounted already: it cannot have the mount option"
+                    f" {strange[0][:40]!r} of its own; mount {disk.path} with it"
+                )
+            mount.bind(disk.path, path, options=("nodev", *options))
+
+    def unstage(self, name: str, path: Path) -> None:
+        unstage(path)
+
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        """Publish a volume. Raises UnsupportedError for read-only raw block."""
+        source = staging / NODE if record.block else staging
+        if not mount.is_mount(source) or not _is_of(record, self._disk_of(record.name), source):
+            raise PreconditionError(f"volume {record.name} is not staged at {staging}: stage it first")
+        if record.block and readonly:
+            raise UnsupportedError(f"volume {record.name}: raw block volumes of static pools are not shown read-only")
+        mounts.publish(source, target, block=record.block, readonly=readonly)
+
+    def unpublish(self, name: str, target: Path) -> None:
+        mounts.unpublish(target)
+
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        place = path / NODE if record.block and path.is_dir() else path
+        if not mount.is_mount(place) or not _is_of(record, self._disk_of(record.name), place):
+            raise NotFoundError(f"volume {record.name} is not at {path}")
+        return Stats(total=record.size, used=record.size, available=0) if record.block else mounts.stats(path)
 
 
 def _is_of(record: VolumeRecord, disk: StaticDisk, place: Path) -> bool:
@@ -61,57 +109,13 @@ def _is_of(record: VolumeRecord, disk: StaticDisk, place: Path) -> bool:
     return False
 
 
-def stage(record: VolumeRecord, disk: StaticDisk, path: Path, options: Sequence[str]) -> None:
-    """Stage a volume at path, where nothing is mounted yet."""
-    mounts.make_directory(path)
-    if record.block:
-        assert disk.node is not None
-        mounts.publish(disk.node, path / NODE, block=True, readonly=False)
-    elif disk.node is not None:
-        block_device.mount_at(str(disk.node), record, path, options)
-    else:
-        if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
-            raise UnsupportedError(
-                f"volume {record.name} is a file system that is mounted already: it cannot have the mount option"
-                f" {strange[0][:40]!r} of its own; mount {disk.path} with it"
-            )
-        mount.bind(disk.path, path, options=("nodev", *options))
-
-
-def unstage(path: Path) -> None:
-    """Undo stage(). Idempotent."""
-    if not mount.is_mount(path) and mount.is_mount(path / NODE):
-        mounts.unpublish(path / NODE)
-    mounts.unstage(path)
-
-
-def publish(record: VolumeRecord, disk: StaticDisk, staging: Path, target: Path, *, readonly: bool) -> None:
-    """Publish a volume. Raises UnsupportedError for read-only raw block."""
-    if record.block and readonly:
-        raise UnsupportedError(f"volume {record.name}: raw block volumes of static pools are not shown read-only")
-    mounts.publish(staging / NODE if record.block else staging, target, block=record.block, readonly=readonly)
-
-
-def unpublish(target: Path) -> None:
-    """Undo publish(). Idempotent."""
-    mounts.unpublish(target)
-
-
-def stats(record: VolumeRecord, disk: StaticDisk, path: Path) -> Stats:
-    """Usage of a volume at path. Raises NotFoundError."""
-    place = path / NODE if record.block and path.is_dir() else path
-    if not mount.is_mount(place) or not _is_of(record, disk, place):
-        raise NotFoundError(f"volume {record.name} is not at {path}")
-    return Stats(total=record.size, used=record.size, available=0) if record.block else mounts.stats(path)
-
-
 def elsewhere(disk: StaticDisk) -> str:
     """Where the disk is mounted or published outside its directory, "" for nowhere."""
     return next(_places(disk), "")
 
 
 def check_unused(name: str, disk: StaticDisk) -> None:
-    """Raises PreconditionError while the disk is mounted or published outside its directory."""
+    """Raises PreconditionError while the disk of a volume is mounted or published outside its directory."""
     if place := elsewhere(disk):
         raise PreconditionError(f"volume {name} is in use at {place}: unpublish and unstage it first")
 

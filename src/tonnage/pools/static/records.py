@@ -16,17 +16,15 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tonnage.errors import InvalidError, NotFoundError, UnavailableError
-from tonnage.pools.base import checksum
+from tonnage.errors import InvalidError, NotFoundError
 from tonnage.pools.base.contract import check_name
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.record import FORMAT, VolumeRecord
 from tonnage.pools.base.record import check as check_record
 from tonnage.pools.core import wipe
 from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.directory.directory import Directory
 
 log = logging.getLogger(__name__)
-VERSION = checksum.FORMAT
 _SUFFIX = ".json"
 _NAME = re.compile(rb'"volume":{"name":"([^"]{1,128})"')
 _LONGEST = 4096  # bytes before which the name is
@@ -39,7 +37,7 @@ class DiskRecord(msgspec.Struct, frozen=True):
     identity: str
     volume: VolumeRecord | None = None
     job: EraseJob | None = None
-    version: int = VERSION
+    version: int = FORMAT
 
 
 class DiskRecords:
@@ -95,13 +93,13 @@ class DiskRecords:
             wipe.check(record.job)
             if record.job.key != entry:
                 raise ValueError(f"its job is of disk {record.job.key!r}")
-        if record.version != VERSION:
+        if record.version != FORMAT:
             volume, job = record.volume, record.job
             record = replace(
                 record,
-                volume=volume and replace(volume, version=VERSION),
-                job=job and replace(job, version=VERSION),
-                version=VERSION,
+                volume=volume and replace(volume, version=FORMAT),
+                job=job and replace(job, version=FORMAT),
+                version=FORMAT,
             )
             self._directory.put(entry, record)
         return record
@@ -109,9 +107,7 @@ class DiskRecords:
     @property
     def is_open(self) -> bool:
         """Whether this process has locked the directory."""
-        with suppress(UnavailableError):
-            return self._directory.at >= 0
-        return False
+        return self._directory.is_open
 
     def write(self, record: DiskRecord) -> None:
         """Write a disk's record, durably, which commits the change. Raises ExhaustedError, HostError."""

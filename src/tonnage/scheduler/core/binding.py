@@ -18,6 +18,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
+from tonnage.claims.bind import claim_reference, selection
 from tonnage.errors import ApiError, PreconditionError, TonnageError, UnavailableError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
@@ -42,39 +43,9 @@ class RescheduledError(PreconditionError):
 
 
 def claim_patch(unbound: Unbound, node: str, pod: Pod) -> dict[str, Any]:
-    """Return the patch of a claim's selected-node, label and provisioner.
-
-    It marks an ephemeral single claim, so that its agent need not read the pod.
-    """
-    provisioner = unbound.storage_class.provisioner
-    notes = {
-        names.SELECTED_NODE: node,
-        names.STORAGE_PROVISIONER: provisioner,
-        names.BETA_STORAGE_PROVISIONER: provisioner,
-    }
-    if [use.ephemeral for use in claim_uses(pod)] == [True]:
-        notes[names.SINGLE_CLAIM] = unbound.claim.metadata.uid
-    return {"metadata": {"annotations": notes, "labels": {names.NODE_LABEL: names.label_value(node)}}}
-
-
-def volume_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any]:
-    """Return the merge patch of a PV's claimRef; empty if it is set.
-
-    A PV that a person assigned to the claim gets the missing uid, but not the binder's mark.
-    """
-    if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == claim.metadata.uid:
-        return {}
-    ref = {
-        **CLAIMS.head(),
-        "namespace": claim.metadata.namespace,
-        "name": claim.metadata.name,
-        "uid": claim.metadata.uid,
-        "resourceVersion": claim.metadata.resource_version,
-    }
-    patch: dict[str, Any] = {"spec": {"claimRef": ref}}
-    if volume.spec.claim_ref is None:
-        patch["metadata"] = {"annotations": {names.BOUND_BY_CONTROLLER: "yes"}}
-    return patch
+    """Return the patch that sends a claim of the pod to the node."""
+    is_single = [use.ephemeral for use in claim_uses(pod)] == [True]
+    return selection(node, unbound.storage_class, single=unbound.claim.metadata.uid if is_single else "")
 
 
 class Binding:
@@ -120,7 +91,7 @@ class Binding:
         name = volume.metadata.name
         if current is None:
             raise PreconditionError(f'persistentvolume "{name}" not found')
-        if _version(current) < self.sent.get(volume.metadata.uid, 0):
+        if current.metadata.version < self.sent.get(volume.metadata.uid, 0):
             return False
         self._check_reach(current)
         if current.spec.claim_ref is None or current.spec.claim_ref.uid != claim.metadata.uid:
@@ -130,7 +101,7 @@ class Binding:
     def _made(self, objects: StorageObjects, claim: PersistentVolumeClaim) -> str:
         """Return the state of a claim with selected node: BOUND, AWAITED or BACK."""
         seen = self._claim(objects, claim)
-        if _version(seen) < self.sent.get(claim.metadata.uid, 0):
+        if seen.metadata.version < self.sent.get(claim.metadata.uid, 0):
             return AWAITED
         if not matching.is_bound(seen):
             selected = seen.metadata.annotations.get(names.SELECTED_NODE)
@@ -149,10 +120,6 @@ class Binding:
             raise PreconditionError(
                 f'pv "{name}" node affinity doesn\'t match node "{self.node}": no matching NodeSelectorTerms'
             )
-
-
-def _version(obj: PersistentVolumeClaim | PersistentVolume) -> int:
-    return int(obj.metadata.resource_version or 0)
 
 
 class BindingWaits:
@@ -272,10 +239,10 @@ class VolumeBinder:
     async def _send(self, binding: Binding) -> None:
         """Write the decision into PVs and claims, in order; the first failure ends it."""
         for claim, volume in binding.plan.found:
-            if patch := volume_patch(volume, claim):
+            if patch := claim_reference(volume, claim):
                 meta = volume.metadata
                 wrote = await self._client.patch(VOLUMES, meta.name, patch, resource_version=meta.resource_version)
-                binding.sent[meta.uid] = int(wrote.metadata.resource_version)
+                binding.sent[meta.uid] = wrote.metadata.version
         for made in binding.plan.made:
             meta = made.claim.metadata
             if meta.annotations.get(names.SELECTED_NODE) == binding.node:
@@ -284,7 +251,7 @@ class VolumeBinder:
             sent = await self._insist(
                 partial(self._client.patch, CLAIMS, meta.name, patch, meta.namespace, uid=meta.uid)
             )
-            binding.sent[meta.uid] = int(sent.metadata.resource_version)
+            binding.sent[meta.uid] = sent.metadata.version
             self._cluster.published.confirm(meta.uid, binding.sent[meta.uid])
             if (seen := self._cluster.objects.claims.get(made.claim.key)) is not None and seen.metadata.uid == meta.uid:
                 self._cluster.published.follow(seen, made.storage_class.key)  # an event that came during the write
@@ -308,19 +275,13 @@ class VolumeBinder:
         return await call()
 
 
-class DefaultBinder:
-    """Bind plugin."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def bind(self, pod: Pod, node: str) -> None:
-        """Bind a pod to its node. Raises ApiError."""
-        meta = pod.metadata
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        await self._client.post(PODS.path(meta.namespace, meta.name, "binding"), body)
+async def bind(client: Client, pod: Pod, node: str) -> None:
+    """Bind a pod to its node. Raises ApiError."""
+    meta = pod.metadata
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await client.post(PODS.path(meta.namespace, meta.name, "binding"), body)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tonnage.aio.clock import Clock, rfc3339
 from tonnage.aio.tasks import Background
 from tonnage.api.kinds import PODS
-from tonnage.api.meta import Condition
 from tonnage.api.pods import Pod
 from tonnage.errors import ApiError, ApiNotFoundError, TonnageError
 from tonnage.kube.cache import Cache
@@ -28,13 +26,6 @@ GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
 _TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _News:
-    pod: Pod
-    reason: str
-    message: str
-
-
 class ConditionWriter:
     """Writes PodScheduled=False conditions.
 
@@ -45,7 +36,7 @@ class ConditionWriter:
         self._client, self._events, self._pods, self._clock = client, events, pods, clock
         self.reported: set[str] = set()
         """Pods with a report; the others need no cancel() or forget()."""
-        self._news: dict[str, _News] = {}
+        self._news: dict[str, tuple[Pod, PodCondition]] = {}
         self._told: dict[str, tuple[str, str]] = {}
         self._held: dict[str, asyncio.TimerHandle] = {}
         self._writing: set[str] = set()
@@ -62,7 +53,7 @@ class ConditionWriter:
         if self._told.get(uid, _condition(pod)) == (reason, message):
             self._news.pop(uid, None)
             return
-        self._news[uid] = _News(pod, reason, message)
+        self._news[uid] = pod, PodCondition(POD_SCHEDULED, "False", reason, message)
         if after > 0:
             self._held[uid] = asyncio.get_running_loop().call_later(after, self._start, uid)
         else:
@@ -98,10 +89,13 @@ class ConditionWriter:
     async def _write_all(self, uid: str) -> None:
         try:
             while uid not in self._held and (news := self._news.pop(uid, None)) is not None:
-                self._told[uid] = (news.reason, news.message)
-                if news.reason != GATED:
-                    self._events.warning(refer(PODS, news.pod), "FailedScheduling", news.message)
-                await self._write(news)
+                pod, condition = news
+                self._told[uid] = (condition.reason, condition.message)
+                if condition.reason != GATED:
+                    self._events.warning(refer(PODS, pod), "FailedScheduling", condition.message)
+                now = self._pods.get(pod.key) or pod
+                if now.metadata.uid == uid:
+                    await write_condition(self._client, self._clock, now, condition)
         except ApiNotFoundError:
             self._told.pop(uid, None)
         except TonnageError as failure:
@@ -110,29 +104,16 @@ class ConditionWriter:
         finally:
             self._writing.discard(uid)
 
-    async def _write(self, news: _News) -> None:
-        pod = self._pods.get(news.pod.key) or news.pod
-        if pod.metadata.uid == news.pod.metadata.uid:
-            condition = PodCondition(POD_SCHEDULED, "False", news.reason, news.message)
-            await write_condition(self._client, self._clock, pod, condition)
-
-
-def _find(conditions: list[Condition], word: str) -> int | None:
-    return next((i for i, c in enumerate(conditions) if c.type == word), None)
-
 
 def _condition(pod: Pod) -> tuple[str, str] | None:
-    index = _find(pod.status.conditions, POD_SCHEDULED)
-    if index is None or pod.status.conditions[index].status != "False":
-        return None
-    condition = pod.status.conditions[index]
-    return condition.reason, condition.message
+    found = next((c for c in pod.status.conditions if c.type == POD_SCHEDULED and c.status == "False"), None)
+    return (found.reason, found.message) if found is not None else None
 
 
 class PodCondition(NamedTuple):
-    """Condition of a pod's status. name: its type."""
+    """Condition of a pod's status."""
 
-    name: str
+    type: str
     status: str
     reason: str
     message: str
@@ -148,7 +129,7 @@ async def write_condition(client: Client, clock: Clock, pod: Pod, condition: Pod
     for attempt in range(_TRIES):
         if pod.metadata.uid != meta.uid:
             raise ApiNotFoundError(f"pod {pod.key} is another one by now")
-        if pod.spec.node_name and condition.name == POD_SCHEDULED:
+        if pod.spec.node_name and condition.type == POD_SCHEDULED:
             return
         patch = _patch(pod, condition, rfc3339(clock.time()))
         try:
@@ -164,18 +145,11 @@ async def write_condition(client: Client, clock: Clock, pod: Pod, condition: Pod
 def _patch(pod: Pod, wanted: PodCondition, now: str) -> list[dict[str, Any]]:
     """Return a JSON patch, which fails if the pod has changed since it was read."""
     conditions = pod.status.conditions
-    index = _find(conditions, wanted.name)
+    index = next((i for i, c in enumerate(conditions) if c.type == wanted.type), None)
     since = now
     if index is not None and conditions[index].status == wanted.status:
         since = conditions[index].last_transition_time or now
-    condition = {
-        "type": wanted.name,
-        "status": wanted.status,
-        "reason": wanted.reason,
-        "message": wanted.message,
-        "lastProbeTime": None,
-        "lastTransitionTime": since,
-    }
+    condition = {**wanted._asdict(), "lastProbeTime": None, "lastTransitionTime": since}
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version}
     if index is not None:
         return [test, {"op": "replace", "path": f"/status/conditions/{index}", "value": condition}]

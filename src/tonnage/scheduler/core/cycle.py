@@ -15,10 +15,8 @@ from tonnage.scheduler.framework.plugin import (
     FilterPlugin,
     NodeFilter,
     PreFilterPlugin,
-    Reasons,
     Refusal,
     RejectionCause,
-    ReservePlugin,
     SchedulingDecision,
     ScorePlugin,
     Stop,
@@ -59,7 +57,6 @@ class Cycle:
         self._pre_filters: tuple[PreFilterPlugin, ...] = (self.volumes, self.inter_pod)
         self._filters: tuple[FilterPlugin, ...] = (self.node_fit, self.inter_pod, self.volumes)  # the cheap ones first
         self._scores: tuple[ScorePlugin, ...] = (self.node_fit, self.inter_pod)
-        self._reserves: tuple[ReservePlugin, ...] = (self.volumes,)
         self._start = self._turn = 0
         self._improvements = self._neighbour_changes = 0
         self._refused: OrderedDict[object, Refusal] = OrderedDict()
@@ -89,23 +86,12 @@ class Cycle:
     def reserve(self, ask: Ask, decision: SchedulingDecision) -> None:
         """Count a decision before the API server has it."""
         self.cluster.assume(ask, decision)
-        for plugin in self._reserves:
-            plugin.reserve(decision)
-
-    def unreserve(self, decision: SchedulingDecision) -> None:
-        """Undo the reservations of a decision that failed."""
-        for plugin in self._reserves:
-            plugin.unreserve(decision)
+        self.volumes.reserve(decision)
 
     def withdraw(self, ask: Ask, decision: SchedulingDecision) -> None:
         """Undo reserve(): the decision failed, and the pod is not on its node."""
-        self.unreserve(decision)
+        self.volumes.unreserve(decision)
         self.cluster.pod_lifted(ask.pod.metadata.uid)
-
-    def post_bind(self, decision: SchedulingDecision) -> None:
-        """Forget what was assumed: the API server has it."""
-        for plugin in self._reserves:
-            plugin.post_bind(decision)
 
     # Deciding
 
@@ -216,7 +202,7 @@ class Cycle:
 
     def _explain(self, state: CycleState, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Refusal:
         """Ask each node why it rejects the pod."""
-        refusals, live = _Refusals(), self._columns.live
+        counts, causes, live = dict[str, int](), RejectionCause.NO, self._columns.live
         diagnosis = StorageDiagnosis(state.volumes, self.cluster.published, self.cluster.is_registered)
         for slot in nodes:
             for each in filters:
@@ -224,33 +210,22 @@ class Cycle:
                     cause = each.cause
                     if cause is RejectionCause.STORAGE:
                         reasons, cause = diagnosis.read(self._columns.names[slot], reasons)
-                    refusals.note(reasons, cause)
+                    for reason in reasons:
+                        if reason not in counts:
+                            counts[reason] = 0
+                            causes |= cause
+                        counts[reason] += 1
                     break
         if len(nodes) < len(live):
-            refusals.note((NEAR,), RejectionCause.NEIGHBOURS, nodes=len(live) - len(nodes))
-        message = _fit_error(len(live), refusals.counts) + diagnosis.hint()
-        return Refusal(message, refusals.causes, needs=state.volumes.needs, unpublished=diagnosis.is_unpublished)
+            counts[NEAR] = counts.get(NEAR, 0) + len(live) - len(nodes)
+            causes |= RejectionCause.NEIGHBOURS
+        message = _fit_error(len(live), counts) + diagnosis.hint()
+        return Refusal(message, causes, needs=state.volumes.needs, unpublished=diagnosis.is_unpublished)
 
 
 def _leaders(slots: Sequence[int], scores: Sequence[float]) -> list[int]:
     top = max(scores)
     return [slot for slot, score in zip(slots, scores, strict=True) if score == top]
-
-
-class _Refusals:
-    """Reasons with the number of nodes, and their causes."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.causes = RejectionCause.NO
-
-    def note(self, reasons: Reasons, cause: RejectionCause, *, nodes: int = 1) -> None:
-        """Record that so many nodes rejected the pod."""
-        for reason in reasons:
-            known = self.counts.get(reason)
-            if known is None:
-                self.causes |= cause
-            self.counts[reason] = (known or 0) + nodes
 
 
 def _fit_error(nodes: int, histogram: dict[str, int]) -> str:

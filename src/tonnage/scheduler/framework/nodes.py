@@ -7,7 +7,7 @@ them. Amounts are milli for cpu and whole units otherwise. Sans-I/O; the caller 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
@@ -18,7 +18,7 @@ from tonnage.api.storage import CSINode
 from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import CPU, MEMORY, Amounts, Demand, Place, Port, UsedVolume, amounts_of
 
-K = TypeVar("K", str, Port, Place)
+K = TypeVar("K", bound=Hashable)
 _ALL_LOOKED_AT = 100
 _HARD = ("NoSchedule", "NoExecute")
 
@@ -221,22 +221,23 @@ class Columns:
         self.scored_cpu[slot] += sign * demand.scored[0]
         self.scored_memory[slot] += sign * demand.scored[1]
         for port in demand.ports:
-            _tally(self.ports[slot], port, sign)
+            tally(self.ports[slot], port, sign)
         for use in demand.inline:
-            _tally(self.inline[slot], use.place, sign * use.size)
+            tally(self.inline[slot], use.place, sign * use.size)
         for driver, volume in placement.volumes:
             self.attach(slot, driver, volume, sign)
 
     def attach(self, slot: int, driver: str, volume: str, sign: int) -> None:
         """Count (sign 1) or uncount (-1) one user of a volume on a node."""
-        _tally(self.attached[slot].setdefault(driver, {}), volume, sign)
+        tally(self.attached[slot].setdefault(driver, {}), volume, sign)
 
     def has_room(self, slot: int, demand: Demand) -> bool:
         """Return whether the node has the resources that the pod requests."""
         return all(self.free_of(resource)[slot] >= amount for resource, amount in demand.requests)
 
 
-def _tally(counts: dict[K, int], key: K, change: int) -> None:
+def tally(counts: dict[K, int], key: K, change: int) -> None:
+    """Add to the count of key; a count of 0 is removed."""
     left = counts.get(key, 0) + change
     if left:
         counts[key] = left
@@ -271,9 +272,7 @@ class Residents:
         del self._on[node][uid]
         if not self._on[node]:
             del self._on[node]
-        self._priorities[priority] -= 1
-        if not self._priorities[priority]:
-            del self._priorities[priority]
+        tally(self._priorities, priority, -1)
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._where

@@ -210,16 +210,3 @@ class ScorePlugin(Protocol):
 
     def score(self, state: CycleState, slots: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:
         """Yield scores of 0 to 100 for each node, with their weight; none without a preference."""
-
-
-class ReservePlugin(Protocol):
-    """Reserves what a pod will use, before the API server has the decision."""
-
-    def reserve(self, decision: SchedulingDecision) -> None:
-        """Reserve."""
-
-    def unreserve(self, decision: SchedulingDecision) -> None:
-        """Undo reserve(): the decision failed."""
-
-    def post_bind(self, decision: SchedulingDecision) -> None:
-        """Forget what is written now."""

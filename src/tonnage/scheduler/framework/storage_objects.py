@@ -71,7 +71,6 @@ class StaticVolumes:
 
     def __init__(self) -> None:
         self._free: dict[str, ByTopology[StaticCandidate]] = {}
-        self._in_class: dict[str, int] = {}
         self._candidates: dict[str, StaticCandidate] = {}
         self._claimed: dict[str, dict[str, PersistentVolume]] = {}
         self._assumed: dict[str, str] = {}  # volume -> claim uid
@@ -96,7 +95,6 @@ class StaticVolumes:
         self._candidates[new.metadata.name] = candidate
         in_class = self._free.setdefault(new.spec.storage_class_name, ByTopology(_order))
         in_class.add(candidate, candidate.reach)
-        self._count(new.spec.storage_class_name, 1)
         return not was_free
 
     def _discard(self, volume: PersistentVolume) -> bool:
@@ -110,19 +108,15 @@ class StaticVolumes:
         if candidate is None:
             return False
         storage_class = candidate.volume.spec.storage_class_name
-        self._free[storage_class].remove(candidate, candidate.reach)
-        self._count(storage_class, -1)
+        in_class = self._free[storage_class]
+        in_class.remove(candidate, candidate.reach)
+        if not in_class:
+            del self._free[storage_class]
         return True
-
-    def _count(self, storage_class: str, change: int) -> None:
-        left = self._in_class.get(storage_class, 0) + change
-        self._in_class[storage_class] = left
-        if not left:
-            del self._in_class[storage_class], self._free[storage_class]
 
     def may_serve(self, claim: PersistentVolumeClaim) -> bool:
         """Return whether any node may have a PV for the claim."""
-        return matching.class_name(claim) in self._in_class or claim.key in self._claimed
+        return matching.class_name(claim) in self._free or claim.key in self._claimed
 
     def find(
         self, claim: PersistentVolumeClaim, size: int, labels: Labels, node: str, chosen: Collection[str]

@@ -12,7 +12,7 @@ from math import log
 
 from tonnage.api.taints import tolerates
 from tonnage.capacity.topology_index import NodeLabels
-from tonnage.scheduler.framework.nodes import Columns
+from tonnage.scheduler.framework.nodes import Columns, tally
 from tonnage.scheduler.framework.plugin import Check, CycleState, NodeFilter, Reasons, RejectionCause, Stop
 from tonnage.scheduler.framework.pod_info import Ask, Kin, Spread, Term, TermGroup
 
@@ -236,11 +236,7 @@ class TopologyCount:
 
     def add(self, slot: int, change: int) -> None:
         """Add a number of pods (or subtract) on a node."""
-        left = self.on.get(slot, 0) + change
-        if left:
-            self.on[slot] = left
-        else:
-            self.on.pop(slot, None)
+        tally(self.on, slot, change)
         place = self._domain.get(slot)
         if place is None and not self._spread and (place := self._domain_of(slot)) is not None:
             self._enter(slot, place)
@@ -255,9 +251,8 @@ class TopologyCount:
         if before is not None:
             del self._domain[slot]
             self._change(before, -self.on.get(slot, 0))
-            self._nodes[before] -= 1
-            if not self._nodes[before]:
-                del self._nodes[before]
+            tally(self._nodes, before, -1)
+            if before not in self._nodes:
                 self._close(before)
         if after is not None:
             self._enter(slot, after)
@@ -268,10 +263,10 @@ class TopologyCount:
 
     def _enter(self, slot: int, place: str) -> None:
         self._domain[slot] = place
-        self._nodes[place] = self._nodes.get(place, 0) + 1
+        tally(self._nodes, place, 1)
         if place not in self.total:
             self.total[place] = 0
-            self._level(0, 1)
+            tally(self._levels, 0, 1)
             self._least = 0
         self._change(place, self.on.get(slot, 0))
 
@@ -280,20 +275,13 @@ class TopologyCount:
             return
         before = self.total[place]
         self.total[place] = after = before + change
-        self._level(after, 1)
-        self._level(before, -1)
+        tally(self._levels, after, 1)
+        tally(self._levels, before, -1)
         self._relevel(after)
 
     def _close(self, place: str) -> None:
-        self._level(self.total.pop(place), -1)
+        tally(self._levels, self.total.pop(place), -1)
         self._relevel(self._least)
-
-    def _level(self, level: int, change: int) -> None:
-        left = self._levels.get(level, 0) + change
-        if left:
-            self._levels[level] = left
-        else:
-            del self._levels[level]
 
     def _relevel(self, seen: int) -> None:
         if seen < self._least:

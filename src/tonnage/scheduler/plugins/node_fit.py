@@ -104,18 +104,13 @@ def _scaled(scores: list[int]) -> list[int]:
 
 def _guard(ask: Ask, columns: Columns) -> Check:
     """Check cordon and taints; most nodes have neither."""
-    guarded, unschedulable, taints, tolerations = (
-        columns.guarded,
-        columns.unschedulable,
-        columns.taints,
-        ask.tolerations,
-    )
+    guarded, taints, tolerations = columns.guarded, columns.taints, ask.tolerations
     cordon = Taint(key=names.UNSCHEDULABLE_TAINT, effect="NoSchedule")
 
     def check(slot: int) -> Reasons:
         if not guarded[slot]:
             return _FITS
-        if unschedulable[slot] and not tolerates(tolerations, cordon):
+        if columns.unschedulable[slot] and not tolerates(tolerations, cordon):
             return (UNSCHEDULABLE,)
         for taint in untolerated(taints[slot], tolerations):
             return (taint_reason(taint),)

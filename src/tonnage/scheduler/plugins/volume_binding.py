@@ -8,17 +8,19 @@ not compared again: its bytes are reserved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.origin import origin_of
 from tonnage.api.pods import Pod
 from tonnage.api.selectors import NodeMatcher
-from tonnage.api.storage import StorageClass, TopologyTerm
+from tonnage.api.storage import StorageClass
 from tonnage.capacity.pool_fit import allot, fit_together
 from tonnage.capacity.published import NO_BOUND, PublishedStorage
+from tonnage.claims.node_fit import allowed_in
 from tonnage.scheduler.framework.nodes import Columns
 from tonnage.scheduler.framework.plugin import (
     NO_VOLUMES,
@@ -128,7 +130,7 @@ class VolumeBinding:
             searched=not selected and self._static.may_serve(claim),
             provisionable=matching.is_provisionable(storage_class),
             measured=bool(size) and not selected and driver is not None and driver.spec.storage_capacity,
-            allowed=_topology(storage_class.allowed_topologies) if storage_class.allowed_topologies else None,
+            allowed=partial(_is_allowed, storage_class) if storage_class.allowed_topologies else None,
             source=self._source(claim),
         )
 
@@ -354,13 +356,5 @@ def _needs(unbound: Iterable[Unbound]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(measured, key=lambda need: -need[1]))
 
 
-def _topology(terms: list[TopologyTerm]) -> NodeMatcher:
-    """Compile a class's allowedTopologies: one of the terms must match."""
-
-    def matches(labels: object, node: str) -> bool:
-        return any(
-            all(labels.get(e.key) in e.values for e in term.match_label_expressions)  # type: ignore[attr-defined]
-            for term in terms
-        )
-
-    return matches
+def _is_allowed(storage_class: StorageClass, labels: Mapping[str, str], node: str) -> bool:
+    return allowed_in(storage_class, labels)

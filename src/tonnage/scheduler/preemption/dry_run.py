@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tonnage.api import matching
 from tonnage.api.core import PersistentVolumeClaim
@@ -30,7 +29,7 @@ _ENOUGH, _SHARE = 100, 0.1
 _MOST_LOOKED = 500
 """Maximum nodes with less important pods in one search; the next continues with others."""
 Freed = Counter[tuple[str, bool]]
-"""Freed bytes, by pool and whether they are of inline volumes."""
+"""Freed bytes, by pool and whether they are of inline volumes; inline capacity is not free for claims."""
 
 
 class Preemption:
@@ -96,19 +95,27 @@ class Preemption:
         lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
         if not lower:
             return None
-        with supposing(self._cycle, node, ask) as room:
+        with Supposed(self._cycle, node, ask) as room:
             return choose(node, lower, budgets, room)
 
 
 class Supposed:
-    """A node without some of its pods, until restore()."""
+    """A node without some of its pods, until the end of the context; the caller must not await meanwhile."""
 
     def __init__(self, cycle: Cycle, node: str, ask: Ask) -> None:
         self._cycle, self._cluster, self._node, self._ask = cycle, cycle.cluster, node, ask
         self._slot = self._cluster.columns.slots[node]
         self._offers = self._cluster.published.on(node)
-        self._gone: dict[str, tuple[Placement, tuple[Back, ...], Kin | None]] = {}
+        self._gone: dict[str, tuple[Placement, Freed, Kin | None]] = {}
         self._freed: Freed = Counter()
+
+    def __enter__(self) -> Supposed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for uid in list(self._gone):
+            self._restore(uid)
+        self._cluster.published.suppose(self._node, self._offers)
 
     def take(self, pod: Pod) -> None:
         """Simulate the deletion of a pod."""
@@ -116,7 +123,7 @@ class Supposed:
         placement = columns.placed.get(uid)
         if placement is None:
             return
-        freed = tuple(given_back(pod, self._offers, self._cluster.objects))
+        freed = given_back(pod, self._offers, self._cluster.objects)
         self._gone[uid] = placement, freed, self._cluster.census.lift(uid)
         columns.lift(uid)
         self._free(freed, 1)
@@ -135,30 +142,14 @@ class Supposed:
                 self._cluster.census.place(uid, self._slot, kin, alive=alive)
             self._free(freed, -1)
 
-    def _free(self, freed: Iterable[Back], sign: int) -> None:
-        for back in freed:
-            self._freed[back.room, back.inline] += sign * back.size
+    def _free(self, freed: Freed, sign: int) -> None:
+        for pool, size in freed.items():
+            self._freed[pool] += sign * size
         self._cluster.published.suppose(self._node, relieved(self._offers, self._freed))
 
     def fits(self) -> bool:
         """Return whether the pod fits now."""
         return self._cycle.fits_on(self._ask, self._slot)
-
-    def restore(self) -> None:
-        """Restore the cluster."""
-        for uid in list(self._gone):
-            self._restore(uid)
-        self._cluster.published.suppose(self._node, self._offers)
-
-
-@contextmanager
-def supposing(cycle: Cycle, node: str, ask: Ask) -> Iterator[Supposed]:
-    """Simulate a node without some pods; the caller must not await meanwhile."""
-    room = Supposed(cycle, node, ask)
-    try:
-        yield room
-    finally:
-        room.restore()
 
 
 def relieved(offers: Offers, freed: Freed) -> Offers:
@@ -190,31 +181,21 @@ Room = str
 _DELETE = "Delete"
 
 
-@dataclass(frozen=True, slots=True)
-class Back:
-    """Bytes that are freed in a pool.
-
-    inline: of an inline volume; inline capacity is not free for claims.
-    """
-
-    room: Room
-    size: int
-    inline: bool = False
-
-
-def given_back(pod: Pod, offers: Offers, objects: StorageObjects) -> Iterator[Back]:
+def given_back(pod: Pod, offers: Offers, objects: StorageObjects) -> Freed:
     """Return the storage that is freed when the pod goes.
 
     That of its ephemeral claims with reclaim policy Delete, and of its inline volumes once it has started; published
     capacity does not include these before. A volume whose pool is not known frees nothing.
     """
+    freed: Freed = Counter()
     for claim in own_claims(pod, objects):
         size, storage_class = _takes(claim, objects)
         if size and (room := _room(offers, storage_class)):
-            yield Back(room, size)
+            freed[room, False] += size
     for volume in pod.spec.volumes if not inline_uses(pod) else ():
-        if volume.csi is not None and (found := _inline(volume.csi, offers)) is not None:
-            yield found
+        if volume.csi is not None:
+            freed += _inline(volume.csi, offers)
+    return freed
 
 
 def own_claims(pod: Pod, objects: StorageObjects) -> Iterator[PersistentVolumeClaim]:
@@ -245,7 +226,7 @@ def _room(offers: Offers, storage_class: str) -> Room:
     return rooms.pop() if len(rooms) == 1 else ""
 
 
-def _inline(source: CSIVolumeSource, offers: Offers) -> Back | None:
+def _inline(source: CSIVolumeSource, offers: Offers) -> Freed:
     """Return what an inline volume of ours uses.
 
     Of the pool that it names, else the default or the only one.
@@ -259,5 +240,5 @@ def _inline(source: CSIVolumeSource, offers: Offers) -> Back | None:
     try:
         size = to_bytes(source.volume_attributes.get("size", "0"))
     except InvalidError:
-        return None
-    return Back(pool, size, inline=True) if pool in pools and size else None
+        return Counter()
+    return Counter({(pool, True): size} if pool in pools else {})

@@ -28,7 +28,7 @@ from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.nominator import Nomination, Nominations
-from tonnage.scheduler.preemption.starvation import HOLD, Grant, Waiting
+from tonnage.scheduler.preemption.starvation import HOLD, Waiting
 from tonnage.scheduler.preemption.victims import PreemptionCandidate, priority
 
 log = logging.getLogger(__name__)
@@ -124,9 +124,9 @@ class Preemptor:
         """
         for one in self.nominations.over(now):
             self._give_up(one)
-        for grant in self._waiting.grants(now):
-            self.nominations.hold(grant.ask, grant.node, now, seconds=HOLD)
-            self._tasks.start(self._tell_held(grant), f"hold for {grant.ask.pod.key}")
+        for ask, node, missing in self._waiting.grants(now):
+            self.nominations.hold(ask, node, now, seconds=HOLD)
+            self._tasks.start(self._tell_held(ask.pod, node, missing), f"hold for {ask.pod.key}")
 
     def next_due(self) -> float | None:
         """Return when advance() has something to do, as far as time decides."""
@@ -147,14 +147,13 @@ class Preemptor:
         except TonnageError as failure:
             log.info("nomination not written pod=%s node=%s error=%s", pod.key, node, failure)
 
-    async def _tell_held(self, grant: Grant) -> None:
-        pod = grant.ask.pod
+    async def _tell_held(self, pod: Pod, node: str, missing: int) -> None:
         text = (
-            f"other pods got storage while this pod waited: capacity on node {grant.node} is reserved, shortfall "
-            f"{from_bytes(grant.missing)}; pods of the same or lower priority cannot use it for now"
+            f"other pods got storage while this pod waited: capacity on node {node} is reserved, shortfall "
+            f"{from_bytes(missing)}; pods of the same or lower priority cannot use it for now"
         )
         self._events.normal(refer(PODS, pod), CAPACITY_RESERVED, text)
-        await self._try_nominate(pod, grant.node)
+        await self._try_nominate(pod, node)
 
     async def _nominate(self, pod: Pod, node: str | None) -> None:
         meta = pod.metadata

@@ -17,7 +17,7 @@ from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
-from tonnage.scheduler.preemption.dry_run import supposing
+from tonnage.scheduler.preemption.dry_run import Supposed
 from tonnage.scheduler.preemption.nominator import Nominations
 
 PATIENCE, HOLD = 60.0, 600.0
@@ -39,13 +39,8 @@ class _Waiter:
     before: int
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A pod to reserve capacity for, its node, and the node's shortfall in bytes."""
-
-    ask: Ask
-    node: str
-    missing: int
+Grant = tuple[Ask, str, int]
+"""A pod to reserve capacity for, its node, and the node's shortfall in bytes."""
 
 
 class Waiting:
@@ -118,7 +113,7 @@ class Waiting:
         ]
         for missing, name in sorted(lacking)[:_TESTED]:
             if self._fits_alone(ask, name):
-                return Grant(ask, name, missing)
+                return ask, name, missing
         return None
 
     def _missing(self, node: str, needs: Needs) -> int | None:
@@ -135,7 +130,7 @@ class Waiting:
         return missing
 
     def _fits_alone(self, ask: Ask, node: str) -> bool:
-        with supposing(self._cycle, node, ask) as room:
+        with Supposed(self._cycle, node, ask) as room:
             for pod in list(self._cluster.residents.on(node)):
                 room.take(pod)
             return room.fits()

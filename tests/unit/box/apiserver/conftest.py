@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube.transport import JSON, MERGE_PATCH, Request, Response
 from tonnage.testing.clock import ManualClock
 
@@ -87,7 +87,7 @@ class Watch:
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     clock = ManualClock()
-    server = ApiServer(MemoryStore(extractor()), clock=clock)
+    server = ApiServer(Store(extractor()), clock=clock)
     await server.start()
     yield Api(server, clock)
     await server.stop()

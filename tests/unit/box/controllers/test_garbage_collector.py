@@ -15,7 +15,7 @@ from tests.unit.conftest import Settle, Told
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NODES, PODS
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.controllers.garbage_collector import GarbageCollector
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
@@ -275,7 +275,7 @@ def test_random_families_end_by_the_rules(family: Family) -> None:
 
 
 async def _check(family: Family) -> None:
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     kube = Client(server.transport("system:admin"))
     informers = Informers(kube)

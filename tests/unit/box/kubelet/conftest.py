@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 
+from tonnage.aio.clock import RealClock
 from tonnage.aio.tasks import Background
 from tonnage.api.core import Event
 from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, EVENTS, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.pods import Pod
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
-from tonnage.box.kubelet.containers.runtime import Runtime
-from tonnage.box.kubelet.kubelet import Kubelet, KubeletConfig
+from tonnage.box.apiserver.storage.store import Store
+from tonnage.box.kubelet import node_status
+from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.containers.rootfs import ADDRESS
+from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
+from tonnage.box.kubelet.kubelet import Kubelet
+from tonnage.box.kubelet.volumes.sources import NodeFields
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
@@ -60,8 +65,10 @@ class Machine:
             self.client,
             self._informers,
             events,
-            KubeletConfig(NODE, self.root),
-            runtime=self.make_runtime(self.root) if self.make_runtime else None,
+            NodeFields(NODE, ADDRESS, node_status.machine(self.root)),
+            Paths(self.root),
+            runtime=self.make_runtime(self.root) if self.make_runtime else NoneRuntime(RealClock()),
+            clock=RealClock(),
         )
         self._tasks.start(events.run())
         self._tasks.start(self.kubelet.run())
@@ -204,7 +211,7 @@ async def machine(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator
 @asynccontextmanager
 async def _machine(folder: Path, make_runtime: Callable[[Path], Runtime] | None) -> AsyncIterator[Machine]:
     async with AsyncExitStack() as stack:
-        server = ApiServer(MemoryStore(extractor()))
+        server = ApiServer(Store(extractor()))
         await server.start()
         stack.push_async_callback(server.stop)
         client = Client(server.transport())

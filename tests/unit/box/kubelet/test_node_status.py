@@ -23,20 +23,20 @@ FIELDS = NodeFields("n1", "10.0.0.1", {"cpu": "2", "pods": "7"})
 
 @pytest.fixture
 def node(kube: Client, events: EventRecorder, manual_clock: ManualClock, tmp_path: Path) -> NodeObject:
-    return NodeObject(kube, events, manual_clock, FIELDS, labels={"zone": "a"}, runtime="none", root=tmp_path)
+    return NodeObject(kube, events, manual_clock, FIELDS, runtime="none", root=str(tmp_path))
 
 
 async def test_a_node_is_registered_and_put_right_again(kube: Client, node: NodeObject) -> None:
     first = await node.register()
-    assert first.metadata.labels.items() >= {"zone": "a", names.HOSTNAME_LABEL: "n1"}.items()
+    assert first.metadata.labels.items() >= {"kubernetes.io/os": "linux", names.HOSTNAME_LABEL: "n1"}.items()
     assert first.status.allocatable == FIELDS.allocatable
     assert {c.type for c in first.status.conditions if c.status == "True"} == {"Ready"}
     assert (await node.register()).metadata.resource_version == first.metadata.resource_version
     body: dict[str, Any] = {"status": {"conditions": None}}
     await kube.patch(NODES, "n1", body, subresource="status")
-    await kube.patch(NODES, "n1", {"metadata": {"labels": {"zone": "b"}}})
+    await kube.patch(NODES, "n1", {"metadata": {"labels": {"kubernetes.io/os": "plan9"}}})
     again = await node.register()
-    assert again.metadata.labels["zone"] == "a"
+    assert again.metadata.labels["kubernetes.io/os"] == "linux"
     assert any(c.type == "Ready" and c.status == "True" for c in again.status.conditions)
 
 

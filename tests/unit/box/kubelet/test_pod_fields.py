@@ -24,7 +24,7 @@ from tonnage.api import pods
 from tonnage.api.pods import Container, Pod
 from tonnage.box.apiserver.schema import schemas
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.kubelet.containers import bubblewrap, rootfs
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.env import Environment
@@ -325,7 +325,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Bench:
 
 @pytest.fixture
 async def server() -> ApiServer:
-    made = ApiServer(MemoryStore(extractor()))
+    made = ApiServer(Store(extractor()))
     await made.start()
     return made
 
@@ -384,7 +384,7 @@ def test_no_text_reaches_another_argument(tmp_path_factory: pytest.TempPathFacto
                 "tonnage.box.kubelet.volumes.subpaths.bind",
                 lambda v, path, at, *, read_only: (subpaths.check(path), at)[1],
             )
-            made = ApiServer(MemoryStore(extractor()))
+            made = ApiServer(Store(extractor()))
             await made.start()
             try:
                 await _try(_Bench(tmp_path_factory.mktemp("pod")), made, place, text)

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
+from tests.unit.csi.full_client import FullCsiClient, VolumeUsage
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import (
     AccessMode,
     ContentSource,
     CreatedVolume,
     GetCapacityResult,
     VolumeCapability,
-    VolumeUsage,
 )
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.server import CsiServer
@@ -28,7 +27,7 @@ MOUNT = [VolumeCapability()]
 Refused = Callable[..., Awaitable[CsiError]]
 
 
-async def test_calls_are_counted_by_driver_method_and_code(client: CsiClient, refused: Refused) -> None:
+async def test_calls_are_counted_by_driver_method_and_code(client: FullCsiClient, refused: Refused) -> None:
     def count(method: str, code: str) -> float:
         labels = {"driver_name": "csi.tonnage.dev", "method_name": f"/csi.v1.{method}", "grpc_status_code": code}
         return REGISTRY.get_sample_value("csi_sidecar_operations_seconds_count", labels) or 0
@@ -92,7 +91,7 @@ def foreign() -> Foreign:
 
 async def test_a_driver_of_others(foreign: Foreign, folder: Path) -> None:
     services = [Service(d, foreign) for d in csi_pb2.DESCRIPTOR.services_by_name.values()]
-    async with CsiServer(folder / "f.sock", services), CsiClient(folder / "f.sock") as client:
+    async with CsiServer(folder / "f.sock", services), FullCsiClient(folder / "f.sock") as client:
         assert await client.plugin_capabilities() == {"CONTROLLER_SERVICE", "EXPANSION_ONLINE"}
         assert await client.probe(), "a driver that does not say is ready"
         wanted = [VolumeCapability(AccessMode.MULTI_NODE_MULTI_WRITER, fstype="ext4", mount_flags=["hard"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.csi import full_client
 
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.client import convert
@@ -32,7 +33,7 @@ def test_sources_and_topologies_are_left_out_or_whole() -> None:
 def test_what_a_driver_leaves_out_is_none_or_zero() -> None:
     assert convert.capacity(csi_pb2.GetCapacityResponse(available_capacity=5)) == GetCapacityResult(5, None, None)
     usage = csi_pb2.VolumeUsage(unit=csi_pb2.VolumeUsage.BYTES, total=9, used=4)
-    found = convert.usage(csi_pb2.NodeGetVolumeStatsResponse(usage=[usage]))
+    found = full_client.usage(csi_pb2.NodeGetVolumeStatsResponse(usage=[usage]))
     assert (found.total, found.used, found.inodes, found.abnormal) == (9, 4, 0, False)
     told = csi_pb2.Snapshot(snapshot_id="p/s", source_volume_id="p/v", size_bytes=3)
     told.creation_time.FromNanoseconds(1_500_000_000)

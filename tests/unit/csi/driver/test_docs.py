@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver.capabilities import MOUNT_OPTIONS
 from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.parameters import MOUNT_OPTIONS
 from tonnage.csi.driver.services.controller import ControllerService
 from tonnage.csi.driver.services.identity import Identity
 from tonnage.csi.driver.services.node import NodeService

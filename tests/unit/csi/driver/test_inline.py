@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.api import names
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -38,7 +38,7 @@ def target(folder: Path) -> Path:
 
 
 async def test_it_comes_with_publish_and_goes_with_unpublish(
-    client: CsiClient, pool: FakePool, driver: Driver, target: Path
+    client: FullCsiClient, pool: FakePool, driver: Driver, target: Path
 ) -> None:
     for _ in range(2):
         await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "2Gi"})
@@ -71,14 +71,14 @@ async def test_it_comes_with_publish_and_goes_with_unpublish(
     ],
 )
 async def test_attributes_that_are_refused(
-    client: CsiClient, refused: Refused, pool: FakePool, target: Path, attributes: dict[str, str], texts: list[str]
+    client: FullCsiClient, refused: Refused, pool: FakePool, target: Path, attributes: dict[str, str], texts: list[str]
 ) -> None:
     publish = client.publish(HANDLE, target, MOUNT, context={**POD, **attributes})
     await refused(publish, Code.INVALID_ARGUMENT, "volumeAttributes", *texts)
     assert await pool.list() == []
 
 
-async def test_other_refusals(client: CsiClient, refused: Refused, pool: FakePool, target: Path) -> None:
+async def test_other_refusals(client: FullCsiClient, refused: Refused, pool: FakePool, target: Path) -> None:
     sized = {**POD, "size": "1Gi"}
     publish = client.publish
     bad = Code.INVALID_ARGUMENT
@@ -93,7 +93,7 @@ async def test_other_refusals(client: CsiClient, refused: Refused, pool: FakePoo
     await refused(not_inline, Code.NOT_FOUND)
 
 
-async def test_what_was_published_is_not_changed(client: CsiClient, refused: Refused, target: Path) -> None:
+async def test_what_was_published_is_not_changed(client: FullCsiClient, refused: Refused, target: Path) -> None:
     await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
     larger = client.publish(HANDLE, target, MOUNT, context={**POD, "size": "2Gi"})
     await refused(larger, Code.ALREADY_EXISTS)
@@ -103,7 +103,7 @@ async def test_what_was_published_is_not_changed(client: CsiClient, refused: Ref
 
 
 async def test_inline_and_persistent_volumes_never_mix(
-    client: CsiClient, refused: Refused, pool: FakePool, target: Path
+    client: FullCsiClient, refused: Refused, pool: FakePool, target: Path
 ) -> None:
     made = await client.create_volume("csi-abc", GIB, [MOUNT])
     publish = client.publish("csi-abc", target, MOUNT, context={**POD, "size": "1Gi"})
@@ -119,7 +119,7 @@ async def test_inline_and_persistent_volumes_never_mix(
 async def test_pmem_csi_attributes_under_its_name(driver: Driver, folder: Path, pool: FakePool, target: Path) -> None:
     pmem = Driver("node-1", driver.pools, driver.state, name="pmem-csi.intel.com")
     attributes = {**POD, "size": "2Gi", "nsmode": "fsdax"}
-    async with DriverEndpoint(pmem, folder / "p.sock") as served, CsiClient(served.socket) as client:
+    async with DriverEndpoint(pmem, folder / "p.sock") as served, FullCsiClient(served.socket) as client:
         await client.publish(HANDLE, target, VolumeCapability(fstype="xfs"), context=attributes)
         (record,) = await pool.list()
         assert (record.fstype, record.size, dict(record.parameters)) == ("xfs", 2 * GIB, {})
@@ -159,7 +159,7 @@ async def test_after_a_failure_at_any_step_the_repeated_call_goes_on(
     driver = Driver(
         "node-1", {"default": pool}, folder / "state", on_inline=lambda: changes.append(pool.fake.records.used)
     )
-    async with DriverEndpoint(driver, folder / "f.sock") as served, CsiClient(served.socket) as client:
+    async with DriverEndpoint(driver, folder / "f.sock") as served, FullCsiClient(served.socket) as client:
 
         async def publish() -> None:
             await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
@@ -181,7 +181,7 @@ async def test_after_a_failure_at_any_step_the_repeated_call_goes_on(
 async def test_a_failed_repeat_keeps_the_volume_of_a_running_pod(folder: Path, refused: Refused, target: Path) -> None:
     pool = Failing("default", GIB)
     driver = Driver("node-1", {"default": pool}, folder / "state")
-    async with DriverEndpoint(driver, folder / "f.sock") as served, CsiClient(served.socket) as client:
+    async with DriverEndpoint(driver, folder / "f.sock") as served, FullCsiClient(served.socket) as client:
         await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
         pool.failing = "publish"
         repeat = client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
@@ -191,7 +191,7 @@ async def test_a_failed_repeat_keeps_the_volume_of_a_running_pod(folder: Path, r
 
 
 async def test_a_target_that_shows_another_volume_is_left_alone(
-    client: CsiClient, refused: Refused, pool: FakePool, target: Path
+    client: FullCsiClient, refused: Refused, pool: FakePool, target: Path
 ) -> None:
     await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
     other = client.publish("csi-other", target, MOUNT, context={**POD, "size": "1Gi"})

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.api import names
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -71,7 +71,7 @@ def driver(folder: Path, pool: FakePool, fast: FakePool, top: Path) -> Driver:
 
 
 @pytest.fixture
-def show(client: CsiClient, folder: Path) -> Callable[..., Awaitable[Path]]:
+def show(client: FullCsiClient, folder: Path) -> Callable[..., Awaitable[Path]]:
     """Stages a volume and publishes it for a pod; the target."""
 
     async def publish(volume_id: str, uid: str, *, path: str = "pods/{}/volumes/kubernetes.io~csi/pv/mount") -> Path:
@@ -99,7 +99,7 @@ def forget(top: Path) -> None:
         (top / "kubepods" / f"pod{uid}" / "io.max").write_text("")
 
 
-async def test_limits_come_with_publish_and_go_with_unpublish(client: CsiClient, show: Show, top: Path) -> None:
+async def test_limits_come_with_publish_and_go_with_unpublish(client: FullCsiClient, show: Show, top: Path) -> None:
     volume = await client.create_volume("a", GIB, [MOUNT], parameters=SLOW)
     target = await show(volume.id, UIDS[0])
     assert (limits(top, UIDS[0]), limits(top, UIDS[1])) == (HELD, "")
@@ -113,7 +113,7 @@ async def test_limits_come_with_publish_and_go_with_unpublish(client: CsiClient,
     assert limits(top, UIDS[1]) == FREE
 
 
-async def test_a_change_holds_at_once_for_all_pods(client: CsiClient, show: Show, top: Path) -> None:
+async def test_a_change_holds_at_once_for_all_pods(client: FullCsiClient, show: Show, top: Path) -> None:
     volume = await client.create_volume("a", GIB, [MOUNT])
     for uid in UIDS:
         await show(volume.id, uid)
@@ -131,7 +131,7 @@ async def test_a_change_holds_at_once_for_all_pods(client: CsiClient, show: Show
 
 
 async def test_a_pod_without_a_cgroup_gets_no_volume_with_limits(
-    client: CsiClient, refused: Refused, show: Show, folder: Path
+    client: FullCsiClient, refused: Refused, show: Show, folder: Path
 ) -> None:
     volume = await client.create_volume("a", GIB, [MOUNT], parameters=SLOW)
     stranger = UIDS[0].replace("0f", "ff")
@@ -143,7 +143,7 @@ async def test_a_pod_without_a_cgroup_gets_no_volume_with_limits(
 
 
 async def test_a_limit_that_the_kernel_refuses_leaves_nothing_published(
-    client: CsiClient, refused: Refused, show: Show, top: Path, folder: Path
+    client: FullCsiClient, refused: Refused, show: Show, top: Path, folder: Path
 ) -> None:
     volume = await client.create_volume("a", GIB, [MOUNT], parameters=SLOW)
     (top / "kubepods" / f"pod{UIDS[0]}" / "io.max").unlink()
@@ -151,7 +151,9 @@ async def test_a_limit_that_the_kernel_refuses_leaves_nothing_published(
     assert not (folder / "pods" / UIDS[0] / "volumes" / "kubernetes.io~csi" / "pv" / "mount").exists()
 
 
-async def test_a_failed_unpublish_leaves_the_limits(client: CsiClient, show: Show, top: Path, driver: Driver) -> None:
+async def test_a_failed_unpublish_leaves_the_limits(
+    client: FullCsiClient, show: Show, top: Path, driver: Driver
+) -> None:
     volume = await client.create_volume("a", GIB, [MOUNT], parameters=SLOW)
     target = await show(volume.id, UIDS[0])
 
@@ -166,7 +168,9 @@ async def test_a_failed_unpublish_leaves_the_limits(client: CsiClient, show: Sho
     assert limits(top, UIDS[0]) == HELD
 
 
-async def test_an_inline_volume_has_limits_too(client: CsiClient, refused: Refused, folder: Path, top: Path) -> None:
+async def test_an_inline_volume_has_limits_too(
+    client: FullCsiClient, refused: Refused, folder: Path, top: Path
+) -> None:
     context = {names.CSI_EPHEMERAL: "true", "size": "1Gi", names.CSI_POD_UID: UIDS[0], **SLOW}
     target = folder / "pods" / UIDS[0] / "volumes" / "kubernetes.io~csi" / "v" / "mount"
     target.parent.mkdir(parents=True)
@@ -181,7 +185,7 @@ async def test_an_inline_volume_has_limits_too(client: CsiClient, refused: Refus
 
 
 async def test_where_io_cannot_be_limited_it_is_refused_at_once(
-    client: CsiClient, refused: Refused, top: Path, pool: FakePool
+    client: FullCsiClient, refused: Refused, top: Path, pool: FakePool
 ) -> None:
     volume = await client.create_volume("b", GIB, [MOUNT])
     (top / "cgroup.controllers").write_text("memory")
@@ -214,9 +218,9 @@ async def test_a_group_of_the_orchestrator(folder: Path, pool: FakePool, top: Pa
 
 
 @asynccontextmanager
-async def _served(folder: Path, pool: FakePool, throttle: Throttle) -> AsyncIterator[CsiClient]:
+async def _served(folder: Path, pool: FakePool, throttle: Throttle) -> AsyncIterator[FullCsiClient]:
     driver = Driver("n", {pool.name: pool}, folder / "state", throttle=throttle)
-    async with DriverEndpoint(driver, folder / "own.sock") as endpoint, CsiClient(endpoint.socket) as client:
+    async with DriverEndpoint(driver, folder / "own.sock") as endpoint, FullCsiClient(endpoint.socket) as client:
         yield client
 
 

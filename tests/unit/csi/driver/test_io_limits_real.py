@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -101,7 +101,7 @@ def rig(real_folder: Path, own_group: Cgroup) -> Rig:
     return Rig(real_folder, own_group)
 
 
-async def _publish(rig: Rig, client: CsiClient, vid: str, use: VolumeCapability, *, name: str = "pv") -> Path:
+async def _publish(rig: Rig, client: FullCsiClient, vid: str, use: VolumeCapability, *, name: str = "pv") -> Path:
     target = rig.target(name, block=use.block)
     await client.stage(vid, rig.staging(name), use)
     await client.publish(vid, target, use, staging=rig.staging(name))
@@ -111,7 +111,7 @@ async def _publish(rig: Rig, client: CsiClient, vid: str, use: VolumeCapability,
 async def test_a_pod_writes_no_faster_than_its_volume_allows(rig: Rig, tell: Callable[[str], None]) -> None:
     pool = rig.pool()
     await pool.open()
-    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, CsiClient(endpoint.socket) as client:
+    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, FullCsiClient(endpoint.socket) as client:
         volume = await client.create_volume("a", 64 * MI, [MOUNT], parameters=SLOW)
         target = await _publish(rig, client, volume.id, MOUNT)
         device = device_of(target)
@@ -139,7 +139,7 @@ async def test_limits_are_set_anew_by_a_fresh_driver(
         need_program(f"mkfs.{use.fstype}")
     pool = rig.pool()
     await pool.open()
-    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, CsiClient(endpoint.socket) as client:
+    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, FullCsiClient(endpoint.socket) as client:
         volume = await client.create_volume("a", 256 * MI, [use], parameters=SLOW)
         free = await client.create_volume("b", 256 * MI, [use])
         target = await _publish(rig, client, volume.id, use)
@@ -153,7 +153,7 @@ async def test_limits_are_set_anew_by_a_fresh_driver(
     assert rig.told() == {}
     pool = rig.pool()
     await pool.open()
-    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, CsiClient(endpoint.socket) as client:
+    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, FullCsiClient(endpoint.socket) as client:
         assert rig.told() == held
         await client.modify_volume(volume.id, {"iops": "30"})
         assert list(rig.told().values()) == [(30, 100 * MI)]
@@ -169,7 +169,7 @@ async def test_limits_are_set_anew_by_a_fresh_driver(
 async def test_a_read_only_device_is_limited_as_well(rig: Rig) -> None:
     pool = rig.pool()
     await pool.open()
-    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, CsiClient(endpoint.socket) as client:
+    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, FullCsiClient(endpoint.socket) as client:
         volume = await client.create_volume("a", 64 * MI, [BLOCK], parameters=SLOW)
         target = rig.target(block=True)
         await client.stage(volume.id, rig.staging(), BLOCK)
@@ -189,7 +189,7 @@ async def test_a_container_that_starts_later_is_limited(
 ) -> None:
     pool = rig.pool()
     await pool.open()
-    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, CsiClient(endpoint.socket) as client:
+    async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, FullCsiClient(endpoint.socket) as client:
         volume = await client.create_volume("a", 64 * MI, [MOUNT], parameters=SLOW)
         target = await _publish(rig, client, volume.id, MOUNT)
         container = rig.group.path / "container"

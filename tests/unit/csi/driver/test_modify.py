@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.api import names
 from tonnage.csi._proto import csi_grpc, csi_pb2
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
@@ -26,7 +26,7 @@ async def _erase(pool: FakePool, name: str = "a") -> str:
     return (await pool.get(name)).effective.get("erase", "")
 
 
-async def test_mutable_parameters_stand_above_those_of_the_class(client: CsiClient, pool: FakePool) -> None:
+async def test_mutable_parameters_stand_above_those_of_the_class(client: FullCsiClient, pool: FakePool) -> None:
     made = await client.create_volume("a", GIB, MOUNT, parameters=CLASS, mutable_parameters={"erase": "zero"})
     assert await _erase(pool) == "zero"
     assert await client.create_volume("a", GIB, MOUNT, parameters=CLASS, mutable_parameters={"erase": "zero"}) == made
@@ -36,7 +36,7 @@ async def test_mutable_parameters_stand_above_those_of_the_class(client: CsiClie
     assert await _erase(pool) == "shred", "what is not named is not changed"
 
 
-async def test_a_volume_is_modified_and_back_any_number_of_times(client: CsiClient, pool: FakePool) -> None:
+async def test_a_volume_is_modified_and_back_any_number_of_times(client: FullCsiClient, pool: FakePool) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters=CLASS)
     for wanted, now in (("zero", "zero"), ("shred", "shred"), ("", "none")):
         for _ in range(2):
@@ -54,7 +54,7 @@ async def test_a_volume_is_modified_and_back_any_number_of_times(client: CsiClie
     ],
 )
 async def test_changes_that_are_refused_change_nothing(
-    client: CsiClient, refused: Refused, pool: FakePool, wanted: Mapping[str, str], texts: list[str]
+    client: FullCsiClient, refused: Refused, pool: FakePool, wanted: Mapping[str, str], texts: list[str]
 ) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters=CLASS)
     bad = Code.INVALID_ARGUMENT
@@ -64,7 +64,7 @@ async def test_changes_that_are_refused_change_nothing(
     assert len(await pool.list()) == 1
 
 
-async def test_modify_needs_a_volume_and_something_to_change(client: CsiClient, refused: Refused) -> None:
+async def test_modify_needs_a_volume_and_something_to_change(client: FullCsiClient, refused: Refused) -> None:
     volume = await client.create_volume("a", GIB, MOUNT)
     await refused(client.modify_volume("", {"erase": "zero"}), Code.INVALID_ARGUMENT, "volume_id is missing")
     await refused(client.modify_volume(volume.id, {}), Code.INVALID_ARGUMENT, "mutable_parameters is missing")
@@ -73,7 +73,7 @@ async def test_modify_needs_a_volume_and_something_to_change(client: CsiClient, 
     await refused(client.modify_volume("gone/b", {"erase": "zero"}), Code.UNAVAILABLE)
 
 
-async def test_mutable_parameters_are_validated(client: CsiClient, endpoint: DriverEndpoint) -> None:
+async def test_mutable_parameters_are_validated(client: FullCsiClient, endpoint: DriverEndpoint) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters=CLASS, mutable_parameters={"erase": "zero"})
     connection = GrpcConnection(endpoint.socket)
     validate = csi_grpc.ControllerStub(connection.channel).ValidateVolumeCapabilities

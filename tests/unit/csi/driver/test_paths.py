@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -28,7 +28,7 @@ def link(folder: Path) -> Path:
 
 
 async def test_nothing_goes_through_a_symlinked_folder(
-    client: CsiClient, folder: Path, link: Path, refused: Refused
+    client: FullCsiClient, folder: Path, link: Path, refused: Refused
 ) -> None:
     volume = (await client.create_volume("v", 1 << 30, [MOUNT])).id
     staging = folder / "staging"
@@ -45,14 +45,14 @@ async def test_nothing_goes_through_a_symlinked_folder(
     assert (folder / "outside" / "mount").is_dir()
 
 
-async def test_names_that_no_file_can_have(client: CsiClient, folder: Path, refused: Refused) -> None:
+async def test_names_that_no_file_can_have(client: FullCsiClient, folder: Path, refused: Refused) -> None:
     volume = (await client.create_volume("v", 1 << 30, [MOUNT])).id
     await refused(client.stage(volume, folder / ("é" * 128), MOUNT), Code.INVALID_ARGUMENT, "at most 255 bytes")
     await client.stage(volume, folder / ("é" * 127), MOUNT)
 
 
 async def test_a_symlink_far_up_in_the_path_is_seen(
-    client: CsiClient, folder: Path, link: Path, refused: Refused
+    client: FullCsiClient, folder: Path, link: Path, refused: Refused
 ) -> None:
     volume = (await client.create_volume("v", 1 << 30, [MOUNT])).id
     deep = link / "mount" / "a" / "b"
@@ -68,16 +68,16 @@ async def test_a_symlink_far_up_in_the_path_is_seen(
 
 
 @pytest.fixture
-async def rooted(driver: Driver, folder: Path) -> AsyncIterator[CsiClient]:
+async def rooted(driver: Driver, folder: Path) -> AsyncIterator[FullCsiClient]:
     """A client of a driver whose callers must have their paths below `kubelet`, which is a symlink itself."""
     (folder / "disk").mkdir()
     (folder / "kubelet").symlink_to("disk")
     served = DriverEndpoint(replace(driver, roots=(folder / "kubelet",)), folder / "rooted.sock")
-    async with served, CsiClient(served.socket) as connected:
+    async with served, FullCsiClient(served.socket) as connected:
         yield connected
 
 
-async def test_paths_lie_beneath_the_root(rooted: CsiClient, folder: Path, refused: Refused) -> None:
+async def test_paths_lie_beneath_the_root(rooted: FullCsiClient, folder: Path, refused: Refused) -> None:
     volume = (await rooted.create_volume("v", 1 << 30, [MOUNT])).id
     root = folder / "kubelet"
     words = (Code.INVALID_ARGUMENT, "staging_target_path", f"beneath {root}")
@@ -96,7 +96,7 @@ async def test_paths_lie_beneath_the_root(rooted: CsiClient, folder: Path, refus
     ]
 
 
-async def test_the_root_may_be_a_symlink_and_either_name_of_it_is_good(rooted: CsiClient, folder: Path) -> None:
+async def test_the_root_may_be_a_symlink_and_either_name_of_it_is_good(rooted: FullCsiClient, folder: Path) -> None:
     volume = (await rooted.create_volume("v", 1 << 30, [MOUNT])).id
     root, real = folder / "kubelet", folder / "disk"
     await rooted.stage(volume, root / "s", MOUNT)
@@ -109,7 +109,7 @@ async def test_the_root_may_be_a_symlink_and_either_name_of_it_is_good(rooted: C
     await rooted.delete_volume(volume)
 
 
-async def test_a_symlink_below_the_root_is_refused(rooted: CsiClient, folder: Path, refused: Refused) -> None:
+async def test_a_symlink_below_the_root_is_refused(rooted: FullCsiClient, folder: Path, refused: Refused) -> None:
     volume = (await rooted.create_volume("v", 1 << 30, [MOUNT])).id
     (folder / "disk" / "pods").symlink_to(folder)
     await refused(rooted.stage(volume, folder / "kubelet" / "pods" / "s", MOUNT), Code.FAILED_PRECONDITION, "symlink")

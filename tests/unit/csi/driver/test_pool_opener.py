@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -89,7 +89,7 @@ class Bench:
         self.pools: dict[str, Pool] = {"lost": self.lost, "well": self.well}
         self.openings = Openings(self.pools, opened=self._opened, clock=self.time)
         self.driver = Driver("n", self.pools, folder / "state", default_pool="well", openings=self.openings)
-        self.client = CsiClient(folder / "csi.sock")
+        self.client = FullCsiClient(folder / "csi.sock")
 
     async def _opened(self, pool: Pool) -> None:
         self.late.append(pool.name)

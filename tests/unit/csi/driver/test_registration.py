@@ -28,18 +28,20 @@ async def test_a_kubelet_finds_and_tells_the_driver(driver: Driver, folder: Path
 
 
 async def test_the_outcome_is_told(folder: Path) -> None:
-    told: list[tuple[bool, str]] = []
-    registration = Registration(
-        "d.example.com", folder / "csi.sock", folder, on_status=lambda done, error: told.append((done, error))
-    )
+    registration = Registration("d.example.com", folder / "csi.sock", folder)
     await registration.start()
-    assert registration.registered is None
+    assert registration.registered is None, "before the kubelet has answered"
     kubelet = RegistrationClient(folder / "d.example.com-reg.sock")
     long = "label collision " * 100
-    await kubelet.notify(registered=False, error=long)
-    await kubelet.notify(registered=True)
+
+    def status() -> tuple[bool | None, str]:
+        return registration.registered, registration.error
+
+    told = []
+    for registered, error in ((False, long), (True, "")):
+        await kubelet.notify(registered=registered, error=error)
+        told.append(status())
     assert told == [(False, long), (True, "")]
-    assert registration.registered
     kubelet.close()
     await registration.stop()
     await registration.stop()

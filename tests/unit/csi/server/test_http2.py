@@ -408,6 +408,6 @@ async def test_a_request_that_cannot_be_read_is_answered_as_grpc_does(
         method: UnaryUnaryMethod[bytes, bytes] = UnaryUnaryMethod(channel, "/csi.v1.Identity/Probe", bytes, bytes)
         with pytest.raises(GRPCError) as raised:
             await method(b"\xff\xff", timeout=60)
-    assert raised.value.status.value == Code.INTERNAL
+    assert raised.value.status is Code.INTERNAL
     assert "Probe: the request cannot be read" in (raised.value.message or "")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tonnage.aio.clock import RealClock
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.server.dispatch import Calls
 from tonnage.csi.server.http2 import Http2Request
+from tonnage.csi.server.inflight import InFlight
 from tonnage.csi.server.service import Method, Service
-from tonnage.errors import InvalidError
 
 CONTROLLER = csi_pb2.DESCRIPTOR.services_by_name["Controller"]
 
@@ -50,9 +52,10 @@ def test_what_cannot_be_read_has_grpcs_code(request_: Http2Request, code: Code) 
 
 
 async def test_only_what_is_offered_is_checked_and_run() -> None:
-    with pytest.raises(InvalidError, match="volume_id is missing"):
-        _method("DeleteVolume").check(csi_pb2.DeleteVolumeRequest())
-    other = _method("ControllerPublishVolume")
-    other.check(csi_pb2.ControllerPublishVolumeRequest())
+    calls = Calls("test", [Service(CONTROLLER, _Deletes())], InFlight(), RealClock())
+    with pytest.raises(CsiError, match="volume_id is missing"):
+        await calls.call("/csi.v1.Controller/DeleteVolume", csi_pb2.DeleteVolumeRequest(), 60)
+    assert _method("ControllerPublishVolume").function is None
     with pytest.raises(CsiError, match="is not offered by this driver"):
-        await other.function(csi_pb2.ControllerPublishVolumeRequest())
+        await calls.call("/csi.v1.Controller/ControllerPublishVolume", csi_pb2.ControllerPublishVolumeRequest(), 60)
+    await calls.close()

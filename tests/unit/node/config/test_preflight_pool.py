@@ -7,7 +7,7 @@ import pytest
 from tonnage.errors import UnavailableError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import Region
-from tonnage.node.config import preflight_pool
+from tonnage.node.config import preflight
 from tonnage.pools.config import parse
 
 GI = 1024**3
@@ -19,7 +19,7 @@ def region(name: str, *, labelled: bool = True) -> Region:
 
 def test_what_a_check_of_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ndctl, "regions", lambda: [region("region0"), region("region1", labelled=False)])
-    monkeypatch.setattr("tonnage.node.config.preflight_pool._machine", lambda _pool: None)
-    assert preflight_pool.look(parse("pmem,mode=sector")) == "pmem in region0 (1Gi of 4Gi free), mode sector"
+    monkeypatch.setattr("tonnage.node.config.preflight._machine", lambda _pool: None)
+    assert preflight.look(parse("pmem,mode=sector")) == "pmem in region0 (1Gi of 4Gi free), mode sector"
     with pytest.raises(UnavailableError, match="init-labels"):
-        preflight_pool.look(parse("pmem:region1"))
+        preflight.look(parse("pmem:region1"))

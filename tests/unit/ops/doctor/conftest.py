@@ -15,7 +15,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
 from tonnage.api.workloads import DaemonSet, Deployment
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.capacity.object import managed_by, object_name
 from tonnage.kube.client import Client
 from tonnage.ops.cluster_snapshot import AGENT_POLICIES, Published, View
@@ -171,7 +171,7 @@ def ward() -> Ward:
 @pytest.fixture
 async def kube() -> AsyncIterator[Client]:
     """A client of a server that serves no policies, no DaemonSets and no reviews about others, as a box."""
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     yield Client(server.transport("system:admin"))
     await server.stop()

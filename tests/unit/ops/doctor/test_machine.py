@@ -12,7 +12,7 @@ import pytest
 from tonnage.aio.clock import RealClock
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.capacity.object import object_name
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import CsiTopologyRequirement, VolumeCapability
@@ -38,7 +38,7 @@ class _HastyClock(RealClock):
 @pytest.fixture
 async def kube() -> AsyncIterator[Client]:
     """A client of a server with a class of ours."""
-    server = ApiServer(MemoryStore(extractor()))
+    server = ApiServer(Store(extractor()))
     await server.start()
     client = Client(server.transport("system:admin"))
     for name in ("kube-system", SYSTEM):

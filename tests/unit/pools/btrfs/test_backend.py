@@ -15,7 +15,7 @@ from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableErr
 from tonnage.host import btrfs, loop, mount, tree
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.btrfs.backend import make_backend
 from tonnage.pools.core.pool import Pool
 

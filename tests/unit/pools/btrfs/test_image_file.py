@@ -10,7 +10,7 @@ import pytest
 from tonnage.errors import InvalidError
 from tonnage.host import mount
 from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.btrfs.image_file import IMAGE_FILES, BtrfsImage
 
 pytestmark = pytest.mark.real

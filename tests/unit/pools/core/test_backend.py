@@ -9,7 +9,7 @@ import pytest
 from tonnage.aio.clock import RealClock
 from tonnage.errors import InvalidError, NotFoundError, UnavailableError, UnsupportedError
 from tonnage.pools.base.contract import Capacity, VolumeOrigin, VolumeRequest
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.backend import Backend, Mounts
 from tonnage.pools.fake import FEATURES, FakeBackend
 
 
@@ -41,17 +41,18 @@ def test_defaults_of_all_kinds(tmp_path: Path) -> None:
     )
     assert Backend.snapshot_room(backend, record)[0] == 10
     with pytest.raises(NotFoundError):
-        Backend.grow(backend, "a", tmp_path)
+        Mounts.grow(backend, record, tmp_path)
     with pytest.raises(InvalidError, match="erase"):
         Backend.check(backend, {"erase": "maybe"}, "ext4", block=False)
     for call in (
         lambda: Backend.expand(backend, "a", 20),
         lambda: Backend.snapshot(backend, "s", "a", {}),
         lambda: Backend.delete_snapshot(backend, "s"),
-        lambda: Backend.device(backend, "a"),
     ):
         with pytest.raises(UnsupportedError, match=r"pool 'p' \(fake\) does not offer"):
             call()
+    with pytest.raises(UnsupportedError, match="does not offer block devices"):
+        backend.device(record)
 
 
 def test_a_closed_one_has_no_records() -> None:

@@ -27,6 +27,9 @@ class Loop:
         self.device = device
         self.record: VolumeRecord | None = None
 
+    def is_used(self, name: str) -> bool:
+        return block_device.is_bound(self.device)
+
     def bring_up(self, record: VolumeRecord) -> str:
         return self.device
 
@@ -69,9 +72,9 @@ def test_a_file_system_is_made_once(devices: Loop, real_folder: Path) -> None:
         mounts.publish(record, staging, target, readonly=False)
         assert (target / "file").exists()
         assert mounts.stats(record, target).total > 32 * MI
-        assert mounts.fault(record, staging) == ""
-        block_device.unpublish(target)
-        mounts.unstage(staging)
+        assert mounts.fault_at(record, staging) == ""
+        mounts.unpublish("v", target)
+        mounts.unstage("v", staging)
     assert record.state == "formatted"
     with pytest.raises(NotFoundError):
         mounts.stats(record, staging)
@@ -86,7 +89,7 @@ def test_an_expanded_one_grows(devices: Loop, real_folder: Path, need_program: C
     grown = mounts.grow(larger, staging)
     assert not grown.pending
     assert devices.record == grown, "which is written down"
-    mounts.unstage(staging)
+    mounts.unstage("v", staging)
 
 
 def test_a_node_of_raw_block_is_shown_and_nothing_else_taken_for_it(devices: Loop, real_folder: Path) -> None:
@@ -99,6 +102,10 @@ def test_a_node_of_raw_block_is_shown_and_nothing_else_taken_for_it(devices: Loo
     with pytest.raises(AlreadyExistsError, match="readonly=False"):
         mounts.publish(record, staging, target, readonly=False)
     assert mounts.stats(record, target).total == 512 * MI
-    block_device.unpublish(target)
-    mounts.unstage(staging)
-    assert mounts.fault(record, staging) != ""
+    assert mounts.device(record) == block_device.number_of(devices.device)
+    with pytest.raises(PreconditionError, match="in use"):
+        mounts.check_unused("v")
+    mounts.unpublish("v", target)
+    mounts.unstage("v", staging)
+    assert mounts.fault_at(record, staging) != ""
+    mounts.check_unused("v")

@@ -13,14 +13,13 @@ import pytest
 from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, UnavailableError, UnsupportedError
 from tonnage.pools.base.contract import Capacity, Features, Stats, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.record import Records, VolumeRecord
-from tonnage.pools.core.backend import Backend
+from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.request import RequestedVolume
 
 MI = 1024**2
 
 
-class Shelf(Backend):
+class Shelf(Backend, Mounts):
     """Records of 100 MiB in all, and nothing else."""
 
     shares_commit = True
@@ -32,6 +31,7 @@ class Shelf(Backend):
     )
 
     def __init__(self) -> None:
+        self.mounts = self
         self.records = Records("shelf pool", most=100 * MI)
         self.settled = 0
         self.is_there = False
@@ -39,7 +39,7 @@ class Shelf(Backend):
         self.gate.set()
         self.calls: list[str] = []
 
-    def open(self) -> None:
+    def load(self) -> None:
         self.is_there = True
 
     def close(self) -> None:
@@ -77,20 +77,23 @@ class Shelf(Backend):
     def write(self, record: VolumeRecord) -> None:
         self.records.volumes[record.name] = record
 
-    def stage(self, name: str, path: Path, options: Sequence[str]) -> None:
-        self.record(name)
+    def check_unused(self, name: str) -> None:
+        pass
+
+    def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
+        pass
 
     def unstage(self, name: str, path: Path) -> None:
         pass
 
-    def publish(self, name: str, staging: Path, target: Path, *, readonly: bool) -> None:
-        self.record(name)
+    def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
+        pass
 
     def unpublish(self, name: str, target: Path) -> None:
         pass
 
-    def stats(self, name: str, path: Path) -> Stats:
-        return Stats(self.record(name).size, 0, 0)
+    def stats(self, record: VolumeRecord, path: Path) -> Stats:
+        return Stats(record.size, 0, 0)
 
 
 class ShelfPool(Pool):

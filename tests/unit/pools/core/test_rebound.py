@@ -9,8 +9,7 @@ import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.errors import ExhaustedError, OutOfRangeError, UnsupportedError
-from tonnage.pools.base.contract import PoolLimits, VolumeRequest
-from tonnage.pools.base.overcommit import Keep
+from tonnage.pools.base.contract import Keep, PoolLimits, VolumeRequest
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.fake import FEATURES, FakeBackend, FakePool
 from tonnage.pools.image.backend import make_backend

@@ -8,8 +8,8 @@ import pytest
 
 from tonnage.errors import ExhaustedError, HostError, UnavailableError
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.directory.backend import DirectoryBackend, is_overwritten
 from tonnage.pools.image.backend import make_backend
 

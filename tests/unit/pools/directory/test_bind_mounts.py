@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from tonnage.errors import AlreadyExistsError, PreconditionError, UnsupportedError
+from tonnage.errors import AlreadyExistsError, PreconditionError, UnavailableError, UnsupportedError
 from tonnage.host import mount
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.directory.backend import PoolFolder
 from tonnage.pools.directory.bind_mounts import BindMounts
+from tonnage.pools.directory.directory import Directory
 
 MI = 1024**2
 
@@ -22,13 +24,25 @@ def disk(real_folder: Path) -> Path:
     disk = real_folder / "disk"
     disk.mkdir()
     mount.mount("none", disk, "tmpfs", ["size=64m"])
+    made = Directory(disk, "kind")
+    made.open()
+    made.close()
     for name in ("a.vol", "b.vol"):
         (disk / name).mkdir()
     return disk
 
 
-def _binds(disk: Path) -> BindMounts:
-    return BindMounts(PoolFolder(disk, kind="kind", suffix=".vol"), lambda _: 0)
+@pytest.fixture
+def folder(disk: Path) -> Iterator[PoolFolder]:
+    folder = PoolFolder(disk, kind="kind", suffix=".vol")
+    folder.directory.open()
+    yield folder
+    folder.directory.close()
+
+
+@pytest.fixture
+def binds(folder: PoolFolder) -> BindMounts:
+    return BindMounts(folder, lambda _: 0)
 
 
 def _record(name: str) -> VolumeRecord:
@@ -36,8 +50,8 @@ def _record(name: str) -> VolumeRecord:
 
 
 @pytest.mark.real
-def test_a_life(disk: Path, real_folder: Path) -> None:
-    binds, staging, target = _binds(disk), real_folder / "staging", real_folder / "target"
+def test_a_life(binds: BindMounts, disk: Path, real_folder: Path) -> None:
+    staging, target = real_folder / "staging", real_folder / "target"
     (disk / "a.vol" / "file").touch()
     for _ in range(2):
         binds.stage(_record("a"), staging, [])
@@ -53,9 +67,9 @@ def test_a_life(disk: Path, real_folder: Path) -> None:
 
 
 @pytest.mark.real
-def test_what_an_earlier_run_shows_is_found(disk: Path, real_folder: Path) -> None:
-    _binds(disk).stage(_record("a"), real_folder / "staging", [])
-    binds = _binds(disk)
+def test_what_an_earlier_run_shows_is_found(folder: PoolFolder, real_folder: Path) -> None:
+    BindMounts(folder, lambda _: 0).stage(_record("a"), real_folder / "staging", [])
+    binds = BindMounts(folder, lambda _: 0)
     binds.check_unused("a")
     binds.find("tmpfs")
     assert binds.uses("a") == [real_folder / "staging"]
@@ -65,8 +79,8 @@ def test_what_an_earlier_run_shows_is_found(disk: Path, real_folder: Path) -> No
 
 
 @pytest.mark.real
-def test_another_volumes_place(disk: Path, real_folder: Path) -> None:
-    binds, staging = _binds(disk), real_folder / "staging"
+def test_another_volumes_place(binds: BindMounts, real_folder: Path) -> None:
+    staging = real_folder / "staging"
     binds.stage(_record("a"), staging, [])
     with pytest.raises(AlreadyExistsError, match="is a mount of something else"):
         binds.stage(_record("b"), staging, [])
@@ -75,10 +89,16 @@ def test_another_volumes_place(disk: Path, real_folder: Path) -> None:
 
 
 @pytest.mark.real
-def test_options(disk: Path, real_folder: Path) -> None:
-    binds = _binds(disk)
+def test_options(binds: BindMounts, real_folder: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"a kind volume cannot have the mount option 'commit=5'"):
         binds.stage(_record("a"), real_folder / "staging", ["noexec", "commit=5"])
     binds.stage(_record("a"), real_folder / "staging", ["noexec", "rw"])
     (shown,) = [entry for entry in mount.mounts() if entry.target == str(real_folder / "staging")]
     assert {"noexec", "nodev"} <= set(shown.options.split(","))
+
+
+@pytest.mark.real
+def test_nothing_is_staged_from_what_lies_over_the_pool(binds: BindMounts, disk: Path, real_folder: Path) -> None:
+    mount.mount("none", disk, "tmpfs", ["size=1m"])
+    with pytest.raises(UnavailableError, match="is not the one that was opened"):
+        binds.stage(_record("a"), real_folder / "staging", [])

@@ -16,6 +16,11 @@ pytestmark = pytest.mark.real
 MI = 1024**2
 
 
+def _views(device: str) -> list[int]:
+    """The loop devices over a device."""
+    return [index for index, backing in loop.attached() if backing == device]
+
+
 @pytest.fixture
 def device(real_folder: Path) -> Iterator[str]:
     image = real_folder / "disk"
@@ -24,7 +29,7 @@ def device(real_folder: Path) -> Iterator[str]:
     attached = loop.attach(fd, str(image), autoclear=False)
     os.close(fd)
     yield attached.path
-    block_device.free_loops([attached.path])  # of a view that a failed test left
+    block_device.free_loops(_views(attached.path))  # of a view that a failed test left
     attached.close()
     loop.detach(attached.index)
 
@@ -55,7 +60,17 @@ def test_a_read_only_view(device: str, real_folder: Path) -> None:
         target.write_bytes(b"y")
     block_device.unpublish(target)
     assert not target.exists()
-    block_device.free_loops([device])
+    assert _views(device) == []
+
+
+def test_a_view_that_is_shown_nowhere_is_freed(device: str, real_folder: Path) -> None:
+    target = real_folder / "target"
+    block_device.publish_readonly(device, target)
+    block_device.free_loops(_views(device))
+    assert len(_views(device)) == 1, "it is published"
+    mount.umount(target)
+    block_device.free_loops(_views(device))
+    assert _views(device) == []
 
 
 def test_which_device_is_where(device: str, real_folder: Path) -> None:

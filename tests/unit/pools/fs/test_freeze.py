@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from tonnage.errors import PreconditionError
-from tonnage.host import superblock
+from tonnage.host import filesystem
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import freeze
@@ -54,7 +54,7 @@ def test_what_a_kill_left_frozen_is_thawed(mounted: tuple[Path, Path, VolumeReco
     mark = image.with_name("mark")
     mark.touch()
     with opened(path) as at:
-        superblock.freeze(at)
+        filesystem.freeze(at)
     freeze.thaw(consistent_copy.roots(image, record), record, mark)
     assert not mark.exists()
     (path / "file").write_text("it takes writes again")

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError
-from tonnage.host import mount, superblock
+from tonnage.host import filesystem, mount
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import online
 
@@ -43,7 +43,7 @@ def test_why_it_does_not_grow(
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(superblock, "grow", fail)
+    monkeypatch.setattr(filesystem, "grow", fail)
     root = os.open(tmp_path, os.O_RDONLY)
     with pytest.raises(error, match=words):
         online.grow(RECORD, [root])

@@ -18,9 +18,9 @@ import pytest
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.csi.driver.capabilities import MOUNT_OPTIONS
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.parameters import MOUNT_OPTIONS
 from tonnage.csi.errors import CsiError
 from tonnage.errors import (
     AlreadyExistsError,
@@ -33,7 +33,7 @@ from tonnage.errors import (
 )
 from tonnage.host import device, loop, mount
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest, VolumeState
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs.ext4_template import Templates
 from tonnage.pools.image import file as image_file

@@ -11,7 +11,7 @@ import pytest
 
 from tonnage.host import loop
 from tonnage.pools.base.contract import PoolLimits
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.image.backend import make_backend
 

@@ -15,8 +15,8 @@ from tonnage.errors import ExhaustedError, InvalidError, PreconditionError, Unsu
 from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.wipe import CHUNK, Wiper
 from tonnage.pools.directory.directory import Directory

@@ -13,7 +13,7 @@ from tonnage.host.lvm import LogicalVolume
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.lvm import tags
 from tonnage.pools.lvm.backend import LvmBackend
-from tonnage.pools.lvm.recovery import refresh
+from tonnage.pools.lvm.table import refresh
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 
 pytestmark = pytest.mark.real

@@ -10,8 +10,8 @@ import pytest
 from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, UnsupportedError
 from tonnage.host import mount as host_mount
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.static import mount
 from tonnage.pools.static.discovery import StaticDisk, look
+from tonnage.pools.static.mount import StaticMounts, elsewhere
 
 pytestmark = pytest.mark.real
 RECORD = VolumeRecord("v", 4096, uuid4(), fstype="tmpfs")
@@ -24,27 +24,39 @@ def disk(real_folder: Path) -> StaticDisk:
     return look(real_folder / "pool").disks["disk"]
 
 
-def test_a_life(disk: StaticDisk, real_folder: Path) -> None:
+@pytest.fixture
+def written() -> list[VolumeRecord]:
+    return []
+
+
+@pytest.fixture
+def mounts(disk: StaticDisk, written: list[VolumeRecord]) -> StaticMounts:
+    return StaticMounts(lambda name: disk, written.append)
+
+
+def test_a_life(mounts: StaticMounts, disk: StaticDisk, written: list[VolumeRecord], real_folder: Path) -> None:
     staging, target = real_folder / "staging", real_folder / "target"
-    assert not mount.is_staged(RECORD, disk, staging)
-    mount.check_unused("v", disk)
-    mount.stage(RECORD, disk, staging, ["noexec"])
-    assert mount.is_staged(RECORD, disk, staging)
-    mount.publish(RECORD, disk, staging, target, readonly=True)
+    with pytest.raises(PreconditionError, match="not staged"):
+        mounts.publish(RECORD, staging, target, readonly=True)
+    mounts.check_unused("v")
+    mounts.stage(RECORD, staging, ["noexec"])
+    mounts.stage(RECORD, staging, ["noexec"])
+    assert [record.state for record in written] == ["formatted"], "once"
+    mounts.publish(RECORD, staging, target, readonly=True)
     with pytest.raises(PreconditionError, match="volume v is in use at"):
-        mount.check_unused("v", disk)
-    assert mount.stats(RECORD, disk, target).total == 20 * 1024**2
-    mount.unpublish(target)
-    mount.unstage(staging)
-    assert mount.elsewhere(disk) == ""
+        mounts.check_unused("v")
+    assert mounts.stats(RECORD, target).total == 20 * 1024**2
+    mounts.unpublish("v", target)
+    mounts.unstage("v", staging)
+    assert elsewhere(disk) == ""
     with pytest.raises(NotFoundError):
-        mount.stats(RECORD, disk, staging)
+        mounts.stats(RECORD, staging)
 
 
-def test_refusals(disk: StaticDisk, real_folder: Path) -> None:
+def test_refusals(mounts: StaticMounts, real_folder: Path) -> None:
     staging = real_folder / "staging"
     with pytest.raises(UnsupportedError, match="mount option 'commit=5'"):
-        mount.stage(RECORD, disk, staging, ["commit=5"])
+        mounts.stage(RECORD, staging, ["commit=5"])
     host_mount.mount("none", staging, "tmpfs", ["size=1m"])
     with pytest.raises(AlreadyExistsError, match="something else than volume v"):
-        mount.is_staged(RECORD, disk, staging)
+        mounts.stage(RECORD, staging, [])

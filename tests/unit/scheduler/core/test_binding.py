@@ -9,8 +9,9 @@ import pytest
 from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
+from tonnage.claims.bind import claim_reference
 from tonnage.errors import PreconditionError
-from tonnage.scheduler.core.binding import Binding, BindingWaits, RescheduledError, claim_patch, volume_patch
+from tonnage.scheduler.core.binding import Binding, BindingWaits, RescheduledError, claim_patch
 from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 
@@ -75,14 +76,14 @@ def test_an_ephemeral_claim_without_siblings_is_told_so(stage: Any) -> None:
 def test_patch_of_a_volume(stage: Any) -> None:
     claim = stage.claim("c", storageClassName="disks")
     free = stage.volume("free", node=NODE, storageClassName="disks")
-    patch = volume_patch(free, claim)
+    patch = claim_reference(free, claim)
     assert patch["metadata"] == {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}
     assert patch["spec"]["claimRef"]["uid"] == "uid-c"
 
     pointed = stage.volume("pointed", node=NODE, storageClassName="disks", claim="c")
-    assert "metadata" not in volume_patch(pointed, claim)  # a person pointed it there
+    assert "metadata" not in claim_reference(pointed, claim)  # a person pointed it there
     ref = {"namespace": "default", "name": "c", "uid": "uid-c"}
-    assert volume_patch(stage.volume("done", claimRef=ref), claim) == {}
+    assert claim_reference(stage.volume("done", claimRef=ref), claim) == {}
 
 
 def test_done_when_bound(stage: Any) -> None:

@@ -82,9 +82,9 @@ class Line:
     def _hold(self) -> None:
         for one in self.nominations.over(self.world.now):
             self.nominations.drop(one.uid)
-        for grant in self.waiting.grants(self.world.now) if self.holds else ():
-            assert grant.missing > 0
-            self.nominations.hold(grant.ask, grant.node, self.world.now, seconds=HOLD)
+        for ask, node, missing in self.waiting.grants(self.world.now) if self.holds else ():
+            assert missing > 0
+            self.nominations.hold(ask, node, self.world.now, seconds=HOLD)
         if list(self.nominations):
             self.holding.append(self.world.now)
 

@@ -11,7 +11,7 @@ import pytest
 from tonnage.aio.clock import LoopClock, VirtualLoop
 from tonnage.api.kinds import NAMESPACES
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Transport
@@ -29,7 +29,7 @@ def play() -> Callable[..., object]:
         loop, clock = VirtualLoop(), LoopClock()
 
         async def whole() -> T:
-            server = ApiServer(MemoryStore(extractor()), clock=clock)
+            server = ApiServer(Store(extractor()), clock=clock)
             await server.start()
             kube = Client(wrap(server.transport(), clock))
             informers = Informers(kube)

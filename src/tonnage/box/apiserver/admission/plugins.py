@@ -7,12 +7,15 @@ ResourceQuota.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from tonnage.api import kinds, names
 from tonnage.api.kinds import Kind
+from tonnage.api.matching import default_class
 from tonnage.api.quantity import Quantity
+from tonnage.api.storage import StorageClass
 from tonnage.box.apiserver.admission import limit_ranger, priority, quota
 from tonnage.box.apiserver.request import errors
 from tonnage.box.apiserver.request.admission_context import AdmissionContext
@@ -94,23 +97,12 @@ def _protect(obj: Obj, finalizer: str) -> None:
         finalizers.append(finalizer)
 
 
-def default_class(classes: Sequence[Obj]) -> Obj | None:
-    """The default StorageClass: of several the newest, of equally old ones the first by name."""
-    marked = [c for c in classes if _is_default(c["metadata"].get("annotations") or {})]
-    marked.sort(key=lambda c: str(c["metadata"]["name"]))
-    return max(marked, key=lambda c: str(c["metadata"].get("creationTimestamp", "")), default=None)
-
-
-def _is_default(annotations: Obj) -> bool:
-    return any(annotations.get(key) == "true" for key in (names.DEFAULT_CLASS, names.BETA_DEFAULT_CLASS))
-
-
 async def _default_class(context: AdmissionContext, claim: Obj) -> None:
     if "storageClassName" in claim["spec"] or _BETA_CLASS in (claim["metadata"].get("annotations") or {}):
         return
-    found = default_class(await context.list(kinds.STORAGE_CLASSES))
+    found = default_class(msgspec.convert(await context.list(kinds.STORAGE_CLASSES), list[StorageClass]))
     if found is not None:
-        claim["spec"]["storageClassName"] = found["metadata"]["name"]
+        claim["spec"]["storageClassName"] = found.metadata.name
 
 
 def _size(claim: Obj) -> int:

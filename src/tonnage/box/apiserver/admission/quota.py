@@ -1,37 +1,25 @@
-"""ResourceQuota ledger: usage of each namespace, and whether one more object fits.
+"""What an object uses of the quotas of its namespace, and whether it fits into one.
 
-The ledger listens to the store, so it sees each write exactly when readers do. Admission takes the namespace's lock,
-asks the ledger and writes before any other request may ask. Amounts are integers in nanos, as in tonnage.api.quantity.
+Admission takes the namespace's lock, asks what is used and writes before any other request may ask. Amounts are
+integers in nanos, as in tonnage.api.quantity.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tonnage.aio.tasks import Background
-from tonnage.api import kinds
 from tonnage.api.quantity import NANO, Quantity
-from tonnage.box.apiserver.request.negotiate import MAX_INSIDE, apart
-from tonnage.box.apiserver.storage.store import ObjectKey, Store, StoredObject, StoreEvent
 from tonnage.errors import InvalidError
 
-log = logging.getLogger(__name__)
 Obj = dict[str, Any]
 Usage = Mapping[str, int]
 
 _CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
-_QUOTAS = "resourcequotas"
 # Kinds that have a name of their own besides count/<resource>.
 _NAMED = frozenset({"configmaps", "secrets", "resourcequotas"})
 _BYTES = ("storage", "memory")
 _MUST_SAY = ("cpu", "memory")
-_SLICE = 256
-"""Objects that are counted without another turn of the event loop."""
 
 
 def lock(namespace: str) -> str:
@@ -151,141 +139,3 @@ def status(quota: Obj, used: Usage) -> Obj:
     """The status of a quota: hard as wanted, used for the same resources."""
     hard = dict((quota.get("spec") or {}).get("hard") or {})
     return {"hard": hard, "used": {r: _shown(used.get(r, 0), r) for r in sorted(hard)}}
-
-
-async def count(store: Store, collections: Iterable[str], namespace: str) -> Usage:
-    """Usage of a namespace, counted from its objects."""
-    changes = [(record, 1) for collection in collections for record in store.records(collection, namespace)]
-    return await apart(_weight(changes), _difference, changes)
-
-
-@dataclass(eq=False)
-class _Namespace:
-    """Usage of one namespace, and records still to be counted: with 1, or with -1 for deleted ones."""
-
-    used: Counter[str] = field(default_factory=Counter)
-    waiting: deque[tuple[StoredObject, int]] = field(default_factory=deque)
-    counting: asyncio.Task[None] | None = None
-
-    @property
-    def is_counting(self) -> bool:
-        """Whether its task runs: one that was cancelled before its first step has run no line of its own."""
-        return self.counting is not None and not self.counting.done()
-
-
-class QuotaLedger:
-    """Usage of every namespace that has a ResourceQuota. No cost for namespaces without one.
-
-    A change of small objects is counted at once. Large ones, and all objects of a namespace that gets a quota, are
-    counted in slices, outside the event loop; settle() waits for that.
-    """
-
-    def __init__(self, store: Store, collections: Iterable[str], changed: Callable[[str], None] | None = None) -> None:
-        """Call listen() once the store has been loaded.
-
-        collections: the namespaced ones. changed: called with a tracked namespace whose use or quotas may have changed.
-        """
-        self._store = store
-        self._collections = tuple(dict.fromkeys(collections))
-        self._changed = changed
-        self._used: dict[str, _Namespace] = {}
-        self._tasks = Background("quota count")
-
-    def listen(self) -> None:
-        """Begin: count the namespaces that have quotas, then follow the store."""
-        self._store.listen(self._on_event)
-        for namespace in {record.key.namespace for record in self._store.records(_QUOTAS)}:
-            self._begin(namespace)
-
-    async def close(self) -> None:
-        """Stop counting. Idempotent."""
-        await self._tasks.close()
-
-    def used(self, namespace: str) -> Usage:
-        """Usage of a namespace, as far as it is counted."""
-        if namespace not in self._used:
-            self._begin(namespace)
-        return self._used[namespace].used
-
-    async def settle(self, namespace: str) -> None:
-        """Wait until all that is visible in the store is counted, or close() has ended the counting."""
-        self.used(namespace)
-        while (found := self._used.get(namespace)) is not None and found.is_counting:
-            assert found.counting is not None
-            await asyncio.wait((found.counting,))
-
-    def _begin(self, namespace: str) -> None:
-        self._used[namespace] = _Namespace()
-        self._count(namespace, [(r, 1) for c in self._collections for r in self._store.records(c, namespace)])
-        self._tell(namespace)
-
-    def _on_event(self, event: StoreEvent) -> None:
-        collection, namespace, _ = event.record.key
-        if namespace not in self._used:
-            if collection == _QUOTAS and event.type != "DELETED":
-                self._begin(namespace)
-            return
-        if collection == _QUOTAS and event.type == "DELETED" and not self._store.records(_QUOTAS, namespace):
-            del self._used[namespace]
-            return
-        if collection in self._collections:
-            changes = [(event.before, -1)] if event.before else []
-            self._count(namespace, changes + ([(event.record, 1)] if event.type != "DELETED" else []))
-            if collection == _QUOTAS:
-                self._tell(namespace)
-
-    def _count(self, namespace: str, changes: list[tuple[StoredObject, int]]) -> None:
-        found = self._used[namespace]
-        if not found.is_counting and not found.waiting and _weight(changes) <= MAX_INSIDE:
-            self._add(namespace, _difference(changes))
-            return
-        found.waiting.extend(changes)
-        if not found.is_counting:
-            found.counting = self._tasks.start(self._count_waiting(namespace, found))
-
-    async def _count_waiting(self, namespace: str, found: _Namespace) -> None:
-        while found.waiting and self._used.get(namespace) is found:
-            some = [found.waiting.popleft() for _ in range(min(_SLICE, len(found.waiting)))]
-            try:
-                difference = await apart(_weight(some), _difference, some)
-            except Exception:  # the others are still to be counted
-                log.exception("objects not counted namespace=%s", namespace)
-                continue
-            if self._used.get(namespace) is found:  # else its last quota has been deleted meanwhile
-                self._add(namespace, difference)
-
-    def _add(self, namespace: str, difference: Usage) -> None:
-        # Quotas change their own status all the time; only what counts is worth telling.
-        if any(difference.values()):
-            self._used[namespace].used.update(difference)
-            self._tell(namespace)
-
-    def _tell(self, namespace: str) -> None:
-        if self._changed is not None:
-            self._changed(namespace)
-
-
-def _weight(changes: list[tuple[StoredObject, int]]) -> int:
-    return sum(len(record.data) for record, _ in changes)
-
-
-def _difference(changes: Iterable[tuple[StoredObject, int]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for record, sign in changes:
-        for resource, amount in usage(record.key.collection, record.decode()).items():
-            total[resource] += sign * amount
-    return total
-
-
-def stale(store: Store, ledger: QuotaLedger, namespace: str) -> list[tuple[ObjectKey, Obj, int]]:
-    """The quotas of a namespace whose status is not what the ledger says: key, new object, revision it is based on."""
-    found = []
-    for record in store.records(_QUOTAS, namespace):
-        obj = record.decode()
-        right = status(obj, ledger.used(namespace))
-        if obj.get("status") != right:
-            found.append((record.key, obj | {"status": right}, record.revision))
-    return found
-
-
-COUNTED = tuple(kind.key for kind in kinds.ALL if kind.namespaced and kind is not kinds.EVENTS)

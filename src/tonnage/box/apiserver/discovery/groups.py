@@ -13,22 +13,14 @@ Obj = dict[str, Any]
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _STATUS_VERBS = ("get", "patch", "update")
 # subresource -> (group, version, kind that is sent, verbs); kind "" is the parent's own.
-_SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
+SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "status": ("", "", "", _STATUS_VERBS),
     "finalize": ("", "", "", ("update",)),
-    "ephemeralcontainers": ("", "", "", _STATUS_VERBS),
-    "resize": ("", "", "", _STATUS_VERBS),
     "binding": ("", "", "Binding", ("create",)),
     "eviction": ("policy", "v1", "Eviction", ("create",)),
     "log": ("", "", "", ("get",)),
     "scale": ("autoscaling", "v1", "Scale", _STATUS_VERBS),
-    "token": ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
 }
-
-
-def subresource(name: str) -> tuple[str, str, str, tuple[str, ...]]:
-    """group, version, kind ("" for the parent's) and verbs of a subresource; get alone for one not in the table."""
-    return _SUBRESOURCES.get(name, ("", "", "", ("get",)))
 
 
 def groups(resources: Iterable[Resource]) -> dict[str, list[Resource]]:
@@ -90,7 +82,7 @@ def _api_resource(resource: Resource) -> Obj:
 
 
 def _api_subresource(resource: Resource, name: str) -> Obj:
-    group, version, kind, verbs = subresource(name)
+    group, version, kind, verbs = SUBRESOURCES[name]
     answer: Obj = {
         "name": f"{resource.kind.plural}/{name}",
         "singularName": "",
@@ -137,7 +129,7 @@ def _discovered(resource: Resource) -> Obj:
 
 
 def _discovered_subresource(resource: Resource, name: str) -> Obj:
-    group, version, kind, verbs = subresource(name)
+    group, version, kind, verbs = SUBRESOURCES[name]
     response = {
         "group": group or ("" if kind else resource.kind.group),
         "version": version or ("v1" if kind else resource.kind.version),

@@ -178,7 +178,7 @@ def paths(resources: Iterable[Resource], dialect: OpenApiVersion) -> Obj:
         if resource.kind.namespaced and "list" in resource.verbs:
             found[resource.kind.path()] = _path(resource, {"get": "list"}, dialect)
         for name in sorted(resource.subresources):
-            methods = {_method(verb): verb for verb in groups.subresource(name)[3]}
+            methods = {_method(verb): verb for verb in groups.SUBRESOURCES[name][3]}
             found[f"{item}/{name}"] = _path(resource, methods, dialect)
     return found
 

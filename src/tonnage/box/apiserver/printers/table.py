@@ -5,6 +5,7 @@ The columns of each kind are defined by the printers of that kind.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,12 @@ Include = Literal["Metadata", "None", "Object"]
 Cell = Callable[[Obj, datetime], Any]
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
+_UNITS = {"s": 1, "m": _MINUTE, "h": _HOUR, "d": _DAY, "y": _YEAR}
+# Below so many seconds a time is shown in the first unit, with the rest in the second.
+_STEPS = (
+    (2 * _MINUTE, "s", ""), (10 * _MINUTE, "m", "s"), (3 * _HOUR, "m", ""), (8 * _HOUR, "h", "m"), (2 * _DAY, "h", ""),
+    (8 * _DAY, "d", "h"), (2 * _YEAR, "d", ""), (8 * _YEAR, "y", "d"), (math.inf, "y", ""),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,29 +60,12 @@ def moment(text: str) -> datetime:
 
 def duration(seconds: float) -> str:
     """Seconds as kubectl shows them: two units at most, the coarser the longer (apimachinery HumanDuration)."""
-    s = int(seconds)
-    if s < -1:
+    whole = int(seconds)
+    if whole < -1:
         return "<invalid>"
-    if s < 2 * _MINUTE:
-        return f"{max(s, 0)}s"
-    if s < 10 * _MINUTE:
-        return _two(s // 60, "m", s % 60, "s")
-    if s < 3 * _HOUR:
-        return f"{s // _MINUTE}m"
-    if s < 8 * _HOUR:
-        return _two(s // _HOUR, "h", s // _MINUTE % 60, "m")
-    if s < 2 * _DAY:
-        return f"{s // _HOUR}h"
-    if s < 8 * _DAY:
-        return _two(s // _DAY, "d", s // _HOUR % 24, "h")
-    if s < 2 * _YEAR:
-        return f"{s // _DAY}d"
-    if s < 8 * _YEAR:
-        return _two(s // _YEAR, "y", s // _DAY % 365, "d")
-    return f"{s // _YEAR}y"
-
-
-def _two(large: int, unit: str, small: int, smaller: str) -> str:
+    unit, smaller = next((unit, smaller) for limit, unit, smaller in _STEPS if whole < limit)
+    large, rest = divmod(max(whole, 0), _UNITS[unit])
+    small = rest // _UNITS[smaller] if smaller else 0
     return f"{large}{unit}{small}{smaller}" if small else f"{large}{unit}"
 
 
@@ -123,7 +113,7 @@ def _age(obj: Obj, now: datetime) -> str:
 AGE = Column("Age", _age, text="Time since the object was made.")
 
 
-def row(columns: Sequence[Column], obj: Obj, now: datetime, include: Include = "Metadata") -> Obj:
+def row(columns: Sequence[Column], obj: Obj, now: datetime, include: Include) -> Obj:
     """One metav1.TableRow."""
     answer: Obj = {"cells": [column.cell(obj, now) for column in columns]}
     if include == "Metadata":
@@ -137,24 +127,13 @@ def row(columns: Sequence[Column], obj: Obj, now: datetime, include: Include = "
     return answer
 
 
-def table(
-    columns: Sequence[Column],
-    objects: Iterable[Obj],
-    now: datetime,
-    *,
-    include: Include = "Metadata",
-    metadata: Obj | None = None,
-    headers: bool = True,
-) -> Obj:
-    """A metav1.Table of the objects. metadata is the list's (resourceVersion, continue).
-
-    headers=False leaves the definitions out, as for all but the first event of a watch.
-    """
+def table(columns: Sequence[Column], objects: Iterable[Obj], now: datetime, include: Include, metadata: Obj) -> Obj:
+    """A metav1.Table of the objects. metadata is the list's (resourceVersion, continue)."""
     columns = columns or DEFAULT
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": metadata or {},
-        "columnDefinitions": [c.definition() for c in columns] if headers else [],
+        "metadata": metadata,
+        "columnDefinitions": [c.definition() for c in columns],
         "rows": [row(columns, obj, now, include) for obj in objects],
     }

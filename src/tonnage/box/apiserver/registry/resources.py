@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,12 +10,12 @@ from tonnage.api import kinds
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import PartialObject
 from tonnage.box.apiserver.admission import plugins, priority
-from tonnage.box.apiserver.printers import core, table
+from tonnage.box.apiserver.printers import core
 from tonnage.box.apiserver.printers import workloads as printers
-from tonnage.box.apiserver.printers.table import dig
+from tonnage.box.apiserver.printers.table import Column, dig
 from tonnage.box.apiserver.registry import defaults, strategy
 from tonnage.box.apiserver.request import event_versions
-from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.request.resource import Default, Resource, Validate, no_default
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation import (
     claim,
@@ -82,160 +82,107 @@ def _new_event_fields(obj: Obj) -> Mapping[str, str]:
     return shown | {"reportingController": found["reportingComponent"]}
 
 
-def _row(kind: Kind[Any], **hooks: Any) -> Resource:
+def _row(
+    kind: Kind[Any], validate: Validate, columns: Sequence[Column] = (), default: Default = no_default, **hooks: Any
+) -> Resource:
     """A row; admission of a namespaced kind checks its namespace and quota, unless hooks says otherwise."""
     if kind.namespaced:
         hooks.setdefault("admit", plugins.plain(kind))
-    return Resource(kind, **hooks)
+    return Resource(kind, validate=validate, columns=columns, default=default, **hooks)
 
 
 def _review(group: str, kind: str) -> Resource:
-    row = Kind(group, "v1", kind, kind.lower() + "s", PartialObject, namespaced=False)
-    return _row(row, verbs=("create",), columns=table.DEFAULT)
+    row = Kind(group, kind, kind.lower() + "s", PartialObject, namespaced=False)
+    return Resource(row, verbs=("create",))
 
 
-EVENTS_NEW = Kind("events.k8s.io", "v1", "Event", "events", PartialObject, short=("ev",))
+EVENTS_NEW = Kind("events.k8s.io", "Event", "events", PartialObject, short=("ev",))
 _STATUS: dict[str, Any] = {"subresources": frozenset({"status"})}
 _OWN_STATUS: dict[str, Any] = _STATUS | {"prepare": strategy.without_status}
 """Kinds whose status is written by its owner, later."""
 _WORKLOAD: dict[str, Any] = _OWN_STATUS | {"categories": ("all",)}
 _SCALED: dict[str, Any] = _WORKLOAD | {"subresources": frozenset({"status", "scale"})}
+_CLAIM: dict[str, Any] = _STATUS | {"admit": plugins.claim, "prepare": strategy.claim}
+_VOLUME: dict[str, Any] = _STATUS | {"admit": plugins.volume, "prepare": strategy.volume}
+_JOB: dict[str, Any] = _WORKLOAD | {"prepare": strategy.job}
 _ROWS: tuple[Resource, ...] = (
     _row(
         kinds.NAMESPACES,
+        cluster.namespace,
+        core.NAMESPACE,
+        defaults.namespace,
         subresources=frozenset({"status", "finalize"}),
         verbs=_NO_COLLECTION,
-        default=defaults.namespace,
-        validate=cluster.namespace,
         admit=plugins.cluster_scoped,
         prepare=strategy.namespace,
         fields=_paths(status__phase=("status", "phase")),
-        columns=core.NAMESPACE,
     ),
-    _row(
-        kinds.NODES,
-        **_STATUS,
-        default=defaults.node,
-        validate=cluster.node,
-        fields=_node_fields,
-        columns=core.NODE,
-    ),
+    _row(kinds.NODES, cluster.node, core.NODE, defaults.node, **_STATUS, fields=_node_fields),
     _row(
         kinds.PODS,
+        pod.validate,
+        core.POD,
+        defaults.pod,
         subresources=frozenset({"status", "binding", "eviction", "log"}),
         categories=("all",),
-        default=defaults.pod,
-        validate=pod.validate,
         admit=plugins.pod,
         prepare=strategy.pod,
         fields=_pod_fields,
-        columns=core.POD,
         graceful=True,
     ),
-    _row(
-        kinds.CLAIMS,
-        **_STATUS,
-        default=defaults.claim,
-        validate=claim.validate,
-        admit=plugins.claim,
-        prepare=strategy.claim,
-        columns=core.CLAIM,
-    ),
-    _row(
-        kinds.VOLUMES,
-        **_STATUS,
-        default=defaults.volume,
-        validate=persistent_volume.validate,
-        admit=plugins.volume,
-        prepare=strategy.volume,
-        columns=core.VOLUME,
-    ),
-    _row(kinds.EVENTS, validate=cluster.event, fields=_event_fields, columns=core.EVENT),
+    _row(kinds.CLAIMS, claim.validate, core.CLAIM, defaults.claim, **_CLAIM),
+    _row(kinds.VOLUMES, persistent_volume.validate, core.VOLUME, defaults.volume, **_VOLUME),
+    _row(kinds.EVENTS, cluster.event, core.EVENT, fields=_event_fields),
     _row(
         EVENTS_NEW,
-        validate=cluster.new_event,
+        cluster.new_event,
+        core.EVENT_NEW,
         admit=plugins.plain(kinds.EVENTS),
         fields=_new_event_fields,
-        columns=core.EVENT_NEW,
         stored_as=kinds.EVENTS.key,
         inward=event_versions.inward,
         outward=event_versions.outward,
     ),
-    _row(kinds.CONFIG_MAPS, validate=config.config_map, columns=core.CONFIG_MAP),
+    _row(kinds.CONFIG_MAPS, config.config_map, core.CONFIG_MAP),
     _row(
         kinds.SECRETS,
-        default=defaults.secret,
-        validate=config.secret,
+        config.secret,
+        core.SECRET,
+        defaults.secret,
         prepare=strategy.secret,
         fields=_paths(type=("type",)),
-        columns=core.SECRET,
     ),
-    _row(kinds.SERVICE_ACCOUNTS, validate=config.service_account, columns=core.SERVICE_ACCOUNT),
-    _row(kinds.RESOURCE_QUOTAS, **_OWN_STATUS, validate=cluster.resource_quota, columns=core.RESOURCE_QUOTA),
-    _row(kinds.LIMIT_RANGES, default=defaults.limit_range, validate=cluster.limit_range, columns=table.DEFAULT),
-    _row(
-        kinds.STORAGE_CLASSES,
-        default=defaults.storage_class,
-        validate=storage.storage_class,
-        columns=core.STORAGE_CLASS,
-    ),
-    _row(kinds.CSI_DRIVERS, default=defaults.csi_driver, validate=storage.csi_driver, columns=core.CSI_DRIVER),
-    _row(kinds.CSI_NODES, validate=storage.csi_node, columns=core.CSI_NODE),
-    _row(kinds.CAPACITIES, validate=storage.capacity, columns=core.CAPACITY),
-    _row(
-        kinds.ATTACHMENTS,
-        **_OWN_STATUS,
-        default=defaults.attachment,
-        validate=storage.attachment,
-        columns=core.ATTACHMENT,
-    ),
-    _row(
-        kinds.DEPLOYMENTS,
-        **_SCALED,
-        default=defaults.deployment,
-        validate=workloads.deployment,
-        columns=printers.DEPLOYMENT,
-    ),
-    _row(
-        kinds.REPLICA_SETS,
-        **_SCALED,
-        default=defaults.replica_set,
-        validate=workloads.replica_set,
-        columns=printers.REPLICA_SET,
-    ),
-    _row(
-        kinds.STATEFUL_SETS,
-        **_SCALED,
-        default=defaults.stateful_set,
-        validate=workloads.stateful_set,
-        columns=printers.STATEFUL_SET,
-    ),
-    _row(
-        kinds.DAEMON_SETS,
-        **_WORKLOAD,
-        default=defaults.daemon_set,
-        validate=workloads.daemon_set,
-        columns=printers.DAEMON_SET,
-    ),
-    _row(kinds.CONTROLLER_REVISIONS, validate=workloads.controller_revision, columns=printers.CONTROLLER_REVISION),
+    _row(kinds.SERVICE_ACCOUNTS, config.service_account, core.SERVICE_ACCOUNT),
+    _row(kinds.RESOURCE_QUOTAS, cluster.resource_quota, core.RESOURCE_QUOTA, **_OWN_STATUS),
+    _row(kinds.LIMIT_RANGES, cluster.limit_range, default=defaults.limit_range),
+    _row(kinds.STORAGE_CLASSES, storage.storage_class, core.STORAGE_CLASS, defaults.storage_class),
+    _row(kinds.CSI_DRIVERS, storage.csi_driver, core.CSI_DRIVER, defaults.csi_driver),
+    _row(kinds.CSI_NODES, storage.csi_node, core.CSI_NODE),
+    _row(kinds.CAPACITIES, storage.capacity, core.CAPACITY),
+    _row(kinds.ATTACHMENTS, storage.attachment, core.ATTACHMENT, defaults.attachment, **_OWN_STATUS),
+    _row(kinds.DEPLOYMENTS, workloads.deployment, printers.DEPLOYMENT, defaults.deployment, **_SCALED),
+    _row(kinds.REPLICA_SETS, workloads.replica_set, printers.REPLICA_SET, defaults.replica_set, **_SCALED),
+    _row(kinds.STATEFUL_SETS, workloads.stateful_set, printers.STATEFUL_SET, defaults.stateful_set, **_SCALED),
+    _row(kinds.DAEMON_SETS, workloads.daemon_set, printers.DAEMON_SET, defaults.daemon_set, **_WORKLOAD),
+    _row(kinds.CONTROLLER_REVISIONS, workloads.controller_revision, printers.CONTROLLER_REVISION),
     _row(
         kinds.JOBS,
-        **_WORKLOAD | {"prepare": strategy.job},
-        default=defaults.job,
-        validate=job.validate,
+        job.validate,
+        printers.JOB,
+        defaults.job,
+        **_JOB,
         fields=_paths(status__successful=("status", "succeeded")),
-        columns=printers.JOB,
     ),
-    _row(kinds.CRON_JOBS, **_WORKLOAD, default=defaults.cron_job, validate=job.cron, columns=printers.CRON_JOB),
+    _row(kinds.CRON_JOBS, job.cron, printers.CRON_JOB, defaults.cron_job, **_WORKLOAD),
     _row(
         kinds.PRIORITY_CLASSES,
-        default=defaults.priority_class,
-        validate=policy.priority_class,
+        policy.priority_class,
+        core.PRIORITY_CLASS,
+        defaults.priority_class,
         admit=priority.of_class,
-        columns=core.PRIORITY_CLASS,
     ),
-    _row(kinds.DISRUPTION_BUDGETS, **_OWN_STATUS, validate=policy.budget, columns=core.DISRUPTION_BUDGET),
-    _row(kinds.LEASES, validate=cluster.lease, columns=core.LEASE),
+    _row(kinds.DISRUPTION_BUDGETS, policy.budget, core.DISRUPTION_BUDGET, **_OWN_STATUS),
+    _row(kinds.LEASES, cluster.lease, core.LEASE),
     _review(_AUTHENTICATION, "TokenReview"),
     _review(_AUTHENTICATION, "SelfSubjectReview"),
     _review(_AUTHORIZATION, "SelfSubjectAccessReview"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tonnage.api import selectors
@@ -121,17 +121,15 @@ class ListOptions:
     bookmarks: bool = False
     initial_events: bool | None = None
     timeout: int | None = None
-    selectors: tuple[str, str] = field(default=("", ""))
 
     @classmethod
     def read(cls, query: Mapping[str, str], field_names: frozenset[str]) -> ListOptions:
         """Raises 400 and 422."""
         if not query:
             return cls()
-        texts = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
         try:
-            labels = selectors.parse_labels(texts[0])
-            fields = selectors.parse_fields(texts[1])
+            labels = selectors.parse_labels(query.get("labelSelector", ""))
+            fields = selectors.parse_fields(query.get("fieldSelector", ""))
         except InvalidError as error:
             raise bad_request(str(error)) from None
         for requirement in fields.requirements:
@@ -151,7 +149,6 @@ class ListOptions:
             bookmarks=flag(query, "allowWatchBookmarks"),
             initial_events=flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
             timeout=number(query, "timeoutSeconds"),
-            selectors=texts,
         )
         options._check()
         return options

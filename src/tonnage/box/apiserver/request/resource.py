@@ -41,7 +41,7 @@ class Validate(Protocol):
     def __call__(self, new: Obj, old: Obj | None, *, subresource: str) -> list[FieldCause]: ...
 
 
-def _nothing(obj: Obj) -> None:
+def no_default(obj: Obj) -> None:
     """Has no defaults."""
 
 
@@ -82,7 +82,7 @@ class Resource:
     subresources: frozenset[str] = frozenset()
     verbs: tuple[str, ...] = VERBS
     categories: tuple[str, ...] = ()
-    default: Default = _nothing
+    default: Default = no_default
     validate: Validate = _valid
     admit: Admit = _admitted
     prepare: Prepare = _as_is

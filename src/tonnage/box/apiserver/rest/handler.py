@@ -10,18 +10,14 @@ from typing import Any
 from tonnage.api import kinds
 from tonnage.api.selectors import Requirement, Selector
 from tonnage.box.apiserver.request import errors, negotiate
-from tonnage.box.apiserver.request.admission_context import Used
 from tonnage.box.apiserver.request.negotiate import apart
 from tonnage.box.apiserver.request.options import DeleteOptions, ListOptions, WriteOptions, flag
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath, Routes
-from tonnage.box.apiserver.rest import output, reviews, scale, subresources
-from tonnage.box.apiserver.rest.eviction import EvictionHandler
-from tonnage.box.apiserver.rest.object_meta import Stamps
+from tonnage.box.apiserver.rest import output, reviews, subresources
 from tonnage.box.apiserver.rest.output import Representation, encode, is_pretty
 from tonnage.box.apiserver.rest.reads import Reads
 from tonnage.box.apiserver.rest.writes import Writes, Written, existing
-from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
 from tonnage.errors import TonnageError
 from tonnage.kube.transport import Request, Response
@@ -49,29 +45,24 @@ Answer = Response | Watcher | Stream
 class Sources:
     """Answers that come from other parts of the server.
 
-    documents: paths that name no resource. pod_logs: pods/log. token_user: the user of a token, for TokenReviews. used:
-    what a namespace uses of its quotas; without it that is counted at each question.
+    documents: paths that name no resource. pod_logs: pods/log. token_user: the user of a token, for TokenReviews.
     """
 
     documents: Document
     pod_logs: PodLogs | None = None
     token_user: reviews.TokenCheck = lambda token: None
-    used: Used | None = None
 
 
 class Handler:
     """Answers every request as Kubernetes does; errors are answers too (Status objects)."""
 
-    def __init__(
-        self, store: Store, hub: Hub, resources: Mapping[str, Resource], stamps: Stamps, sources: Sources
-    ) -> None:
-        self._store = store
-        self._stamps = stamps
+    def __init__(self, hub: Hub, resources: Mapping[str, Resource], writes: Writes, sources: Sources) -> None:
+        self._store = writes.store
+        self._resources = resources
         self._sources = sources
         self._routes = Routes(resources)
-        self._reads = Reads(store, hub, stamps.clock)
-        self._writes = Writes(store, stamps, sources.used)
-        self._evictions = EvictionHandler(self._writes, store, resources[kinds.DISRUPTION_BUDGETS.key], stamps)
+        self._reads = Reads(writes.store, hub, writes.stamps.clock)
+        self._writes = writes
         self._bodies = negotiate.Bodies()
         self._counters: dict[tuple[str, str, int], Any] = {}
 
@@ -187,9 +178,10 @@ class Handler:
         options = WriteOptions.read(request.query, user)
         match what:
             case ("POST", "pods", "binding"):
-                await subresources.bind(self._writes, self._stamps, place, body, options)
+                await subresources.bind(self._writes, place, body, options)
             case ("POST", "pods", "eviction"):
-                await self._evictions.evict(place, body, options)
+                budgets = self._resources[kinds.DISRUPTION_BUDGETS.key]
+                await subresources.evict(self._writes, budgets, place, body, options)
             case ("PUT", "namespaces", "finalize"):
                 written = await subresources.finalize(self._writes, place, body, options)
                 return await self._written(Representation(place.resource, pretty=is_pretty(request.query)), written)
@@ -203,19 +195,19 @@ class Handler:
         if request.method == "GET":
             record = existing(self._store, place)
             obj = output.outward(place.resource, record, record.revision)
-            return output.answer(encode(scale.scale_of(obj)), pretty=pretty)
+            return output.answer(encode(subresources.scale_of(obj)), pretty=pretty)
         if request.method == "PUT":
             body = await self._bodies.object(request.body, request.content_type)
-            written = await scale.update(self._writes, place, lambda _: body, options)
+            written = await subresources.update_scale(self._writes, place, lambda _: body, options)
         elif request.method == "PATCH":
             patch = await self._bodies.patch(request.body, request.content_type)
-            written = await scale.update(self._writes, place, scale.patched(patch), options)
+            written = await subresources.update_scale(self._writes, place, subresources.patched_scale(patch), options)
         else:
             raise errors.method_not_allowed(f"the server does not allow {request.method} on {place.subresource}")
         assert written.obj is not None
         if written.record is not None:
             written.obj["metadata"]["resourceVersion"] = str(written.record.revision)
-        return output.answer(encode(scale.scale_of(written.obj)), pretty=pretty, warnings=written.warnings)
+        return output.answer(encode(subresources.scale_of(written.obj)), pretty=pretty, warnings=written.warnings)
 
     def _logs(self, place: RequestPath, query: Mapping[str, str]) -> Stream:
         existing(self._store, place)

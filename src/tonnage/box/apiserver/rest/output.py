@@ -105,7 +105,7 @@ def _table(view: Representation, now: Now) -> Render:
 def _tabulate(
     view: Representation, objects: Sequence[dict[str, Any]], now: datetime, meta: dict[str, Any]
 ) -> dict[str, Any]:
-    made = table.table(view.resource.columns, objects, now, include=view.included, metadata=meta)
+    made = table.table(view.resource.columns, objects, now, view.included, meta)
     return made | {"apiVersion": view.version}
 
 

@@ -29,11 +29,9 @@ def answer(resource: Resource, review: Obj, user: str, token_user: TokenCheck) -
         return result | {"status": {"allowed": True, "reason": "the box has one user, who may do everything"}}
     if kind.kind == "SelfSubjectRulesReview":
         return result | {"status": _rules()}
-    if kind.kind == "TokenReview":
-        found = token_user(str(spec.get("token", "")))
-        status: Obj = {"authenticated": found is not None, "user": _user(found) if found is not None else {}}
-        return result | {"spec": {k: v for k, v in spec.items() if k != "token"}, "status": status}
-    raise bad_request(f"{kind.kind} is not a review that is answered here")
+    found = token_user(str(spec.get("token", "")))  # a TokenReview
+    status: Obj = {"authenticated": found is not None, "user": _user(found) if found is not None else {}}
+    return result | {"spec": {k: v for k, v in spec.items() if k != "token"}, "status": status}
 
 
 def _user(name: str) -> Obj:

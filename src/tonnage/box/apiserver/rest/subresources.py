@@ -1,21 +1,35 @@
-"""Subresources of pods and namespaces: binding, finalize."""
+"""Subresources of pods, namespaces and workloads: binding, eviction, finalize, scale."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from tonnage.api.kinds import PODS
-from tonnage.box.apiserver.request.errors import conflict, invalid, wrong_precondition
-from tonnage.box.apiserver.request.options import WriteOptions
+import msgspec
+
+from tonnage.api import patch as patches
+from tonnage.api.kinds import DISRUPTION_BUDGETS, PODS
+from tonnage.api.meta import LabelSelector
+from tonnage.api.selectors import from_label_selector
+from tonnage.box.apiserver.printers.workloads import shown_selector
+from tonnage.box.apiserver.request.errors import bad_request, conflict, forbidden, invalid, wrong_precondition
+from tonnage.box.apiserver.request.options import DeleteOptions, WriteOptions
+from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.box.apiserver.rest import object_meta
-from tonnage.box.apiserver.rest.object_meta import Stamps
-from tonnage.box.apiserver.rest.writes import Writes, Written, check_fields
+from tonnage.box.apiserver.rest.writes import Change, Patch, Writes, Written, check_fields, existing
+from tonnage.box.apiserver.schema import decode
 from tonnage.box.apiserver.storage.store import Obj
-from tonnage.errors import FieldCause
+from tonnage.errors import ApiError, FieldCause
+from tonnage.kube.transport import JSON_PATCH
+
+_VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
+_PROCESSING_SECONDS = 10
+_MOST_DISRUPTED = 2000
+_SCALE_META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-async def bind(writes: Writes, stamps: Stamps, place: RequestPath, binding: Obj, options: WriteOptions) -> Written:
+async def bind(writes: Writes, place: RequestPath, binding: Obj, options: WriteOptions) -> Written:
     """POST pods/binding: give the pod its node, once. Raises 404, 409 (already bound, deleting), 422."""
     target = binding.get("target")
     target = target if isinstance(target, dict) else {}
@@ -34,15 +48,17 @@ async def bind(writes: Writes, stamps: Stamps, place: RequestPath, binding: Obj,
         for word in ("annotations", "labels"):
             if meta.get(word):
                 obj["metadata"][word] = obj["metadata"].get(word, {}) | meta[word]
-        status = obj.setdefault("status", {})
-        kept = [c for c in status.get("conditions", []) if c.get("type") != "PodScheduled"]
-        now = stamps.now()
-        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
-        status["conditions"] = [*kept, condition]
-        status.pop("nominatedNodeName", None)
+        _set_condition(obj, {"type": "PodScheduled", "status": "True", "lastTransitionTime": writes.stamps.now()})
+        obj["status"].pop("nominatedNodeName", None)
         return obj
 
     return await writes.modify(place, change, options)
+
+
+def _set_condition(obj: Obj, condition: Obj) -> None:
+    status = obj.setdefault("status", {})
+    others = [c for c in status.get("conditions", []) if c.get("type") != condition["type"]]
+    status["conditions"] = [*others, condition]
 
 
 def _check_bindable(obj: Obj, wanted: dict[str, Any]) -> None:
@@ -74,3 +90,148 @@ async def finalize(writes: Writes, place: RequestPath, body: Obj, options: Write
         return obj
 
     return await writes.modify(place, change, options)
+
+
+async def evict(writes: Writes, budgets: Resource, place: RequestPath, eviction: Obj, options: WriteOptions) -> None:
+    """POST pods/eviction: decrement the budget, set the pod's condition, delete it with the given options.
+
+    budgets: the row of PodDisruptionBudgets.
+    """
+    object_meta.subresource_metadata(eviction, place, "Eviction")
+    given = eviction.get("deleteOptions") or {}
+    if not isinstance(given, dict):
+        raise bad_request("deleteOptions is not an object")
+    query = {"dryRun": "All"} if options.dry_run else {}
+    deletion = DeleteOptions.read(query, given, options.user)
+    pod = existing(writes.store, place).decode()
+    if not _counts_for_nothing(pod):
+        options = WriteOptions(dry_run=deletion.dry_run, user=deletion.user)
+        await _ask_budget(writes, budgets, pod, options)
+        status = replace(place, subresource="status")
+        await writes.modify(status, lambda obj: _disrupt(obj, writes.stamps.now()), options)
+    await writes.delete(replace(place, subresource=""), deletion)
+
+
+async def _ask_budget(writes: Writes, row: Resource, pod: Obj, options: WriteOptions) -> None:
+    """Take one off the pod's budget, if it has one. Raises ApiError 429, 500."""
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    budgets = [record.decode() for record in writes.store.records(row.collection, namespace)]
+    budgets = [budget for budget in budgets if _selects(budget, pod)]
+    if len(budgets) > 1:
+        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise ApiError(message, code=500, reason="InternalError")
+    if budgets and not _may_go_unready(budgets[0], pod):
+        place = RequestPath(row, namespace, budgets[0]["metadata"]["name"], "status")
+        await writes.modify(place, lambda budget: _take(budget, name, writes.stamps.now()), options)
+
+
+def _disrupt(obj: Obj, now: str) -> Obj:
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": now,
+    }
+    _set_condition(obj, condition)
+    return obj
+
+
+def _counts_for_nothing(pod: Obj) -> bool:
+    """Whether no budget counts the pod: not started, ended, or going."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
+
+
+def _selects(budget: Obj, pod: Obj) -> bool:
+    selector = (budget.get("spec") or {}).get("selector")
+    if selector is None:
+        return False
+    compiled = from_label_selector(msgspec.convert(selector, LabelSelector))
+    return compiled.matches(pod["metadata"].get("labels") or {})
+
+
+def _may_go_unready(budget: Obj, pod: Obj) -> bool:
+    """Whether a pod that is not ready may be evicted without counting."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    if any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
+        return False
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget.get("status") or {}
+    desired, healthy = int(status.get("desiredHealthy", 0)), int(status.get("currentHealthy", 0))
+    return 0 < desired <= healthy
+
+
+def _take(budget: Obj, pod: str, now: str) -> Obj:
+    """Take one off a budget, and write the pod down. Raises ApiError 403, 429."""
+    name, status = budget["metadata"]["name"], budget.setdefault("status", {})
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        raise _spent(f"The disruption budget {name} is still being processed by the server.", _PROCESSING_SECONDS)
+    if len(status.get("disruptedPods") or {}) > _MOST_DISRUPTED:
+        raise forbidden(
+            DISRUPTION_BUDGETS, name, "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        )
+    if status.get("disruptionsAllowed", 0) <= 0:
+        needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        raise _spent(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently")
+    status["disruptionsAllowed"] -= 1
+    status["disruptedPods"] = (status.get("disruptedPods") or {}) | {pod: now}
+    if not status["disruptionsAllowed"]:
+        for condition in status.get("conditions") or ():
+            if condition.get("type") == "DisruptionAllowed" and condition.get("status") == "True":
+                condition |= {"status": "False", "reason": "InsufficientPods", "lastTransitionTime": now}
+    return budget
+
+
+def _spent(why: str, seconds: int | None = None) -> ApiError:
+    causes = [FieldCause("", why, "DisruptionBudget")]
+    return ApiError(_VIOLATES, code=429, reason="TooManyRequests", causes=causes, retry_after=seconds)
+
+
+def scale_of(obj: Obj) -> Obj:
+    """The Scale of an object."""
+    meta = {word: obj["metadata"][word] for word in _SCALE_META if word in obj["metadata"]}
+    status: Obj = {"replicas": (obj.get("status") or {}).get("replicas", 0)}
+    if (selector := shown_selector(obj)) != "<none>":
+        status["selector"] = selector
+    spec = {"replicas": obj["spec"].get("replicas", 1)}
+    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}
+
+
+async def update_scale(writes: Writes, place: RequestPath, change: Change, options: WriteOptions) -> Written:
+    """PUT and PATCH scale. Raises 400, 404, 409 (resourceVersion), 422 (fewer than none)."""
+
+    def apply(obj: Obj) -> Obj:
+        before = scale_of(obj)
+        after = change(before)
+        decode.normalize("autoscaling.v1.Scale", after)
+        meta, uid = after.get("metadata") or {}, before["metadata"]["uid"]
+        if meta.get("name", place.name) != place.name:
+            raise bad_request("the name in the Scale does not match the name on the URL")
+        if meta.get("uid", uid) != uid:
+            raise wrong_precondition(place.resource.kind, place.name, "UID", meta["uid"], uid, subresource="scale")
+        replicas = (after.get("spec") or {}).get("replicas", 0)
+        if replicas < 0:
+            message = f"Invalid value: {replicas}: must be greater than or equal to 0"
+            cause = FieldCause("spec.replicas", message, "FieldValueInvalid")
+            raise invalid("autoscaling", "Scale", place.name, [cause])
+        if meta.get("resourceVersion"):
+            obj["metadata"]["resourceVersion"] = meta["resourceVersion"]
+        obj["spec"]["replicas"] = replicas
+        return obj
+
+    return await writes.modify(replace(place, subresource=""), apply, options)
+
+
+def patched_scale(patch: Patch) -> Change:
+    """The change of a patch; a Scale has no lists, so that strategic and merge patches are the same."""
+    content_type, value = patch
+
+    def apply(scale: Obj) -> Obj:
+        new = patches.apply_json_patch(scale, value) if content_type == JSON_PATCH else patches.merge(scale, value)
+        if not isinstance(new, dict):
+            raise bad_request("the patch does not leave an object")
+        return new
+
+    return apply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,9 +15,8 @@ import msgspec
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import patch as patches
 from tonnage.api import strategic
-from tonnage.box.apiserver.admission import quota
 from tonnage.box.apiserver.request import errors
-from tonnage.box.apiserver.request.admission_context import AdmissionContext, Operation
+from tonnage.box.apiserver.request.admission_context import AdmissionContext, Operation, Used
 from tonnage.box.apiserver.request.negotiate import (
     MAX_BODY,
     MAX_INSIDE,
@@ -65,18 +64,13 @@ class Written:
 class Writes:
     """The writing verbs. A client may retry each after an error that says so (409, 503, 507)."""
 
-    def __init__(
-        self, store: Store, stamps: Stamps, used: Callable[[str], Awaitable[Mapping[str, int]]] | None = None
-    ) -> None:
-        """used answers what a namespace uses of its quotas; without it that is counted at each question."""
-        self._store = store
-        self._stamps = stamps
-        self._admission = partial(
-            AdmissionContext, store, KeyedLocks(), used or partial(quota.count, store, quota.COUNTED)
-        )
+    def __init__(self, store: Store, stamps: Stamps, used: Used) -> None:
+        self.store = store
+        self.stamps = stamps
+        self._admission = partial(AdmissionContext, store, KeyedLocks(), used)
 
     def _context(self, operation: Operation, place: RequestPath, user: str) -> AdmissionContext:
-        return self._admission(operation, place.key, place.subresource, user, self._stamps.now())
+        return self._admission(operation, place.key, place.subresource, user, self.stamps.now())
 
     # create
 
@@ -90,11 +84,11 @@ class Writes:
                 await resource.admit(context, obj, None)
                 stored = resource.inward(obj)
                 if not options.dry_run:
-                    record = await self._store.put(place.key, stored, 0)
+                    record = await self.store.put(place.key, stored, 0)
                     return Written(record.data, stored, record, 201, warnings)
         except StaleError:
             raise errors.already_exists(resource.kind, name) from None
-        if self._store.get(place.key) is not None:
+        if self.store.get(place.key) is not None:
             raise errors.already_exists(resource.kind, name)
         return Written(_encode(stored), stored, code=201, warnings=warnings)
 
@@ -106,11 +100,11 @@ class Writes:
         object_meta.check_kind(obj, resource)
         warnings = check_fields(resource, obj, options, body)
         generated = not obj["metadata"].get("name")
-        name = object_meta.begin(obj, resource, namespace, self._stamps)
+        name = object_meta.begin(obj, resource, namespace, self.stamps)
         for _ in range(_NAMES if generated else 0):
-            if self._store.get(ObjectKey(resource.collection, namespace, name)) is None:
+            if self.store.get(ObjectKey(resource.collection, namespace, name)) is None:
                 break
-            name = obj["metadata"]["name"] = obj["metadata"]["generateName"] + self._stamps.suffix()
+            name = obj["metadata"]["name"] = obj["metadata"]["generateName"] + self.stamps.suffix()
         resource.prepare(obj, None)
         resource.default(obj)
         object_meta.first_generation(obj)
@@ -158,7 +152,7 @@ class Writes:
         """Read, change, write; repeat if another request has written in between."""
         resource = place.resource
         for _ in range(_ATTEMPTS):
-            record = existing(self._store, place)
+            record = existing(self.store, place)
             worked_on = size + len(record.data)
             old = await apart(worked_on, _served, resource, record)
             new = await apart(worked_on, lambda record=record: change(_served(resource, record)))
@@ -207,7 +201,7 @@ class Writes:
             return Written(record.data, stored, record)
         if dry_run:
             return Written(_encode(stored), stored)
-        write = self._store.remove if object_meta.ended(stored) else self._store.put
+        write = self.store.remove if object_meta.ended(stored) else self.store.put
         written = await write(record.key, stored, record.revision)
         return Written(written.data, stored, written)
 
@@ -216,7 +210,7 @@ class Writes:
     async def delete(self, place: RequestPath, options: DeleteOptions) -> Written:
         """Delete an object, or take the next step of its deletion. Raises 404 and 409 (preconditions)."""
         for _ in range(_ATTEMPTS):
-            record = existing(self._store, place)
+            record = existing(self.store, place)
             async with self._context("DELETE", place, options.user) as context:
                 with suppress(StaleError):
                     return await self._delete(place.resource, record, options, context)
@@ -229,12 +223,12 @@ class Writes:
         _check_preconditions(resource, obj, options)
         await resource.admit(context, admitted, admitted)
         await apart(len(record.data), admitted.clear)
-        fate = object_meta.delete(obj, options, resource, self._stamps)
+        fate = object_meta.delete(obj, options, resource, self.stamps)
         if fate == "wait":
             return Written(record.data, obj, record)
         if options.dry_run:
             return Written(_encode(obj), obj)
-        write = self._store.put if fate == "mark" else self._store.remove
+        write = self.store.put if fate == "mark" else self.store.remove
         written = await write(record.key, obj, record.revision)
         if fate == "mark" or resource.graceful:
             return Written(written.data, obj, written)

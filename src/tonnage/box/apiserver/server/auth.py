@@ -148,10 +148,10 @@ def write_private(path: Path, data: bytes) -> None:
         raise
 
 
-def write_kubeconfig(path: Path, url: str, credentials: Credentials, *, name: str = "tonnage") -> None:
+def write_kubeconfig(path: Path, url: str, credentials: Credentials) -> None:
     """Write a kubeconfig (mode 0600) whose current context is this server. Idempotent. Raises HostError."""
     authority = base64.b64encode(credentials.certificate.read_bytes()).decode()
-    config = _KUBECONFIG.format(name=name, server=url, authority=authority, token=credentials.token)
+    config = _KUBECONFIG.format(name="tonnage", server=url, authority=authority, token=credentials.token)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(path, config.encode())

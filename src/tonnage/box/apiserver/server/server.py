@@ -85,17 +85,15 @@ class ApiServer:
                     metrics.API_OBJECTS.labels(collection).set(store.count(collection))
             return await catalog.answer(request) or await basic(request)
 
-        self._stamps = Stamps(self.clock, entropy or random.Random())
         token_user: TokenCheck = credentials.token_user if credentials is not None else lambda token: None
-        sources = Sources(documented, pod_logs, token_user, self._quota.used)
-        self._handler = Handler(store, self.hub, RESOURCES, self._stamps, sources)
+        self._writes = Writes(store, Stamps(self.clock, entropy or random.Random()), self._quota.used)
+        self._handler = Handler(self.hub, RESOURCES, self._writes, Sources(documented, pod_logs, token_user))
         self._https: HttpsServer | None = None
 
     async def start(self) -> None:
         """Load the store and make what every cluster has: namespaces and priorities. Raises what Store.start raises."""
         await self.store.start()
         self._quota.start()
-        writes = Writes(self.store, self._stamps)
         namespaces = [{"metadata": {"name": name}} for name in DEFAULT_NAMESPACES]
         classes = [priority.system_class(name) for name in SYSTEM_CLASSES]
         for kind, objects in ((kinds.NAMESPACES, namespaces), (kinds.PRIORITY_CLASSES, classes)):
@@ -103,7 +101,7 @@ class ApiServer:
             for obj in objects:
                 if self.store.get(ObjectKey(row.collection, "", obj["metadata"]["name"])) is None:
                     with suppress(ApiAlreadyExistsError):
-                        await writes.create(RequestPath(row), obj, WriteOptions())
+                        await self._writes.create(RequestPath(row), obj, WriteOptions())
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0, *, expose: bool = False) -> str:
         """Serve HTTPS and return the URL.

@@ -25,12 +25,12 @@ import zlib
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from tonnage.box.apiserver.storage.store import HISTORY_BYTES, Extract, MemoryStore, Obj, ObjectKey, StoredObject
+from tonnage.box.apiserver.storage.store import Extract, Obj, ObjectKey, Store, StoredObject
 from tonnage.errors import BusyError, ExhaustedError, PreconditionError, TonnageError, UnavailableError
 
 log = logging.getLogger(__name__)
@@ -103,23 +103,15 @@ class _Write(NamedTuple):
         return (*self.record.key, self.record.revision, data, _checksum(*self.record.key, self.record.revision, data))
 
 
-class SqliteStore(MemoryStore):
+class SqliteStore(Store):
     """A Store in one SQLite file, opened by one process at a time.
 
     used: objects were in it before, so a file that is missing or empty is damage. recover: rename a damaged file and
     begin with an empty one; without damage it changes nothing.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        fields: Extract,
-        *,
-        history_bytes: int = HISTORY_BYTES,
-        used: bool = False,
-        recover: bool = False,
-    ) -> None:
-        super().__init__(fields, history_bytes=history_bytes)
+    def __init__(self, path: Path, fields: Extract, *, used: bool = False, recover: bool = False) -> None:
+        super().__init__(fields)
         self._path = path
         self._used, self._recover = used, recover
         self._file: _File | None = None
@@ -151,14 +143,6 @@ class SqliteStore(MemoryStore):
         if file is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, file.close)
         self._thread.shutdown(wait=False)
-
-    async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
-        """See Store."""
-        return await self._write(key, obj, expected, removed=False)
-
-    async def remove(self, key: ObjectKey, last: Obj, expected: int) -> StoredObject:
-        """See Store."""
-        return await self._write(key, last, expected, removed=True)
 
     async def _write(
         self, key: ObjectKey, obj: Obj, expected: int, *, removed: bool, is_last: bool = False
@@ -236,12 +220,12 @@ class SqliteStore(MemoryStore):
 class _File:
     """The SQLite file and its lock. Lives in the store's thread."""
 
-    def __init__(self, path: Path, *, used: bool = False, recover: bool = False) -> None:
+    def __init__(self, path: Path, *, used: bool, recover: bool) -> None:
         self._path = path
         self._used, self._recover = used, recover
-        self._lock = -1
-        self._connection: sqlite3.Connection | None = None
+        self._connection: sqlite3.Connection
         self._descriptor = -1
+        self._opened = ExitStack()
         self._allocated = 0
         """Bytes of the database that the disk has given."""
         self._pieces = 0
@@ -265,14 +249,15 @@ class _File:
 
     def _take_lock(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._lock = os.open(self._path.with_name(self._path.name + ".lock"), flags, 0o600)
+        lock = os.open(self._beside(".lock"), flags, 0o600)
+        self._opened.callback(os.close, lock)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(self._lock, 20, 0).decode(errors="replace").strip() or "unknown"
+            owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
             raise BusyError(f"{self._path} is in use by another process (pid {owner}): stop it first") from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
@@ -371,9 +356,11 @@ class _File:
         """Open the database, made with mode 0600."""
         # Closed after the connection: closing any descriptor of a file drops the locks that SQLite holds on it.
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        return sqlite3.connect(
+        self._opened.callback(os.close, self._descriptor)
+        connection = sqlite3.connect(
             self._path, isolation_level=None, check_same_thread=False, cached_statements=_BATCH + 16, timeout=1.0
         )
+        return self._opened.enter_context(closing(connection))
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -391,13 +378,11 @@ class _File:
         connection.execute(_RESERVE)
 
     def _pragma(self, name: str) -> int:
-        assert self._connection is not None
         (number,) = self._connection.execute(f"PRAGMA {name}").fetchone()
         return int(number)
 
     def _allocate(self) -> None:
         """Have log and reserve allocated, as far as the disk has space."""
-        assert self._connection is not None
         self._connection.execute("PRAGMA wal_checkpoint")
         with suppress(OSError):
             log = os.open(self._beside("-wal"), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -429,7 +414,6 @@ class _File:
 
     def _refill(self) -> None:
         """Fill the reserve again once the disk, or what was deleted, leaves space for all of it and some more."""
-        assert self._connection is not None
         if self._pieces == _PIECES:
             return
         missing = (_PIECES - self._pieces) * _PIECE + _STEP
@@ -446,7 +430,6 @@ class _File:
 
     def _give_up(self, need: _Need) -> bool:
         """Delete a row of the reserve, for its pages; whether there was one."""
-        assert self._connection is not None
         if self._pieces <= {_Need.NONE: self._pieces, _Need.SOME: _FOR_REMOVALS, _Need.ALL: 0}[need]:
             return False
         try:
@@ -485,7 +468,6 @@ class _File:
 
     def _try(self, rows: Sequence[_Row], need: _Need) -> sqlite3.Error | None:
         """Write rows, with space of the disk or the reserve. Returns why they are not written, None when they are."""
-        assert self._connection is not None
         values = [value for row in rows for value in row]
         is_grown = False
         while True:
@@ -503,22 +485,13 @@ class _File:
 
     def purge(self) -> None:
         """Delete rows without data. An error leaves them: what was to be written is."""
-        assert self._connection is not None
         self._tombstones = 0
         with suppress(sqlite3.Error):
             self._connection.execute(_PURGE)
 
     def close(self) -> None:
         """Close the file, then release the lock. Idempotent."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._opened.close()
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Object store: the interface of stores, and the one in memory.
+"""Object store in memory, and what stores on disk share with it.
 
 Objects are stored as encoded JSON bytes; labels and fields for list and watch are extracted once. One revision counter
 serves all collections. Readers see exactly the answered writes: a store on disk shows a write only when it is durable.
@@ -7,10 +7,10 @@ serves all collections. Readers see exactly the answered writes: a store on disk
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ Obj = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 Extract = Callable[[str, Obj], Mapping[str, str]]
 HISTORY_BYTES = 8 << 20
+"""Of the changes of one collection."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -36,11 +37,7 @@ class ObjectKey(NamedTuple):
 
 
 class StaleError(Exception):
-    """Conflict: the object changed after the revision that the write is based on. current: the object now."""
-
-    def __init__(self, key: ObjectKey, current: StoredObject | None) -> None:
-        super().__init__(f"{'/'.join(filter(None, key))} has changed meanwhile")
-        self.current = current
+    """Conflict: the object changed after the revision that the write is based on."""
 
 
 class StoredObject:
@@ -92,64 +89,16 @@ class StoreEvent:
     before: StoredObject | None
 
 
-class Listener(Protocol):
-    """Called with each change, in order of revisions, when the change is visible."""
-
-    def __call__(self, event: StoreEvent, /) -> None: ...
-
-
-class Store(Protocol):
-    """Interface of stores. All methods belong to one event loop; reads never wait."""
-
-    @property
-    def revision(self) -> int:
-        """Revision of the newest visible change."""
-
-    def get(self, key: ObjectKey) -> StoredObject | None:
-        """The visible object, or None."""
-
-    def records(self, collection: str, namespace: str | None = None) -> list[StoredObject]:
-        """Visible objects of a collection (or of one namespace of it), by namespace and name."""
-
-    def count(self, collection: str) -> int:
-        """Number of objects in a collection."""
-
-    def collections(self) -> Iterable[str]:
-        """Names of the collections that ever held an object."""
-
-    def changed(self, collection: str) -> int:
-        """Revision of the newest change of a collection (since the start)."""
-
-    def since(self, collection: str, revision: int) -> list[StoreEvent]:
-        """Changes newer than revision, oldest first. Raises ApiGoneError when some of them are compacted."""
-
-    async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
-        """Create (expected 0) or replace obj, which is at revision expected; sets its metadata.resourceVersion.
-
-        Returns when the write is durable. Raises StaleError, and ExhaustedError or UnavailableError (disk full, read-
-        only, broken); then nothing has been changed and the write may be repeated.
-        """
-
-    async def remove(self, key: ObjectKey, last: Obj, expected: int) -> StoredObject:
-        """Delete the object at revision expected; last is the state that watchers are shown. Raises as put."""
-
-    def listen(self, listener: Listener) -> None:
-        """Call listener for every change from now on."""
-
-    async def start(self) -> None:
-        """Load what is there. Raises BusyError, PreconditionError, UnavailableError."""
-
-    async def stop(self) -> None:
-        """Finish running writes and release all resources. Idempotent."""
+Listener = Callable[[StoreEvent], None]
+"""Called with each change, in order of revisions, when the change is visible."""
 
 
 class History:
     """The latest changes of one collection, limited in bytes."""
 
-    def __init__(self, floor: int, limit: int = HISTORY_BYTES) -> None:
+    def __init__(self, floor: int) -> None:
         self.floor = floor
         self.last = 0
-        self._limit = limit
         self._bytes = 0
         self._events: deque[StoreEvent] = deque()
 
@@ -158,7 +107,7 @@ class History:
         self._events.append(event)
         self.last = event.record.revision
         self._bytes += len(event.record.data)
-        while self._bytes > self._limit:
+        while self._bytes > HISTORY_BYTES:
             gone = self._events.popleft()
             self.floor = gone.record.revision
             self._bytes -= len(gone.record.data)
@@ -176,26 +125,26 @@ class History:
         return found
 
 
-class MemoryStore:
-    """Store in memory, without persistence. Other stores serve their reads from it."""
+class Store:
+    """Objects in memory, without persistence. A store on disk serves its reads from here.
 
-    def __init__(self, fields: Extract, *, history_bytes: int = HISTORY_BYTES) -> None:
+    All methods belong to one event loop; reads never wait.
+    """
+
+    def __init__(self, fields: Extract) -> None:
         self._extract = fields
-        self._history_bytes = history_bytes
+        self._revision = self._floor = self._assigned = 1
         self._objects: dict[str, dict[str, dict[str, StoredObject]]] = {}
-        self._histories: dict[str, History] = {}
+        self._histories = defaultdict[str, History](lambda: History(self._floor))
         self._listeners: list[Listener] = []
-        self._revision = 1
-        self._floor = 1
-        self._assigned = 1
 
     @property
     def revision(self) -> int:
-        """See Store."""
+        """Revision of the newest visible change."""
         return self._revision
 
     def get(self, key: ObjectKey) -> StoredObject | None:
-        """See Store."""
+        """The visible object, or None."""
         collection, namespace, name = key
         try:
             return self._objects[collection][namespace].get(name)
@@ -203,62 +152,60 @@ class MemoryStore:
             return None
 
     def records(self, collection: str, namespace: str | None = None) -> list[StoredObject]:
-        """See Store."""
+        """Visible objects of a collection (or of one namespace of it), by namespace and name."""
         spaces = self._objects.get(collection, {})
         chosen = sorted(spaces) if namespace is None else (namespace,)
         return [records[name] for space in chosen if (records := spaces.get(space)) for name in sorted(records)]
 
     def count(self, collection: str) -> int:
-        """See Store."""
+        """Number of objects in a collection."""
         return sum(map(len, self._objects.get(collection, {}).values()))
 
     def collections(self) -> Iterable[str]:
-        """See Store."""
+        """Names of the collections that ever held an object."""
         return sorted(self._objects)
 
     def changed(self, collection: str) -> int:
-        """See Store."""
+        """Revision of the newest change of a collection (since the start)."""
         history = self._histories.get(collection)
         return max(history.last, self._floor) if history else self._floor
 
     def since(self, collection: str, revision: int) -> list[StoreEvent]:
-        """See Store."""
-        return self._history(collection).since(revision)
+        """Changes newer than revision, oldest first. Raises ApiGoneError when some of them are compacted."""
+        return self._histories[collection].since(revision)
 
     def listen(self, listener: Listener) -> None:
-        """See Store."""
+        """Call listener for every change from now on."""
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        """See Store."""
+        """Load what is there. Raises BusyError, PreconditionError, UnavailableError."""
 
     async def stop(self) -> None:
-        """See Store."""
+        """Finish running writes and release all resources. Idempotent."""
 
     async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
-        """See Store."""
-        self._check(key, expected)
-        record = self._stamp(key, obj)
-        self._apply(record, removed=False)
-        return record
+        """Create (expected 0) or replace obj, which is at revision expected; sets its metadata.resourceVersion.
+
+        Returns when the write is durable. Raises StaleError, and ExhaustedError or UnavailableError (disk full, read-
+        only, broken); then nothing has been changed and the write may be repeated.
+        """
+        return await self._write(key, obj, expected, removed=False)
 
     async def remove(self, key: ObjectKey, last: Obj, expected: int) -> StoredObject:
-        """See Store."""
-        self._check(key, expected)
-        record = self._stamp(key, last)
-        self._apply(record, removed=True)
-        return record
+        """Delete the object at revision expected; last is the state that watchers are shown. Raises as put."""
+        return await self._write(key, last, expected, removed=True)
 
-    def _history(self, collection: str) -> History:
-        history = self._histories.get(collection)
-        if history is None:
-            history = self._histories[collection] = History(self._floor, self._history_bytes)
-        return history
+    async def _write(self, key: ObjectKey, obj: Obj, expected: int, *, removed: bool) -> StoredObject:
+        self._check(key, expected)
+        record = self._stamp(key, obj)
+        self._apply(record, removed=removed)
+        return record
 
     def _check(self, key: ObjectKey, expected: int) -> None:
         current = self.get(key)
         if (current.revision if current else 0) != expected:
-            raise StaleError(key, current)
+            raise StaleError(f"{'/'.join(filter(None, key))} has changed meanwhile")
 
     def _stamp(self, key: ObjectKey, obj: Obj) -> StoredObject:
         """Give obj the next revision and encode it."""
@@ -279,7 +226,7 @@ class MemoryStore:
             space[name] = record
         self._revision = record.revision
         event = StoreEvent("DELETED" if removed else "MODIFIED" if before else "ADDED", record, before)
-        self._history(collection).append(event)
+        self._histories[collection].append(event)
         for listener in self._listeners:
             try:
                 listener(event)

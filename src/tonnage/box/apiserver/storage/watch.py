@@ -12,7 +12,7 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -91,12 +91,10 @@ class Filter:
 
     def file(self) -> tuple[str, ...]:
         """The most selective equality, by which the watcher is indexed."""
-        for requirement in self.fields.requirements:
-            if requirement.operator == "In" and len(requirement.values) == 1:
-                return ("field", requirement.key, requirement.values[0])
-        for requirement in self.labels.requirements:
-            if requirement.operator == "In" and len(requirement.values) == 1:
-                return ("label", requirement.key, requirement.values[0])
+        for word, selector in (("field", self.fields), ("label", self.labels)):
+            for requirement in selector.requirements:
+                if requirement.operator == "In" and len(requirement.values) == 1:
+                    return (word, requirement.key, requirement.values[0])
         return ("namespace", self.namespace) if self.namespace is not None else ("all",)
 
 
@@ -294,13 +292,14 @@ class _Shelf:
     """Index of the watchers of one collection."""
 
     files: dict[tuple[str, ...], dict[Watcher, None]] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
-    fields: dict[str, int] = field(default_factory=dict)
+    keys: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """How many watchers ask for a value of a label or field."""
 
     def add(self, watcher: Watcher) -> None:
         place = watcher.filter.file()
         self.files.setdefault(place, {})[watcher] = None
-        self._count(place, 1)
+        if len(place) == 3:
+            self.keys[place[:2]] += 1
 
     def discard(self, watcher: Watcher) -> None:
         place = watcher.filter.file()
@@ -309,14 +308,8 @@ class _Shelf:
         del self.files[place][watcher]
         if not self.files[place]:
             del self.files[place]
-        self._count(place, -1)
-
-    def _count(self, place: tuple[str, ...], step: int) -> None:
-        if place[0] in ("label", "field"):
-            counts = self.labels if place[0] == "label" else self.fields
-            counts[place[1]] = counts.get(place[1], 0) + step
-            if not counts[place[1]]:
-                del counts[place[1]]
+        if len(place) == 3:
+            self.keys -= Counter([place[:2]])
 
     def candidates(self, event: StoreEvent) -> list[Watcher]:
         """Watchers that may want the event, each once."""
@@ -324,12 +317,9 @@ class _Shelf:
         for record in (event.record, event.before):
             if record is None:
                 continue
-            for key in self.labels:
-                if (value := record.labels.get(key)) is not None:
-                    places["label", key, value] = None
-            for key in self.fields:
-                if (value := _Fields(record).get(key)) is not None:
-                    places["field", key, value] = None
+            for word, key in self.keys:
+                if (value := (record.labels if word == "label" else _Fields(record)).get(key)) is not None:
+                    places[word, key, value] = None
         return [watcher for place in places if place in self.files for watcher in self.files[place]]
 
 

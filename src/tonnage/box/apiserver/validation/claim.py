@@ -35,9 +35,7 @@ def spec(faults: Faults, claim: Obj, path: str) -> None:
         label_selector(faults, claim["selector"], f"{path}.selector")
     access_modes(faults, claim.get("accessModes") or [], f"{path}.accessModes")
     _size(faults, claim, f"{path}.resources[storage]")
-    for word in ("storageClassName", "volumeAttributesClassName"):
-        if claim.get(word):
-            faults.check(f"{path}.{word}", claim[word], dns_subdomain)
+    faults.optional(path, claim, dns_subdomain, "storageClassName", "volumeAttributesClassName")
     faults.one_of(f"{path}.volumeMode", claim.get("volumeMode", "Filesystem"), VOLUME_MODES)
     _data_sources(faults, claim, path)
 
@@ -74,12 +72,10 @@ def _identity(source: Obj) -> tuple[str, str, str]:
 
 def _data_source(faults: Faults, source: Obj, path: str) -> None:
     faults.given(path, source, "name", "kind")
-    group = source.get("apiGroup") or ""
-    if not group and source.get("kind") != "PersistentVolumeClaim":
+    if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
         detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
         faults.invalid(path, source.get("kind", ""), detail)
-    if group:
-        faults.check(f"{path}.apiGroup", group, dns_subdomain)
+    faults.optional(path, source, dns_subdomain, "apiGroup")
 
 
 def _update(faults: Faults, new: Obj, old: Obj) -> None:

@@ -60,6 +60,12 @@ class Faults(list[FieldCause]):
         else:
             self.required(path)
 
+    def optional(self, path: str, obj: Obj, rule: Callable[[Any], Sequence[str]], *words: str) -> None:
+        """Fields of obj that must pass the rule, where they are given."""
+        for word in words:
+            if obj.get(word):
+                self.check(f"{path}.{word}", obj[word], rule)
+
     def given(self, path: str, obj: Obj, *words: str) -> None:
         """Fields of obj that must be given."""
         for word in words:

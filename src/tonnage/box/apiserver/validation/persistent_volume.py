@@ -11,6 +11,7 @@ from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.field_errors import Faults, difference
 from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, kind_rules, node_selector_terms
 
+_SPEC = "core.v1.PersistentVolumeSpec"
 _RECLAIM = ("Delete", "Recycle", "Retain")
 VOLUME_MODES = ("Block", "Filesystem")
 _HOST_PATH_TYPES = (
@@ -29,8 +30,7 @@ _COMMON = frozenset(
 
 def sources(spec: Obj) -> list[str]:
     """Which of the volume's sources are given: every field that is not common to all volumes."""
-    known = schemas.struct("core.v1.PersistentVolumeSpec").fields
-    return [word for word in known if word in spec and word not in _COMMON]
+    return [word for word in schemas.struct(_SPEC).fields if word in spec and word not in _COMMON]
 
 
 @kind_rules(whole=True)
@@ -70,9 +70,8 @@ def volume_spec(faults: Faults, spec: Obj, path: str, *, inline: bool) -> None:
     faults.one_of(f"{path}.persistentVolumeReclaimPolicy", policy, _RECLAIM)
     if "nodeAffinity" in spec and not inline:
         _node_affinity(faults, spec["nodeAffinity"], f"{path}.nodeAffinity")
-    _source(faults, spec, path)
-    if spec.get("storageClassName"):
-        faults.check(f"{path}.storageClassName", spec["storageClassName"], dns_subdomain)
+    _source(faults, spec, path, policy)
+    faults.optional(path, spec, dns_subdomain, "storageClassName")
     faults.one_of(f"{path}.volumeMode", spec.get("volumeMode", "Filesystem"), VOLUME_MODES)
     if "volumeAttributesClassName" in spec:
         _attributes_class(faults, spec, path)
@@ -111,7 +110,7 @@ def _node_affinity(faults: Faults, affinity: Obj, path: str) -> None:
     node_selector_terms(faults, affinity["required"], f"{path}.required")
 
 
-def _source(faults: Faults, spec: Obj, path: str) -> None:
+def _source(faults: Faults, spec: Obj, path: str, policy: str) -> None:
     given = sources(spec)
     if not given:
         faults.required(path, "must specify a volume type")
@@ -128,23 +127,19 @@ def _source(faults: Faults, spec: Obj, path: str) -> None:
             faults.required(f"{path}.nodeAffinity", "Local volume requires node affinity")
     elif word == "hostPath":
         host_path(faults, source, here)
-        if (
-            posixpath.normpath(source.get("path", ".")) == "/"
-            and spec.get("persistentVolumeReclaimPolicy") == "Recycle"
-        ):
+        if posixpath.normpath(source.get("path", ".")) == "/" and policy == "Recycle":
             detail = "may not be 'recycle' for a hostPath mount of '/'"
             faults.forbidden(f"{path}.persistentVolumeReclaimPolicy", detail)
     else:
-        required_fields(faults, f"core.v1.{_struct_of(word)}", source, here)
+        required_fields(faults, _SPEC, word, source, here)
 
 
-def _struct_of(word: str) -> str:
-    return schemas.struct("core.v1.PersistentVolumeSpec").fields[word].type.struct.rpartition(".")[2]
+def required_fields(faults: Faults, owner: str, word: str, source: Obj, path: str) -> None:
+    """Sources of other systems are held to the fields that their schema requires, no further.
 
-
-def required_fields(faults: Faults, struct: str, source: Obj, path: str) -> None:
-    """Sources of other systems are held to the fields that their schema requires, no further."""
-    for field in schemas.struct(struct).fields.values():
+    owner: the struct that has a source below that word.
+    """
+    for field in schemas.struct(schemas.struct(owner).fields[word].type.struct).fields.values():
         if field.required and source.get(field.name) in (None, "", [], {}):
             faults.required(f"{path}.{field.name}")
 

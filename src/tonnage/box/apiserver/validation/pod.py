@@ -52,9 +52,8 @@ def _spec(faults: Faults, pod: Obj) -> None:
     for word, words in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
         faults.one_of(f"spec.{word}", spec.get(word), words)
     faults.not_negative("spec", spec, "terminationGracePeriodSeconds")
-    for word, rule in (("serviceAccountName", dns_subdomain), ("nodeName", dns_subdomain), ("hostname", dns_label)):
-        if spec.get(word):
-            faults.check(f"spec.{word}", spec[word], rule)
+    faults.optional("spec", spec, dns_subdomain, "serviceAccountName", "nodeName")
+    faults.optional("spec", spec, dns_label, "hostname")
     if spec.get("nodeName") and spec.get("schedulingGates"):
         faults.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
     faults.in_range("spec.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1, _INT32)

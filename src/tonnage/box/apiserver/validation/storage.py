@@ -82,15 +82,14 @@ def csi_driver(faults: Faults, new: Obj, old: Obj | None) -> None:
 def _token_requests(faults: Faults, spec: Obj) -> None:
     audiences = set()
     for path, request in items(spec, "tokenRequests", "spec."):
-        audience = request.get("audience", "")
+        audience, seconds = request.get("audience", ""), request.get("expirationSeconds", 600)
         if audience in audiences:
             faults.duplicate(f"{path}.audience", audience)
             continue
         audiences.add(audience)
-        seconds = request.get("expirationSeconds")
-        if seconds is not None and seconds < 600:
+        if seconds < 600:
             faults.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
-        if seconds is not None and seconds > 1 << 32:
+        if seconds > 1 << 32:
             faults.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
 
 
@@ -152,9 +151,7 @@ def attachment(faults: Faults, new: Obj, old: Obj | None) -> None:
     if old is None:
         if spec.get("attacher"):
             driver_name(faults, spec["attacher"], "spec.attacher")
-        volume = (spec.get("source") or {}).get("persistentVolumeName")
-        if volume:
-            faults.check("spec.source.persistentVolumeName", volume, dns_subdomain)
+        faults.optional("spec.source", spec.get("source") or {}, dns_subdomain, "persistentVolumeName")
     else:
         faults.immutable("spec", spec, old.get("spec") or {})
 

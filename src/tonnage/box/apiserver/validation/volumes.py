@@ -6,10 +6,11 @@ Every volume source of Kubernetes is accepted. The box's kubelet rejects sources
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from tonnage.api.quantity import Quantity
-from tonnage.box.apiserver.schema import schemas
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation import claim
 from tonnage.box.apiserver.validation.config import config_key
@@ -54,11 +55,10 @@ def _source(faults: Faults, volume: Obj, pod_name: str, path: str) -> None:
         faults.forbidden(f"{path}.{word}", _ANOTHER)
     word = given[0]
     source, here = volume[word], f"{path}.{word}"
-    check = _SOURCES.get(word)
-    if check is not None:
-        check(faults, source, here)
+    if word in _SOURCES:
+        _SOURCES[word](faults, source, here)
     else:
-        required_fields(faults, schemas.struct("core.v1.Volume").fields[word].type.struct, source, here)
+        required_fields(faults, "core.v1.Volume", word, source, here)
     name = volume.get("name", "")
     if word == "ephemeral" and pod_name and name:
         claim_name = f"{pod_name}-{name}"
@@ -84,30 +84,16 @@ def _empty_dir(faults: Faults, source: Obj, path: str) -> None:
         faults.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
 
 
-def _claim(faults: Faults, source: Obj, path: str) -> None:
-    faults.given(path, source, "claimName")
-
-
 def _csi(faults: Faults, source: Obj, path: str) -> None:
     driver_name(faults, source.get("driver", ""), f"{path}.driver")
     if "nodePublishSecretRef" in source:
         faults.given(f"{path}.nodePublishSecretRef", source["nodePublishSecretRef"], "name")
-        name = source["nodePublishSecretRef"].get("name")
-        if name:
-            faults.check(f"{path}.name", name, dns_subdomain)
+        faults.optional(path, source["nodePublishSecretRef"], dns_subdomain, "name")
 
 
-def _config_map(faults: Faults, source: Obj, path: str) -> None:
-    faults.given(path, source, "name")
-    _files(faults, source, path)
-
-
-def _secret(faults: Faults, source: Obj, path: str) -> None:
-    faults.given(path, source, "secretName")
-    _files(faults, source, path)
-
-
-def _files(faults: Faults, source: Obj, path: str) -> None:
+def _files(faults: Faults, source: Obj, path: str, *, name: str = "name") -> None:
+    """A ConfigMap or Secret; name: the field with its name."""
+    faults.given(path, source, name)
     _mode(faults, source.get("defaultMode"), f"{path}.defaultMode")
     for here, item in items(source, "items", f"{path}."):
         faults.name(f"{here}.key", item.get("key"), config_key)
@@ -140,26 +126,27 @@ def _downward(faults: Faults, source: Obj, path: str) -> None:
 
 def _projected(faults: Faults, source: Obj, path: str) -> None:
     _mode(faults, source.get("defaultMode"), f"{path}.defaultMode")
-    checks = {"configMap": _config_map, "secret": _config_map, "downwardAPI": _downward}
     for here, item in items(source, "sources", f"{path}."):
         given = sorted(item)
         for word in given[1:]:
             faults.forbidden(f"{here}.{word}", _ANOTHER)
         if not given:
             faults.required(here, "must specify a volume type")
-        elif given[0] in checks:
-            checks[given[0]](faults, item[given[0]], f"{here}.{given[0]}")
+        elif given[0] in ("configMap", "secret"):
+            _files(faults, item[given[0]], f"{here}.{given[0]}")
+        elif given[0] == "downwardAPI":
+            _downward(faults, item[given[0]], f"{here}.{given[0]}")
         elif given[0] == "serviceAccountToken":
             faults.given(here, item[given[0]], "path")
 
 
-_SOURCES = {
+_SOURCES: Mapping[str, Callable[[Faults, Obj, str], None]] = {
     "ephemeral": _ephemeral,
     "emptyDir": _empty_dir,
-    "persistentVolumeClaim": _claim,
+    "persistentVolumeClaim": lambda faults, source, path: faults.given(path, source, "claimName"),
     "csi": _csi,
-    "configMap": _config_map,
-    "secret": _secret,
+    "configMap": _files,
+    "secret": partial(_files, name="secretName"),
     "downwardAPI": _downward,
     "projected": _projected,
     "hostPath": host_path,
@@ -174,7 +161,7 @@ def descending(target: str) -> list[str]:
 def mounts(faults: Faults, container: Obj, known: dict[str, Obj], path: str) -> None:
     """volumeMounts and volumeDevices of one container."""
     targets: set[str] = set()
-    devices = _places(container, "volumeDevices") if "volumeDevices" in container else None
+    devices, mounted = _places(container, "volumeDevices"), _places(container, "volumeMounts")
     for here, mount in items(container, "volumeMounts", f"{path}."):
         name, target = mount.get("name", ""), mount.get("mountPath", "")
         faults.given(here, mount, "name")
@@ -182,13 +169,10 @@ def mounts(faults: Faults, container: Obj, known: dict[str, Obj], path: str) -> 
             faults.not_found(f"{here}.name", name)
         faults.given(here, mount, "mountPath")
         _unique(faults, f"{here}.mountPath", target, targets)
-        if devices is not None:
-            _apart(faults, mount, "mountPath", here, devices)
+        _apart(faults, mount, "mountPath", here, devices)
         _sub_paths(faults, mount, here, f"{path}.volumeMounts")
-    if devices is None:
-        return
     names: set[str] = set()
-    targets, mounted = set(), _places(container, "volumeMounts")
+    targets = set()
     for here, device in items(container, "volumeDevices", f"{path}."):
         name, target = device.get("name", ""), device.get("devicePath", "")
         faults.given(here, device, "name")
@@ -234,12 +218,9 @@ def _apart(faults: Faults, one: Obj, field: str, path: str, others: _Places) -> 
 
 
 def _sub_paths(faults: Faults, mount: Obj, here: str, path: str) -> None:
-    if mount.get("subPath"):
-        faults.check(f"{path}.subPath", mount["subPath"], descending)
-    if mount.get("subPathExpr"):
-        if mount.get("subPath"):
-            detail = "subPathExpr and subPath are mutually exclusive"
-            faults.invalid(f"{here}.subPathExpr", mount["subPathExpr"], detail)
-        faults.check(f"{path}.subPathExpr", mount["subPathExpr"], descending)
+    faults.optional(path, mount, descending, "subPath")
+    if mount.get("subPath") and mount.get("subPathExpr"):
+        faults.invalid(f"{here}.subPathExpr", mount["subPathExpr"], "subPathExpr and subPath are mutually exclusive")
+    faults.optional(path, mount, descending, "subPathExpr")
     propagation = mount.get("mountPropagation") or "None"
     faults.one_of(f"{path}.mountPropagation", propagation, ("Bidirectional", "HostToContainer", "None"))

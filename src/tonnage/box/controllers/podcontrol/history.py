@@ -11,13 +11,15 @@ from typing import Any
 
 from tonnage.api import names
 from tonnage.api.kinds import CONTROLLER_REVISIONS, Kind
-from tonnage.api.meta import KubeObject
-from tonnage.api.workloads import ControllerRevision, Template
+from tonnage.api.pods import Pod
+from tonnage.api.workloads import ControllerRevision, DaemonSet, StatefulSet, Template
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.pod_template import digest, hashed_name, owner_reference
 from tonnage.errors import ApiAlreadyExistsError, InvalidError
 from tonnage.kube.object_write import delete_object, patch_object
+
+RevisionOwner = StatefulSet | DaemonSet
 
 
 def data_of(template: Template) -> dict[str, Any]:
@@ -36,6 +38,11 @@ def template_of(revision: ControllerRevision) -> Template:
     except (KeyError, TypeError, AttributeError):
         text = "data.spec.template: it holds no pod template; delete it"
         raise InvalidError(f"controllerrevisions {revision.key}: {text}") from None
+
+
+def revision_of(pod: Pod) -> str:
+    """The revision that a pod was made from: its name, or for a DaemonSet's its hash."""
+    return pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
 
 
 def next_number(revisions: Iterable[ControllerRevision]) -> int:
@@ -59,42 +66,36 @@ class RevisionHistory:
         self._client, self._kind = context.client, kind
         self._objects = Dependents(context.informers.of(CONTROLLER_REVISIONS))
 
-    def of(self, owner: KubeObject) -> list[ControllerRevision]:
+    def of(self, owner: RevisionOwner) -> list[ControllerRevision]:
         """The owner's revisions by rising number."""
-        return sorted(
-            (r for r in self._objects.owned(owner.metadata.uid) if not r.metadata.deleting), key=lambda r: r.revision
-        )
+        found = self._objects.owned(owner.metadata.uid)
+        return sorted((r for r in found if not r.metadata.deleting), key=lambda r: r.revision)
 
-    async def ensure(
-        self, owner: KubeObject, template: Template, labels: dict[str, str], collisions: int | None
-    ) -> tuple[ControllerRevision, int | None]:
-        """The revision of the template, made or brought to the front, and how many collisions that has taken.
+    async def ensure(self, owner: RevisionOwner) -> tuple[ControllerRevision, int | None]:
+        """The revision of the owner's template, made or brought to the front, and how many collisions it has had.
 
-        labels: those that the owner selects by. Raises ApiError.
+        Raises ApiError.
         """
-        data, known = data_of(template), self.of(owner)
+        data, known, collisions = data_of(owner.spec.template), self.of(owner), owner.status.collision_count
+        number = next_number(known)
         same = [revision for revision in known if revision.data == data]
-        if same and same[-1] is known[-1]:
+        if not same:
+            return await self._create(owner, data, number)
+        if same[-1] is known[-1]:
             return same[-1], collisions
-        if same:
-            return await self._renumber(same[-1], next_number(known)), collisions
-        return await self._create(owner, data, labels, next_number(known), collisions)
-
-    async def _renumber(self, revision: ControllerRevision, number: int) -> ControllerRevision:
         body = {"revision": number}
-        return self._objects.wrote(
-            await patch_object(self._client, CONTROLLER_REVISIONS, revision, body, guarded=False)
-        )
+        newest = await patch_object(self._client, CONTROLLER_REVISIONS, same[-1], body, guarded=False)
+        return self._objects.wrote(newest), collisions
 
     async def _create(
-        self, owner: KubeObject, data: dict[str, Any], labels: dict[str, str], number: int, collisions: int | None
+        self, owner: RevisionOwner, data: dict[str, Any], number: int
     ) -> tuple[ControllerRevision, int | None]:
-        namespace = owner.metadata.namespace
+        namespace, collisions = owner.metadata.namespace, owner.status.collision_count
         while True:
             hashed = digest(data, collisions)
             meta = {
                 "name": hashed_name(owner.metadata.name, hashed),
-                "labels": {**labels, names.REVISION_HASH: hashed},
+                "labels": {**owner.spec.selector.match_labels, names.REVISION_HASH: hashed},
                 "ownerReferences": [owner_reference(self._kind, owner)],
             }
             body = {"metadata": meta, "revision": number, "data": data}
@@ -106,8 +107,8 @@ class RevisionHistory:
                     return self._objects.wrote(found), collisions
                 collisions = (collisions or 0) + 1
 
-    async def forget(self, revisions: Iterable[ControllerRevision]) -> None:
-        """Delete revisions. Idempotent."""
-        for revision in revisions:
+    async def trim(self, owner: RevisionOwner, used: Iterable[str]) -> None:
+        """Delete revisions beyond the owner's history limit; those in use (names) stay. Idempotent."""
+        for revision in beyond(self.of(owner), used, owner.spec.revision_history_limit):
             await delete_object(self._client, CONTROLLER_REVISIONS, revision)
             self._objects.deleted(revision)

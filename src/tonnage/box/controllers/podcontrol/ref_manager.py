@@ -5,9 +5,8 @@ Source: pkg/controller/controller_ref_manager.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tonnage.api.kinds import Kind
@@ -22,28 +21,6 @@ from tonnage.kube.object_write import patch_object
 
 T = TypeVar("T", bound=KubeObject)
 Keys = Callable[[KubeObject | None, KubeObject | None], Iterable[str]]
-
-
-@dataclass(frozen=True)
-class OwnedObjects(Generic[T]):
-    """mine: objects that stay with the owner. adopt, release: owner references to write."""
-
-    mine: Sequence[T]
-    adopt: Sequence[T]
-    release: Sequence[T]
-
-
-def classify(owner: KubeObject, selector: Selector, owned: Sequence[T], orphans: Sequence[T]) -> OwnedObjects[T]:
-    """Decide which objects an owner keeps, adopts and releases.
-
-    An owner that is being deleted changes nothing, and objects that are being deleted are ignored.
-    """
-    keeps = [obj for obj in owned if selector.matches(obj.metadata.labels)]
-    if owner.metadata.deleting:
-        return OwnedObjects(keeps, (), ())
-    lost = [obj for obj in owned if not selector.matches(obj.metadata.labels) and not obj.metadata.deleting]
-    found = [obj for obj in orphans if selector.matches(obj.metadata.labels) and not obj.metadata.deleting]
-    return OwnedObjects(keeps, found, lost)
 
 
 class Adopter(Generic[T]):
@@ -66,18 +43,27 @@ class Adopter(Generic[T]):
         self._objects, self._finalizer, self._fits = objects, finalizer, fits
 
     async def claim(self, owner: KubeObject, selector: LabelSelector) -> list[T]:
-        """The objects that belong to owner, after what was to be written is written. Raises ApiError, InvalidError."""
-        orphans = [one for one in self._objects.orphans(owner.metadata.namespace) if self._fits(owner, one)]
-        found_objects = classify(owner, compiled(selector), self._objects.owned(owner.metadata.uid), orphans)
-        mine = list(found_objects.mine)
-        if found_objects.adopt:
+        """The objects that belong to owner, after those that match are adopted and others released.
+
+        An owner that is being deleted changes nothing, and objects that are being deleted are not written.
+        Raises ApiError, InvalidError.
+        """
+        meta, fits = owner.metadata, compiled(selector).matches
+        mine: list[T] = []
+        for obj in self._objects.owned(meta.uid):
+            if fits(obj.metadata.labels):
+                mine.append(obj)
+            elif not (meta.deleting or obj.metadata.deleting):
+                await self._release(owner, obj)
+        if meta.deleting:
+            return mine
+        free = [obj for obj in self._objects.orphans(meta.namespace) if not obj.metadata.deleting]
+        adopted = [obj for obj in free if fits(obj.metadata.labels) and self._fits(owner, obj)]
+        if adopted:
             await self._check_alive(owner)
-        for obj in found_objects.adopt:
+        for obj in adopted:
             with suppress(ApiNotFoundError):
                 mine.append(await self._adopt(owner, obj))
-        for obj in found_objects.release:
-            with suppress(ApiNotFoundError):
-                await self._release(owner, obj)
         return mine
 
     async def _check_alive(self, owner: KubeObject) -> None:
@@ -98,7 +84,8 @@ class Adopter(Generic[T]):
         meta: dict[str, Any] = {"ownerReferences": refs or None}
         if self._finalizer:
             meta["finalizers"] = [f for f in obj.metadata.finalizers if f != self._finalizer] or None
-        await self._patch(obj, meta)
+        with suppress(ApiNotFoundError):
+            await self._patch(obj, meta)
 
     async def _patch(self, obj: T, meta: dict[str, Any]) -> T:
         return self._objects.wrote(await patch_object(self._client, self._kind, obj, {"metadata": meta}))

@@ -20,9 +20,8 @@ from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
 from tonnage.box.controllers.pv_binder.sync import BinderView, ClaimSync, VolumeSync
 from tonnage.claims.bind import is_complete
-from tonnage.claims.timers import Waits
 from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.indexes import (
     CLAIMS_BY_VOLUME,
@@ -46,7 +45,7 @@ class BinderKey(NamedTuple):
     key: str
 
 
-class Binder:
+class Binder(Reconciler[BinderKey]):
     """Moves claims to Pending, Bound or Lost and PVs to Available, Bound, Released or Failed. Times in seconds."""
 
     def __init__(
@@ -59,42 +58,22 @@ class Binder:
         grace: float = 10.0,
         quiet: float = 3.0,
     ) -> None:
-        clock = clock or RealClock()
-        claim_informer, volume_informer = claims(informers), volumes(informers)
-        pods, classes = pods_by_claim(informers), informers.of(STORAGE_CLASSES)
-        self._claims, self._volumes = claim_informer.cache, volume_informer.cache
-        drivers = informers.of(CSI_DRIVERS)
-        self._view = BinderView(
-            client=client,
-            events=events,
-            claims=self._claims,
-            volumes=self._volumes,
-            classes=classes.cache,
-            pods=pods.cache,
-            drivers=drivers.cache,
-            clock=clock,
-            waits=Waits(clock),
-            grace=grace,
-            quiet=quiet,
-        )
+        self._view = BinderView(client, informers, events, clock or RealClock(), grace=grace, quiet=quiet)
+        self._claims, self._volumes = self._view.claims, self._view.volumes
         self._claim_sync, self._volume_sync = ClaimSync(self._view), VolumeSync(self._view)
-        self._controller = Controller(NAME, self.reconcile, workers=16)
-        self._controller.watch(classes, _class_changed)
-        self._controller.watch(drivers, lambda old, new: ())
-        self._controller.watch(volume_informer, self._volume_changed)
-        self._controller.watch(claim_informer, self._claim_changed)
-        self._controller.watch(pods, self._pod_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__(NAME, workers=16)
+        self.watch(informers.of(STORAGE_CLASSES), _class_changed)
+        self.watch(informers.of(CSI_DRIVERS), lambda old, new: ())
+        self.watch(volumes(informers), self._volume_changed)
+        self.watch(claims(informers), self._claim_changed)
+        self.watch(pods_by_claim(informers), self._pod_changed)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         """Reconcile a claim, a PV, or a class's unbound claims by one step. Idempotent."""
         what, name = key
         if what == CLASS:
             for waiting in self._claims.by(CLAIMS_UNBOUND, name):
-                self._controller.enqueue(BinderKey(CLAIM, waiting.key))
+                self.enqueue(BinderKey(CLAIM, waiting.key))
             return None
         if what == CLAIM:
             claim = self._claims.get(name)
@@ -128,7 +107,7 @@ class Binder:
         if not seconds:
             return keys
         for key in keys:
-            self._controller.enqueue(key, after=seconds)
+            self.enqueue(key, after=seconds)
         return ()
 
     def _claim_gone(self, claim: PersistentVolumeClaim) -> Iterable[BinderKey]:
@@ -160,7 +139,7 @@ class Binder:
         if old is None and new is not None and not new.spec.node_name:
             for key in claim_keys(new):
                 if (claim := self._claims.get(key)) is not None and not claim.spec.volume_name:
-                    self._controller.enqueue(BinderKey(CLAIM, key), after=self._view.quiet)
+                    self.enqueue(BinderKey(CLAIM, key), after=self._view.quiet)
         return ()
 
 

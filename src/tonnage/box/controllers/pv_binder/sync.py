@@ -6,47 +6,48 @@ Source: pkg/controller/volume/persistentvolume. Steps read caches, and the serve
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from typing import Any
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, VOLUMES
+from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import class_name, default_class, is_claimed_by, is_delayed, mismatch
-from tonnage.api.pods import Pod
-from tonnage.api.storage import CSIDriver, StorageClass
+from tonnage.api.storage import StorageClass
 from tonnage.box.controllers.tombstones import Tombstones
 from tonnage.claims.bind import bind, change, find_best, is_complete, set_phase
 from tonnage.claims.timers import Waits
 from tonnage.errors import ApiNotFoundError, PreconditionError
-from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import NORMAL, WARNING, EventRecorder
-from tonnage.kube.indexes import PODS_BY_CLAIM, VOLUMES_BY_CLAIM, candidates
+from tonnage.kube.indexes import PODS_BY_CLAIM, VOLUMES_BY_CLAIM, candidates, claims, pods_by_claim, volumes
+from tonnage.kube.informer import Informers
 
 _STALE_SECONDS = 0.05
 
 
-@dataclass
 class BinderView:
-    """Caches, granted waits, and own writes that the caches do not show yet."""
+    """Caches, granted waits, and own writes that the caches do not show yet. grace, quiet: seconds."""
 
-    client: Client
-    events: EventRecorder
-    claims: Cache[PersistentVolumeClaim]
-    volumes: Cache[PersistentVolume]
-    classes: Cache[StorageClass]
-    pods: Cache[Pod]
-    drivers: Cache[CSIDriver]
-    clock: Clock
-    waits: Waits
-    grace: float
-    quiet: float
-    taken: dict[str, int] = field(default_factory=dict)
-    """Volumes that we gave away -> the resourceVersion from which the cache knows it."""
-    gone: Tombstones = field(default_factory=Tombstones)
-    """uids of claims whose deletion the watch has reported."""
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        clock: Clock,
+        *,
+        grace: float,
+        quiet: float,
+    ) -> None:
+        self.client, self.events, self.clock, self.waits = client, events, clock, Waits(clock)
+        self.claims, self.volumes = claims(informers).cache, volumes(informers).cache
+        self.pods, self.drivers = pods_by_claim(informers).cache, informers.of(CSI_DRIVERS).cache
+        self.classes = informers.of(STORAGE_CLASSES).cache
+        self.grace, self.quiet = grace, quiet
+        self.taken: dict[str, int] = {}
+        """Volumes that we gave away -> the resourceVersion from which the cache knows it."""
+        self.gone = Tombstones()
+        """uids of claims whose deletion the watch has reported."""
 
     def emit_once(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
         """Emit an Event on the claim, unless it repeats the last one."""
@@ -157,7 +158,7 @@ class ClaimSync:
             return await self._view.bind(claim, best)
         if claim.spec.storage_class_name is None and await self._give_class(claim):
             return None
-        await self._pending(claim)
+        await self._set_status(claim, "Pending")
         if delayed and not selected:
             return self._wait_for_consumer(claim)
         if class_name(claim):
@@ -235,7 +236,7 @@ class ClaimSync:
         view, name = self._view, claim.spec.volume_name
         volume = view.volumes.get(name)
         if volume is None:
-            await self._pending(claim)
+            await self._set_status(claim, "Pending")
             return None
         if is_claimed_by(volume, claim):
             return await view.bind(claim, volume)
@@ -251,7 +252,7 @@ class ClaimSync:
             )
         else:
             view.emit_once(claim, WARNING, "FailedBinding", f'volume "{name}" already bound to a different claim.')
-        await self._pending(claim)
+        await self._set_status(claim, "Pending")
         return None
 
     async def _bound(self, claim: PersistentVolumeClaim) -> float | None:
@@ -277,10 +278,6 @@ class ClaimSync:
             return
         self._view.emit_once(claim, WARNING, reason, message)
         await self._set_status(claim, "Lost")
-
-    async def _pending(self, claim: PersistentVolumeClaim) -> None:
-        if claim.status.phase != "Pending":
-            await self._set_status(claim, "Pending")
 
     async def _set_status(self, claim: PersistentVolumeClaim, phase: str) -> None:
         def patch(now: PersistentVolumeClaim) -> dict[str, Any] | None:
@@ -384,11 +381,10 @@ class VolumeSync:
             await self._phase(volume, "Failed", message)
 
     async def _phase(self, volume: PersistentVolume, phase: str, message: str = "") -> None:
-        if volume.status.phase != phase:
-            try:
-                await set_phase(self._view.client, volume, phase, message, clock=self._view.clock)
-            except ApiNotFoundError:
-                self._view.waits.over(volume.metadata.uid)
+        try:
+            await set_phase(self._view.client, volume, phase, message, clock=self._view.clock)
+        except ApiNotFoundError:
+            self._view.waits.over(volume.metadata.uid)
 
 
 def _deleted_by_its_driver(volume: PersistentVolume) -> bool:

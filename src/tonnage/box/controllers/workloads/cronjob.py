@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import cron, names
 from tonnage.api.kinds import CRON_JOBS, JOBS
 from tonnage.api.meta import to_builtins
 from tonnage.api.workloads import CronJob, Job
-from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
@@ -23,6 +24,7 @@ from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads.job_plan import COMPLETE, FAILED, finished
 from tonnage.errors import ApiAlreadyExistsError, ApiError
 from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import delete_object, write_status
 
 NAME = "cronjob"
@@ -96,19 +98,16 @@ def status(cron_job: CronJob, jobs: Sequence[Job], due: datetime | None) -> dict
     return {"active": active, "lastScheduleTime": at, "lastSuccessfulTime": last or None}
 
 
-class CronJobController:
+class CronJobController(Reconciler[str]):
     """Creates the Jobs of CronJobs. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._client, self._events, self._clock = context.client, context.events, context.clock
         crons, jobs = context.informers.of(CRON_JOBS), context.informers.of(JOBS)
         self._crons, self._jobs = Dependents(crons), Dependents(jobs)
-        self._controller = context.controller(NAME, CRON_JOBS, self.reconcile, initial=0.1)
-        self._controller.watch(jobs, owner_keys(CRON_JOBS, crons.cache, None))
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__(NAME, backoff=Backoff(initial=0.1, maximum=120.0))
+        self.watch(context.informers.of(CRON_JOBS), own_key)
+        self.watch(jobs, owner_keys(CRON_JOBS, crons.cache, None))
 
     async def reconcile(self, key: str) -> float | None:
         """Create the due Job, delete old ones, write the status. Idempotent. Raises TonnageError."""

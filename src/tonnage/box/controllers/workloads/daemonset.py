@@ -15,20 +15,21 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ControllerRevision, DaemonSet
-from tonnage.box.controllers.podcontrol.context import ControllerContext
-from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
+from tonnage.box.controllers.podcontrol.history import RevisionHistory, revision_of
 from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import next_available
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads import daemonset_plan as plans
 from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import write_status
 
 NAME = "daemonset"
 
 
-class DaemonSetController:
+class DaemonSetController(Reconciler[str]):
     """Maintains a pod on each matching node. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -41,15 +42,12 @@ class DaemonSetController:
         self._failures = Backoff(initial=1.0, maximum=900.0)
         self._due: dict[tuple[str, str], float] = {}
         """When a failed pod of a DaemonSet's (uid) on a node may be replaced."""
-        self._controller = context.controller(NAME, DAEMON_SETS, self.reconcile)
-        self._controller.watch(informers.of(CONTROLLER_REVISIONS), lambda old, new: ())
+        super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
+        self.watch(context.informers.of(DAEMON_SETS), own_key)
+        self.watch(informers.of(CONTROLLER_REVISIONS), lambda old, new: ())
         concerned = owner_keys(DAEMON_SETS, self._sets, lambda s: s.spec.selector)
-        self._controller.watch(informers.of(PODS), concerned)
-        self._controller.watch(nodes, self._node_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        self.watch(informers.of(PODS), concerned)
+        self.watch(nodes, self._node_changed)
 
     async def reconcile(self, key: str) -> float | None:
         """Do the next step, then write the status. Idempotent. Raises TonnageError."""
@@ -59,9 +57,7 @@ class DaemonSetController:
         pods = await self._control.claim(daemon, daemon.spec.selector)
         if daemon.metadata.deleting:
             return None
-        revision, collisions = await self._revisions.ensure(
-            daemon, daemon.spec.template, daemon.spec.selector.match_labels, daemon.status.collision_count
-        )
+        revision, collisions = await self._revisions.ensure(daemon)
         hashed = revision.metadata.labels[names.REVISION_HASH]
         wait, failure = await self._follow(daemon, self._view(daemon, pods, hashed).plan(), hashed)
         pods = self._control.owned(daemon.metadata.uid)
@@ -99,10 +95,10 @@ class DaemonSetController:
         return due, min(waits, default=None)
 
     async def _forget(self, daemon: DaemonSet, pods: Sequence[Pod], newest: ControllerRevision) -> None:
-        known, hashes = self._revisions.of(daemon), set(map(plans.revision_of, pods))
-        used = {r.metadata.name for r in known if r.metadata.labels.get(names.REVISION_HASH) in hashes}
-        spare = beyond(known, {newest.metadata.name, *used}, daemon.spec.revision_history_limit)
-        await self._revisions.forget(spare)
+        hashes = {newest.metadata.labels[names.REVISION_HASH], *map(revision_of, pods)}
+        known = self._revisions.of(daemon)
+        used = [r.metadata.name for r in known if r.metadata.labels.get(names.REVISION_HASH) in hashes]
+        await self._revisions.trim(daemon, used)
         running = {plans.node_of(pod) for pod in pods if pod.status.phase == "Running"}
         for place in [p for p in self._due if p[0] == daemon.metadata.uid and p[1] in running]:
             del self._due[place]

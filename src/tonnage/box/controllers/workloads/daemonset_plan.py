@@ -11,6 +11,7 @@ from tonnage.api.core import Node
 from tonnage.api.decode import convert
 from tonnage.api.pods import Pod, PodSpec
 from tonnage.api.workloads import DaemonSet, RollingUpdate
+from tonnage.box.controllers.podcontrol.history import revision_of
 from tonnage.box.controllers.podcontrol.pod_status import is_available, is_ready
 from tonnage.box.controllers.podcontrol.pod_template import scaled
 from tonnage.claims.node_fit import NO_EXECUTE, NO_SCHEDULE, Suitability
@@ -51,11 +52,6 @@ def node_of(pod: Pod) -> str:
     return next((f.values[0] for f in fields if f.key == "metadata.name" and len(f.values) == 1), "")
 
 
-def revision_of(pod: Pod) -> str:
-    """The hash of the revision that the pod was made from."""
-    return pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
-
-
 @dataclass(frozen=True)
 class DaemonSetPlan:
     """create: nodes that get a pod. delete: pods to delete. failed: those of them that failed (with back-off)."""
@@ -73,6 +69,11 @@ class _Place:
     wanted: bool
     stays: bool
     pods: Sequence[Pod]
+
+    @property
+    def alive(self) -> list[Pod]:
+        """Pods that have not ended."""
+        return [pod for pod in self.pods if not pod.terminated]
 
 
 class DaemonNodeView:
@@ -101,14 +102,13 @@ class DaemonNodeView:
         delete = [pod for pod in self._lost if not pod.metadata.deleting]
         failed: list[Pod] = []
         for place in self._places:
-            alive = [pod for pod in place.pods if not pod.terminated]
             if not place.stays:
                 delete += _staying(place.pods)
                 continue
             failed += _staying([pod for pod in place.pods if pod.terminated])
             if place.wanted and not place.pods:
                 create.append(place.node)
-            delete += self._surplus(_staying(alive))
+            delete += self._surplus(_staying(place.alive))
         if self._rolls:
             if self._surge:
                 create += self._surging()
@@ -143,7 +143,7 @@ class DaemonNodeView:
         for place in self._places:
             if not place.stays or not (place.wanted or place.pods):
                 continue
-            pods = _staying([pod for pod in place.pods if not pod.terminated])
+            pods = _staying(place.alive)
             available = any(self._is_well(pod) for pod in pods)
             budget -= not available
             olds = [pod for pod in pods if not self._is_new(pod)]
@@ -158,12 +158,10 @@ class DaemonNodeView:
         """
         budget, free, candidates = self._surge, [], []
         for place in self._places:
-            alive = [pod for pod in place.pods if not pod.terminated]
-            news = [pod for pod in alive if self._is_new(pod)]
-            olds = _staying([pod for pod in alive if not self._is_new(pod)])
+            olds = [pod for pod in _staying(place.alive) if not self._is_new(pod)]
             if not place.wanted or not olds:
                 continue
-            if news:
+            if any(map(self._is_new, place.alive)):
                 budget -= 1
             elif any(self._is_well(pod) for pod in olds):
                 candidates.append(place.node)
@@ -174,19 +172,18 @@ class DaemonNodeView:
     def status(self, collisions: int | None) -> dict[str, Any]:
         """The status to write."""
         wanted = [place for place in self._places if place.wanted]
-        alive = {place.node: [pod for pod in place.pods if not pod.terminated] for place in self._places}
-        available = sum(any(map(self._is_well, alive[place.node])) for place in wanted)
-        found = {
+        available = sum(any(map(self._is_well, place.alive)) for place in wanted)
+        return {
             "observedGeneration": self._daemon.metadata.generation,
             "desiredNumberScheduled": len(wanted),
             "currentNumberScheduled": sum(bool(place.pods) for place in wanted),
             "numberMisscheduled": sum(bool(place.pods) for place in self._places if not place.wanted),
-            "numberReady": sum(any(map(is_ready, alive[place.node])) for place in wanted),
+            "numberReady": sum(any(map(is_ready, place.alive)) for place in wanted),
             "numberAvailable": available,
             "numberUnavailable": len(wanted) - available,
-            "updatedNumberScheduled": sum(any(map(self._is_new, alive[place.node])) for place in wanted),
+            "updatedNumberScheduled": sum(any(map(self._is_new, place.alive)) for place in wanted),
+            "collisionCount": collisions,
         }
-        return found | ({} if collisions is None else {"collisionCount": collisions})
 
 
 def _staying(pods: Iterable[Pod]) -> list[Pod]:

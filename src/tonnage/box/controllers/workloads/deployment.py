@@ -11,17 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tonnage.aio.backoff import Backoff
 from tonnage.api import names
 from tonnage.api.kinds import DEPLOYMENTS, PODS, REPLICA_SETS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Deployment, DeploymentCondition, ReplicaSet
-from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
 from tonnage.box.controllers.podcontrol.pod_control import in_dying_namespace
 from tonnage.box.controllers.podcontrol.ref_manager import Adopter, owner_keys
 from tonnage.box.controllers.workloads import deployment_plan as plans
 from tonnage.errors import ApiAlreadyExistsError, ApiError
 from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import delete_object, patch_object, write_status
 
 log = logging.getLogger(__name__)
@@ -43,7 +45,7 @@ class _Rollout:
         return _without(self.sets, self.new)
 
 
-class DeploymentController:
+class DeploymentController(Reconciler[str]):
     """Rolls out the template of each Deployment. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -53,13 +55,10 @@ class DeploymentController:
         self._deployments, self._set_cache = informers.of(DEPLOYMENTS).cache, sets.cache
         self._sets, self._pods = Dependents(sets), Dependents(pods)
         self._adopter = Adopter(context.client, REPLICA_SETS, DEPLOYMENTS, self._sets)
-        self._controller = context.controller(NAME, DEPLOYMENTS, self.reconcile)
-        self._controller.watch(sets, owner_keys(DEPLOYMENTS, self._deployments, lambda d: d.spec.selector))
-        self._controller.watch(pods, self._pod_gone)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
+        self.watch(context.informers.of(DEPLOYMENTS), own_key)
+        self.watch(sets, owner_keys(DEPLOYMENTS, self._deployments, lambda d: d.spec.selector))
+        self.watch(pods, self._pod_gone)
 
     async def reconcile(self, key: str) -> float | None:
         """Do the next step of a Deployment, then write its status. Idempotent. Raises TonnageError."""
@@ -166,7 +165,7 @@ class DeploymentController:
 
     async def _refresh(self, deployment: Deployment, new: ReplicaSet, revision: int) -> ReplicaSet:
         """A ReplicaSet that is there already gets the Deployment's annotations, its revision, and minReadySeconds."""
-        annotations = dict(plans.set_annotations(deployment, new, revision, existing=True))
+        annotations = dict(plans.set_annotations(deployment, new, revision))
         seconds = deployment.spec.min_ready_seconds
         if annotations == new.metadata.annotations and seconds == new.spec.min_ready_seconds:
             return new

@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import names
+from tonnage.api.decode import convert
 from tonnage.api.kinds import DEPLOYMENTS
 from tonnage.api.meta import Condition, to_builtins
 from tonnage.api.number import whole
@@ -56,7 +59,7 @@ def size_of(one: ReplicaSet) -> Size:
 
 def number(obj: ReplicaSet | Deployment, annotation: str) -> int:
     """A number in an annotation, 0 if there is none."""
-    return number_text(obj.metadata.annotations.get(annotation, ""))
+    return whole(obj.metadata.annotations.get(annotation, "")) or 0
 
 
 def last_revision(sets: Sequence[ReplicaSet]) -> int:
@@ -64,26 +67,20 @@ def last_revision(sets: Sequence[ReplicaSet]) -> int:
     return max((number(one, names.REVISION) for one in sets), default=0)
 
 
-def set_annotations(
-    deployment: Deployment, one: ReplicaSet | None, revision: int, *, existing: bool
-) -> Mapping[str, str]:
-    """Annotations of the new ReplicaSet: the Deployment's, its revision, and its earlier revisions."""
-    found = dict(one.metadata.annotations) if one is not None else {}
+def set_annotations(deployment: Deployment, one: ReplicaSet | None, revision: int) -> Mapping[str, str]:
+    """Annotations of the new ReplicaSet: the Deployment's, its revision, and its earlier revisions.
+
+    one: that ReplicaSet, None before it is created; then they record its size too.
+    """
+    found = dict(one.metadata.annotations) if one is not None else dict(size_annotations(deployment))
     before = found.get(names.REVISION, "")
-    if number_text(before) < revision:
+    if (whole(before) or 0) < revision:
         found[names.REVISION] = str(revision)
-        if existing and before:
+        if before:
             history = [r for r in found.get(names.REVISION_HISTORY, "").split(",") if r]
             found[names.REVISION_HISTORY] = ",".join([*history, before])
-    for key, value in deployment.metadata.annotations.items():
-        if key not in _NOT_COPIED:
-            found[key] = value
-    return found if existing else {**found, **size_annotations(deployment)}
-
-
-def number_text(text: str) -> int:
-    """The number that a text is, 0 for anything else."""
-    return whole(text) or 0
+    copied = {key: text for key, text in deployment.metadata.annotations.items() if key not in _NOT_COPIED}
+    return found | copied
 
 
 def size_annotations(deployment: Deployment) -> Mapping[str, str]:
@@ -108,7 +105,7 @@ def new_set(deployment: Deployment, revision: int, replicas: int) -> dict[str, A
         "metadata": {
             "name": hashed_name(deployment.metadata.name, hashed),
             "labels": hashed_template["metadata"]["labels"],
-            "annotations": set_annotations(deployment, None, revision, existing=False),
+            "annotations": set_annotations(deployment, None, revision),
             "ownerReferences": [owner_reference(DEPLOYMENTS, deployment)],
         },
         "spec": {
@@ -262,11 +259,13 @@ def status(
         "unavailableReplicas": max(0, sum(one.spec.replicas for one in sets) - available),
     }
     conditions = list(deployment.status.conditions)
-    for note in notes:
-        conditions = put(conditions, note)
+    for one in notes:
+        conditions = put(conditions, one)
     bounds = bounds_of(deployment)
     enough = available >= bounds.desired - bounds.unavailable
-    conditions = put(conditions, _availability(now, enough=enough))
+    reason, has = ("Available", "has") if enough else ("Unavailable", "does not have")
+    message = f"Deployment {has} minimum availability."
+    conditions = put(conditions, note("Available", f"MinimumReplicas{reason}", message, now, holds=enough))
     conditions = _progress(deployment, wanted, conditions, new, now)
     failures = [c for one in sets for c in one.status.conditions if c.type == "ReplicaFailure"]
     conditions = [c for c in conditions if c.type != "ReplicaFailure"]
@@ -296,27 +295,13 @@ def put(conditions: Sequence[DeploymentCondition], new: DeploymentCondition) -> 
 def _replace(conditions: Sequence[DeploymentCondition], new: DeploymentCondition) -> list[DeploymentCondition]:
     old = next((c for c in conditions if c.type == new.type), None)
     if old is not None and old.status == new.status:
-        words = {name: getattr(new, name) for name in new.__struct_fields__}
-        new = DeploymentCondition(**words | {"last_transition_time": old.last_transition_time})
+        new = msgspec.structs.replace(new, last_transition_time=old.last_transition_time)
     return [*(c for c in conditions if c.type != new.type), new]
 
 
-def _availability(now: float, *, enough: bool) -> DeploymentCondition:
-    if enough:
-        return note("Available", "MinimumReplicasAvailable", "Deployment has minimum availability.", now)
-    message = "Deployment does not have minimum availability."
-    return note("Available", "MinimumReplicasUnavailable", message, now, holds=False)
-
-
 def _failure(condition: Condition, now: float) -> DeploymentCondition:
-    return DeploymentCondition(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason,
-        message=condition.message,
-        last_update_time=condition.last_transition_time or rfc3339(now),
-        last_transition_time=condition.last_transition_time or rfc3339(now),
-    )
+    stamped = {"lastTransitionTime": rfc3339(now), **to_builtins(condition)}
+    return convert({**stamped, "lastUpdateTime": stamped["lastTransitionTime"]}, DeploymentCondition)
 
 
 def progressing(deployment: Deployment) -> DeploymentCondition | None:

@@ -11,19 +11,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
-from tonnage.api.meta import KubeObject
+from tonnage.api.meta import KubeObject, condition, to_builtins
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.selectors import from_label_selector
-from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.expectations import controller_of
 from tonnage.box.controllers.podcontrol.pod_status import is_ready
 from tonnage.box.controllers.podcontrol.pod_template import scaled
 from tonnage.errors import InvalidError, TonnageError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import write_status
 
 NAME = "disruption"
@@ -83,33 +85,22 @@ def _since(text: str) -> float:
 
 def status(budget: PodDisruptionBudget, found: BudgetCount, now: float, failure: str = "") -> dict[str, Any]:
     """The status to write. failure: why counting failed, "" if it did not."""
-    allowed = 0 if failure else found.allowed
+    allowed, generation = 0 if failure else found.allowed, budget.metadata.generation
     reason = FAILED if failure else SUFFICIENT if allowed else INSUFFICIENT
+    before = budget.status.conditions
+    verdict = condition(before, ALLOWED, str(allowed > 0), reason, failure, now=rfc3339(now))
     return {
-        "observedGeneration": budget.metadata.generation,
+        "observedGeneration": generation,
         "disruptionsAllowed": allowed,
         "currentHealthy": found.healthy,
         "desiredHealthy": found.desired,
         "expectedPods": found.expected,
         "disruptedPods": found.disrupted,
-        "conditions": [_condition(budget, "True" if allowed else "False", reason, failure, now)],
+        "conditions": [{"message": "", **to_builtins(verdict), "observedGeneration": generation}],
     }
 
 
-def _condition(budget: PodDisruptionBudget, value: str, reason: str, message: str, now: float) -> dict[str, Any]:
-    before = next((c for c in budget.status.conditions if c.type == ALLOWED), None)
-    same = before is not None and before.status == value and before.last_transition_time
-    return {
-        "type": ALLOWED,
-        "status": value,
-        "reason": reason,
-        "message": message,
-        "observedGeneration": budget.metadata.generation,
-        "lastTransitionTime": same or rfc3339(now),
-    }
-
-
-class DisruptionController:
+class DisruptionController(Reconciler[str]):
     """Maintains the status of each budget. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -117,16 +108,13 @@ class DisruptionController:
         budgets, pods = context.informers.of(DISRUPTION_BUDGETS), context.informers.of(PODS)
         self._budgets, self._pods = budgets.cache, pods.cache
         self._owners: dict[tuple[str, str], Cache[Any]] = {}
-        self._controller = context.controller(NAME, DISRUPTION_BUDGETS, self.reconcile)
-        self._controller.watch(pods, self._concerned)
+        super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
+        self.watch(context.informers.of(DISRUPTION_BUDGETS), own_key)
+        self.watch(pods, self._concerned)
         for kind in _SCALED:
             owners = context.informers.of(kind)
             self._owners[kind.api_version, kind.kind] = owners.cache
-            self._controller.watch(owners, self._in_namespace)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+            self.watch(owners, self._in_namespace)
 
     def _concerned(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Budgets that a pod's change is about."""

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import parse_rfc3339
 from tonnage.api import names
 from tonnage.api.kinds import JOBS, PODS
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Job
-from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
 from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
@@ -23,13 +24,14 @@ from tonnage.box.controllers.workloads import job_plan as plans
 from tonnage.box.controllers.workloads.job_plan import INDEXED, count, countable, is_tracked
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import delete_object, patch_object, write_status
 
 NAME = "job"
 _LONGEST_BASE = 58
 
 
-class JobController:
+class JobController(Reconciler[str]):
     """Runs Jobs to their end and deletes those whose TTL has passed. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -37,13 +39,10 @@ class JobController:
         jobs, pods = context.informers.of(JOBS), context.informers.of(PODS)
         self._pod_cache, self._jobs = pods.cache, Dependents(jobs)
         self._control = PodControl(context, JOBS, finalizer=names.JOB_TRACKING)
-        self._controller = context.controller(NAME, JOBS, self.reconcile)
+        super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
+        self.watch(context.informers.of(JOBS), own_key)
         takers = owner_keys(JOBS, jobs.cache, lambda job: job.spec.selector)
-        self._controller.watch(pods, lambda old, new: {*takers(old, new), *_left_behind(new)})
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        self.watch(pods, lambda old, new: {*takers(old, new), *_left_behind(new)})
 
     async def reconcile(self, key: str) -> float | None:
         """Count, plan, write the status, then create and delete pods. Idempotent. Raises TonnageError."""

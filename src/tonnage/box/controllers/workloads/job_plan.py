@@ -13,7 +13,7 @@ from typing import Any
 
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api import names
-from tonnage.api.meta import Condition, to_builtins
+from tonnage.api.meta import Condition, condition, to_builtins
 from tonnage.api.number import whole
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import Job, Uncounted
@@ -194,17 +194,12 @@ def status(job: Job, todo: JobPlan, pods: Sequence[Pod], count: JobCount, now: f
 
 def _conditions(job: Job, outcome: tuple[str, str, str] | None, now: float, *, over: bool) -> list[Condition]:
     conditions = list(job.status.conditions)
-    stamp = rfc3339(now)
 
     def put(kind: str, holds: str, reason: str, message: str) -> None:
         old = next((c for c in conditions if c.type == kind), None)
-        if old is not None and old.status == holds:
-            return
-        if old is not None:
-            conditions.remove(old)
-        conditions.append(
-            Condition(type=kind, status=holds, reason=reason, message=message, last_transition_time=stamp)
-        )
+        if old is None or old.status != holds:
+            conditions[:] = [c for c in conditions if c is not old]
+            conditions.append(condition((), kind, holds, reason, message, now=rfc3339(now)))
 
     if outcome is not None:
         kind, reason, message = outcome

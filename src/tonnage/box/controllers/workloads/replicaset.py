@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import rfc3339
 from tonnage.api.kinds import PODS, REPLICA_SETS
-from tonnage.api.meta import to_builtins
+from tonnage.api.meta import condition, to_builtins
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ReplicaSet, template_meta
-from tonnage.box.controllers.podcontrol.context import ControllerContext
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
 from tonnage.box.controllers.podcontrol.pod_control import BURST, PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import (
@@ -29,6 +30,7 @@ from tonnage.box.controllers.podcontrol.pod_status import (
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.errors import ApiError, TonnageError
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import write_status
 
 NAME = "replicaset"
@@ -67,27 +69,17 @@ def status(replica_set: ReplicaSet, pods: Sequence[Pod], now: float, failure: To
 
 
 def _conditions(replica_set: ReplicaSet, active: int, now: float, failure: TonnageError | None) -> list[dict[str, Any]]:
-    conditions = [to_builtins(c) for c in replica_set.status.conditions]
-    failed = next((c for c in conditions if c["type"] == "ReplicaFailure"), None)
-    if failure is None:
-        return [c for c in conditions if c is not failed]
-    if failed is not None:
-        return conditions
-    reason = "FailedCreate" if active < replica_set.spec.replicas else "FailedDelete"
-    stamp = rfc3339(now)
-    return [
-        *conditions,
-        {
-            "type": "ReplicaFailure",
-            "status": "True",
-            "reason": reason,
-            "message": str(failure),
-            "lastTransitionTime": stamp,
-        },
-    ]
+    others = [c for c in replica_set.status.conditions if c.type != "ReplicaFailure"]
+    if failure is not None:
+        if len(others) < len(replica_set.status.conditions):
+            others = replica_set.status.conditions
+        else:
+            reason = "FailedCreate" if active < replica_set.spec.replicas else "FailedDelete"
+            others.append(condition((), "ReplicaFailure", "True", reason, str(failure), now=rfc3339(now)))
+    return [to_builtins(c) for c in others]
 
 
-class ReplicaSetController:
+class ReplicaSetController(Reconciler[str]):
     """Maintains the number of pods of each ReplicaSet. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -95,12 +87,9 @@ class ReplicaSetController:
         sets, pods = context.informers.of(REPLICA_SETS), context.informers.of(PODS)
         self._sets, self._family = sets.cache, Dependents(sets)
         self._control = PodControl(context, REPLICA_SETS)
-        self._controller = context.controller(NAME, REPLICA_SETS, self.reconcile)
-        self._controller.watch(pods, owner_keys(REPLICA_SETS, self._sets, lambda s: s.spec.selector))
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
+        self.watch(context.informers.of(REPLICA_SETS), own_key)
+        self.watch(pods, owner_keys(REPLICA_SETS, self._sets, lambda s: s.spec.selector))
 
     async def reconcile(self, key: str) -> float | None:
         """Create missing or delete surplus pods, then write the status. Idempotent. Raises TonnageError."""

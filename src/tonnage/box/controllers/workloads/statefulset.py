@@ -10,14 +10,15 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tonnage.aio.backoff import Backoff
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, PODS, STATEFUL_SETS
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import ControllerRevision, StatefulSet
-from tonnage.box.controllers.podcontrol.context import ControllerContext
-from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond, template_of
+from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
+from tonnage.box.controllers.podcontrol.history import RevisionHistory, revision_of, template_of
 from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import next_available
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
@@ -25,12 +26,13 @@ from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
 from tonnage.box.controllers.workloads import statefulset_plan as plans
 from tonnage.box.controllers.workloads.statefulset_claims import Claims, claim_names
 from tonnage.errors import ApiError, PreconditionError
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import write_status
 
 NAME = "statefulset"
 
 
-class StatefulSetController:
+class StatefulSetController(Reconciler[str]):
     """Creates, updates and deletes the pods of each StatefulSet. Keys are `namespace/name`."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -40,16 +42,13 @@ class StatefulSetController:
         self._control = PodControl(context, STATEFUL_SETS, fits=_is_member)
         self._claims = Claims(context)
         self._revisions = RevisionHistory(context, STATEFUL_SETS)
-        self._controller = context.controller(NAME, STATEFUL_SETS, self.reconcile, maximum=60.0)
+        super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=60.0))
+        self.watch(context.informers.of(STATEFUL_SETS), own_key)
         # No revision is made before all that are there are known.
-        self._controller.watch(informers.of(CONTROLLER_REVISIONS), lambda old, new: ())
+        self.watch(informers.of(CONTROLLER_REVISIONS), lambda old, new: ())
         concerned = owner_keys(STATEFUL_SETS, self._sets, lambda s: s.spec.selector)
-        self._controller.watch(informers.of(PODS), concerned)
-        self._controller.watch(informers.of(CLAIMS), self._claim_gone)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._controller.run()
+        self.watch(informers.of(PODS), concerned)
+        self.watch(informers.of(CLAIMS), self._claim_gone)
 
     async def reconcile(self, key: str) -> float | None:
         """Do the next step, then write the status. Idempotent. Raises TonnageError."""
@@ -59,12 +58,9 @@ class StatefulSetController:
         pods = await self._control.claim(stateful, stateful.spec.selector)
         if stateful.metadata.deleting:
             return None
-        labels = stateful.spec.selector.match_labels
-        update, collisions = await self._revisions.ensure(
-            stateful, stateful.spec.template, labels, stateful.status.collision_count
-        )
-        known = self._revisions.of(stateful)
-        current = next((r for r in known if r.metadata.name == stateful.status.current_revision), update)
+        update, collisions = await self._revisions.ensure(stateful)
+        shown = stateful.status.current_revision
+        current = next((r for r in self._revisions.of(stateful) if r.metadata.name == shown), update)
         pair = plans.SetRevisions(current.metadata.name, update.metadata.name)
         waits: Exception | None = None
         try:
@@ -76,7 +72,7 @@ class StatefulSetController:
         await write_status(self._client, STATEFUL_SETS, stateful, wanted)
         if isinstance(waits, ApiError) and not in_dying_namespace(waits):
             raise waits
-        await self._forget(stateful, known, pods, pair)
+        await self._revisions.trim(stateful, {pair.current, pair.update, *map(revision_of, pods)})
         return next_available(pods, stateful.spec.min_ready_seconds, self._clock.time())
 
     async def _do(
@@ -104,12 +100,6 @@ class StatefulSetController:
         body = pod_body(stateful, number, revision)
         await self._claims.ensure(stateful, body["metadata"]["name"])
         await self._control.create(stateful, body)
-
-    async def _forget(
-        self, stateful: StatefulSet, known: Sequence[ControllerRevision], pods: Sequence[Pod], pair: plans.SetRevisions
-    ) -> None:
-        used = {pair.current, pair.update, *map(plans.revision_of, pods)}
-        await self._revisions.forget(beyond(known, used, stateful.spec.revision_history_limit))
 
     def _claim_gone(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
         """A pod may have waited for its predecessor's claim to go."""

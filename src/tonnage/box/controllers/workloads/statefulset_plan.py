@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tonnage.api import names
 from tonnage.api.number import whole
 from tonnage.api.pods import Pod
 from tonnage.api.workloads import RollingUpdate, StatefulSet
+from tonnage.box.controllers.podcontrol.history import revision_of
 from tonnage.box.controllers.podcontrol.pod_status import is_available, is_ready
 from tonnage.box.controllers.podcontrol.pod_template import scaled
 
@@ -59,11 +59,6 @@ def condemned(stateful: StatefulSet, pods: Sequence[Pod]) -> list[Pod]:
     """Pods whose numbers are not wanted any more, the highest first."""
     wanted = ordinals(stateful)
     return [pod for number, pod in sorted(numbered(stateful, pods).items(), reverse=True) if number not in wanted]
-
-
-def revision_of(pod: Pod) -> str:
-    """The revision that the pod was made from."""
-    return pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
 
 
 def plan(stateful: StatefulSet, pods: Sequence[Pod], revisions: SetRevisions, now: float) -> StatefulSetPlan:
@@ -170,7 +165,7 @@ def status(
     rolls = stateful.spec.update_strategy.type != ON_DELETE
     if rolls and updated == len(ready) == len(every) == stateful.spec.replicas:
         current, held = revisions.update, updated
-    found = {
+    return {
         "observedGeneration": stateful.metadata.generation,
         "replicas": len(every),
         "readyReplicas": len(ready),
@@ -179,5 +174,5 @@ def status(
         "updatedReplicas": updated,
         "currentRevision": current,
         "updateRevision": revisions.update,
+        "collisionCount": collisions,
     }
-    return found | ({} if collisions is None else {"collisionCount": collisions})

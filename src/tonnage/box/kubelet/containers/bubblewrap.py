@@ -52,17 +52,16 @@ _KEPT = 2
 
 
 class BubblewrapRuntime:
-    """Runs containers below root, the kubelet's folder. program: path of bwrap. address: the node's IP."""
+    """Runs containers below root, the kubelet's folder."""
 
     name = "bwrap"
     note = "Images are not pulled here: the command runs from this machine's /usr, whatever the image is named"
 
-    def __init__(self, root: Path, clock: Clock, *, program: str = "bwrap", address: str = "127.0.0.1") -> None:
+    def __init__(self, root: Path, clock: Clock) -> None:
         self.paths = Paths(root)
         self._clock = clock
         self.cgroups = Cgroups()
-        self.program = shutil.which(program) or program
-        self.address = address
+        self.program = shutil.which("bwrap") or "bwrap"
         self.boot = boot_id()
         self._processes: dict[str, ContainerProcess] = {}
 
@@ -282,7 +281,7 @@ class _Plan:
                 _settle(f"{self._base}/{name}")
         os.makedirs(f"{self._folder}/{ROOT}", mode=0o755)
         os.chmod(self._folder, 0o700)
-        rootfs.populate(f"{self._folder}/{ROOT}", self._who, rootfs.hostname(self._spec.pod), self._runtime.address)
+        rootfs.populate(f"{self._folder}/{ROOT}", self._who, rootfs.hostname(self._spec.pod))
         for pipe in _PIPES.values():
             os.mkfifo(f"{self._folder}/{pipe}", 0o600)
         termination.make(self._folder)

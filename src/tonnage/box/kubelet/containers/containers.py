@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Container, ContainerStatus, Pod
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, FoundProcess, Process, Runtime
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, FoundProcess, LostProcess, Process, Runtime
 from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import HostError, TonnageError
 
@@ -37,7 +37,6 @@ class Run:
     init: bool = False
     attempt: int = 0
     process: Process | None = None
-    lost: Ended | None = None
     previous: Process | None = None
     waiting: tuple[str, str] = (CREATING, "")
     backoff: float = 0.0
@@ -56,12 +55,17 @@ class Run:
     @property
     def ended(self) -> Ended | None:
         """How its last process ended, None while it runs or before it was started."""
-        return self.process.ended if self.process is not None else self.lost
+        return self.process.ended if self.process is not None else None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether its last process ended well."""
+        return self.ended is not None and self.ended.code == 0
 
     @property
     def started_once(self) -> bool:
         """Whether it was ever started."""
-        return self.process is not None or self.lost is not None
+        return self.process is not None
 
     def fail(self, now: float) -> float:
         """Count a crash or a failed start; seconds to wait from now."""
@@ -106,7 +110,7 @@ class Containers:
     @property
     def initialized(self) -> bool:
         """Whether all init containers are done (sidecars: started)."""
-        return all(run.running if run.sidecar else run.ended is not None and run.ended.code == 0 for run in self.inits)
+        return all(run.running if run.sidecar else run.succeeded for run in self.inits)
 
     @property
     def over(self) -> bool:
@@ -148,15 +152,15 @@ class Containers:
 
     def _remember(self, run: Run, status: ContainerStatus) -> None:
         """A container that the status knows and the machine does not."""
-        if status.state.terminated is not None:
-            code = int(status.state.terminated.get("exitCode", 0))
-            run.lost = Ended(code, self.clock.time(), str(status.state.terminated.get("reason", "")))
+        if (terminated := status.state.terminated) is not None:
+            ended = Ended(int(terminated.get("exitCode", 0)), self.clock.time(), str(terminated.get("reason", "")))
         elif status.state.running is not None:
             text = "The container could not be located when the kubelet started again"
-            run.lost = Ended(137, self.clock.time(), UNKNOWN, text)
+            ended = Ended(137, self.clock.time(), UNKNOWN, text)
         else:
             return
-        run.attempt = status.restart_count
+        mark = f"{run.container.name}/{status.restart_count}"
+        run.process, run.attempt = LostProcess(mark, ended), status.restart_count
 
     async def sync(self, volumes: Mapping[str, Mounted]) -> float | None:
         """Start what should run; returns the seconds until the next sync, None to wait for a container's end."""
@@ -167,12 +171,12 @@ class Containers:
                     return self._wait(run)
             elif run.running:
                 return self._next()
-            elif run.ended is None or run.ended.code != 0:
+            elif not run.succeeded:
                 if run.ended is not None and self.pod.spec.restart_policy == "Never":
                     self.failed = run
                     return None
                 await self._ensure(run, volumes)
-                if run.ended is None or run.ended.code != 0:
+                if not run.succeeded:
                     return self._next()
         for run in self.mains:
             if run.ended is None or self.restarts(run):
@@ -214,7 +218,8 @@ class Containers:
 
     def _is_new_end(self, run: Run) -> bool:
         """Whether this end has not been counted yet."""
-        mark = run.process.id if run.process is not None else f"{run.container.name}/{run.attempt}"
+        assert run.process is not None
+        mark = run.process.id
         if mark in self._counted:
             return False
         self._counted.add(mark)
@@ -240,9 +245,9 @@ class Containers:
         except TonnageError as failure:
             self._refuse(run, CREATE_ERROR if isinstance(failure, HostError) else CONFIG_ERROR, failure)
             return
-        if run.process is not None:
-            run.previous = run.process
-        run.process, run.attempt, run.lost = process, attempt, None
+        if not isinstance(run.process, LostProcess):
+            run.previous = run.process or run.previous
+        run.process, run.attempt = process, attempt
         if self.runtime.note and not self._noted:
             self.emit("Normal", "ImageNotPulled", self.runtime.note)
         self._noted = True

@@ -33,6 +33,8 @@ CAPABILITIES = (
 )
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SETPRIV = "/usr/bin/setpriv"
+ADDRESS = "127.0.0.1"
+"""The IP of each node, which its pods share."""
 _ENV = "/usr/bin/env"
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FOLDERS = (
@@ -137,7 +139,7 @@ def target(path: str, word: str = "mountPath") -> str:
     return clean
 
 
-def populate(root: str, who: User, name: str, address: str) -> None:
+def populate(root: str, who: User, name: str) -> None:
     """Fill a fresh, empty folder with what a root needs. Raises OSError."""
     for folder in _FOLDERS:
         os.mkdir(f"{root}/{folder}", 0o755)
@@ -154,7 +156,7 @@ def populate(root: str, who: User, name: str, address: str) -> None:
         "passwd": passwd,
         "group": group,
         "hostname": f"{name}\n",
-        "hosts": f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{address}\t{name}\n",
+        "hosts": f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{ADDRESS}\t{name}\n",
         "resolv.conf": _read("/etc/resolv.conf"),
     }
     for file, text in files.items():

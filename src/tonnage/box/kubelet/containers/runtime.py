@@ -62,6 +62,18 @@ class Process(Protocol):
         """Ask it to end, and end it after grace seconds. Returns at once; a repetition may only shorten the wait."""
 
 
+@dataclass
+class LostProcess:
+    """A process that only the pod's status knows: it ended while no kubelet ran, and left nothing."""
+
+    id: str
+    ended: Ended
+    started: float = 0.0
+
+    def stop(self, grace: float) -> None:
+        """Nothing runs."""
+
+
 @dataclass(frozen=True)
 class FoundProcess:
     """A container that an earlier kubelet started: still running, or ended."""

@@ -16,10 +16,12 @@ import errno
 import os
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tonnage.errors import UnsupportedError
 from tonnage.host import btrfs
+from tonnage.host.descriptor import opened
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06  # linux/bpf_common.h
 _NUMBER, _ARCHITECTURE, _SECOND = 0, 4, 24  # offsets in struct seccomp_data; the low half of the second argument
@@ -85,11 +87,6 @@ def is_needed(sources: Iterable[str]) -> bool:
 
 
 def _is_subvolume(source: str) -> bool:
-    try:
-        at = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except NotADirectoryError:
-        return False
-    try:
+    with suppress(NotADirectoryError), opened(source, os.O_DIRECTORY) as at:
         return btrfs.fsid(at) is not None and btrfs.subvolume_id(at) != _TOP
-    finally:
-        os.close(at)
+    return False

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from tonnage.aio.clock import rfc3339
+from tonnage.api.meta import condition, to_builtins
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.box.kubelet.containers.containers import CREATING, INITIALIZING, Containers, Run
-from tonnage.box.kubelet.containers.runtime import Process
+from tonnage.box.kubelet.containers.runtime import LostProcess, Process
 from tonnage.box.kubelet.containers.termination import TOGETHER
 
 Status = dict[str, Any]
@@ -21,7 +23,7 @@ def phase(containers: Containers) -> str:
     if containers.failed is not None:
         return "Failed"
     if containers.finishing and not containers.alive:
-        well = all(run.ended is not None and run.ended.code == 0 for run in containers.mains)
+        well = all(run.succeeded for run in containers.mains)
         return "Succeeded" if well else "Failed"
     if not containers.initialized and not any(run.started_once for run in containers.mains):
         return "Pending"
@@ -79,42 +81,30 @@ def _comparable(status: PodStatus) -> tuple[Any, ...]:
 def _conditions(
     pod: Pod, containers: Containers, now: float, *, ready: bool, over: bool, volumes: bool, evicted: str
 ) -> list[dict[str, Any]]:
-    not_ready = [run.container.name for run in containers.mains if not run.running]
-    why: dict[str, str] = {}
-    if not ready:
-        if over:
-            why = {"reason": "PodFailed" if evicted or containers.failed is not None else "PodCompleted"}
-        else:
-            why = {
-                "reason": "ContainersNotReady",
-                "message": f"containers with unready status: [{' '.join(not_ready)}]",
-            }
-    initialized: dict[str, str] = {}
+    why = initialized = ("", "")
+    if over:
+        why = ("PodFailed" if evicted or containers.failed is not None else "PodCompleted", "")
+    elif not ready:
+        why = _incomplete("ContainersNotReady", "unready", (run for run in containers.mains if not run.running))
     if not containers.initialized and not over:
-        left = [r.container.name for r in containers.inits if not (r.running or (r.ended and r.ended.code == 0))]
-        initialized = {
-            "reason": "ContainersNotInitialized",
-            "message": f"containers with incomplete status: [{' '.join(left)}]",
-        }
-    wanted = [
-        ("PodReadyToStartContainers", volumes and not over, {}),
-        ("Initialized", not initialized, initialized),
-        ("Ready", ready, why),
-        ("ContainersReady", ready, why),
-    ]
-    old = {c.type: c for c in pod.status.conditions}
-    result = []
-    for kind, value, more in wanted:
-        text = "True" if value else "False"
-        before = old.pop(kind, None)
-        changed = rfc3339(now)
-        if before is not None and before.status == text and before.last_transition_time:
-            changed = before.last_transition_time
-        result.append({"type": kind, "status": text, "lastTransitionTime": changed, **more})
-    kept = [msgspec.to_builtins(c) for c in old.values()]
-    if _SCHEDULED not in old:  # a pod whose node was set by hand
-        kept.append({"type": _SCHEDULED, "status": "True", "lastTransitionTime": rfc3339(now)})
-    return result + kept
+        left = (run for run in containers.inits if not (run.running or run.succeeded))
+        initialized = _incomplete("ContainersNotInitialized", "incomplete", left)
+    wanted = {
+        "PodReadyToStartContainers": (volumes and not over, "", ""),
+        "Initialized": (not any(initialized), *initialized),
+        "Ready": (ready, *why),
+        "ContainersReady": (ready, *why),
+    }
+    old, stamp = pod.status.conditions, rfc3339(now)
+    result = [condition(old, kind, str(value), *more, now=stamp) for kind, (value, *more) in wanted.items()]
+    kept = [c for c in old if c.type not in wanted]
+    if not any(c.type == _SCHEDULED for c in kept):  # a pod whose node was set by hand
+        kept.append(condition((), _SCHEDULED, "True", now=stamp))
+    return [to_builtins(c) for c in (*result, *kept)]
+
+
+def _incomplete(reason: str, what: str, runs: Iterable[Run]) -> tuple[str, str]:
+    return reason, f"containers with {what} status: [{' '.join(run.container.name for run in runs)}]"
 
 
 def _container(run: Run, containers: Containers) -> dict[str, Any]:
@@ -135,50 +125,35 @@ def _full(run: Run, containers: Containers) -> dict[str, Any]:
         "image": run.container.image,
         "imageID": "",
         "restartCount": run.attempt,
-        "ready": run.running or (run.init and ended is not None and ended.code == 0),
+        "ready": run.running or (run.init and run.succeeded),
         "started": run.running,
         "lastState": {},
     }
-    if run.process is not None:
+    if run.process is not None and not isinstance(run.process, LostProcess):
         status["containerID"] = f"tonnage://{run.process.id}"
     if run.running:
         assert run.process is not None
         status["state"] = {"running": {"startedAt": rfc3339(run.process.started)}}
-        if run.previous is not None:
-            status["lastState"] = _terminated(run.previous)
+        status["lastState"] = _terminated(run.previous)
     elif ended is not None and not (restarting and run.waiting[0] not in (CREATING, INITIALIZING)):
-        status["state"] = _terminated(run.process) if run.process else {"terminated": _lost(run)}
-        if run.previous is not None:
-            status["lastState"] = _terminated(run.previous)
+        status["state"] = _terminated(run.process)
+        status["lastState"] = _terminated(run.previous)
     else:
         reason, message = run.waiting
         status["state"] = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
         if ended is not None:
-            status["lastState"] = _terminated(run.process) if run.process else {"terminated": _lost(run)}
+            status["lastState"] = _terminated(run.process)
     return status
 
 
-def _terminated(process: Process) -> dict[str, Any]:
-    ended = process.ended
-    if ended is None:
+def _terminated(process: Process | None) -> dict[str, Any]:
+    ended = process.ended if process is not None else None
+    if process is None or ended is None:
         return {}
-    state: dict[str, Any] = {
-        "exitCode": ended.code,
-        "reason": ended.why,
-        "startedAt": rfc3339(process.started),
-        "finishedAt": rfc3339(ended.at),
-        "containerID": f"tonnage://{process.id}",
-    }
-    if ended.code > 128:
-        state["signal"] = ended.code - 128
+    state: dict[str, Any] = {"exitCode": ended.code, "reason": ended.why, "finishedAt": rfc3339(ended.at)}
+    if not isinstance(process, LostProcess):
+        state |= {"startedAt": rfc3339(process.started), "containerID": f"tonnage://{process.id}"}
+        state |= {"signal": ended.code - 128} if ended.code > 128 else {}
     if ended.message:
         state["message"] = ended.message
     return {"terminated": state}
-
-
-def _lost(run: Run) -> dict[str, Any]:
-    assert run.lost is not None
-    state: dict[str, Any] = {"exitCode": run.lost.code, "reason": run.lost.why, "finishedAt": rfc3339(run.lost.at)}
-    if run.lost.message:
-        state["message"] = run.lost.message
-    return state

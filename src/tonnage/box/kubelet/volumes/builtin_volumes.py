@@ -12,7 +12,8 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from tonnage.api.pods import KeyToPath, Pod, Volume
+from tonnage.api.decode import convert
+from tonnage.api.pods import ConfigMapVolumeSource, KeyToPath, Pod, SecretVolumeSource, Volume
 from tonnage.api.quantity import to_bytes
 from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, PROJECTED, SECRET, Paths
 from tonnage.box.kubelet.folder import names, remove_tree
@@ -57,14 +58,10 @@ class FileVolumes:
             return host_path(volume.host_path.path, volume.host_path.type)
         if volume.empty_dir is not None:
             return await self._empty_dir(pod, volume)
-        namespace = pod.metadata.namespace
         if (cm := volume.config_map) is not None:
-            keys = await self._sources.of("configmap", namespace, cm.name, optional=cm.optional)
-            files = pick(keys, cm.items, cm.default_mode, optional=cm.optional)
-            return await self._write(pod, volume, CONFIG_MAP, files)
+            return await self._write(pod, volume, CONFIG_MAP, await self._keys(pod, "configmap", cm.name, cm))
         if (secret := volume.secret) is not None:
-            keys = await self._sources.of("secret", namespace, secret.secret_name, optional=secret.optional)
-            files = pick(keys, secret.items, secret.default_mode, optional=secret.optional)
+            files = await self._keys(pod, "secret", secret.secret_name, secret)
             return await self._write(pod, volume, SECRET, files)
         if volume.downward_api is not None:
             mode = volume.downward_api.get("defaultMode", _MODE)
@@ -125,12 +122,12 @@ class FileVolumes:
             raise UnsupportedError(
                 f"projected volume source {kind} is not supported: only configMap, secret, downwardAPI are"
             )
-        items = [
-            KeyToPath(key=i.get("key", ""), path=i.get("path", ""), mode=i.get("mode")) for i in body.get("items") or ()
-        ]
-        optional = bool(body.get("optional"))
-        keys = await self._sources.of(kind.lower(), pod.metadata.namespace, body.get("name", ""), optional=optional)
-        return pick(keys, items, mode, optional=optional)
+        source = convert({**body, "defaultMode": mode}, ConfigMapVolumeSource)
+        return await self._keys(pod, kind.lower(), source.name, source)
+
+    async def _keys(self, pod: Pod, kind: str, name: str, source: ConfigMapVolumeSource | SecretVolumeSource) -> Files:
+        keys = await self._sources.of(kind, pod.metadata.namespace, name, optional=source.optional)
+        return pick(keys, source.items, source.default_mode, optional=source.optional)
 
     def unmount(self, uid: str) -> None:
         """Unmount the tmpfs of a pod's volumes; files on disk stay. Blocking. Raises HostError, PreconditionError."""

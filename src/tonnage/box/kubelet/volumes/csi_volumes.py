@@ -108,10 +108,9 @@ class CsiMounts:
             raise MountError(text, driver=volume.driver) from failure
 
     async def _stage(self, driver: RegisteredDriver, volume: CsiVolume) -> str:
-        block = volume.capability.block
-        folder = self._paths.block_data(volume.spec) if block else self._paths.staging(volume.driver, volume.handle)
-        staging = self._paths.block_staging(volume.spec) if block else f"{folder}/globalmount"
-        if (volume.driver, volume.handle) in self._staged:
+        block, key = volume.capability.block, (volume.driver, volume.handle)
+        folder, staging = self._staging(key, block=volume.spec if block else "")
+        if key in self._staged:
             return staging
         try:
             self._note(folder, volume)
@@ -129,8 +128,15 @@ class CsiMounts:
                     _forget(folder, staging)
             step = "MapVolume.SetUpDevice" if block else "MountVolume.MountDevice"
             raise MountError(f'{step} failed for volume "{volume.spec}" : {failure}') from failure
-        self._staged.add((volume.driver, volume.handle))
+        self._staged.add(key)
         return staging
+
+    def _staging(self, key: tuple[str, str], *, block: str) -> tuple[str, str]:
+        """The folder of a volume's vol_data.json, and where it is staged. block: the PV of a block volume, or ""."""
+        if block:
+            return self._paths.block_data(block), self._paths.block_staging(block)
+        folder = self._paths.staging(*key)
+        return folder, f"{folder}/globalmount"
 
     async def _publish(self, driver: RegisteredDriver, pod: Pod, volume: CsiVolume, staging: str) -> str:
         uid = pod.metadata.uid
@@ -204,10 +210,9 @@ class CsiMounts:
 
     async def _leave(self, uid: str, key: tuple[str, str]) -> None:
         async with self._locks.hold(key):
-            folder = self._paths.staging(*key)
-            data = _read(folder, f"{folder}/globalmount")
+            data = _read(*self._staging(key, block=""))
             if data is not None:
-                await self._release(uid, data, key)
+                await self._release(uid, data)
             else:
                 self._drop(uid, key)
 
@@ -234,45 +239,43 @@ class CsiMounts:
 
     async def _unmount(self, uid: str, name: str, data: VolumeData) -> None:
         folder = self._paths.volume(uid, CSI, name)
-        key = data.driver_name, data.volume_handle
-        async with self._locks.hold(key):
+        async with self._locks.hold(data.key):
             await self._drivers.get(data.driver_name).client.unpublish(data.volume_handle, f"{folder}/mount")
             _forget(folder, f"{folder}/mount")
             remove_empty(folder)
-            await self._release(uid, data, key)
+            await self._release(uid, data)
 
     async def _unmap(self, uid: str, name: str) -> None:
         folder = self._paths.block_data(name)
         data = _read(folder, self._paths.block_publish(name, uid))
         if data is not None:
-            key = data.driver_name, data.volume_handle
-            async with self._locks.hold(key):
+            async with self._locks.hold(data.key):
                 target = self._paths.block_publish(name, uid)
                 await self._drivers.get(data.driver_name).client.unpublish(data.volume_handle, target)
                 remove_empty(target, after=_UNPUBLISHED)
                 with suppress(OSError):  # another pod may have its device there
                     os.rmdir(os.path.dirname(target))
-                await self._release(uid, data, key, block=name)
+                await self._release(uid, data, block=name)
         remove_empty(f"{self._paths.block_links(uid)}/{name}", after=_UNPUBLISHED)
 
-    async def _release(self, uid: str, data: VolumeData, key: tuple[str, str], *, block: str = "") -> None:
+    async def _release(self, uid: str, data: VolumeData, *, block: str = "") -> None:
         """After the pod's part is gone: unstage when it was the last."""
-        if self._users[key] <= {uid}:
-            await self._unstage(data, key, block=block)
-        self._drop(uid, key)
+        if self._users[data.key] <= {uid}:
+            await self._unstage(data, block=block)
+        self._drop(uid, data.key)
 
-    async def _unstage(self, data: VolumeData, key: tuple[str, str], *, block: str = "") -> None:
-        folder = self._paths.block_data(block) if block else self._paths.staging(data.driver_name, data.volume_handle)
-        staging = self._paths.block_staging(block) if block else f"{folder}/globalmount"
+    async def _unstage(self, data: VolumeData, *, block: str = "") -> None:
+        folder, staging = self._staging(data.key, block=block)
         driver = self._drivers.get(data.driver_name)
-        if data.volume_lifecycle_mode != EPHEMERAL and driver.staging and vol_data.load(folder) is not None:
-            self._staged.discard(key)
+        if data.volume_lifecycle_mode == EPHEMERAL:
+            return
+        if driver.staging and vol_data.load(folder) is not None:
+            self._staged.discard(data.key)
             await driver.client.unstage(data.volume_handle, staging)
-        if data.volume_lifecycle_mode != EPHEMERAL:
-            _forget(folder, staging)
-            remove_empty(folder)
-            if block:
-                remove_empty(os.path.dirname(folder))
+        _forget(folder, staging)
+        remove_empty(folder)
+        if block:
+            remove_empty(os.path.dirname(folder))
 
     def recover(self, uids: list[str]) -> None:
         """After a start: learn from disk which pods use which volume. Nothing counts as staged yet."""
@@ -284,11 +287,11 @@ class CsiMounts:
 
     def _recover(self, uid: str) -> None:
         for _, data in self._of_pod(uid):
-            self._take(uid, (data.driver_name, data.volume_handle))
+            self._take(uid, data.key)
         for name in names(self._paths.block_links(uid)):
             block = _read(self._paths.block_data(name), self._paths.block_publish(name, uid))
             if block is not None:
-                self._take(uid, (block.driver_name, block.volume_handle))
+                self._take(uid, block.key)
 
     async def sweep(self, driver: str) -> None:
         """Unstage what the driver staged for pods that are no more; one that fails does not keep the others.
@@ -310,10 +313,9 @@ class CsiMounts:
         await _all(work)
 
     async def _sweep(self, data: VolumeData, *, block: str) -> None:
-        key = data.driver_name, data.volume_handle
-        async with self._locks.hold(key):
-            if not self._users.get(key):
-                await self._unstage(data, key, block=block)
+        async with self._locks.hold(data.key):
+            if not self._users.get(data.key):
+                await self._unstage(data, block=block)
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:

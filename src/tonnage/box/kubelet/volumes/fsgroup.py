@@ -9,11 +9,13 @@ import asyncio
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 
 from tonnage.api import names
 from tonnage.api.pods import SecurityContext
 from tonnage.errors import HostError
 from tonnage.host import tree
+from tonnage.host.descriptor import opened
 
 ON_ROOT_MISMATCH = "OnRootMismatch"
 _READ_WRITE, _READ_ONLY, _FOLDER = 0o660, 0o440, 0o2110
@@ -44,12 +46,9 @@ def apply(root: str, group: int, *, policy: str | None, read_only: bool = False)
         # Bottom up, root last: an interrupted walk is then seen by OnRootMismatch and done again.
         for name, at in tree.below(root):
             _give(name, at, group, read_only=read_only)
-        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with opened(root, os.O_DIRECTORY | os.O_NOFOLLOW) as fd:
             os.chown(fd, -1, group)
             os.chmod(fd, _mode(os.fstat(fd).st_mode, read_only=read_only))
-        finally:
-            os.close(fd)
     except OSError as failure:
         raise HostError(f"cannot give {root} to group {group} (fsGroup): {failure.strerror}") from failure
 
@@ -66,11 +65,7 @@ def _mode(mode: int, *, read_only: bool) -> int:
 
 def _give(name: str, at: int, group: int, *, read_only: bool) -> None:
     """One entry; one that vanishes meanwhile is fine."""
-    try:
-        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-    except FileNotFoundError:
-        return
-    try:
+    with suppress(FileNotFoundError), opened(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=at) as fd:
         mode = os.fstat(fd).st_mode
         # By way of /proc the very inode is meant that was opened, whatever the name has become.
         path = f"/proc/self/fd/{fd}"
@@ -79,5 +74,3 @@ def _give(name: str, at: int, group: int, *, read_only: bool) -> None:
             return
         os.chown(path, -1, group)
         os.chmod(path, _mode(mode, read_only=read_only))
-    finally:
-        os.close(fd)

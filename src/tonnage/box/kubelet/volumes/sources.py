@@ -13,7 +13,8 @@ from typing import Any
 from tonnage.api.kinds import CONFIG_MAPS, SECRETS
 from tonnage.api.pods import Container, Pod
 from tonnage.api.quantity import Quantity
-from tonnage.errors import ApiNotFoundError, InvalidError, NotFoundError, UnsupportedError
+from tonnage.claims.bind import find
+from tonnage.errors import InvalidError, NotFoundError, UnsupportedError
 from tonnage.kube.client import Client
 
 
@@ -34,20 +35,16 @@ class ObjectSources:
 
     async def config_map(self, namespace: str, name: str) -> dict[str, bytes] | None:
         """All keys of a ConfigMap, None when it does not exist. Raises ApiError."""
-        try:
-            found = await self._client.get(CONFIG_MAPS, name, namespace)
-        except ApiNotFoundError:
+        found = await find(self._client, CONFIG_MAPS, name, namespace)
+        if found is None:
             return None
         data = {key: text.encode() for key, text in found.data.items()}
         return data | {key: base64.b64decode(text) for key, text in found.binary_data.items()}
 
     async def secret(self, namespace: str, name: str) -> dict[str, bytes] | None:
         """All keys of a Secret, None when it does not exist. Raises ApiError."""
-        try:
-            found = await self._client.get(SECRETS, name, namespace)
-        except ApiNotFoundError:
-            return None
-        return {key: base64.b64decode(text) for key, text in found.data.items()}
+        found = await find(self._client, SECRETS, name, namespace)
+        return None if found is None else {key: base64.b64decode(text) for key, text in found.data.items()}
 
     async def of(self, kind: str, namespace: str, name: str, *, optional: bool) -> dict[str, bytes]:
         """Keys of a "configmap" or "secret". Raises NotFoundError in Kubernetes' words unless optional."""
@@ -58,54 +55,46 @@ class ObjectSources:
 
     def field(self, pod: Pod, path: str) -> str:
         """The value of a fieldRef. Raises UnsupportedError for a path that is not offered."""
-        return _field(pod, path, self.node)
+        meta = pod.metadata
+        simple = {
+            "metadata.name": meta.name,
+            "metadata.namespace": meta.namespace,
+            "metadata.uid": meta.uid,
+            "spec.nodeName": self.node.name,
+            "spec.serviceAccountName": pod.spec.service_account_name,
+            **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), self.node.address),
+        }
+        if path in simple:
+            return simple[path]
+        if path in ("metadata.labels", "metadata.annotations"):
+            pairs = meta.labels if path == "metadata.labels" else meta.annotations
+            return "\n".join(f"{key}={_quoted(value)}" for key, value in sorted(pairs.items()))
+        for prefix, pairs in (("metadata.labels", meta.labels), ("metadata.annotations", meta.annotations)):
+            if path.startswith(f"{prefix}['") and path.endswith("']"):
+                return pairs.get(path[len(prefix) + 2 : -2], "")
+        raise UnsupportedError(f"fieldPath {path!r} is not supported")
 
     def resource(self, pod: Pod, ref: Mapping[str, Any], default: Container | None) -> str:
         """The value of a resourceFieldRef: limits fall back to the node's allocatable.
 
         Raises InvalidError, UnsupportedError.
         """
-        return _resource(pod, ref, default, self.node.allocatable)
-
-
-def _field(pod: Pod, path: str, node: NodeFields) -> str:
-    meta = pod.metadata
-    simple = {
-        "metadata.name": meta.name,
-        "metadata.namespace": meta.namespace,
-        "metadata.uid": meta.uid,
-        "spec.nodeName": node.name,
-        "spec.serviceAccountName": pod.spec.service_account_name,
-        **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), node.address),
-    }
-    if path in simple:
-        return simple[path]
-    if path in ("metadata.labels", "metadata.annotations"):
-        pairs = meta.labels if path == "metadata.labels" else meta.annotations
-        return "\n".join(f"{key}={_quoted(value)}" for key, value in sorted(pairs.items()))
-    for prefix, pairs in (("metadata.labels", meta.labels), ("metadata.annotations", meta.annotations)):
-        if path.startswith(f"{prefix}['") and path.endswith("']"):
-            return pairs.get(path[len(prefix) + 2 : -2], "")
-    raise UnsupportedError(f"fieldPath {path!r} is not supported")
+        name = ref.get("containerName", "")
+        everyone = (*pod.spec.containers, *pod.spec.init_containers)
+        container = next((c for c in everyone if c.name == name), None) if name else default
+        if container is None:
+            raise InvalidError(f"resourceFieldRef: there is no container {name!r}")
+        part, _, what = ref.get("resource", "").partition(".")
+        if part not in ("limits", "requests") or what not in ("cpu", "memory", "ephemeral-storage"):
+            raise UnsupportedError(f"resourceFieldRef resource {ref.get('resource')!r} is not supported")
+        amounts = container.resources.limits if part == "limits" else container.resources.requests
+        text = amounts.get(what) or container.resources.limits.get(what) or ("0" if part == "requests" else "")
+        value = Quantity.parse(text or self.node.allocatable.get(what, "0")).nanos
+        divisor = Quantity.parse(str(ref.get("divisor") or "1")).nanos
+        return str(-(-value // (divisor or Quantity.parse("1").nanos)))
 
 
 def _quoted(text: str) -> str:
     """As Go's %q prints usual text."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped}"'
-
-
-def _resource(pod: Pod, ref: Mapping[str, Any], default: Container | None, allocatable: Mapping[str, str]) -> str:
-    name = ref.get("containerName", "")
-    everyone = (*pod.spec.containers, *pod.spec.init_containers)
-    container = next((c for c in everyone if c.name == name), None) if name else default
-    if container is None:
-        raise InvalidError(f"resourceFieldRef: there is no container {name!r}")
-    part, _, what = ref.get("resource", "").partition(".")
-    if part not in ("limits", "requests") or what not in ("cpu", "memory", "ephemeral-storage"):
-        raise UnsupportedError(f"resourceFieldRef resource {ref.get('resource')!r} is not supported")
-    amounts = container.resources.limits if part == "limits" else container.resources.requests
-    text = amounts.get(what) or container.resources.limits.get(what) or ("0" if part == "requests" else "")
-    value = Quantity.parse(text or allocatable.get(what, "0")).nanos
-    divisor = Quantity.parse(str(ref.get("divisor") or "1")).nanos
-    return str(-(-value // (divisor or Quantity.parse("1").nanos)))

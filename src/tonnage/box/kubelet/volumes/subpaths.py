@@ -18,6 +18,7 @@ from tonnage.box.kubelet.folder import names, remove_empty
 from tonnage.errors import HostError, InvalidError
 from tonnage.host import libc
 from tonnage.host import mount as mounts
+from tonnage.host.descriptor import closing
 from tonnage.host.encoding import encode
 
 _OPENAT2 = 437
@@ -40,15 +41,8 @@ def opened(volume: str, path: str) -> Iterator[int]:
 
     Raises InvalidError (it leads outside), HostError.
     """
-    root = _open(volume)
-    try:
-        fd = _beneath(root, volume, check(path))
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-    finally:
-        os.close(root)
+    with closing(_open(volume)) as root, closing(_beneath(root, volume, check(path))) as fd:
+        yield fd
 
 
 def _open(volume: str) -> int:

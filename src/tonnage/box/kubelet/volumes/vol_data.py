@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import msgspec
 
 from tonnage.errors import InvalidError
+from tonnage.host.descriptor import closing, opened
 
 FILE = "vol_data.json"
 PERSISTENT = "Persistent"
@@ -24,6 +26,11 @@ class VolumeData(msgspec.Struct, frozen=True, rename="camel"):
     volume_lifecycle_mode: str = PERSISTENT
     se_linux_mount_context: str = msgspec.field(default="", name="seLinuxMountContext")
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Driver and handle, which identify the volume."""
+        return self.driver_name, self.volume_handle
+
 
 _decoder = msgspec.json.Decoder(VolumeData)
 
@@ -34,13 +41,11 @@ def save(folder: str, data: VolumeData, *, durable: bool = False) -> None:
     durable: also after a power cut.
     """
     path = f"{folder}/{FILE}"
-    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
-    try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closing(os.open(f"{path}.new", flags, 0o640)) as fd:
         os.write(fd, msgspec.json.encode(data))
         if durable:
             os.fsync(fd)
-    finally:
-        os.close(fd)
     os.rename(f"{path}.new", path)
     if durable:
         _sync(folder)
@@ -49,11 +54,8 @@ def save(folder: str, data: VolumeData, *, durable: bool = False) -> None:
 def _sync(folder: str) -> None:
     """Make the entries of a folder durable, and its own in the one above, which may be new as well."""
     for path in (folder, os.path.dirname(folder)):
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened(path, os.O_DIRECTORY) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 def load(folder: str) -> VolumeData | None:
@@ -72,7 +74,5 @@ def load(folder: str) -> VolumeData | None:
 def remove(folder: str) -> None:
     """Remove the file; one that is not there is fine."""
     for name in (FILE, f"{FILE}.new"):
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(f"{folder}/{name}")
-        except FileNotFoundError:
-            continue

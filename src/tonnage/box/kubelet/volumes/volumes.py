@@ -14,16 +14,23 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.api import names
-from tonnage.api.core import CSIPersistentVolumeSource, SecretReference
+from tonnage.api.core import (
+    CSIPersistentVolumeSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeSpec,
+    SecretReference,
+)
 from tonnage.api.kinds import PODS
-from tonnage.api.pods import CSIVolumeSource, LocalObjectReference, Pod, Volume, claim_name
+from tonnage.api.meta import ObjectMeta
+from tonnage.api.pods import Pod, Volume, claim_name
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIDriver, CSIDriverSpec
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.folder import remove_empty, remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
-from tonnage.box.kubelet.volumes.claims import Bound, ClaimError, ClaimReader, check_mode
+from tonnage.box.kubelet.volumes.claims import Bound, ClaimError, check_mode, find_bound
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.box.kubelet.volumes.sources import ObjectSources
@@ -91,7 +98,6 @@ class VolumeManager:
         self._csi_driver = csi_driver
         self._labels = labels
         self._prepare = prepare
-        self._claims = ClaimReader(client)
         self._files = FileVolumes(paths, sources)
         self.csi = CsiMounts(paths, drivers, self._node)
         self._mounted: dict[str, dict[str, Mounted]] = {}
@@ -144,7 +150,7 @@ class VolumeManager:
         return f"volumes of kind {kinds} are not supported by this kubelet"
 
     async def _persistent(self, pod: Pod, volume: Volume, *, known: bool) -> Mounted:
-        bound = await self._claims.find(pod, volume, known=known)
+        bound = await find_bound(self._client, pod, volume, known=known)
         check_mode(pod, volume, block=bound.block)
         self._check_affinity(bound)
         pv = bound.volume
@@ -176,20 +182,25 @@ class VolumeManager:
                 f"no matching NodeSelectorTerms: node {self._node} cannot reach this volume"
             )
 
-    async def _csi_volume(self, pod: Pod, bound: Bound) -> CsiVolume:
-        """Gather what a persistent volume's calls need (6.3)."""
-        pv, source = bound.volume, bound.volume.spec.csi
+    async def _csi_volume(self, pod: Pod, bound: Bound, *, inline: bool = False) -> CsiVolume:
+        """Gather what a volume's calls need (6.3). A driver that can mount with a group gets it in the capability."""
+        pv, source, security = bound.volume, bound.volume.spec.csi, pod.spec.security_context
         assert source is not None
-        spec = self._spec(source.driver, pv.metadata.name, PERSISTENT)
-        read_only = bound.read_only or source.read_only
-        capability, group = self._capability(
-            pod,
-            source,
-            spec.fs_group_policy,
-            pv.spec.access_modes,
+        spec = self._spec(source.driver, pv.metadata.name, EPHEMERAL if inline else PERSISTENT)
+        driver = self._drivers.find(source.driver)
+        modes, read_only = pv.spec.access_modes, bound.read_only or source.read_only
+        group, fstype, flags = security.fs_group, source.fs_type or "", tuple(pv.spec.mount_options)
+        if bound.block:
+            group, fstype, flags = None, "", ()
+        delegated = driver is not None and driver.mount_group
+        policy = spec.fs_group_policy
+        gives = not delegated and fsgroup.wanted(policy, fstype=fstype, access_modes=modes, read_only=read_only)
+        capability = VolumeCapability(
+            AccessMode.of(modes[0], single_node_multi_writer=driver is not None and driver.multi_writer),
             block=bound.block,
-            read_only=read_only,
-            mount_flags=tuple(pv.spec.mount_options),
+            fstype=fstype,
+            mount_flags=flags,
+            mount_group=str(group) if group is not None and delegated else "",
         )
         return CsiVolume(
             pv.metadata.name,
@@ -197,65 +208,34 @@ class VolumeManager:
             source.volume_handle,
             capability,
             source.volume_attributes,
-            {**source.volume_attributes, **_pod_info(pod, spec, inline=False)},
+            {**source.volume_attributes, **_pod_info(pod, spec, inline=inline)},
             read_only=read_only,
+            inline=inline,
             stage_secrets=await self._secrets(source.node_stage_secret_ref),
             publish_secrets=await self._secrets(source.node_publish_secret_ref),
-            pod_group=group,
-            group_policy=pod.spec.security_context.fs_group_change_policy,
+            pod_group=group if gives else None,
+            group_policy=security.fs_group_change_policy,
         )
 
     async def _inline(self, pod: Pod, volume: Volume) -> Mounted:
-        source = volume.csi
-        assert source is not None
+        """Mount an inline volume: as a PV that has no object."""
+        given = volume.csi
+        assert given is not None
         check_mode(pod, volume, block=False)
-        spec = self._spec(source.driver, volume.name, EPHEMERAL)
-        capability, group = self._capability(
-            pod, source, spec.fs_group_policy, [names.READ_WRITE_ONCE], read_only=source.read_only
+        secret, namespace = given.node_publish_secret_ref, pod.metadata.namespace
+        source = CSIPersistentVolumeSource(
+            driver=given.driver,
+            volume_handle=names.inline_handle(pod.metadata.uid, volume.name),
+            read_only=given.read_only,
+            fs_type=given.fs_type,
+            volume_attributes=given.volume_attributes,
+            node_publish_secret_ref=SecretReference(name=secret.name, namespace=namespace) if secret else None,
         )
-        ready = CsiVolume(
-            volume.name,
-            source.driver,
-            names.inline_handle(pod.metadata.uid, volume.name),
-            capability,
-            source.volume_attributes,
-            {**source.volume_attributes, **_pod_info(pod, spec, inline=True)},
-            read_only=source.read_only,
-            inline=True,
-            publish_secrets=await self._secrets(source.node_publish_secret_ref, pod.metadata.namespace),
-            pod_group=group,
-            group_policy=pod.spec.security_context.fs_group_change_policy,
-        )
-        return Mounted(await self.csi.mount(pod, ready), read_only=source.read_only)
-
-    def _capability(
-        self,
-        pod: Pod,
-        source: CSIPersistentVolumeSource | CSIVolumeSource,
-        policy: str,
-        access_modes: Sequence[str],
-        *,
-        block: bool = False,
-        read_only: bool,
-        mount_flags: tuple[str, ...] = (),
-    ) -> tuple[VolumeCapability, int | None]:
-        """How a volume is staged and published, and the fsGroup that the kubelet sets itself.
-
-        policy: fsGroupPolicy of the driver. A driver that can mount with a group gets it in the capability.
-        """
-        driver = self._drivers.find(source.driver)
-        group = None if block else pod.spec.security_context.fs_group
-        delegated = driver is not None and driver.mount_group
-        fstype = "" if block else source.fs_type or ""
-        gives = not delegated and fsgroup.wanted(policy, fstype=fstype, access_modes=access_modes, read_only=read_only)
-        capability = VolumeCapability(
-            AccessMode.of(access_modes[0], single_node_multi_writer=driver is not None and driver.multi_writer),
-            block=block,
-            fstype=fstype,
-            mount_flags=() if block else mount_flags,
-            mount_group=str(group) if group is not None and delegated else "",
-        )
-        return capability, group if gives else None
+        spec = PersistentVolumeSpec(access_modes=[names.READ_WRITE_ONCE], csi=source)
+        pv = PersistentVolume(metadata=ObjectMeta(name=volume.name), spec=spec)
+        bound = Bound(PersistentVolumeClaim(), pv, read_only=given.read_only)
+        ready = await self._csi_volume(pod, bound, inline=True)
+        return Mounted(await self.csi.mount(pod, ready), read_only=given.read_only)
 
     def _spec(self, driver: str, volume: str, mode: str) -> CSIDriverSpec:
         """The driver's CSIDriver spec; refuses what it does not support and what we do not. Raises MountError."""
@@ -279,15 +259,12 @@ class VolumeManager:
             log.warning("volumes are published only once, requiresRepublish is ignored driver=%s", driver)
         return spec
 
-    async def _secrets(
-        self, ref: SecretReference | LocalObjectReference | None, namespace: str = ""
-    ) -> dict[str, str] | None:
+    async def _secrets(self, ref: SecretReference | None) -> dict[str, str] | None:
         if ref is None:
             return None
-        where = ref.namespace if isinstance(ref, SecretReference) else namespace
-        found = await self._sources.secret(where, ref.name)
+        found = await self._sources.secret(ref.namespace, ref.name)
         if found is None:
-            raise NotFoundError(f'secret "{where}/{ref.name}" not found')
+            raise NotFoundError(f'secret "{ref.namespace}/{ref.name}" not found')
         return {key: value.decode(errors="surrogateescape") for key, value in found.items()}
 
     async def unmount(self, uid: str, *, keep_files: bool = False) -> None:

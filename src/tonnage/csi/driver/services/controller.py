@@ -10,9 +10,17 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver import capabilities, volume_id
-from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, condition_of, context_of, named
-from tonnage.csi.driver.parameters import KIND, POOL, Selection, changes, select
+from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, condition_of, context_of, id_of, named, safe_name
+from tonnage.csi.driver.parameters import (
+    KIND,
+    POOL,
+    Selection,
+    changes,
+    check_capabilities,
+    check_fits,
+    choose_fstype,
+    select,
+)
 from tonnage.csi.driver.services.paging import check_token, cut
 from tonnage.csi.driver.services.snapshots import SnapshotCalls
 from tonnage.errors import (
@@ -76,13 +84,13 @@ class ControllerService:
         Raises InvalidError, ExhaustedError (also when the requested topology does not include this node),
         OutOfRangeError, AlreadyExistsError, and with a content source NotFoundError and PreconditionError.
         """
-        use = capabilities.check(request.volume_capabilities)
+        use = check_capabilities(request.volume_capabilities)
         self._check_place(request)
         selection, source = self._select(request)
         mutable = changes(self._driver, selection.pool, request.mutable_parameters)
-        fstype = capabilities.choose_fstype(selection.pool, use.fstype, selection.fstype, block=use.block)
+        fstype = choose_fstype(selection.pool, use.fstype, selection.fstype, block=use.block)
         size, limit = await _sizes(request.capacity_range, selection.pool, fstype, source, block=use.block)
-        name = volume_id.safe_name(request.name)
+        name = safe_name(request.name)
         await self._refuse_elsewhere(name, selection.pool)
         owner = named(selection.owner, name, request.name)
         volume = await selection.pool.create(
@@ -94,7 +102,7 @@ class ControllerService:
             raise AlreadyExistsError(f"volume {name} exists and was used; use another name")
         if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
             volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
-        return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, volume))
+        return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, name, volume))
 
     def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, VolumeOrigin | None]:
         """Parse the parameters. Without a pool, the source's is chosen, as content stays in its pool."""
@@ -138,7 +146,7 @@ class ControllerService:
             raise InvalidError("volume_capabilities is missing")
         pool, volume = await self._driver.find(request.volume_id)
         try:
-            capabilities.check_fits(volume, capabilities.check(request.volume_capabilities))
+            check_fits(volume, check_capabilities(request.volume_capabilities))
             self._check_pool(pool, request.parameters)
             _check_same(volume, changes(self._driver, pool, request.mutable_parameters))
         except InvalidError as reason:
@@ -167,7 +175,7 @@ class ControllerService:
             raise InvalidError("capacity_range is missing")
         pool, volume = await self._driver.find(request.volume_id)
         if request.HasField("volume_capability"):
-            capabilities.check_fits(volume, capabilities.check([request.volume_capability]))
+            check_fits(volume, check_capabilities([request.volume_capability]))
         asked = request.capacity_range
         grown = await pool.expand(volume.name, asked.required_bytes, limit=asked.limit_bytes)
         return csi_pb2.ControllerExpandVolumeResponse(capacity_bytes=grown.size, node_expansion_required=grown.pending)
@@ -202,7 +210,7 @@ class ControllerService:
         status = csi_pb2.ControllerGetVolumeResponse.VolumeStatus(
             volume_condition=condition_of(await pool.condition(name))
         )
-        return csi_pb2.ControllerGetVolumeResponse(volume=self._told(pool, name, volume), status=status)
+        return csi_pb2.ControllerGetVolumeResponse(volume=self._volume(pool, name, volume), status=status)
 
     async def ListVolumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
         """List this driver's volumes, sorted by id, without inline volumes, which have no PV.
@@ -222,7 +230,7 @@ class ControllerService:
         except NotFoundError:
             return None  # deleted since it was listed
         status = csi_pb2.ListVolumesResponse.VolumeStatus(volume_condition=condition)
-        return csi_pb2.ListVolumesResponse.Entry(volume=self._told(pool, name, volume), status=status)
+        return csi_pb2.ListVolumesResponse.Entry(volume=self._volume(pool, name, volume), status=status)
 
     async def _listed(self) -> AsyncIterator[tuple[str, Pool, str, PoolVolume | None]]:
         """Ids, pools and names; no volume where its record is damaged. Pools that are not open are skipped."""
@@ -233,11 +241,11 @@ class ControllerService:
                 log.warning("volumes of a pool are not listed pool=%s error=%s", pool.name, failure)
                 continue
             for name in damaged:
-                yield volume_id.join(pool.name, name), pool, name, None
+                yield id_of(pool.name, name), pool, name, None
             for volume in volumes:
                 owner = volume.owner
                 if not is_inline(owner) and owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
-                    yield volume_id.join(pool.name, volume.name), pool, volume.name, volume
+                    yield id_of(pool.name, volume.name), pool, volume.name, volume
 
     async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
         """Capacity for volumes of these parameters on this node now; 0 for other topologies.
@@ -247,17 +255,14 @@ class ControllerService:
         """
         if request.HasField("accessible_topology") and not self._is_here(request.accessible_topology.segments):
             return _room(Capacity(0, 0, 0, 0, 0))
-        return _room(await self._capacity(request))
-
-    async def _capacity(self, request: csi_pb2.GetCapacityRequest) -> Capacity:
-        selection: Selection = select(self._driver, request.parameters)
+        selection = select(self._driver, request.parameters)
         block, fstype = False, ""
         if request.volume_capabilities:
-            use = capabilities.check(request.volume_capabilities)
+            use = check_capabilities(request.volume_capabilities)
             block, fstype = use.block, use.fstype
-        fstype = capabilities.choose_fstype(selection.pool, fstype, selection.fstype, block=block)
+        fstype = choose_fstype(selection.pool, fstype, selection.fstype, block=block)
         inline = request.parameters.get(names.PARAM_INLINE) == "true"
-        return await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block, inline=inline)
+        return _room(await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block, inline=inline))
 
     def _check_place(self, request: csi_pb2.CreateVolumeRequest) -> None:
         if not request.HasField("accessibility_requirements"):
@@ -282,29 +287,22 @@ class ControllerService:
                 continue
             raise AlreadyExistsError(f"volume {name} exists in pool {pool.name}, requested pool {chosen.name}")
 
-    def _told(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
-        if volume is None:
-            here = [csi_pb2.Topology(segments=self._driver.topology)]
-            return csi_pb2.Volume(volume_id=volume_id.join(pool.name, name), accessible_topology=here)
-        return self._volume(pool, volume)
-
-    def _volume(self, pool: Pool, volume: PoolVolume) -> csi_pb2.Volume:
-        return csi_pb2.Volume(
-            capacity_bytes=volume.size,
-            volume_id=volume_id.join(pool.name, volume.name),
-            volume_context=context_of(volume),
-            accessible_topology=[csi_pb2.Topology(segments=self._driver.topology)],
-            content_source=_content_source(pool, volume.source),
-        )
+    def _volume(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
+        here = [csi_pb2.Topology(segments=self._driver.topology)]
+        told = csi_pb2.Volume(volume_id=id_of(pool.name, name), accessible_topology=here)
+        if volume is not None:
+            told.capacity_bytes = volume.size
+            told.volume_context.update(context_of(volume))
+            if volume.source is not None:
+                told.content_source.CopyFrom(_content_source(pool, volume.source))
+        return told
 
 
-def _content_source(pool: Pool, source: VolumeOrigin | None) -> csi_pb2.VolumeContentSource | None:
-    if source is None:
-        return None
+def _content_source(pool: Pool, source: VolumeOrigin) -> csi_pb2.VolumeContentSource:
     kinds = csi_pb2.VolumeContentSource
     if source.snapshot:
-        return kinds(snapshot=kinds.SnapshotSource(snapshot_id=volume_id.join(pool.name, source.snapshot)))
-    return kinds(volume=kinds.VolumeSource(volume_id=volume_id.join(pool.name, source.volume)))
+        return kinds(snapshot=kinds.SnapshotSource(snapshot_id=id_of(pool.name, source.snapshot)))
+    return kinds(volume=kinds.VolumeSource(volume_id=id_of(pool.name, source.volume)))
 
 
 def _check_same(volume: PoolVolume, mutable: Mapping[str, str]) -> None:

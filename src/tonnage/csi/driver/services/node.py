@@ -8,12 +8,11 @@ from pathlib import Path
 
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver import capabilities
-from tonnage.csi.driver.driver import Driver, condition_of
+from tonnage.csi.driver.driver import Driver, condition_of, split_id
 from tonnage.csi.driver.inline import Inline
+from tonnage.csi.driver.parameters import check_capabilities, check_capability, check_fits
 from tonnage.csi.driver.paths import Places, check_parent, refuse_links
 from tonnage.csi.driver.single_writer import SingleWriters
-from tonnage.csi.driver.volume_id import split
 from tonnage.errors import OutOfRangeError, PreconditionError, UnavailableError
 from tonnage.pools.base.contract import Stats
 
@@ -58,9 +57,9 @@ class NodeService:
         Raises NotFoundError, InvalidError (path, capability), HostError.
         """
         staging = self._places.path("staging_target_path", request.staging_target_path)
-        use = capabilities.check_one(request)
+        use = check_capability(request)
         pool, volume = await self._driver.find(request.volume_id)
-        capabilities.check_fits(volume, use)
+        check_fits(volume, use)
         check_parent(staging)
         refuse_links(staging)
         await pool.stage(volume.name, staging, options=use.flags)
@@ -87,12 +86,12 @@ class NodeService:
         target).
         """
         target = self._places.path("target_path", request.target_path)
-        use = capabilities.check_one(request)
+        use = check_capability(request)
         if request.volume_context.get(names.CSI_EPHEMERAL, "") == "true":
             await self._inline.publish(request, target, use)
             return csi_pb2.NodePublishVolumeResponse()
         pool, volume = await self._driver.find(request.volume_id)
-        capabilities.check_fits(volume, use)
+        check_fits(volume, use)
         if not request.staging_target_path:
             raise PreconditionError(
                 f"volume {request.volume_id}: staging_target_path is missing, stage the volume first"
@@ -135,7 +134,7 @@ class NodeService:
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
         """Usage in bytes and inodes at volume_path. Raises NotFoundError for the volume or the path."""
         path = self._shown(request)
-        inline = await self._driver.find_inline(request.volume_id) if split(request.volume_id) is None else None
+        inline = await self._driver.find_inline(request.volume_id) if split_id(request.volume_id) is None else None
         pool, volume = inline or await self._driver.find(request.volume_id)
         usage = _usage(await pool.stats(volume.name, path))
         condition = condition_of(await pool.condition(volume.name, path))
@@ -150,7 +149,7 @@ class NodeService:
         path = self._shown(request)
         pool, volume = await self._driver.find(request.volume_id)
         if request.HasField("volume_capability"):
-            capabilities.check_fits(volume, capabilities.check([request.volume_capability]))
+            check_fits(volume, check_capabilities([request.volume_capability]))
         asked = request.capacity_range
         if asked.required_bytes > volume.size or 0 < asked.limit_bytes < volume.size:
             raise OutOfRangeError(

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver import volume_id
-from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.driver import Driver, split_id
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import InvalidError
 
@@ -23,7 +22,7 @@ def check_token(driver: Driver, request: ListRequest) -> None:
     if request.max_entries < 0:
         raise InvalidError(f"max_entries is {request.max_entries}, want 0 or more")
     after = request.starting_token
-    if after and (volume_id.split(after) or ("",))[0] not in driver.pools:
+    if after and (split_id(after) or ("",))[0] not in driver.pools:
         raise CsiError(Code.ABORTED, f"starting_token {after!r} is not one of ours: start again without")
 
 

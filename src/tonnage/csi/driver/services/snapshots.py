@@ -9,8 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver import volume_id
-from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, named
+from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, id_of, named, safe_name
 from tonnage.csi.driver.services.paging import check_token, cut
 from tonnage.errors import (
     AlreadyExistsError,
@@ -43,7 +42,7 @@ class SnapshotCalls:
         pool, volume = self._driver.place(request.source_volume_id)
         if not pool.features.snapshots:
             raise UnsupportedError(f"pool {pool.name!r} ({pool.kind}) does not offer snapshots")
-        name = volume_id.safe_name(request.name)
+        name = safe_name(request.name)
         owner = named({OWNER_DRIVER: self._driver.name}, name, request.name)
         for other in self._driver.pools.values():
             if other is not pool and (found := await _snapshot(other, name)):
@@ -117,8 +116,8 @@ def _told(pool: Pool, snapshot: Snapshot) -> csi_pb2.Snapshot:
     created.FromNanoseconds(int(snapshot.created * 1e9))
     return csi_pb2.Snapshot(
         size_bytes=snapshot.size,
-        snapshot_id=volume_id.join(pool.name, snapshot.name),
-        source_volume_id=volume_id.join(pool.name, snapshot.volume),
+        snapshot_id=id_of(pool.name, snapshot.name),
+        source_volume_id=id_of(pool.name, snapshot.volume),
         creation_time=created,
         ready_to_use=True,
     )

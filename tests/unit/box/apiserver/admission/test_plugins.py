@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.admission import plugins
+from tonnage.box.apiserver.storage.store import ObjectKey
 
 Obj = dict[str, Any]
 CORE = "/api/v1/namespaces/default"
@@ -74,14 +74,13 @@ class TestDefaultClass:
             ),
         ],
     )
-    def test_of_several(self, classes: list[tuple[str, str, str]], chosen: str | None) -> None:
-        rows = []
+    async def test_of_several(self, api: Api, classes: list[tuple[str, str, str]], chosen: str | None) -> None:
         for name, created, default in classes:
             row = storage_class(name, default=default)
             row["metadata"]["creationTimestamp"] = created
-            rows.append(row)
-        found = plugins.default_class(rows)
-        assert (found["metadata"]["name"] if found else None) == chosen
+            await api.server.store.put(ObjectKey("storage.k8s.io/storageclasses", "", name), row, 0)
+        made = await api.create(f"{CORE}/persistentvolumeclaims", claim())
+        assert made["spec"].get("storageClassName") == chosen
 
 
 class TestNamespace:

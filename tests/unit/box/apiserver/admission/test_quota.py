@@ -9,7 +9,7 @@ import pytest
 from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.api.quantity import NANO
-from tonnage.box.apiserver.admission import quota
+from tonnage.box.apiserver.admission import quota, quota_controller
 
 Obj = dict[str, Any]
 CORE = "/api/v1/namespaces/default"
@@ -169,7 +169,7 @@ async def test_pods_must_say_what_the_quota_bounds(api: Api) -> None:
 
 async def test_a_namespace_without_quota_is_not_even_counted(api: Api) -> None:
     await api.create(CLAIMS, claim("c"))
-    assert api.server._quota.ledger._used == {}
+    assert api.server._quota._used == {}
 
 
 async def reached(api: Api, want: Obj) -> None:
@@ -183,15 +183,15 @@ async def test_the_many_objects_of_a_namespace_are_counted_in_slices(api: Api, m
     for n in range(600):
         await api.create(f"{CORE}/configmaps", {"metadata": {"name": f"c{n}"}})
     slices: list[int] = []
-    difference = quota._difference
+    difference = quota_controller._difference
 
     def counted(changes: Any) -> Any:
         slices.append(len(changes))
         return difference(changes)
 
-    monkeypatch.setattr(quota, "_difference", counted)
+    monkeypatch.setattr(quota_controller, "_difference", counted)
     making = asyncio.ensure_future(api.create(f"{CORE}/resourcequotas", bounds(configmaps="601")))
-    while not api.server._quota.ledger._used:
+    while not api.server._quota._used:
         await asyncio.sleep(0)
     # Both are made while the others are counted, and wait for that.
     answers = await asyncio.gather(
@@ -199,7 +199,7 @@ async def test_the_many_objects_of_a_namespace_are_counted_in_slices(api: Api, m
     )
     assert sorted(answer.status for answer in answers[:2]) == [201, 403]
     await reached(api, {"configmaps": "601"})
-    assert max(slices) <= quota._SLICE
+    assert max(slices) <= quota_controller._SLICE
     assert sum(slices) >= 601
 
 
@@ -220,11 +220,11 @@ async def test_pods_of_any_size_count(api: Api, containers: int) -> None:
 async def test_a_quota_that_goes_while_it_is_counted_leaves_nothing(api: Api) -> None:
     for n in range(300):
         await api.create(f"{CORE}/configmaps", {"metadata": {"name": f"c{n}"}})
-    ledger = api.server._quota.ledger
+    quotas = api.server._quota
     for _ in range(5):
         await api.create(f"{CORE}/resourcequotas", bounds(configmaps="1k"))
         await api.delete(f"{CORE}/resourcequotas/q")
-        assert ledger._used == {}
+        assert quotas._used == {}
     await api.create(f"{CORE}/resourcequotas", bounds(configmaps="1k"))
     await reached(api, {"configmaps": "300"})
 

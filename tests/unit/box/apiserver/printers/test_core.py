@@ -18,7 +18,7 @@ META = {"name": "x", "namespace": "ns", "creationTimestamp": "2026-01-01T00:55:0
 def cells(key: str, obj: Obj) -> Obj:
     """Column name -> cell."""
     columns = RESOURCES[key].columns
-    made = table.table(columns, [{"metadata": META} | obj], NOW)
+    made = table.table(columns, [{"metadata": META} | obj], NOW, "Metadata", {})
     return dict(zip([c["name"] for c in made["columnDefinitions"]], made["rows"][0]["cells"], strict=True))
 
 

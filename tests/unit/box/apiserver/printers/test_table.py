@@ -44,11 +44,7 @@ def test_rows_carry_as_much_of_the_object_as_is_asked_for(include: table.Include
 
 
 def test_a_kind_without_columns_shows_name_and_time() -> None:
-    made = table.table((), [OBJ], NOW, metadata={"resourceVersion": "7"})
+    made = table.table((), [OBJ], NOW, "Metadata", {"resourceVersion": "7"})
     assert [c["name"] for c in made["columnDefinitions"]] == ["Name", "Created At"]
     assert made["rows"][0]["cells"] == ["x", "2026-01-01T00:00:00Z"]
     assert made["metadata"] == {"resourceVersion": "7"}
-
-
-def test_later_events_of_a_watch_need_no_headers() -> None:
-    assert table.table((), [OBJ], NOW, headers=False)["columnDefinitions"] == []

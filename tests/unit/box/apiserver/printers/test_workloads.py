@@ -22,7 +22,7 @@ SPEC: Obj = {
 
 def cells(key: str, *, spec: Obj | None = None, status: Obj | None = None, **more: Any) -> Obj:
     obj = {"metadata": META, "spec": SPEC | (spec or {}), "status": status or {}} | more
-    made = table.table(RESOURCES[key].columns, [obj], NOW)
+    made = table.table(RESOURCES[key].columns, [obj], NOW, "Metadata", {})
     return dict(zip([c["name"] for c in made["columnDefinitions"]], made["rows"][0]["cells"], strict=True))
 
 

@@ -138,7 +138,7 @@ async def test_a_watch_goes_on_from_a_revision(api: Api) -> None:
 
 
 async def test_revisions_that_are_forgotten_are_gone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api.server.store, "_history_bytes", 1)
+    monkeypatch.setattr("tonnage.box.apiserver.storage.store.HISTORY_BYTES", 1)
     first = await api.create(MAPS, config("x"))
     await api.create(MAPS, config("y"))
     version = str(int(first["metadata"]["resourceVersion"]) - 1)

@@ -182,5 +182,5 @@ def test_whatever_fits_the_schema_is_judged_and_never_trips_the_rules(key: str, 
         assert isinstance(row.validate(obj, None, subresource=""), list)
     for subresource in ("", "status"):
         assert isinstance(row.validate(new, old, subresource=subresource), list)
-    assert len(table.row(row.columns, new, datetime(2026, 1, 1, tzinfo=UTC))["cells"]) == len(row.columns)
+    assert len(table.row(row.columns, new, datetime(2026, 1, 1, tzinfo=UTC), "None")["cells"]) == len(row.columns)
     assert row.field_names <= row.fields(new).keys()

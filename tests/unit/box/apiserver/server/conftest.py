@@ -17,7 +17,7 @@ import yarl
 from tonnage.aio.clock import RealClock
 from tonnage.box.apiserver.server import auth
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.errors import ApiNotFoundError
 
 
@@ -41,7 +41,7 @@ class Box:
 @pytest.fixture
 async def box(tmp_path: Path) -> AsyncIterator[Box]:
     credentials = auth.ensure(tmp_path, RealClock())
-    server = ApiServer(MemoryStore(extractor()), credentials=credentials, pod_logs=logs)
+    server = ApiServer(Store(extractor()), credentials=credentials, pod_logs=logs)
     await server.start()
     await server.listen()
     context = ssl.create_default_context(cafile=str(credentials.certificate))
@@ -53,7 +53,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    served = ApiServer(MemoryStore(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
+    served = ApiServer(Store(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
     await served.start()
     await served.listen()
     yield served

@@ -14,7 +14,7 @@ import pytest
 from tonnage.aio.clock import RealClock
 from tonnage.box.apiserver.server.auth import ensure, write_kubeconfig
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 
 pytestmark = pytest.mark.real
 Kubectl = Callable[..., Awaitable[str]]
@@ -55,7 +55,7 @@ spec: {hard: {requests.storage: 1536Mi, persistentvolumeclaims: 5}}
 async def kubectl(tmp_path: Path, kubectl_program: str) -> AsyncIterator[Kubectl]:
     """kubectl(*arguments, text=stdin, fails=False) -> its output (its complaint, where it is to fail)."""
     credentials = ensure(tmp_path / "credentials", RealClock())
-    server = ApiServer(MemoryStore(extractor()), credentials=credentials)
+    server = ApiServer(Store(extractor()), credentials=credentials)
     await server.start()
     write_kubeconfig(tmp_path / "kubeconfig", await server.listen(), credentials)
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")}

@@ -11,7 +11,7 @@ from tests.unit.box.apiserver.server.conftest import Box
 from tonnage.aio.clock import RealClock
 from tonnage.box.apiserver.server import auth
 from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import MemoryStore
+from tonnage.box.apiserver.storage.store import Store
 from tonnage.errors import BusyError, InvalidError
 
 
@@ -23,11 +23,11 @@ async def test_namespaces_of_every_cluster(api: Api) -> None:
 
 async def test_a_taken_port_and_open_doors_are_refused(box: Box, tmp_path: Path) -> None:
     port = int(box.server.url.rpartition(":")[2])
-    other = ApiServer(MemoryStore(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
+    other = ApiServer(Store(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
     with pytest.raises(BusyError, match="choose another port"):
         await other.listen(port=port)
     with pytest.raises(InvalidError, match="loopback"):
         await other.listen("0.0.0.0")
     with pytest.raises(InvalidError, match="credentials"):
-        await ApiServer(MemoryStore(extractor())).listen()
+        await ApiServer(Store(extractor())).listen()
     await other.stop()

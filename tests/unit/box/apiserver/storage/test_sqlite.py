@@ -136,7 +136,6 @@ async def test_a_damaged_database_is_refused_and_left_alone(path: Path, harm: st
         await store.put(ObjectKey("things", "a", f"x{n}"), thing(f"x{n}", 3000), 0)
         if n == 20:
             assert store._file is not None
-            assert store._file._connection is not None
             store._file._connection.execute("PRAGMA wal_checkpoint")
     files = [path, path.with_name(path.name + "-wal")]
     kept = [file.read_bytes() for file in files]
@@ -163,7 +162,6 @@ async def written(path: Path, *, killed: bool) -> tuple[dict[Path, bytes], list[
         held.append({**held[-1], record.key.name: record.data})
         if n == 30:
             assert store._file is not None
-            assert store._file._connection is not None
             store._file._connection.execute("PRAGMA wal_checkpoint")
     files = [path, path.with_name("state.db-wal")]
     kept = {file: file.read_bytes() for file in files}
@@ -398,7 +396,6 @@ async def test_a_full_disk_refuses_the_write_and_loses_nothing(small_disk: Path)
 async def test_a_read_only_database_refuses_the_write(path: Path) -> None:
     store = await opened(path)
     assert store._file is not None
-    assert store._file._connection is not None
     store._file._connection.execute("PRAGMA query_only=1")
     with pytest.raises(UnavailableError, match="read-only"):
         await store.put(key("x"), thing("x"), 0)
@@ -413,7 +410,6 @@ async def test_rows_without_data_are_purged(path: Path, monkeypatch: pytest.Monk
         record = await store.put(key(str(n)), thing(str(n)), 0)
         await store.remove(key(str(n)), thing(str(n)), record.revision)
     assert store._file is not None
-    assert store._file._connection is not None
     (rows,) = store._file._connection.execute("SELECT count(*) FROM objects").fetchone()
     assert rows <= 11
     await store.stop()

@@ -8,28 +8,36 @@ from tonnage.api.kinds import CONFIG_MAPS
 from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.errors import PreconditionError
 from tonnage.kube.client import Client
+from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.testing.wait import Eventually
 
 
+class _Counter(Reconciler[str]):
+    """Fails once for each object."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self.seen: list[str] = []
+        super().__init__("test")
+        self.watch(context.informers.of(CONFIG_MAPS), own_key)
+
+    async def reconcile(self, key: str) -> None:
+        self.seen.append(key)
+        if self.seen.count(key) == 1:
+            raise PreconditionError("not yet")
+
+
 async def test_each_changed_object_is_reconciled_until_that_succeeds(
     kube: Client, informers: Informers, events: EventRecorder, running: Running, eventually: Eventually
 ) -> None:
-    seen: list[str] = []
-
-    async def reconcile(key: str) -> None:
-        seen.append(key)
-        if seen.count(key) == 1:
-            raise PreconditionError("not yet")
-
-    context = ControllerContext(kube, informers, events)
-    async with running(context.controller("test", CONFIG_MAPS, reconcile)):
+    counter = _Counter(ControllerContext(kube, informers, events))
+    async with running(counter):
         for name in ("a", "b"):
             await kube.create(CONFIG_MAPS, {"metadata": {"name": name}}, "default")
 
         async def twice() -> bool:
-            return all(seen.count(f"default/{name}") == 2 for name in ("a", "b"))
+            return all(counter.seen.count(f"default/{name}") == 2 for name in ("a", "b"))
 
         await eventually(twice)
 

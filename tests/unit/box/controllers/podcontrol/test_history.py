@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tonnage.api.kinds import CONTROLLER_REVISIONS, STATEFUL_SETS
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.workloads import ControllerRevision, StatefulSet
+from tonnage.api.meta import LabelSelector, ObjectMeta
+from tonnage.api.workloads import ControllerRevision, StatefulSet, StatefulSetSpec
 from tonnage.box.controllers.podcontrol.context import ControllerContext
 from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond, template_of
 from tonnage.errors import InvalidError
@@ -16,37 +16,41 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
-OWNER = StatefulSet(metadata=ObjectMeta(name="web", namespace="default", uid="u"))
-
 
 def template(image: str) -> dict[str, Any]:
     return {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": image}]}}
+
+
+def owner(image: str) -> StatefulSet:
+    selector = LabelSelector(match_labels={"a": "b"})
+    spec = StatefulSetSpec(template=template(image), selector=selector, revision_history_limit=0)
+    return StatefulSet(metadata=ObjectMeta(name="web", namespace="default", uid="u"), spec=spec)
 
 
 async def test_a_template_that_comes_back_is_the_same_revision_with_a_higher_number(
     kube: Client, informers: Informers, events: EventRecorder
 ) -> None:
     history = RevisionHistory(ControllerContext(kube, informers, events), STATEFUL_SETS)
-    first, _ = await history.ensure(OWNER, template("v1"), {"a": "b"}, None)
-    second, _ = await history.ensure(OWNER, template("v2"), {"a": "b"}, None)
-    again, collisions = await history.ensure(OWNER, template("v1"), {"a": "b"}, None)
+    first, _ = await history.ensure(owner("v1"))
+    second, _ = await history.ensure(owner("v2"))
+    again, collisions = await history.ensure(owner("v1"))
     assert [first.revision, second.revision, again.revision] == [1, 2, 3]
     assert again.metadata.name == first.metadata.name
     assert collisions is None
     assert template_of(again) == template("v1")
-    assert [r.metadata.name for r in history.of(OWNER)] == [second.metadata.name, first.metadata.name]
-    await history.forget(history.of(OWNER))
+    assert [r.metadata.name for r in history.of(owner("v1"))] == [second.metadata.name, first.metadata.name]
+    await history.trim(owner("v1"), ())
     assert (await kube.list(CONTROLLER_REVISIONS)).items == []
 
 
 async def test_a_name_that_is_taken_is_counted(kube: Client, informers: Informers, events: EventRecorder) -> None:
     history = RevisionHistory(ControllerContext(kube, informers, events), STATEFUL_SETS)
-    first, _ = await history.ensure(OWNER, template("v1"), {}, None)
+    first, _ = await history.ensure(owner("v1"))
     name = first.metadata.name
-    await history.forget([first])
+    await history.trim(owner("v1"), ())
     await kube.create(CONTROLLER_REVISIONS, {"metadata": {"name": name}, "revision": 1, "data": {}}, "default")
     other = RevisionHistory(ControllerContext(kube, Informers(kube), events), STATEFUL_SETS)
-    second, collisions = await other.ensure(OWNER, template("v1"), {}, None)
+    second, collisions = await other.ensure(owner("v1"))
     assert collisions == 1
     assert second.metadata.name != name
 

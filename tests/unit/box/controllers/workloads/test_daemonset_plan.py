@@ -14,13 +14,13 @@ from tonnage.api.core import Node
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
 from tonnage.api.workloads import DaemonSet
+from tonnage.box.controllers.podcontrol.history import revision_of
 from tonnage.box.controllers.workloads.daemonset import pod_body
 from tonnage.box.controllers.workloads.daemonset_plan import (
     DaemonNodeView,
     DaemonSetPlan,
     node_of,
     pod_of,
-    revision_of,
     tolerations,
 )
 from tonnage.claims.node_fit import Suitability

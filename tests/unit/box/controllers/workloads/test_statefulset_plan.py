@@ -13,12 +13,12 @@ from tonnage.api import names
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.api.workloads import StatefulSet
+from tonnage.box.controllers.podcontrol.history import revision_of
 from tonnage.box.controllers.workloads.statefulset_plan import (
     SetRevisions,
     ordinal,
     ordinals,
     plan,
-    revision_of,
     status,
 )
 

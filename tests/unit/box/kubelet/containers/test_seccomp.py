@@ -15,7 +15,7 @@ from tonnage.box.kubelet.containers import seccomp
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.btrfs import backend as btrfs
 from tonnage.pools.core.pool import Pool
 

@@ -32,15 +32,13 @@ async def test_registration_writes_node_and_csinode(machine: Any, eventually: Ev
 
 async def test_a_collision_of_labels_is_told_to_the_driver(machine: Any, eventually: Eventually) -> None:
     await eventually(lambda: machine.kubelet.drivers.find(DRIVER) is not None)
-    told: list[tuple[bool | None, str]] = []
     driver = Driver("elsewhere", {"p": FakePool("p", 1 << 30)}, machine.folder / "s2", name="second.example.org")
     registry = machine.root / "plugins_registry" / "deeper"
     async with DriverEndpoint(driver, machine.folder / "2.sock", registry=registry) as endpoint:
         registration = endpoint._registration
         assert registration is not None
-        registration._on_status = lambda registered, error: told.append((registered, error))
-        await eventually(lambda: bool(told))
-    assert told[0] == (
+        await eventually(lambda: registration.registered is not None)
+    assert (registration.registered, registration.error) == (
         False,
         'detected topology value collision: driver reported "topology.tonnage.dev/node":"elsewhere" '
         'but existing label is "topology.tonnage.dev/node":"node-1"',

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.api import names
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, CreatedVolume, NodeInfo, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -26,7 +26,7 @@ Refused = Callable[..., Awaitable[CsiError]]
 
 
 @pytest.fixture
-async def volume(client: CsiClient) -> CreatedVolume:
+async def volume(client: FullCsiClient) -> CreatedVolume:
     """A volume of 1 GiB."""
     return await client.create_volume("pvc-1", GIB, [MOUNT])
 
@@ -46,7 +46,7 @@ def target(folder: Path) -> Path:
     return folder / "pod" / "mount"
 
 
-async def test_node_info(client: CsiClient) -> None:
+async def test_node_info(client: FullCsiClient) -> None:
     assert await client.node_info() == NodeInfo("node-1", 0, {names.TOPOLOGY_NODE: "node-1"})
     assert await client.node_capabilities() == {
         "STAGE_UNSTAGE_VOLUME",
@@ -90,12 +90,12 @@ async def test_how_many_volumes_a_node_can_have(
 ) -> None:
     made: dict[str, Pool] = {name: BoundedPool(name, kind, most) for name, kind, most in pools}
     driver = Driver("n", made, folder / "state", max_volumes=configured)
-    async with DriverEndpoint(driver, folder / "s") as endpoint, CsiClient(endpoint.socket) as client:
+    async with DriverEndpoint(driver, folder / "s") as endpoint, FullCsiClient(endpoint.socket) as client:
         assert (await client.node_info()).max_volumes == told
 
 
 async def test_the_life_of_a_volume_each_step_twice(
-    client: CsiClient, volume: CreatedVolume, staging: Path, target: Path
+    client: FullCsiClient, volume: CreatedVolume, staging: Path, target: Path
 ) -> None:
     for _ in range(2):
         await client.stage(volume.id, staging, MOUNT, context=volume.context)
@@ -112,7 +112,7 @@ async def test_the_life_of_a_volume_each_step_twice(
     await client.delete_volume(volume.id)
 
 
-async def test_raw_block(client: CsiClient, refused: Refused, staging: Path, target: Path) -> None:
+async def test_raw_block(client: FullCsiClient, refused: Refused, staging: Path, target: Path) -> None:
     volume = await client.create_volume("b", GIB, [BLOCK])
     await refused(client.stage(volume.id, staging, MOUNT), Code.INVALID_ARGUMENT, "is raw block, requested mount")
     await client.stage(volume.id, staging, BLOCK)
@@ -124,7 +124,7 @@ async def test_raw_block(client: CsiClient, refused: Refused, staging: Path, tar
 
 
 async def test_publish_that_cannot_be(
-    client: CsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
+    client: FullCsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
 ) -> None:
     publish = client.publish
     missing = publish(volume.id, target, MOUNT)
@@ -143,7 +143,7 @@ async def test_publish_that_cannot_be(
 
 
 async def test_requests_that_are_wrong(
-    client: CsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
+    client: FullCsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
 ) -> None:
     bad = Code.INVALID_ARGUMENT
     await refused(client.stage("", staging, MOUNT), bad, "volume_id is missing")
@@ -166,7 +166,7 @@ async def test_requests_that_are_wrong(
     await refused(client.volume_stats(volume.id, ""), bad, "volume_path is missing")
 
 
-async def test_a_volume_that_is_not_there(client: CsiClient, refused: Refused, staging: Path, target: Path) -> None:
+async def test_a_volume_that_is_not_there(client: FullCsiClient, refused: Refused, staging: Path, target: Path) -> None:
     for missing in ("default/nothing", "foreign"):
         await refused(client.stage(missing, staging, MOUNT), Code.NOT_FOUND)
         await refused(client.publish(missing, target, MOUNT, staging=staging), Code.NOT_FOUND)
@@ -175,12 +175,14 @@ async def test_a_volume_that_is_not_there(client: CsiClient, refused: Refused, s
         await client.unstage(missing, staging)
 
 
-async def test_stats_of_a_path_that_is_not_there(client: CsiClient, refused: Refused, volume: CreatedVolume) -> None:
+async def test_stats_of_a_path_that_is_not_there(
+    client: FullCsiClient, refused: Refused, volume: CreatedVolume
+) -> None:
     for path in ("/nothing/here", "relative/path"):
         await refused(client.volume_stats(volume.id, path), Code.NOT_FOUND, path)
 
 
-async def test_a_pool_that_is_no_longer_served(client: CsiClient, refused: Refused, staging: Path) -> None:
+async def test_a_pool_that_is_no_longer_served(client: FullCsiClient, refused: Refused, staging: Path) -> None:
     gone = "retired/pvc-1"
     await refused(client.stage(gone, staging, MOUNT), Code.UNAVAILABLE, "'retired' is not served")
     await client.unstage(gone, staging)
@@ -191,7 +193,7 @@ async def test_a_pool_that_is_no_longer_served(client: CsiClient, refused: Refus
 
 
 async def test_one_writer_means_one_target(
-    client: CsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
+    client: FullCsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
 ) -> None:
     once = VolumeCapability(AccessMode.SINGLE_NODE_SINGLE_WRITER)
     await client.stage(volume.id, staging, MOUNT)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.csi._proto import csi_grpc, csi_pb2
-from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource, Health, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -27,7 +27,7 @@ PLAIN = replace(FEATURES, snapshots=False, clones=False, expansion=False)
 """Of a pool that has none of it."""
 
 
-async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: CsiClient, pool: FakePool) -> None:
+async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: FullCsiClient, pool: FakePool) -> None:
     volume = await client.create_volume("a", GIB, MOUNT)
     snapshot = await client.create_snapshot("s", volume.id, parameters={"csi.storage.k8s.io/volumesnapshot/name": "x"})
     assert (snapshot.id, snapshot.volume_id, snapshot.size, snapshot.ready) == ("default/s", "default/a", GIB, True)
@@ -42,13 +42,13 @@ async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: C
     assert await pool.list_snapshots() == []
 
 
-async def test_a_snapshot_tells_its_volumes_cluster(client: CsiClient, pool: FakePool) -> None:
+async def test_a_snapshot_tells_its_volumes_cluster(client: FullCsiClient, pool: FakePool) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters={"tonnage.dev/cluster": "theirs"})
     await client.create_snapshot("s", volume.id)
     assert (await pool.get_snapshot("s")).owner["tonnage.dev/cluster"] == "theirs"
 
 
-async def test_snapshots_that_are_refused(refused: Refused, client: CsiClient) -> None:
+async def test_snapshots_that_are_refused(refused: Refused, client: FullCsiClient) -> None:
     await client.create_volume("a", GIB, MOUNT)
     await client.create_volume("b", GIB, MOUNT)
     await client.create_volume("f", GIB, MOUNT, parameters={"pool": "fast"})
@@ -68,7 +68,7 @@ async def test_snapshots_that_are_refused(refused: Refused, client: CsiClient) -
 
 
 async def test_lists_are_filtered_and_paged(
-    refused: Refused, endpoint: DriverEndpoint, client: CsiClient, driver: Driver
+    refused: Refused, endpoint: DriverEndpoint, client: FullCsiClient, driver: Driver
 ) -> None:
     for name in ("a", "b"):
         await client.create_volume(name, GIB, MOUNT)
@@ -90,12 +90,12 @@ async def test_lists_are_filtered_and_paged(
     connection.close()
     other = Driver(driver.node_id, driver.pools, driver.state, name="other.example", in_flight=driver.in_flight)
     socket = endpoint.socket.with_name("other.sock")
-    async with DriverEndpoint(other, socket), CsiClient(socket) as theirs:
+    async with DriverEndpoint(other, socket), FullCsiClient(socket) as theirs:
         assert await theirs.list_snapshots() == [], "snapshots belong to the driver that made them"
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "volume"])
-async def test_volumes_are_filled_from_what_there_is(refused: Refused, client: CsiClient, kind: str) -> None:
+async def test_volumes_are_filled_from_what_there_is(refused: Refused, client: FullCsiClient, kind: str) -> None:
     await client.create_volume("a", GIB, MOUNT, parameters={"pool": "fast", "fstype": "xfs"})
     await client.create_snapshot("s", "fast/a")
     source = ContentSource(snapshot_id="fast/s") if kind == "snapshot" else ContentSource(volume_id="fast/a")
@@ -109,7 +109,7 @@ async def test_volumes_are_filled_from_what_there_is(refused: Refused, client: C
     assert await client.list_volumes() == [made, (await client.get_volume("fast/c"))[0]]
 
 
-async def test_sources_that_are_refused(refused: Refused, client: CsiClient) -> None:
+async def test_sources_that_are_refused(refused: Refused, client: FullCsiClient) -> None:
     await client.create_volume("a", 2 * GIB, MOUNT)
     source = ContentSource(volume_id="default/a")
     await refused(client.create_volume("b", GIB, MOUNT, source=source), Code.OUT_OF_RANGE, "less than that of its")
@@ -126,7 +126,7 @@ async def test_sources_that_are_refused(refused: Refused, client: CsiClient) -> 
     await refused(empty, Code.INVALID_ARGUMENT, "neither a snapshot nor a volume")
 
 
-async def test_volumes_grow_and_never_shrink(refused: Refused, client: CsiClient, folder: Path) -> None:
+async def test_volumes_grow_and_never_shrink(refused: Refused, client: FullCsiClient, folder: Path) -> None:
     volume, staging = await client.create_volume("a", GIB, MOUNT), folder / "staging"
     await client.stage(volume.id, staging, MOUNT[0])
     early = client.expand_on_node(volume.id, staging, size=2 * GIB)
@@ -149,7 +149,7 @@ async def test_volumes_grow_and_never_shrink(refused: Refused, client: CsiClient
     await refused(block, Code.INVALID_ARGUMENT, "a file system")
 
 
-async def test_health_is_told(refused: Refused, client: CsiClient, folder: Path) -> None:
+async def test_health_is_told(refused: Refused, client: FullCsiClient, folder: Path) -> None:
     volume = await client.create_volume("a", GIB, MOUNT)
     assert await client.get_volume(volume.id) == (volume, Health(message="the volume is well"))
     await client.stage(volume.id, folder / "staging", MOUNT[0])
@@ -161,14 +161,14 @@ async def test_health_is_told(refused: Refused, client: CsiClient, folder: Path)
 async def test_a_driver_advertises_what_one_of_its_pools_has(refused: Refused, folder: Path) -> None:
     plain = FakePool("plain", 10 * GIB, features=PLAIN)
     alone = Driver("node-1", {"plain": plain}, folder / "state")
-    async with DriverEndpoint(alone, folder / "csi.sock"), CsiClient(folder / "csi.sock") as client:
+    async with DriverEndpoint(alone, folder / "csi.sock"), FullCsiClient(folder / "csi.sock") as client:
         absent = {"CREATE_DELETE_SNAPSHOT", "LIST_SNAPSHOTS", "CLONE_VOLUME", "EXPAND_VOLUME"}
         assert not absent & await client.controller_capabilities()
         assert "EXPAND_VOLUME" not in await client.node_capabilities()
         assert "EXPANSION_ONLINE" not in await client.plugin_capabilities()
     await plain.create(VolumeRequest("a", GIB))
     both = Driver("node-1", {"plain": plain, "rich": FakePool("rich", GIB)}, folder / "state")
-    async with DriverEndpoint(both, folder / "csi.sock"), CsiClient(folder / "csi.sock") as client:
+    async with DriverEndpoint(both, folder / "csi.sock"), FullCsiClient(folder / "csi.sock") as client:
         assert absent <= await client.controller_capabilities()
         clone = client.create_volume("b", GIB, MOUNT, source=ContentSource(volume_id="plain/a"))
         await refused(clone, Code.INVALID_ARGUMENT, "pool 'plain'", "does not offer")

@@ -9,8 +9,8 @@ from tests.unit.pools.lvm.conftest import EXTENT, Group
 
 from tonnage.host import dm
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.lvm import health
 from tonnage.pools.lvm.backend import LvmBackend
+from tonnage.pools.lvm.table import is_lost_snapshot, volume_fault
 
 pytestmark = pytest.mark.real
 
@@ -21,7 +21,7 @@ def test_faults(backend: LvmBackend, group: Group, monkeypatch: pytest.MonkeyPat
 
     def fault() -> str:
         backend.table.account.read()
-        return health.fault(backend.table, record)
+        return volume_fault(backend.table, record)
 
     assert fault() == ""
     volume = group.volumes["a"]
@@ -31,10 +31,10 @@ def test_faults(backend: LvmBackend, group: Group, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(dm, "status", lambda _: ("raid", "raid1 2 AD 100/100"))
     assert "only 1 of its 2 copies are there" in fault()
     del group.volumes["a"]
-    assert "is gone" in health.fault(backend.table, record) or "is gone" in fault()
+    assert "is gone" in volume_fault(backend.table, record) or "is gone" in fault()
 
 
 @pytest.mark.parametrize(("status", "is_lost"), [("Invalid", True), ("Overflow", True), ("16/2048 16", False)])
 def test_an_overflowed_snapshot_is_lost(status: str, is_lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dm, "status", lambda _: ("snapshot", status))
-    assert health.is_lost("vg0", "s+a") == is_lost
+    assert is_lost_snapshot("vg0", "s+a") == is_lost

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import ExhaustedError, PreconditionError
-from tonnage.host import device, loop, mount, superblock
+from tonnage.host import device, filesystem, loop, mount
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs.formats import EXT4
 from tonnage.pools.image.backend import make_backend
@@ -101,13 +101,13 @@ async def test_what_a_killed_process_left_frozen_is_thawed(real_folder: Path) ->
     await pool.stage("a", staging)
     fd = os.open(staging, os.O_RDONLY | os.O_DIRECTORY)
     (real_folder / "pool" / ".frozen-a").touch()
-    superblock.freeze(fd)
+    filesystem.freeze(fd)
     try:
         await pool.close()
         await pool.open()
-        assert not superblock.thaw(fd), "it was thawed before"
+        assert not filesystem.thaw(fd), "it was thawed before"
     finally:
-        superblock.thaw(fd)
+        filesystem.thaw(fd)
         os.close(fd)
     assert not (real_folder / "pool" / ".frozen-a").exists()
     (staging / "file").write_text("can be written")

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tonnage.pools.base.group_commit import SharedCommit
-from tonnage.pools.base.threads import Threads
+from tonnage.pools.base.threads import SharedCommit, Threads
 
 
 class Disk:

@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from tonnage.errors import PreconditionError
-from tonnage.host import loop, mount, ondisk
+from tonnage.host import loop, mount, superblock
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.fs.format_once import must_format
+from tonnage.pools.fs.block_device import must_format
 from tonnage.pools.fs.formats import form_of
 from tonnage.pools.image import file as image_file
 from tonnage.pools.image.backend import make_backend
@@ -53,11 +53,11 @@ def _shown(fd: int, path: Path, record: VolumeRecord, work: str, *options: str) 
 
 def test_a_new_one_is_unused_and_may_be_made_again(made: tuple[int, Path, VolumeRecord]) -> None:
     fd, path, record = made
-    assert record.length - 16 * MI < ondisk.length(fd) <= record.length
-    assert ondisk.is_unused(fd)
+    assert record.length - 16 * MI < superblock.length(fd) <= record.length
+    assert superblock.is_unused(fd)
     assert must_format(fd, str(path), record)
     image_file.format_image(fd, path, record)
-    assert ondisk.is_unused(fd)
+    assert superblock.is_unused(fd)
     with pytest.raises(PreconditionError, match="that we did not make"):
         must_format(fd, str(path), replace(record, uuid=uuid4()))
 
@@ -91,7 +91,7 @@ def test_files_that_came_without_a_mount_are_files_and_lost_found_is_none(real_f
         os.truncate(path, 20 * MI)
         subprocess.run(["mkfs.ext4", "-q", "-F", "-d", folder, path], check=True)
         fd = os.open(path, os.O_RDONLY)
-        assert ondisk.is_unused(fd) == is_unused
+        assert superblock.is_unused(fd) == is_unused
         os.close(fd)
         (folder / "file").touch()
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import InvalidError
-from tonnage.pools.base import mkfs_options
-from tonnage.pools.base.mkfs_options import NONE
+from tonnage.pools.base.parameters import NO_MKFS_OPTIONS, read_mkfs_options
 from tonnage.pools.fs.formats import EXT4, FORMATS, GI, MI, form_of
 
 
@@ -25,11 +24,11 @@ from tonnage.pools.fs.formats import EXT4, FORMATS, GI, MI, form_of
     ],
 )
 def test_what_is_let_through(fstype: str, text: str, words: list[tuple[str, str]]) -> None:
-    assert list(mkfs_options.read(fstype, text).words) == words
+    assert list(read_mkfs_options(fstype, text).words) == words
 
 
 def test_nothing_said_is_the_pools_choice() -> None:
-    assert mkfs_options.read("ext4", "") is NONE
+    assert read_mkfs_options("ext4", "") is NO_MKFS_OPTIONS
     assert form_of("ext4") is EXT4
 
 
@@ -82,7 +81,7 @@ def test_what_is_refused(fstype: str, text: str, fault: str) -> None:
 @given(st.sampled_from(sorted(FORMATS)), st.text(alphabet="-iINOEmn=,4096k^/ '\"\\", max_size=30))
 def test_whatever_is_written_is_understood_or_refused(fstype: str, text: str) -> None:
     try:
-        options = mkfs_options.read(fstype, text)
+        options = read_mkfs_options(fstype, text)
     except InvalidError:
         return
     for name, value in options.words:

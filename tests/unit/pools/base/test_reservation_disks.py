@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import ExhaustedError
-from tonnage.pools.base.overcommit import Disks, Keep, SharedDisk
+from tonnage.pools.base.contract import Keep
+from tonnage.pools.base.reservation import Disks, SharedDisk
 
 MI = 1024**2
 ANY = float("inf")

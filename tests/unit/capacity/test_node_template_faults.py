@@ -9,8 +9,7 @@ import pytest
 
 from tonnage.api import names
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.node_template import MANAGED_BY
-from tonnage.capacity.published_faults import published_faults
+from tonnage.capacity.node_template import MANAGED_BY, published_faults
 
 TEMPLATE = {"matchLabels": {names.TEMPLATE_NODE: "true", "group": "a"}}
 

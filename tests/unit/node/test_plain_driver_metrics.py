@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.node.pool_metrics import measure
+from tonnage.node.plain_driver import measure
 from tonnage.observe.metrics import REGISTRY
 from tonnage.pools.base.contract import VolumeCondition, VolumeRequest
 from tonnage.pools.config import make, parse

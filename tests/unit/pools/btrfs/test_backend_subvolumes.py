@@ -10,10 +10,9 @@ import pytest
 
 from tonnage.errors import InvalidError, UnsupportedError
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.overcommit import Disks
-from tonnage.pools.btrfs.backend import make_backend
+from tonnage.pools.base.reservation import Disks
+from tonnage.pools.btrfs.backend import Subvolumes, make_backend
 from tonnage.pools.btrfs.image_file import ROOT
-from tonnage.pools.btrfs.subvolumes import Subvolumes
 from tonnage.pools.directory.backend import DirectoryBackend
 
 pytestmark = pytest.mark.real

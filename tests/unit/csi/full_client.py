@@ -1,0 +1,143 @@
+"""A client with the CSI calls that only other orchestrators and sidecars make: snapshots, growth, changes, usage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.client import convert
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.convert import volume_capability
+from tonnage.csi.client.types import ListedSnapshot, VolumeCapability
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """Response of ControllerExpandVolume. on_node: NodeExpandVolume is required."""
+
+    size: int
+    on_node: bool
+
+
+@dataclass(frozen=True)
+class VolumeUsage:
+    """Response of NodeGetVolumeStats: bytes and inodes; inodes are 0 where the driver reports none."""
+
+    total: int = 0
+    used: int = 0
+    available: int = 0
+    inodes: int = 0
+    inodes_used: int = 0
+    inodes_free: int = 0
+    abnormal: bool = False
+    message: str = ""
+
+
+class FullCsiClient(CsiClient):
+    """All calls of the Controller and Node services."""
+
+    async def create_snapshot(
+        self,
+        name: str,
+        volume_id: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> ListedSnapshot:
+        """Create a snapshot of a volume. The name is its identity. Repeat until `ready` is true."""
+        request = csi_pb2.CreateSnapshotRequest(
+            source_volume_id=volume_id, name=name, parameters=parameters or {}, secrets=secrets or {}
+        )
+        answer = await self._call(self._controller.CreateSnapshot, request, timeout)
+        return convert.snapshot(answer.snapshot)
+
+    async def list_snapshots(
+        self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500
+    ) -> list[ListedSnapshot]:
+        """All snapshots, or those of a volume or with an id, fetched `page` at a time (0: all at once)."""
+        request = csi_pb2.ListSnapshotsRequest(max_entries=page, source_volume_id=volume_id, snapshot_id=snapshot_id)
+        entries = await self._pages(self._controller.ListSnapshots, request)
+        return [convert.snapshot(entry.snapshot) for entry in entries]
+
+    async def get_snapshot(self, snapshot_id: str) -> ListedSnapshot:
+        """One snapshot, of a driver with GET_SNAPSHOT."""
+        answer = await self._call(self._controller.GetSnapshot, csi_pb2.GetSnapshotRequest(snapshot_id=snapshot_id))
+        return convert.snapshot(answer.snapshot)
+
+    async def expand_volume(
+        self,
+        volume_id: str,
+        size: int,
+        *,
+        limit: int = 0,
+        capability: VolumeCapability | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Expanded:
+        """Expand a volume to at least `size` bytes, the controller's part."""
+        request = csi_pb2.ControllerExpandVolumeRequest(
+            volume_id=volume_id,
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
+            secrets=secrets or {},
+            volume_capability=None if capability is None else volume_capability(capability),
+        )
+        answer = await self._call(self._controller.ControllerExpandVolume, request)
+        return Expanded(answer.capacity_bytes, answer.node_expansion_required)
+
+    async def modify_volume(
+        self, volume_id: str, parameters: Mapping[str, str], *, secrets: Mapping[str, str] | None = None
+    ) -> None:
+        """Change the mutable parameters of a volume (VolumeAttributesClass), of a driver with MODIFY_VOLUME."""
+        request = csi_pb2.ControllerModifyVolumeRequest(
+            volume_id=volume_id, secrets=secrets or {}, mutable_parameters=parameters
+        )
+        await self._call(self._controller.ControllerModifyVolume, request)
+
+    async def volume_stats(self, volume_id: str, path: Path | str, *, staging: Path | str = "") -> VolumeUsage:
+        """Usage of a volume as mounted at path."""
+        request = csi_pb2.NodeGetVolumeStatsRequest(
+            volume_id=volume_id, volume_path=str(path), staging_target_path=str(staging)
+        )
+        return usage(await self._call(self._node.NodeGetVolumeStats, request, self._node_timeout))
+
+    async def expand_on_node(
+        self,
+        volume_id: str,
+        path: Path | str,
+        *,
+        size: int = 0,
+        limit: int = 0,
+        staging: Path | str = "",
+        capability: VolumeCapability | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> int:
+        """Grow the file system at path to the expanded size; return its size, 0 if unknown."""
+        request = csi_pb2.NodeExpandVolumeRequest(
+            volume_id=volume_id,
+            volume_path=str(path),
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
+            staging_target_path=str(staging),
+            volume_capability=None if capability is None else volume_capability(capability),
+            secrets=secrets or {},
+        )
+        answer = await self._call(self._node.NodeExpandVolume, request, self._node_timeout)
+        return answer.capacity_bytes
+
+
+def usage(answer: csi_pb2.NodeGetVolumeStatsResponse) -> VolumeUsage:
+    """Bytes and inodes."""
+    by_unit = {item.unit: item for item in answer.usage}
+    size = by_unit.get(csi_pb2.VolumeUsage.BYTES, csi_pb2.VolumeUsage())
+    inodes = by_unit.get(csi_pb2.VolumeUsage.INODES, csi_pb2.VolumeUsage())
+    return VolumeUsage(
+        total=size.total,
+        used=size.used,
+        available=size.available,
+        inodes=inodes.total,
+        inodes_used=inodes.used,
+        inodes_free=inodes.available,
+        abnormal=answer.volume_condition.abnormal,
+        message=answer.volume_condition.message,
+    )
