@@ -26,13 +26,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs"
+_WAITING = ("tests/unit/node", "tests/unit/kube", "tests/unit/cli", "tests/unit/simulate", "tests/crash/kills")
 CHECK: Mapping[str, Sequence[str]] = {
     "box": ("tests/unit/box", "-m", f"not real and {_GUESTS_AND_GO}"),
+    "node": (*_WAITING, "-m", f"(not real or kills) and {_GUESTS_AND_GO}", "--kills", "200"),
     "others": (
-        *("tests/unit", "tests/docs", "tests/conformance", "tests/crash/kills", "--ignore", "tests/unit/box"),
-        *("-m", f"(not real or kills) and {_GUESTS_AND_GO}", "--kills", "200"),
+        *("tests/unit", "tests/docs", "tests/conformance", "-m", f"not real and {_GUESTS_AND_GO}"),
+        *(f"--ignore={path}" for path in ("tests/unit/box", *_WAITING)),
     ),
 }
+"""Three lanes on two cores: tests wait for timers, locks and processes."""
 QUICK: Mapping[str, Sequence[str]] = {
     "real": ("-m", f"real and {_GUESTS_AND_GO}", "--kills", "200", "--cuts", "90", "--fuzz", "2000"),
     "unit": ("-m", f"not real and {_GUESTS_AND_GO}"),

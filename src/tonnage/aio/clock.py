@@ -105,3 +105,11 @@ def parse_rfc3339(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except OverflowError as error:  # year 1 or 9999, in another time zone
         raise ValueError(str(error)) from None
+
+
+def time_of(text: str | None) -> float | None:
+    """Read an RFC 3339 time as seconds since the epoch, None if it is missing or invalid."""
+    try:
+        return parse_rfc3339(text or "")
+    except ValueError:
+        return None

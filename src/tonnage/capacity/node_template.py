@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tonnage.aio.clock import parse_rfc3339
+from tonnage.aio.clock import time_of
 from tonnage.api import names
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.object import numbers, reason
@@ -51,10 +51,7 @@ def groups_of(obj: CSIStorageCapacity) -> list[str]:
 
 def without_nodes_since(obj: CSIStorageCapacity) -> float | None:
     """Return since when the node group has no nodes (wall clock), None if it has some."""
-    try:
-        return parse_rfc3339(obj.metadata.annotations.get(names.WITHOUT_NODES_SINCE, ""))
-    except ValueError:
-        return None
+    return time_of(obj.metadata.annotations.get(names.WITHOUT_NODES_SINCE))
 
 
 def room_of(obj: CSIStorageCapacity) -> TemplateCapacity:

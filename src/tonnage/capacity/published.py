@@ -337,7 +337,7 @@ class PublishedStorage:
                 return
             self.drop(uid)
         if selected and known != selected:
-            size = _size(claim)
+            size = requested_bytes(claim)
             self.reserve(uid, selected, storage_class, size, version=version, exact=exact)
             if claim.metadata.name.startswith(_PRIME):
                 self._supersede(claim.metadata.name.removeprefix(_PRIME), selected, size)
@@ -430,7 +430,8 @@ def _of_node(offers: Sequence[PublishedCapacity]) -> tuple[PublishedCapacity, ..
     return others or tuple(replace(offer) for offer in offers)
 
 
-def _size(claim: PersistentVolumeClaim) -> int:
+def requested_bytes(claim: PersistentVolumeClaim) -> int:
+    """Return the bytes that a claim requests; 0 for an invalid quantity."""
     try:
         return requested(claim)
     except InvalidError:

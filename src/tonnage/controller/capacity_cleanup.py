@@ -15,9 +15,10 @@ from tonnage.api.core import Node
 from tonnage.api.kinds import CAPACITIES, NODES
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.controller.config import LoopContext, node_label_of
-from tonnage.errors import ApiConflictError, ApiNotFoundError
+from tonnage.errors import ApiConflictError
 from tonnage.kube.client import Unreadable
 from tonnage.kube.controller import Reconciler
+from tonnage.kube.object_write import delete_object
 
 log = logging.getLogger(__name__)
 _BY_NODE = "gone capacity: objects by node"
@@ -48,12 +49,10 @@ class GoneCapacity(Reconciler[str]):
             return
         if any(not node.metadata.name for node in found.unreadable):  # it may be that node
             return
-        meta = capacity.metadata
-        with suppress(ApiNotFoundError, ApiConflictError):
-            await self._client.delete(
-                CAPACITIES, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-            )
-            log.info("capacity object of a deleted node removed name=%s node=%s", meta.name, node_label_of(capacity))
+        with suppress(ApiConflictError):
+            await delete_object(self._client, CAPACITIES, capacity, guarded=True)
+            name = capacity.metadata.name
+            log.info("capacity object of a deleted node removed name=%s node=%s", name, node_label_of(capacity))
 
     def _is_left(self, capacity: CSIStorageCapacity) -> bool:
         """Return whether an agent of ours created it, and no Node owns it."""

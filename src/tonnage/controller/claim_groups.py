@@ -21,7 +21,7 @@ from tonnage.api.storage import StorageClass
 from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.controller import Reconciler, on_add, on_difference
-from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim, volumes
+from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, claims_of, pods_by_claim, volumes
 
 
 class ClaimGroupLabels(Reconciler[str]):
@@ -76,8 +76,7 @@ class ClaimGroupLabels(Reconciler[str]):
 
     def _group(self, claim: PersistentVolumeClaim, pod: Pod) -> set[str]:
         """Return a pod's claim group, if the claim is in it and one of them waits."""
-        there = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
-        ours = {c.metadata.name: c for c in there if c is not None and self._is_ours(c)}
+        ours = {c.metadata.name: c for c in claims_of(pod, self._claims) if self._is_ours(c)}
         waiting = {name for name, c in ours.items() if not _has_volume(c)}
         made = {n for n, c in ours.items() if _has_volume(c) and self._is_made_for(c, pod, waiting, ours)}
         group = waiting | made

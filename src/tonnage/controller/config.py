@@ -8,8 +8,6 @@ from typing import Annotated, NamedTuple
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.matching import requested
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
@@ -185,11 +183,3 @@ def is_unstarted(pod: Pod) -> bool:
 def node_label_of(obj: KubeObject) -> str:
     """Return the node of a volume or capacity object by its label, "" without one."""
     return obj.metadata.labels.get(names.NODE_LABEL, "")
-
-
-def requested_bytes(claim: PersistentVolumeClaim) -> int:
-    """Return the bytes that a claim requests; 0 for an invalid quantity."""
-    try:
-        return requested(claim)
-    except InvalidError:
-        return 0

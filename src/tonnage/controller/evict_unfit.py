@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from tonnage.aio.clock import parse_rfc3339, rfc3339
+from tonnage.aio.clock import rfc3339, time_of
 from tonnage.api import names
 from tonnage.api.core import Event
 from tonnage.api.kinds import EVENTS, NAMESPACES, PODS
@@ -30,6 +30,7 @@ from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundE
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import WARNING
+from tonnage.kube.object_write import patch_object
 
 REASON = "PodsEvicted"
 """Reason of the Event on an owner."""
@@ -109,10 +110,8 @@ class UnfitPods(Reconciler[str]):
 
         An Event without a time is not ours and does not count.
         """
-        try:
-            return self._clock.time() - parse_rfc3339(found.last_timestamp or "")
-        except ValueError:
-            return FORGOTTEN
+        last = time_of(found.last_timestamp)
+        return self._clock.time() - last if last is not None else FORGOTTEN
 
     async def _count(self, pod: Pod, owner: OwnerReference, found: Event | None) -> None:
         """Increment the owner's count.
@@ -129,8 +128,7 @@ class UnfitPods(Reconciler[str]):
         namespace = pod.metadata.namespace
         if found is not None:
             told = {"count": count, "lastTimestamp": rfc3339(now), "message": text}
-            version = found.metadata.resource_version
-            await self._client.patch(EVENTS, found.metadata.name, told, namespace, resource_version=version)
+            await patch_object(self._client, EVENTS, found, told)
             return
         about = ObjectReference(owner.api_version, owner.kind, namespace, owner.name, owner.uid)
         body = self._events.body(about, WARNING, REASON, text, name=_event_name(owner), at=now)

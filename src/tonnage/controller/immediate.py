@@ -22,12 +22,12 @@ from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from tonnage.capacity.node_template import is_template, published_faults
 from tonnage.capacity.object import reason
-from tonnage.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.capacity.published import PublishedCapacity, PublishedStorage, requested_bytes
 from tonnage.capacity.topology_index import NodeLabels
 from tonnage.claims.bind import find_best, is_sent, pause, send, withdrawals
 from tonnage.claims.data_source import POPULATED, leave_to_populator
 from tonnage.claims.timers import Waits
-from tonnage.controller.config import LoopContext, LoopKey, requested_bytes
+from tonnage.controller.config import LoopContext, LoopKey
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.indexes import CLAIMS_UNBOUND, candidates, claims, volumes

@@ -21,6 +21,7 @@ from tonnage.claims.node_scope import provisioner_of
 from tonnage.controller.config import LoopContext, LoopKey
 from tonnage.errors import ApiNotFoundError, PreconditionError
 from tonnage.kube.controller import Reconciler, on_add
+from tonnage.kube.object_write import patch_object
 
 T = TypeVar("T", bound=KubeObject)
 CLAIM, VOLUME = "claim", "volume"
@@ -57,12 +58,9 @@ class ClaimNodeLabels(Reconciler[LoopKey]):
     async def _put_right(self, kind: Kind[T], obj: T | None, wanted: str | None) -> None:
         if obj is None or wanted is None or _label(obj.metadata) == wanted:
             return
-        meta = obj.metadata
         body = {"metadata": {"labels": {names.NODE_LABEL: wanted or None}}}
         try:
-            now = await self._client.patch(
-                kind, meta.name, body, meta.namespace, resource_version=meta.resource_version
-            )
+            now = await patch_object(self._client, kind, obj, body)
         except ApiNotFoundError:
             return
         if _label(now.metadata) != wanted:  # or we would write it again and again

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from tonnage.aio.clock import parse_rfc3339, rfc3339
+from tonnage.aio.clock import rfc3339, time_of
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume
 from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
@@ -199,10 +199,7 @@ def _is_out(node: Node) -> bool:
 
 
 def _since(volume: PersistentVolume) -> float | None:
-    try:
-        return parse_rfc3339(volume.metadata.annotations.get(names.NODE_GONE_SINCE, ""))
-    except ValueError:
-        return None
+    return time_of(volume.metadata.annotations.get(names.NODE_GONE_SINCE))
 
 
 def _shape(volume: PersistentVolume) -> tuple[object, ...]:

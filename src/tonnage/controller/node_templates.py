@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from tonnage.aio.clock import rfc3339
@@ -36,8 +35,8 @@ from tonnage.capacity.node_template import (
 )
 from tonnage.capacity.object import numbers, reason
 from tonnage.controller.config import LoopContext, node_label_of
-from tonnage.errors import ApiNotFoundError
 from tonnage.kube.controller import Reconciler, on_difference
+from tonnage.kube.object_write import delete_object, patch_object
 
 log = logging.getLogger(__name__)
 KEEP = 30 * 86400.0
@@ -189,9 +188,7 @@ class NodeTemplates(Reconciler[str]):
         since = without_nodes_since(obj)
         if since is None:
             notes = {names.WITHOUT_NODES_SINCE: rfc3339(self._clock.time())}
-            await self._client.patch(
-                CAPACITIES, obj.metadata.name, {"metadata": {"annotations": notes}}, self._namespace
-            )
+            await patch_object(self._client, CAPACITIES, obj, {"metadata": {"annotations": notes}}, guarded=False)
             return self._keep
         if (left := since + self._keep - self._clock.time()) > 0:
             return left
@@ -199,9 +196,8 @@ class NodeTemplates(Reconciler[str]):
         return None
 
     async def _remove(self, obj: CSIStorageCapacity) -> None:
-        with suppress(ApiNotFoundError):
-            await self._client.delete(CAPACITIES, obj.metadata.name, self._namespace, uid=obj.metadata.uid)
-            log.info("template of nodes removed name=%s class=%s", obj.metadata.name, obj.storage_class_name)
+        await delete_object(self._client, CAPACITIES, obj)
+        log.info("template of nodes removed name=%s class=%s", obj.metadata.name, obj.storage_class_name)
 
     # Events
 

@@ -28,6 +28,7 @@ from tonnage.claims.node_scope import check_owner
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import PreconditionError
+from tonnage.kube import indexes
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler, on_add
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM, claims, pods_by_claim, volumes
@@ -72,10 +73,9 @@ class PreassignedPods(Reconciler[str]):
         if pod is None or place is None or self._nodes.get(place.node) is None:
             return None
         later: list[float] = []
-        for name in pod.claim_names():
-            claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
-            storage_class = self._classes.get(class_name(claim)) if claim is not None else None
-            if claim is None or storage_class is None or not self._to_be_sent(claim, storage_class, pod):
+        for claim in indexes.claims_of(pod, self._claims):
+            storage_class = self._classes.get(class_name(claim))
+            if storage_class is None or not self._to_be_sent(claim, storage_class, pod):
                 continue
             if wait := self._waits.left(_turn(claim), pause(claim)):
                 later.append(wait)
@@ -106,8 +106,7 @@ class PreassignedPods(Reconciler[str]):
                 yield _Place(nodes[0], f"{what}, which is there")
 
     def _unbound(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
-        found = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
-        return (claim for claim in found if claim is not None and not claim.spec.volume_name)
+        return (claim for claim in indexes.claims_of(pod, self._claims) if not claim.spec.volume_name)
 
     def _tell(self, pod: Pod, claim: PersistentVolumeClaim, place: _Place) -> None:
         """Emit once for each reschedule that the claim did not fit.

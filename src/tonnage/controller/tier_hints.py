@@ -28,17 +28,17 @@ from tonnage.api.kinds import CAPACITIES, NODES, PODS, STORAGE_CLASSES
 from tonnage.api.matching import class_name
 from tonnage.api.meta import KubeObject
 from tonnage.api.pods import Pod
-from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.api.taints import tolerates
 from tonnage.capacity import tier
+from tonnage.capacity.published import requested_bytes
 from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
 from tonnage.claims.bind import is_sent, withdrawals
-from tonnage.controller.config import LoopContext, requested_bytes
+from tonnage.claims.node_fit import Suitability
+from tonnage.controller.config import LoopContext
 from tonnage.controller.tier_objects import NODES_BY_TIER, tiers_of
 from tonnage.errors import ApiNotFoundError, InvalidError
 from tonnage.kube.controller import Keys, Reconciler, on_difference
-from tonnage.kube.indexes import CLAIMS_UNBOUND, claims
+from tonnage.kube.indexes import CLAIMS_UNBOUND, claims, claims_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
@@ -49,7 +49,6 @@ _TOGETHER = 0.5
 _MOST_CHARACTERS = 200_000
 """Maximum length of node names in one notice: all annotations have 256 KiB."""
 _ALL = "all"
-_REFUSING = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,7 @@ class TierNotices(Reconciler[str]):
 
         They may use the same pool.
         """
-        found = (self._claims.get(f"{pod.metadata.namespace}/{name}") for name in pod.claim_names())
-        waiting = [c for c in found if c is not None and _is_waiting(c) and class_name(c) in kept]
+        waiting = [c for c in claims_of(pod, self._claims) if _is_waiting(c) and class_name(c) in kept]
         drivers: dict[str, int] = {}
         for claim in waiting:
             driver = self._driver(class_name(claim))
@@ -220,18 +218,8 @@ def _allows(pod: Pod | None) -> Callable[[Node], bool]:
     """
     if pod is None:
         return lambda node: True
-    spec = pod.spec
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = affinity.required if affinity is not None else None
     try:
-        matches = node_matcher(required) if required is not None else None
+        suitability = Suitability(pod.spec)
     except InvalidError:
         return lambda node: False
-
-    def allowed(node: Node) -> bool:
-        labels, taints = node.metadata.labels, node.spec.taints
-        if not spec.node_selector.items() <= labels.items() or (matches and not matches(labels, node.metadata.name)):
-            return False
-        return all(t.effect not in _REFUSING or tolerates(spec.tolerations, t) for t in taints)
-
-    return allowed
+    return lambda node: suitability.of(node)[0]

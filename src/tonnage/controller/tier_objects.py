@@ -27,6 +27,7 @@ from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext
 from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError
 from tonnage.kube.controller import Reconciler
+from tonnage.kube.object_write import delete_object
 
 log = logging.getLogger(__name__)
 NODES_BY_TIER = "capacity tiers: nodes by label"
@@ -110,9 +111,8 @@ class CapacityTiers(Reconciler[str]):
         if keeps and (left := self._unused.left(meta.name, _UNUSED_SECONDS)):
             return left
         self._unused.over(meta.name)
-        with suppress(ApiNotFoundError):
-            await self._client.delete(CAPACITIES, meta.name, meta.namespace, uid=meta.uid)
-            log.info("unused tier object removed class=%s object=%s", obj.storage_class_name, meta.name)
+        await delete_object(self._client, CAPACITIES, obj)
+        log.info("unused tier object removed class=%s object=%s", obj.storage_class_name, meta.name)
         return None
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
@@ -28,6 +28,11 @@ def pods_by_claim(informers: Informers, *, fields: str = "") -> Informer[Pod]:
 def claim_keys(pod: Pod) -> Iterable[str]:
     """Keys of all claims that a pod uses, those of ephemeral volumes included."""
     return [f"{pod.metadata.namespace}/{name}" for name in pod.claim_names()]
+
+
+def claims_of(pod: Pod, cache: Cache[PersistentVolumeClaim]) -> Iterator[PersistentVolumeClaim]:
+    """Existing claims that a pod uses, those of ephemeral volumes included; each is looked up when it is next."""
+    return (claim for key in claim_keys(pod) if (claim := cache.get(key)) is not None)
 
 
 def claims(informers: Informers) -> Informer[PersistentVolumeClaim]:

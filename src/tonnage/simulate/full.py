@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -126,14 +127,8 @@ class FullSimulation:
             client, informers, self._events(client, "scheduler"), clock=self._clock, strategy=self._policy.strategy
         )
         self._prepare(scheduler)
-        loops = control_plane(
-            client,
-            informers,
-            lambda name: self._events(client, name),
-            clock=self._clock,
-            scheduler=scheduler,
-            capacity="exact",
-        )
+        recorder = partial(self._events, client)
+        loops = control_plane(client, informers, recorder, clock=self._clock, scheduler=scheduler)
         informers.start()
         for name, loop in loops.items():
             self._tasks.start(supervise(name, loop.run), name)
@@ -173,13 +168,11 @@ class FullSimulation:
     async def _start_agents(self, client: Client, cluster_uid: str) -> None:
         for index, spec in enumerate(self._specs):
             node = SimulatedNode(f"node-{index}", spec, self._clock, self.tally, self._delays)
-            agent = NodeAgent(
-                client,
-                AgentConfig(node.node, scope="label", capacity="exact", cluster_uid=cluster_uid, poll=0, sweep_every=0),
-                clients=[local_client(node.driver)],
-                clock=self._clock,
-                number=lambda: 0,
+            config = AgentConfig(
+                node.node, scope="label", capacity="exact", cluster_uid=cluster_uid, poll=0, sweep_every=0
             )
+            clients = [local_client(node.driver)]
+            agent = NodeAgent(client, config, clients=clients, clock=self._clock, number=lambda: 0)
             self.nodes.append(node)
             self._tasks.start(supervise(f"agent {node.node}", agent.run), f"agent {node.node}")
 

@@ -17,13 +17,8 @@ class Policy:
     tracked: bool = True
 
 
-POLICIES = {
-    policy.name: policy
-    for policy in (
-        *(Policy(strategy.value, strategy) for strategy in ScoringStrategy),
-        Policy("untracked", tracked=False),
-    )
-}
+POLICIES = {strategy.value: Policy(strategy.value, strategy) for strategy in ScoringStrategy}
+POLICIES["untracked"] = Policy("untracked", tracked=False)
 DEFAULT = ScoringStrategy.LEAST_ALLOCATED.value
 
 

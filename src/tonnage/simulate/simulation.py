@@ -86,7 +86,8 @@ class Simulation:
         self._options = options = options or RunOptions()
         self._workload, self._policy = workload, policy
         self.events, self.tally, self.series = Events(), Tally(), Series()
-        self._versions = count(1)
+        self._version = partial(next, count(1))
+        """Returns a new resourceVersion."""
         self._pods: dict[str, _Pod] = {}
         delays = workload.delays.seconds()
         self._write, self._watch, self._create, self._delete = itemgetter("write", "watch", "create", "delete")(delays)
@@ -125,11 +126,8 @@ class Simulation:
             name, pools, sources, self.events, self.tally, version=self._version, publish=self._publish
         )
 
-    def _version(self) -> int:
-        return next(self._versions)
-
     def _publish(self, capacity: CSIStorageCapacity) -> None:
-        self.events.after(self._write + self._watch, partial(self.scheduling.published, capacity))
+        self.events.after(self._write + self._watch, partial(self.scheduling.capacities.put, capacity))
 
     # Running
 

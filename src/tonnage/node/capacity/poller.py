@@ -166,7 +166,7 @@ class Readings:
         for sources in _alike(served):
             begun = self.ledger.begin()
             fault = all(self.faults.fresh(*item) for item in sources) and self.faults.get(sources[0][0])
-            room, fault = (_NONE, fault) if fault else await _ask(driver, sources[0][1])
+            room, fault = (_NONE, fault) if fault else await ask_capacity(driver, sources[0][1])
             kept = None if fault else await _kept(driver, sources[0][1], room)
             for source, storage_class in sources:
                 if fault:
@@ -176,7 +176,7 @@ class Readings:
                 self.ledger.read(source, begun, room.available, room.maximum, kept=kept)
 
 
-async def _ask(driver: DriverInfo, storage_class: StorageClass) -> tuple[GetCapacityResult, str]:
+async def ask_capacity(driver: DriverInfo, storage_class: StorageClass) -> tuple[GetCapacityResult, str]:
     """Return a class's capacity, or 0 and why it can never have any.
 
     Raises: CsiError.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tonnage.aio.clock import parse_rfc3339
+from tonnage.aio.clock import time_of
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.matching import class_name, requested
@@ -62,9 +62,8 @@ def _leaving(view: View, claim: PersistentVolumeClaim) -> Finding:
         text = f"its deletion waits for the end of pods {few(users)}"
         return warn(_CHECK, meta.key, text, f"kubectl -n {meta.namespace} delete pod {' '.join(users)}")
     text = f"its deletion waits for finalizers {few(meta.finalizers) or 'none'}"
-    return warn(
-        _CHECK, meta.key, text, "find the controllers of these finalizers; kubernetes.io/pvc-protection: its pods"
-    )
+    todo = "find the controllers of these finalizers; kubernetes.io/pvc-protection: its pods"
+    return warn(_CHECK, meta.key, text, todo)
 
 
 def _waiting(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
@@ -91,9 +90,8 @@ def _sent(view: View, claim: PersistentVolumeClaim, node: str) -> Finding:
     meta = claim.metadata
     if node not in view.node_names and "nodes" not in view.refused:
         text = f"selected node {node} does not exist"
-        return fail(
-            _CHECK, meta.key, text, f"kubectl -n {meta.namespace} annotate pvc {meta.name} {names.SELECTED_NODE}-"
-        )
+        todo = f"kubectl -n {meta.namespace} annotate pvc {meta.name} {names.SELECTED_NODE}-"
+        return fail(_CHECK, meta.key, text, todo)
     if view.is_down(node):
         return fail(_CHECK, meta.key, f"selected node {node}: its agent is not ready", "see agents")
     if node not in view.serving and "csinodes" not in view.refused:
@@ -191,7 +189,5 @@ def _users(view: View, claim: PersistentVolumeClaim) -> list[Pod]:
 
 
 def _age(view: View, since: str | None) -> float:
-    try:
-        return view.now - parse_rfc3339(since or "")
-    except ValueError:
-        return 0.0
+    began = time_of(since)
+    return view.now - began if began is not None else 0.0

@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from tonnage import __version__
-from tonnage.aio.clock import parse_rfc3339
+from tonnage.aio.clock import time_of
 from tonnage.api import names
 from tonnage.api.core import Lease
 from tonnage.api.pods import Pod
@@ -179,10 +179,7 @@ def leader(view: View) -> str:
 
 def _holder(view: View, lease: Lease | None) -> str:
     """The identity that holds and renews a Lease, "" if there is none."""
-    if lease is None or not lease.spec.holder_identity:
+    renewed = time_of(lease.spec.renew_time) if lease is not None else None
+    if lease is None or renewed is None or abs(view.now - renewed) >= STALE:
         return ""
-    try:
-        renewed = parse_rfc3339(lease.spec.renew_time or "")
-    except ValueError:
-        return ""
-    return lease.spec.holder_identity if abs(view.now - renewed) < STALE else ""
+    return lease.spec.holder_identity or ""

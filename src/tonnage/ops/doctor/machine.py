@@ -15,13 +15,14 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.object import object_name
 from tonnage.claims.node_scope import DriverInfo, attach
-from tonnage.claims.provisioning import capacity_parameters, fstype_of
+from tonnage.claims.provisioning import fstype_of
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.errors import CsiError
 from tonnage.errors import ApiNotFoundError, InvalidError, TonnageError, UnavailableError
 from tonnage.host.run import PATH
 from tonnage.kube.client import Client
+from tonnage.node.capacity.poller import ask_capacity
 from tonnage.node.config import preflight
 from tonnage.node.config.node import NodeConfig
 from tonnage.ops import inventory
@@ -44,9 +45,8 @@ async def check(view: View, client: Client, config: NodeConfig, clock: Clock) ->
     registration = config.driver.registry
     if registration is not None and not (socket := registration / f"{config.driver.driver_name}{SUFFIX}").exists():
         text = f"{socket} does not exist: the kubelet cannot find the driver"
-        found.append(
-            fail("driver", config.driver.node_name, text, "start the agent; is --kubelet the kubelet's folder?")
-        )
+        todo = "start the agent; is --kubelet the kubelet's folder?"
+        found.append(fail("driver", config.driver.node_name, text, todo))
     async with CsiClient(config.driver.endpoint) as csi:
         try:
             driver = await attach(csi, node=config.driver.node_name, started_ms=0, number=0)
@@ -153,7 +153,7 @@ async def _compare(
     for pause in PAUSES:
         await clock.sleep(pause)
         try:
-            has = await _room(driver, storage_class)
+            has = (await ask_capacity(driver, storage_class))[0].available  # as the agent asks
             published = to_bytes((await client.get(PUBLISHED, object_, config.agent.namespace)).capacity or "0")
         except CsiError as failure:
             return fail("published", about, f"GetCapacity failed: {failure.message}", "see the agent's log")
@@ -166,17 +166,6 @@ async def _compare(
     if published > has:
         return fail("published", about, f"{text}: pods are scheduled where they do not fit", todo)
     return warn("published", about, f"{text}: capacity is not used", todo)
-
-
-async def _room(driver: DriverInfo, storage_class: StorageClass) -> int:
-    """Capacity that the driver reports for a class, 0 if it cannot serve it. Raises CsiError."""
-    topology = driver.segment if driver.topology else None
-    try:
-        return (await driver.client.get_capacity(capacity_parameters(storage_class), topology=topology)).available
-    except CsiError as failure:
-        if not failure.infeasible:
-            raise
-        return 0
 
 
 def _waiting(view: View, node: str) -> bool:

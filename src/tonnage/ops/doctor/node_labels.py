@@ -38,14 +38,8 @@ async def _labeller(view: View, client: Client) -> list[Finding]:
     if leader(view):
         return [ok(_CHECK, names.CONTROLLER_LEASE, f"Kubernetes {view.version} does not support such policies: {then}")]
     make = fail if "label" in view.scopes() else warn
-    return [
-        make(
-            _CHECK,
-            names.SCOPE_POLICY,
-            f"claims get no label: {then}",
-            "see controller: it can label claims without the policy",
-        )
-    ]
+    todo = "see controller: it can label claims without the policy"
+    return [make(_CHECK, names.SCOPE_POLICY, f"claims get no label: {then}", todo)]
 
 
 def _without_policy(view: View) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -75,12 +76,9 @@ def rights(file: str, namespace: str) -> list[Right]:
 def _of(role: Mapping[str, Any]) -> Iterator[Right]:
     where = role["metadata"].get("namespace", "") if role["kind"] == "Role" else ""
     for rule in role.get("rules", ()):
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                for verb in rule["verbs"]:
-                    # list and watch of a single name use a field selector, which a review takes as a name as well.
-                    for name in rule.get("resourceNames", [""]):
-                        yield Right(verb, group, resource, name, where)
+        # list and watch of a single name use a field selector, which a review takes as a name as well.
+        found = product(rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", [""]))
+        yield from (Right(verb, group, resource, name, where) for group, resource, verb, name in found)
 
 
 async def check(view: View, client: Client) -> list[Finding]:

@@ -25,9 +25,8 @@ def check(view: View) -> Iterator[Finding]:
             todo = f"kubectl -n {view.namespace} edit configmap {name}"
             yield fail(_CHECK, f"configmap/{name}", f"node.yaml is not a node's file: {file}", todo)
     if not view.ours:
-        yield warn(
-            _CHECK, "storageclasses", f"no class has provisioner {names.DRIVER}: no claim can use tonnage", APPLY
-        )
+        text = f"no class has provisioner {names.DRIVER}: no claim can use tonnage"
+        yield warn(_CHECK, "storageclasses", text, APPLY)
     for storage_class in view.ours:
         yield from _class(view, storage_class)
     defaults = [c.metadata.name for c in view.classes if is_default(c)]
@@ -52,9 +51,8 @@ def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
     if objects and refusing == len(objects):
         yield fail(_CHECK, name, f"no node can serve it: {told}", _AGAIN)
     elif reasons:
-        yield warn(
-            _CHECK, name, f"{refusing} of {len(objects)} nodes cannot serve it: {told}", "no action if that is intended"
-        )
+        text = f"{refusing} of {len(objects)} nodes cannot serve it: {told}"
+        yield warn(_CHECK, name, text, "no action if that is intended")
     elif storage_class.volume_binding_mode != names.WAIT_FOR_FIRST_CONSUMER and not leader(view):
         text = "it binds immediately, which needs a controller, and none is leader"
         yield fail(_CHECK, name, text, "see controller; or recreate it with volumeBindingMode WaitForFirstConsumer")

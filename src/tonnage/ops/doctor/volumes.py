@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tonnage.aio.clock import parse_rfc3339
+from tonnage.aio.clock import time_of
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.controller.node_labels import places_of
@@ -52,8 +52,5 @@ def _volume(view: View, volume: PersistentVolume, known: dict[str, str]) -> Iter
 
 def _is_old(view: View, volume: PersistentVolume) -> bool:
     """Whether a Released volume should be deleted by now. Without a record of the time of release: yes."""
-    since = volume.metadata.deletion_timestamp
-    try:
-        return since is None or view.now - parse_rfc3339(since) > PATIENCE
-    except ValueError:
-        return True
+    since = time_of(volume.metadata.deletion_timestamp)
+    return since is None or view.now - since > PATIENCE

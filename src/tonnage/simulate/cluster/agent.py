@@ -142,7 +142,7 @@ class Agent:
         if self._due != due:  # an earlier one was planned since
             return
         self._due = None
-        self.ledger.changed = _nothing
+        self.ledger.changed = lambda: None  # while the agent reads, nothing is to be planned
         self._read()
         self.ledger.changed = self._changed
         self._write()
@@ -180,7 +180,3 @@ class Agent:
             capacity=text,
             maximum_volume_size=text,
         )
-
-
-def _nothing() -> None:
-    """While the agent reads, nothing is to be planned."""

@@ -41,16 +41,12 @@ class Scheduling:
         self.queue = SchedulingQueue(self._ready)
         self.cluster = Cluster(self.objects, lambda event: self.queue.notice(event, events.now))
         self.cycle = Cycle(self.cluster, policy.strategy)
-        self._capacities: Cache[CSIStorageCapacity] = Cache()
-        self._capacities.on_change(self.cluster.capacity_changed)
+        self.capacities: Cache[CSIStorageCapacity] = Cache()
+        self.capacities.on_change(self.cluster.capacity_changed)
 
     def add(self, ask: Ask) -> None:
         """A pod wants a node."""
         self.queue.add(ask.pod.metadata.uid, ask, self._events.now)
-
-    def published(self, capacity: CSIStorageCapacity) -> None:
-        """A node's capacity was seen."""
-        self._capacities.put(capacity)
 
     def sent(self, uid: str, version: int) -> None:
         """Record that the write with that resourceVersion set a claim's node, and that the cache shows it."""

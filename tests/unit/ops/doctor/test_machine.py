@@ -67,10 +67,10 @@ async def driver(config: NodeConfig) -> AsyncIterator[StandaloneDriver]:
     await running.stop()
 
 
-async def _publish(kube: Client, capacity: str) -> None:
+async def _publish(kube: Client, capacity: str, storage_class: str = "fast") -> None:
     body: dict[str, Any] = {
-        "metadata": {"name": object_name(names.DRIVER, "fast", NODE)},
-        "storageClassName": "fast",
+        "metadata": {"name": object_name(names.DRIVER, storage_class, NODE)},
+        "storageClassName": storage_class,
         "nodeTopology": {"matchLabels": {names.TOPOLOGY_NODE: NODE}},
         "capacity": capacity,
     }
@@ -129,6 +129,21 @@ async def test_less_is_published_while_claims_wait(kube: Client, config: NodeCon
     found = (await _look(kube, config))["published"]
 
     assert found.level is Level.OK
+
+
+async def test_a_class_whose_mount_options_no_volume_can_have(
+    kube: Client, config: NodeConfig, driver: StandaloneDriver
+) -> None:
+    """The agent publishes nothing for it, and the driver is asked as the agent asks."""
+    odd = {"provisioner": names.DRIVER, "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER, "mountOptions": ["bind"]}
+    await kube.create(kinds.STORAGE_CLASSES, {"metadata": {"name": "odd"}, **odd})
+    await _publish(kube, "10Gi")
+    await _publish(kube, "0", "odd")
+
+    found = (await _look(kube, config))["published"]
+
+    assert found.level is Level.OK
+    assert found.text.startswith("published capacity of 2 classes")
 
 
 async def test_no_driver(kube: Client, config: NodeConfig) -> None:
