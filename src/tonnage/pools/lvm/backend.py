@@ -26,7 +26,7 @@ from tonnage.pools.base.record import FORMAT, VolumeRecord, new_record, upgraded
 from tonnage.pools.base.reservation import LARGEST
 from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.fs import block_device
+from tonnage.pools.fs import block_device, online
 from tonnage.pools.fs.formats import BLOCK, FORMATS, Format, form_for
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
@@ -280,10 +280,8 @@ class LvmRecovery:
         }
         for name, path in paths.items():
             if self._table.frozen_mark(name).exists():
-                from tonnage.pools.fs import freeze
-
                 record = self._table.records.volumes[name]
-                freeze.thaw(block_device.roots(path, record), record, self._table.frozen_mark(name))
+                online.thaw_left(block_device.roots(path, record), record, self._table.frozen_mark(name))
         ours = {os.path.realpath(path) for path in paths.values()}
         block_device.free_loops(index for index, backing in loop.attached() if backing in ours)
 

@@ -22,7 +22,7 @@ from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import VolumeOrigin
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.fs import block_device
+from tonnage.pools.fs import block_device, online
 from tonnage.pools.fs.formats import length_of
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
@@ -172,9 +172,7 @@ class LvmSnapshots:
         path = lvm.device(self._table.group, lv)
         if origin.fstype != "btrfs" or path is None or not self._volumes.is_used(lv):
             return nullcontext()
-        from tonnage.pools.fs import freeze
-
-        return freeze.still(block_device.roots(path, origin), origin, self._table.frozen_mark(origin.name))
+        return online.frozen(block_device.roots(path, origin), origin, self._table.frozen_mark(origin.name))
 
     def _adapt(self, lv: str, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Give a copied file system its own UUID and size; return its record. Raises HostError."""
