@@ -34,7 +34,7 @@ from tonnage.errors import BusyError, ExhaustedError, NotFoundError, OutOfRangeE
 from tonnage.host import dm, lvm
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.lvm import copy
+from tonnage.pools.lvm.snapshots import copy_device
 
 POOLS = pytest.mark.parametrize("options", ["", THIN], ids=["thick", "thin"])
 MIXED = {"thin": "false"}
@@ -349,7 +349,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
     assert set(report()) == {"a", "s+s", "hog"}
     lvm.lvm("lvremove", "--yes", "vg0/hog")
     pool = await bench.pool()
-    real = copy.copy
+    real = copy_device
 
     def overtaken(source: str, fd: int, length: int, **rest: bool | str) -> None:
         """Meanwhile the pod writes more than the helper's snapshot keeps."""
@@ -358,7 +358,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
 
     await pool.create(VolumeRequest("c", 20 * MI, block=True, parameters={"cowSize": "4Mi"}))
     await pool.stage("c", bench.folder / "c")
-    monkeypatch.setattr(copy, "copy", overtaken)
+    monkeypatch.setattr("tonnage.pools.lvm.snapshots.copy_device", overtaken)
     with pytest.raises(BusyError, match="faster than it was copied"):
         await pool.create(VolumeRequest("d", 20 * MI, block=True, source=VolumeOrigin(volume="c")))
     assert set(report()) == {"a", "s+s", "c"}
@@ -401,12 +401,12 @@ _COPIER = """
 import asyncio, sys
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
 from tonnage.pools.config import make, parse
-from tonnage.pools.lvm import copy
-real = copy._copy_some
+from tonnage.pools.lvm import snapshots
+real = snapshots._copy_some
 def slow(origin, fd, at, count, *, zeroed):
     real(origin, fd, at, count, zeroed=zeroed)
     print("at", at, flush=True)
-copy._copy_some = slow
+snapshots._copy_some = slow
 async def main():
     pool = make(parse("lvm:vg0,name=p"))
     await pool.open()

@@ -10,9 +10,10 @@ import importlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tonnage.aio.clock import Clock
 from tonnage.api.names import RENAMED_KINDS
@@ -87,22 +88,8 @@ class PoolConfig:
     def __str__(self) -> str:
         """The description, for parse()."""
         where = self.group or self.region or self.where
-        ratio = "yes" if self.overcommit == _ANY else str(self.overcommit)
-        options = {
-            "size": _bytes(self.size or None),
-            "inline": _bytes(self.inline or None),
-            "largest": _bytes(self.largest or None),
-            "thin": self.thin,
-            "thinsize": _bytes(self.thin_size or None),
-            "mode": self.mode,
-            "sparse": "yes" if self.sparse else "",
-            "overcommit": "" if self.overcommit == 1.0 else ratio,
-            "eraserate": _bytes(self.erase_rate),
-            "directories": "" if self.directories else "no",
-            "rootfs": {None: "", True: "yes", False: "no"}[self.rootfs],
-            "keep": "" if self.keep is None else str(self.keep),
-        }
-        given = [f"{key}={value}" for key, value in options.items() if value]
+        values = ((key, getattr(self, name), getattr(PoolConfig, name)) for key, (name, _) in _OPTIONS.items())
+        given = [f"{key}={_written(value)}" for key, value, default in values if value != default]
         return ",".join([f"{self.kind}:{where}" if where else self.kind, f"name={self.name}", *given])
 
     @property
@@ -169,41 +156,30 @@ def parse(text: str) -> PoolConfig:
         options[key] = value
     if missing := {"overcommit", "thinsize"} & set(options) if kind == "lvm" and "thin" not in options else set():
         raise InvalidError(f"pool {text[:80]!r}: {min(missing)} is of a thin pool, name it with thin=")
-    return PoolConfig(
+    values: dict[str, Any] = {
+        field: read(key, options[key]) for key, (field, read) in _OPTIONS.items() if key in options
+    }
+    values |= {"group": where} if kind == "lvm" else {"region": where} if kind == "pmem" else {}
+    config = PoolConfig(
         kind,
         Path(where) if where and kind not in ("lvm", "pmem") else None,
         check_name(options.get("name", word)),
-        _size(options, "size"),
-        _flag(options, "sparse"),
-        _ratio(options.get("overcommit", "no")),
-        _size(options, "largest"),
-        _flag(options, "directories", default="yes"),
-        where if kind == "lvm" else "",
-        _thin(options["thin"]) if "thin" in options else "",
-        _size(options, "thinsize"),
-        erase_rate=_rate(options),
-        region=where if kind == "pmem" else "",
-        mode=_mode(options.get("mode", "")),
-        rootfs=_flag(options, "rootfs") if "rootfs" in options else None,
-        keep=_keep(options["keep"]) if "keep" in options else None,
-        inline=_inline(options),
         written=word,
+        **values,
     )
+    if config.size and config.inline > config.size:
+        raise InvalidError(f"inline={from_bytes(config.inline)}: more than the pool's size={from_bytes(config.size)}")
+    return config
 
 
-def _bytes(count: int | None) -> str:
-    return "" if count is None else from_bytes(count)
+def _written(value: object) -> str:
+    """The text of an option's value."""
+    if isinstance(value, bool) or value == _ANY:
+        return "yes" if value else "no"
+    return from_bytes(value) if isinstance(value, int) else str(value)
 
 
-def _inline(options: Mapping[str, str]) -> int:
-    """Bytes of the pool that are reserved for inline volumes. Raises InvalidError."""
-    inline, size = _size(options, "inline"), _size(options, "size")
-    if size and inline > size:
-        raise InvalidError(f"inline={from_bytes(inline)}: more than the pool's size={from_bytes(size)}")
-    return inline
-
-
-def _keep(text: str) -> Keep:
+def _keep(_: str, text: str) -> Keep:
     """Min free: bytes or a share, 10Gi or 15%. Raises InvalidError."""
     if text.endswith("%"):
         if not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,3})?", text[:-1]):
@@ -221,10 +197,8 @@ def _region(text: str) -> str:
     return "" if text == "all" else text
 
 
-def _mode(text: str) -> str:
-    """How a pmem pool uses memory; "" for its default. Raises InvalidError."""
-    if not text:
-        return text
+def _mode(_: str, text: str) -> str:
+    """How a pmem pool uses memory. Raises InvalidError."""
     from tonnage.host.ndctl import MODES
 
     if text not in (known := (*MODES, "lvm")):
@@ -232,7 +206,7 @@ def _mode(text: str) -> str:
     return text
 
 
-def _thin(name: str) -> str:
+def _thin(_: str, name: str) -> str:
     from tonnage.host.lvm import check_thin
 
     return check_thin(name)
@@ -242,38 +216,51 @@ def _where_hint(kind: str) -> str:
     return "a fake pool has no path, leave it out" if kind == "fake" else "want an absolute path after the colon"
 
 
-def _size(options: Mapping[str, str], key: str) -> int:
-    size = to_bytes(options[key]) if key in options else 0
-    if key in options and size < 1:
-        raise InvalidError(f"{key}={options[key][:40]}: want more than 0 bytes")
+def _size(key: str, text: str) -> int:
+    if (size := to_bytes(text)) < 1:
+        raise InvalidError(f"{key}={text[:40]}: want more than 0 bytes")
     return size
 
 
-def _rate(options: Mapping[str, str]) -> int | None:
+def _rate(key: str, text: str) -> int:
     """Bytes per second, 0 for unlimited."""
-    if (text := options.get("eraserate")) is None:
-        return None
     if (rate := to_bytes(text)) < 0:
-        raise InvalidError(f"eraserate={text[:40]}: want bytes in a second, as 200Mi, or 0 for no limit")
+        raise InvalidError(f"{key}={text[:40]}: want bytes in a second, as 200Mi, or 0 for no limit")
     return rate
 
 
-def _flag(options: Mapping[str, str], key: str, *, default: str = "no") -> bool:
-    value = options.get(key, default)
+def _flag(key: str, value: str) -> bool:
     if value not in ("yes", "no", "true", "false"):
         raise InvalidError(f"{key}={value[:40]}: want yes or no")
     return value in ("yes", "true")
 
 
-def _ratio(value: str) -> float:
+def _ratio(key: str, value: str) -> float:
     words = {"yes": _ANY, "true": _ANY, "no": 1.0, "false": 1.0}
     try:
         ratio = words[value] if value in words else float(value)
     except ValueError:
         ratio = 0.0
     if not ratio >= 1.0:
-        raise InvalidError(f"overcommit={value[:40]}: want yes, no, or a ratio of at least 1")
+        raise InvalidError(f"{key}={value[:40]}: want yes, no, or a ratio of at least 1")
     return ratio
+
+
+_OPTIONS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
+    "size": ("size", _size),
+    "inline": ("inline", _size),
+    "largest": ("largest", _size),
+    "thin": ("thin", _thin),
+    "thinsize": ("thin_size", _size),
+    "mode": ("mode", _mode),
+    "sparse": ("sparse", _flag),
+    "overcommit": ("overcommit", _ratio),
+    "eraserate": ("erase_rate", _rate),
+    "directories": ("directories", _flag),
+    "rootfs": ("rootfs", _flag),
+    "keep": ("keep", _keep),
+}
+"""Option -> the field of PoolConfig, and the function that reads it; in the order of a written description."""
 
 
 def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None = None) -> Pool:

@@ -26,10 +26,9 @@ from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_shared
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
-from tonnage.pools.directory.bind_mounts import BindMounts
+from tonnage.pools.directory.bind_mounts import LEAST, REFUSED, BindMounts, check_no_erasure, limit_for, seed
 from tonnage.pools.directory.content import VolumeContent
 from tonnage.pools.directory.directory import disk_errors
-from tonnage.pools.directory.subdirectory import LEAST, REFUSED, check_no_erasure, limit_for, seed
 from tonnage.pools.fs.formats import BLOCK
 
 log = logging.getLogger(__name__)

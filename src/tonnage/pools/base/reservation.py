@@ -236,11 +236,6 @@ class SharedDisk:
         found = os.statvfs(self._path)
         return found.f_blocks * found.f_frsize
 
-    def unallocated(self) -> int:
-        """Bytes that are reserved and not yet allocated."""
-        with self._lock:
-            return self._exactly()
-
     def _add(self, path: Path, length: int, allocated: Callable[[Path], int] | None) -> None:
         self._total += length - self._length(path)
         self._promised[path] = length, allocated or _allocated

@@ -34,10 +34,9 @@ from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.btrfs.image_file import BtrfsImage
 from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
-from tonnage.pools.directory.bind_mounts import BindMounts
+from tonnage.pools.directory.bind_mounts import LEAST, REFUSED, BindMounts, check_no_erasure, limit_for, seed
 from tonnage.pools.directory.content import VolumeContent
 from tonnage.pools.directory.directory import disk_errors
-from tonnage.pools.directory.subdirectory import LEAST, REFUSED, check_no_erasure, limit_for, seed
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 4  # groups of deleted subvolumes tried at each commit, beside two for each that was deleted

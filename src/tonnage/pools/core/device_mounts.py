@@ -156,7 +156,7 @@ class DeviceMounts(Mounts):
     def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume where it should be mounted, "" for none."""
         if not record.block:
-            return online.fault(path)
+            return online.mount_fault(path)
         return "" if self._is_at(record, path) else f"its device is not at {path}"
 
 

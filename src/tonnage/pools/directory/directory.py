@@ -12,7 +12,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -69,6 +69,7 @@ _DAMAGE = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG)  
 _LONGEST = 1 << 20  # bytes of a record
 _OURS = frozenset({MARKER, "lost+found"})
 T = TypeVar("T", bound=msgspec.Struct)
+S = TypeVar("S")
 
 
 class Marker(msgspec.Struct):
@@ -322,21 +323,30 @@ class Directory:
                 os.unlink(self.path / entry)
 
     def records(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
-        """All records by name, and the damage of damaged ones, which is logged."""
-        found: dict[str, VolumeRecord] = {}
+        """All records by name, and the damage of damaged ones. Raises OSError for other errors of the disk."""
+        return self.read_all(self.read, passing=_DAMAGE)
+
+    def read_all(
+        self, read: Callable[[str], S], *, passing: Container[int] | None = None
+    ) -> tuple[dict[str, S], dict[str, str]]:
+        """What `read` returns for each file that put() wrote, by name; and the damage of damaged ones, which is logged.
+
+        passing: numbers of the errors that are damage, None for all. Raises OSError for others.
+        """
+        found: dict[str, S] = {}
         damaged: dict[str, str] = {}
         for entry in sorted(os.listdir(self.path)):
             name = entry.removesuffix(_RECORD)
             if name == entry or entry.startswith(".") or len(name) > MAX_NAME:
                 continue
             try:
-                found[name] = self.read(name)
+                found[name] = read(name)
             except NotFoundError:
                 continue  # removed since it was listed
             except (ValueError, OSError) as failure:
-                if isinstance(failure, OSError) and failure.errno not in _DAMAGE:
+                if isinstance(failure, OSError) and passing is not None and failure.errno not in passing:
                     raise
-                log.error("record is damaged, volume left alone path=%s error=%s", self.path / entry, failure)
+                log.error("record is damaged, left alone path=%s error=%s", self.path / entry, failure)
                 damaged[name] = str(failure)
         return found, damaged
 

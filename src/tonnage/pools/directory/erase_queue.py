@@ -50,24 +50,13 @@ class Erasures:
         self._entries, self._unreadable = {}, {}
         if not self._directory.open_existing():
             return
-        for name in sorted(os.listdir(self._folder)):
-            key = name.removesuffix(_RECORD)
-            if key == name or name.startswith(".") or (entry := self._read(key)) is None:
-                continue
+        entries, self._unreadable = self._directory.read_all(lambda key: read_job(self._directory, key, _Entry))
+        for key, entry in entries.items():
             if self._content(key).exists():
                 self._entries[key] = entry
             else:
                 log.info("nothing left to erase volume=%s key=%s", entry.name, key)
                 self._directory.remove(key)
-
-    def _read(self, key: str) -> _Entry | None:
-        path = self._folder / f"{key}{_RECORD}"
-        try:
-            return read_job(self._directory, key, _Entry)
-        except (ValueError, OSError) as failure:
-            log.error("record is damaged, content is neither erased nor removed path=%s error=%s", path, failure)
-            self._unreadable[key] = str(failure)
-            return None
 
     def faults(self) -> list[str]:
         """Problems of jobs, and what to do about each."""

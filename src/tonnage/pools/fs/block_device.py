@@ -17,8 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tonnage.errors import BusyError, PreconditionError, UnsupportedError, host_errors
-from tonnage.host import btrfs, device, loop, mount, superblock
+from tonnage.host import btrfs, device, loop, mount
 from tonnage.host.descriptor import closing, opened
+from tonnage.host.device import is_unused
 from tonnage.host.run import CommandError, run
 from tonnage.pools.base.parameters import SOURCE, source_of
 from tonnage.pools.base.record import VolumeRecord
@@ -107,7 +108,7 @@ def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
             f"{path} of the new volume {record.name} holds {found.kind} that we did not make:"
             " it will not be formatted; look at it, then delete the volume"
         )
-    if superblock.is_unused(fd):
+    if is_unused(fd):
         return True
     log.warning("record says new, but the file system was used, left as it is volume=%s path=%s", record.name, path)
     return False

@@ -1,15 +1,25 @@
-"""Mounted file systems of volumes: growth and health. Blocking."""
+"""Mounted file systems of volumes: growth, health, and freezing while they are copied (fsfreeze). Blocking.
+
+LVM freezes ext4 and xfs by itself when it suspends the device under them (freeze_bdev of the kernel). LVM cannot freeze
+btrfs (no block device of its own), and nothing else freezes the file system of an image: both are frozen here. A file
+system that a killed process left frozen would block its pods forever. So a mark file records it until the next start.
+"""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError, TonnageError
+from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError, TonnageError, host_errors
 from tonnage.host import filesystem, mount
+from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
+
+log = logging.getLogger(__name__)
 
 
 def grow(record: VolumeRecord, roots: Iterable[int]) -> None:
@@ -50,7 +60,7 @@ def _cannot_grow(record: VolumeRecord, failure: OSError | None) -> TonnageError:
     return HostError(f"cannot grow the file system of volume {record.name}: {failure.strerror}")
 
 
-def fault(path: Path) -> str:
+def mount_fault(path: Path) -> str:
     """The problem of the file system that should be mounted at path, "" for none."""
     try:
         if not mount.is_mount(path):
@@ -97,3 +107,51 @@ def _stopped(path: Path) -> bool:
         ours, its = left.split(" ")[5].split(","), right.rpartition(" ")[2].split(",")
         return "emergency_ro" in its or ("ro" in its and "ro" not in ours)
     return False
+
+
+@contextmanager
+def frozen(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[None]:
+    """Freeze the file system while the body runs: all writes before are on the device, later ones wait.
+
+    roots: its mounts, opened; the first is used and closed. mark: the file that exists meanwhile. Raises
+    PreconditionError when it cannot be frozen, HostError.
+    """
+    at = next(roots, None)
+    if at is None:
+        raise PreconditionError(
+            f"volume {record.name} is in use, but not mounted where this process can see it: its file system cannot be"
+            " frozen for a copy of one moment; unstage the volume first"
+        )
+    with closing(at):
+        try:
+            mark.touch(0o600)
+            filesystem.freeze(at)
+        except OSError as failure:
+            with suppress(OSError):
+                mark.unlink()
+            if failure.errno == errno.EBUSY:
+                raise PreconditionError(
+                    f"volume {record.name} is frozen by another process; thaw it (fsfreeze -u)"
+                ) from failure
+            raise HostError(f"cannot freeze volume {record.name}: {failure.strerror}") from failure
+        try:
+            yield
+        finally:
+            _thaw(at, record)
+            with suppress(OSError):
+                mark.unlink()
+
+
+def _thaw(at: int, record: VolumeRecord) -> bool:
+    with host_errors(f"cannot thaw volume {record.name}", advice="fsfreeze -u it"):
+        return filesystem.thaw(at)
+
+
+def thaw_left(roots: Iterator[int], record: VolumeRecord, mark: Path) -> None:
+    """Thaw a file system that a killed process left frozen, and remove its mark. Raises HostError."""
+    if (at := next(roots, None)) is not None:
+        with closing(at):
+            if _thaw(at, record):
+                log.warning("thawed a file system that a killed process left frozen volume=%s", record.name)
+    with suppress(OSError):
+        mark.unlink()

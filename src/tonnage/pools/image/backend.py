@@ -29,8 +29,9 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import HostError, host_errors
-from tonnage.host import device, loop, superblock
+from tonnage.host import device, loop
 from tonnage.host.descriptor import closing, opened
+from tonnage.host.device import filesystem_length
 from tonnage.pools.base.contract import Features, PoolLimits
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_shared, erase_of
 from tonnage.pools.base.record import VolumeRecord
@@ -199,7 +200,7 @@ class ImageContent(VolumeContent):
 
 
 def _cut(fd: int, image: Path, record: VolumeRecord) -> None:
-    if (length := superblock.length(fd)) > record.length:
+    if (length := filesystem_length(fd)) > record.length:
         raise ValueError(f"its image {image} has a file system of {length} bytes, the record says {record.length}")
     if device.has_data(fd, record.length):
         raise ValueError(f"its image {image} has content behind the {record.length} bytes that the record says")

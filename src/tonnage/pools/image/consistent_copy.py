@@ -16,7 +16,7 @@ from tonnage.errors import PreconditionError, host_errors
 from tonnage.host import loop
 from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.fs import block_device, freeze
+from tonnage.pools.fs import block_device, online
 from tonnage.pools.image import copy as image_copy
 from tonnage.pools.image import ext4_resize, file
 
@@ -63,7 +63,7 @@ def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> 
             _flush(image)
             yield source
         else:
-            with freeze.still(roots(image, record), record, image.with_name(f"{_MARK}{record.name}")):
+            with online.frozen(roots(image, record), record, image.with_name(f"{_MARK}{record.name}")):
                 yield source
 
 
@@ -86,6 +86,6 @@ def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:
         if name == entry:
             continue
         if record := records.get(name):
-            freeze.thaw(roots(pool / f"{name}{suffix}", record), record, pool / entry)
+            online.thaw_left(roots(pool / f"{name}{suffix}", record), record, pool / entry)
         else:
             os.unlink(pool / entry)

@@ -72,11 +72,13 @@ def open_image(path: Path, *, shared: bool = False) -> int:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with host_errors(f"cannot lock {path}"):
-            if not shared and not block_device.try_lock(fd):
-                raise BusyError(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
+            is_ours = shared or block_device.try_lock(fd)
     except BaseException:
         os.close(fd)
         raise
+    if not is_ours:
+        os.close(fd)
+        raise BusyError(f"{path} is mounted elsewhere, or being formatted by a process of an earlier run")
     return fd
 
 

@@ -183,7 +183,7 @@ class ImageMounts(Mounts):
     def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume's mount, "" for none."""
         if not record.block:
-            return online.fault(path)
+            return online.mount_fault(path)
         where = path / NODE if path.is_dir() else path
         return "" if block_device.loop_of(where) is not None else f"its device is not at {path}"
 

@@ -11,30 +11,34 @@ volume made from a thick one or its snapshot is a full copy. Raw block sizes are
 
 from __future__ import annotations
 
+import dataclasses
+import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import OutOfRangeError, UnavailableError
+from tonnage.errors import OutOfRangeError, TonnageError, UnavailableError
+from tonnage.host import dm, loop, lvm
 from tonnage.host.lvm import check_group
 from tonnage.pools.base.contract import Capacity, Features, PoolLimits, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
-from tonnage.pools.base.record import VolumeRecord, new_record
+from tonnage.pools.base.record import FORMAT, VolumeRecord, new_record, upgraded
 from tonnage.pools.base.reservation import LARGEST
 from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.device_mounts import DeviceMounts
-from tonnage.pools.fs import block_device
+from tonnage.pools.fs import block_device, online
 from tonnage.pools.fs.formats import BLOCK, FORMATS, Format, form_for
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
 from tonnage.pools.lvm.accounting import MAX_AGE
 from tonnage.pools.lvm.layout import LINEAR, THIN, Layout
-from tonnage.pools.lvm.recovery import LvmRecovery
 from tonnage.pools.lvm.snapshots import LvmSnapshots
 from tonnage.pools.lvm.table import LvmTable, refresh, volume_fault
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 from tonnage.pools.lvm.thin_pool import LvmLimits
 from tonnage.pools.lvm.volumes import LogicalVolumes
 
+log = logging.getLogger(__name__)
 FEATURES = Features(
     "lvm",
     fstypes=tuple(FORMATS),
@@ -233,3 +237,90 @@ class LvmBackend(Backend):
 
     def _layout(self, record: VolumeRecord) -> Layout:
         return self.table.layout_of(self.table.lv(record.name), record)
+
+
+class LvmRecovery:
+    """What an opened pool finishes or undoes."""
+
+    def __init__(self, table: LvmTable, volumes: LogicalVolumes) -> None:
+        self._table, self._volumes = table, volumes
+
+    def run(self) -> None:
+        """Recover all that a kill interrupted, once the group and its thin pool are known. Raises HostError."""
+        for lv, entry in list(self._table.entries.items()):
+            self._recover(lv, entry)
+        self._upgrade()
+        self._wake()
+        for name in list(self._table.records.volumes):
+            self._part(self._table.lv(name))
+        self._complete()
+
+    def _upgrade(self) -> None:
+        """Rewrite records of the first format, which passed all checks, with a checksum."""
+        volumes = {
+            self._table.lv(name): TagEntry(TagKind.VOLUME, record)
+            for name, record in self._table.records.volumes.items()
+        }
+        for lv, entry in {**volumes, **self._table.entries}.items():
+            if entry.record.version == FORMAT:
+                continue
+            after = dataclasses.replace(entry, record=upgraded(entry.record))
+            try:
+                self._table.retag(lv, entry, after)
+                self._table.keep(lv, after)
+            except TonnageError as failure:  # the next start does it
+                log.warning("record keeps its old format volume=%s/%s error=%s", self._table.group, lv, failure)
+
+    def _wake(self) -> None:
+        """Recover from a killed process: thaw file systems, free devices that are not published."""
+        paths = {
+            record.name: path
+            for record in self._table.records.volumes.values()
+            if (path := self._table.device_of(record))
+        }
+        for name, path in paths.items():
+            if self._table.frozen_mark(name).exists():
+                record = self._table.records.volumes[name]
+                online.thaw_left(block_device.roots(path, record), record, self._table.frozen_mark(name))
+        ours = {os.path.realpath(path) for path in paths.values()}
+        block_device.free_loops(index for index, backing in loop.attached() if backing in ours)
+
+    def _complete(self) -> None:
+        """Activate new or renamed volumes that were never staged, as LVM does last: a kill may have prevented it.
+
+        Their content stays, whatever their records say.
+        """
+        new = [record for record in self._table.records.volumes.values() if record.state == "new"]
+        if inactive := [
+            f"{self._table.group}/{self._table.lv(record.name)}"
+            for record in new
+            if self._table.device_of(record) is None
+        ]:
+            try:
+                lvm.lvm("lvchange", "--quiet", "--activate", "y", *inactive)
+            except TonnageError as failure:
+                log.warning("cannot activate new volumes error=%s", failure)
+
+    def _recover(self, lv: str, entry: TagEntry) -> None:
+        """Finish or undo what a kill interrupted. A failure is left for the next start: the others are served."""
+        try:
+            if entry.kind in (TagKind.COPY, TagKind.SCRATCH):
+                log.info("removing leftovers of an interrupted call volume=%s/%s", self._table.group, lv)
+                self._volumes.discard(lv, entry)
+            elif entry.kind is TagKind.ERASING:
+                self._volumes.set_aside(lv, entry)
+            elif entry.kind is TagKind.ORIGIN:
+                self._volumes.let_go(self._volumes.set_aside(lv, entry), entry)
+        except TonnageError as failure:
+            log.warning("cannot complete an interrupted call volume=%s/%s error=%s", self._table.group, lv, failure)
+
+    def _part(self, lv: str) -> None:
+        """Remove the device of a thick snapshot that a killed lvremove had taken out of the group."""
+        name = f"{lvm.mapper_name(self._table.group, lv)}-real"
+        if self._table.account.thick_snapshots(lv) or dm.status(name) is None:
+            return
+        log.info("removing leftovers of an interrupted call device=%s", name)
+        try:
+            lvm.lvm("lvchange", "--refresh", f"{self._table.group}/{lv}")
+        except TonnageError as failure:
+            log.warning("cannot complete an interrupted call volume=%s/%s error=%s", self._table.group, lv, failure)

@@ -2,11 +2,13 @@
 
 Thin ones share blocks: a snapshot, or a volume made from one, is one lvcreate. A thick snapshot stores what is
 overwritten in its origin (`cowSize`). A volume made from one is a full copy, which is TagKind.COPY until it is
-complete.
+complete. Of the source, every byte is read and compared with zero. Zeros are not copied but zeroed, which a thin volume
+does not need. After a kill it starts again: copied data cannot be distinguished from missing data.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -20,7 +22,7 @@ from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import VolumeOrigin
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.fs import block_device
+from tonnage.pools.fs import block_device, online
 from tonnage.pools.fs.formats import length_of
 from tonnage.pools.lvm import layout as lvm_layout
 from tonnage.pools.lvm import tags as lvm_tags
@@ -29,6 +31,12 @@ from tonnage.pools.lvm.layout import LINEAR, THIN
 from tonnage.pools.lvm.table import LvmTable, is_lost_snapshot, refresh
 from tonnage.pools.lvm.tags import TagEntry, TagKind
 from tonnage.pools.lvm.volumes import LogicalVolumes
+
+log = logging.getLogger(__name__)
+_CHUNK = 4 * 1024**2
+_ZEROS = bytes(_CHUNK)
+_TELL = 1024**3  # bytes between two log lines of the progress
+_SYNC = 64 * 1024**2  # bytes that may be waiting to be written
 
 
 class LvmSnapshots:
@@ -91,8 +99,6 @@ class LvmSnapshots:
 
     def _copy(self, booking: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
         """Create a volume with blocks of its own, copied from another at one moment."""
-        from tonnage.pools.lvm import copy
-
         record = half.record
         with self._still(origin_lv, origin) as source:
             with self._table.account.making(booking):
@@ -102,7 +108,7 @@ class LvmSnapshots:
                 what = f"{origin.name} to volume {record.name}"
                 path = self._table.activate(source)
                 length = min(origin.length, self._bytes(path))
-                copy.copy(path, fd, length, zeroed=booking.layout.thin, rest=record.block, what=what)
+                copy_device(path, fd, length, zeroed=booking.layout.thin, rest=record.block, what=what)
             if is_lost_snapshot(self._table.group, source):
                 raise BusyError(
                     f"{origin.name} was overwritten faster than it was copied: repeat it, or use a larger cowSize"
@@ -166,9 +172,7 @@ class LvmSnapshots:
         path = lvm.device(self._table.group, lv)
         if origin.fstype != "btrfs" or path is None or not self._volumes.is_used(lv):
             return nullcontext()
-        from tonnage.pools.fs import freeze
-
-        return freeze.still(block_device.roots(path, origin), origin, self._table.frozen_mark(origin.name))
+        return online.frozen(block_device.roots(path, origin), origin, self._table.frozen_mark(origin.name))
 
     def _adapt(self, lv: str, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
         """Give a copied file system its own UUID and size; return its record. Raises HostError."""
@@ -268,3 +272,49 @@ def _erase_only(record: VolumeRecord) -> dict[str, str]:
     """The parameters of a volume that its snapshots have as well."""
     method = erase_of({**record.parameters, **record.mutable})
     return {} if method == "none" else {ERASE: method}
+
+
+def copy_device(source: str, fd: int, length: int, *, zeroed: bool, rest: bool, what: str) -> None:
+    """Copy the first `length` bytes of the device `source` to the open device fd, durably.
+
+    zeroed: blocks that were never written there read as zeros. rest: zero what follows, for raw block, where pods could
+    read it. what: for messages. Raises HostError.
+    """
+    with host_errors(f"cannot open {source}"):
+        origin = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with host_errors(f"cannot copy {what}"):
+            os.posix_fadvise(origin, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            for at in range(0, length, _CHUNK):
+                _copy_some(origin, fd, at, min(_CHUNK, length - at), zeroed=zeroed)
+                done = at + min(_CHUNK, length - at)
+                if done % _SYNC == 0:
+                    _let_go(origin, fd)
+                if done % _TELL == 0:
+                    log.info("copying %s bytes=%d of=%d", what, done, length)
+            if rest and not zeroed:
+                block_device.zero(fd, length)
+            _let_go(origin, fd)
+    finally:
+        os.close(origin)
+
+
+def _copy_some(origin: int, fd: int, at: int, count: int, *, zeroed: bool) -> None:
+    data = os.pread(origin, count, at)
+    if len(data) < count:
+        raise HostError(f"the device became shorter while it was copied: {at + len(data)} bytes")
+    if data == (_ZEROS if count == _CHUNK else bytes(count)):
+        if not zeroed:
+            block_device.zero_range(fd, at, count)
+        return
+    done = 0
+    while done < count:
+        done += os.pwrite(fd, memoryview(data)[done:], at + done)
+
+
+def _let_go(origin: int, fd: int) -> None:
+    """Sync a range, and drop it from the page cache, which belongs to the pods."""
+    os.fsync(fd)
+    for number in (origin, fd):
+        with suppress(OSError):
+            os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -6,8 +6,8 @@ volume; its record is removed; at the end the namespace is destroyed, then the j
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -18,8 +18,6 @@ from tonnage.pools.core.wipe import EraseJob
 from tonnage.pools.directory.directory import Directory
 from tonnage.pools.directory.erase_queue import FOLDER, read_job
 from tonnage.pools.pmem.region import PmemRegion
-
-log = logging.getLogger(__name__)
 
 
 class PmemErasures:
@@ -45,18 +43,14 @@ class PmemErasures:
             folder.open(inside=True)
             self._folders[region.name] = folder
             folder.clean()
-            for path in sorted(folder.path.glob("*.json")):
-                try:
-                    UUID(path.stem)
-                    job = read_job(folder, path.stem, EraseJob)
-                except (ValueError, OSError) as failure:
-                    log.error("job is damaged, namespace left alone path=%s error=%s", path, failure)
-                    self.faults.append(
-                        f"namespace {path.stem} of a deleted volume is not erased: its job {path} is damaged"
-                        f" ({failure}): remove both (ndctl destroy-namespace)"
-                    )
-                    continue
-                self._jobs[job.key], self._regions[job.key] = job, region
+            jobs, damaged = folder.read_all(partial(_read, folder))
+            self.faults += [
+                f"namespace {key} of a deleted volume is not erased: its job {folder.path / key}.json is damaged"
+                f" ({fault}): remove both (ndctl destroy-namespace)"
+                for key, fault in damaged.items()
+            ]
+            self._jobs |= jobs
+            self._regions |= dict.fromkeys(jobs, region)
         return [by_uuid[key] for key in self._jobs if key in by_uuid]
 
     def close(self) -> None:
@@ -112,3 +106,8 @@ class PmemErasures:
             return self._regions[job.key]
         except KeyError:
             raise UnavailableError(f"the region of volume {job.name} is not open") from None
+
+
+def _read(folder: Directory, key: str) -> EraseJob:
+    UUID(key)  # raises ValueError for a key that names no namespace
+    return read_job(folder, key, EraseJob)

@@ -58,15 +58,8 @@ class PmemRegion:
             with host_errors(f"records of {self.name}", error=UnavailableError):
                 self._held = take(self.name)
                 self.tool = Ndctl(self._held)
-                home = self._home()
-                path = _RUN / "pmem" / str(home.uuid)
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if not mount.is_mount(path):
-                    mount.mount(home.device, path, "ext4", _OPTIONS)
-                elif not block_device.is_mounted(home.device, path):
-                    raise UnavailableError(f"{path} is a mount of something else than {home.device}: unmount it")
-                self._mounted = path
-                self.directory = Directory(path, "pmem")
+                self._mounted = self._mount(self._home())
+                self.directory = Directory(self._mounted, "pmem")
                 self.directory.open()
         except BaseException:
             self.close()
@@ -82,6 +75,15 @@ class PmemRegion:
         if self._held >= 0:
             os.close(self._held)
         self._held = -1
+
+    def _mount(self, home: PmemNamespace) -> Path:
+        path = _RUN / "pmem" / str(home.uuid)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not mount.is_mount(path):
+            mount.mount(home.device, path, "ext4", _OPTIONS)
+        elif not block_device.is_mounted(home.device, path):
+            raise UnavailableError(f"{path} is a mount of something else than {home.device}: unmount it")
+        return path
 
     def _home(self) -> PmemNamespace:
         """The namespace of the records."""

@@ -8,7 +8,6 @@ of the disks, where no pod can write.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tonnage.errors import InvalidError, NotFoundError
+from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import check_name
 from tonnage.pools.base.record import FORMAT, VolumeRecord
 from tonnage.pools.base.record import check as check_record
@@ -60,20 +59,8 @@ class DiskRecords:
         """
         self._directory.open(pool)
         self._directory.clean()
-        self.disks, self.damaged, self.volumes = {}, {}, {}
-        for name in sorted(os.listdir(self._directory.path)):
-            entry = name.removesuffix(_SUFFIX)
-            if entry == name or name.startswith("."):
-                continue
-            try:
-                self.disks[entry] = self._read(entry)
-            except NotFoundError:
-                continue  # removed since it was listed
-            except (ValueError, OSError) as failure:
-                log.error("record of a disk is damaged, disk left alone entry=%s error=%s", entry, failure)
-                self.damaged[entry] = str(failure)
-                if name := self._name_in(entry):
-                    self.volumes[name] = entry
+        self.disks, self.damaged = self._directory.read_all(self._read)
+        self.volumes = {name: entry for entry in self.damaged if (name := self._name_in(entry))}
 
     def _name_in(self, entry: str) -> str:
         """The volume's name in a damaged record, "" where that cannot be read; only for reports."""

@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from tonnage.errors import PreconditionError
-from tonnage.host import loop, mount, superblock
+from tonnage.host import loop, mount
+from tonnage.host.device import filesystem_length, is_unused
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import Disks
@@ -53,11 +54,11 @@ def _shown(fd: int, path: Path, record: VolumeRecord, work: str, *options: str) 
 
 def test_a_new_one_is_unused_and_may_be_made_again(made: tuple[int, Path, VolumeRecord]) -> None:
     fd, path, record = made
-    assert record.length - 16 * MI < superblock.length(fd) <= record.length
-    assert superblock.is_unused(fd)
+    assert record.length - 16 * MI < filesystem_length(fd) <= record.length
+    assert is_unused(fd)
     assert must_format(fd, str(path), record)
     image_file.format_image(fd, path, record)
-    assert superblock.is_unused(fd)
+    assert is_unused(fd)
     with pytest.raises(PreconditionError, match="that we did not make"):
         must_format(fd, str(path), replace(record, uuid=uuid4()))
 
@@ -86,12 +87,12 @@ def test_one_that_is_mounted_and_holds_a_file_is_kept(made: tuple[int, Path, Vol
 def test_files_that_came_without_a_mount_are_files_and_lost_found_is_none(real_folder: Path) -> None:
     path, folder = real_folder / "v.img", real_folder / "files"
     folder.mkdir()
-    for is_unused in (True, False):
+    for is_empty in (True, False):
         path.touch()
         os.truncate(path, 20 * MI)
         subprocess.run(["mkfs.ext4", "-q", "-F", "-d", folder, path], check=True)
         fd = os.open(path, os.O_RDONLY)
-        assert superblock.is_unused(fd) == is_unused
+        assert is_unused(fd) == is_empty
         os.close(fd)
         (folder / "file").touch()
 

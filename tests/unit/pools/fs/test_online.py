@@ -18,15 +18,15 @@ RECORD = VolumeRecord("v", 4096, uuid4(), length=8192, fstype="xfs")
 
 
 def test_faults(tmp_path: Path) -> None:
-    assert online.fault(tmp_path) == f"it is not mounted at {tmp_path}"
-    assert online.fault(tmp_path / "none") == f"it is not mounted at {tmp_path / 'none'}"
+    assert online.mount_fault(tmp_path) == f"it is not mounted at {tmp_path}"
+    assert online.mount_fault(tmp_path / "none") == f"it is not mounted at {tmp_path / 'none'}"
 
 
 @pytest.mark.real
 def test_a_healthy_mount_has_none(real_folder: Path) -> None:
     (real_folder / "m").mkdir()
     mount.mount("none", real_folder / "m", "tmpfs", ["size=1m", "ro"])
-    assert online.fault(real_folder / "m") == "", "it is meant to be read-only"
+    assert online.mount_fault(real_folder / "m") == "", "it is meant to be read-only"
 
 
 @pytest.mark.parametrize(

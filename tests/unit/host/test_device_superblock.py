@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.host import superblock
+from tonnage.host.device import filesystem_length, is_unused
 from tonnage.host.run import run
 
 MI = 1 << 20
@@ -22,8 +22,8 @@ def test_a_fresh_file_system_is_unused_and_has_its_length(tmp_path: Path, fstype
     run([f"mkfs.{fstype}", "-q", str(image)])
     fd = os.open(image, os.O_RDONLY)
     try:
-        assert superblock.length(fd) == 512 * MI
-        assert superblock.is_unused(fd)
+        assert filesystem_length(fd) == 512 * MI
+        assert is_unused(fd)
     finally:
         os.close(fd)
 
@@ -32,7 +32,7 @@ def test_what_is_no_file_system_counts_as_used(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "image", os.O_RDWR | os.O_CREAT)
     try:
         os.ftruncate(fd, MI)
-        assert superblock.length(fd) == 0
-        assert not superblock.is_unused(fd)
+        assert filesystem_length(fd) == 0
+        assert not is_unused(fd)
     finally:
         os.close(fd)

@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.errors import InvalidError, OutOfRangeError
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.directory.subdirectory import check_no_erasure, limit_for, seed
+from tonnage.pools.directory.bind_mounts import check_no_erasure, limit_for, seed
 
 MI = 1024**2
 

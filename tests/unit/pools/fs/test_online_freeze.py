@@ -13,7 +13,7 @@ from tonnage.errors import PreconditionError
 from tonnage.host import filesystem
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.fs import freeze
+from tonnage.pools.fs import online
 from tonnage.pools.image import consistent_copy, file
 
 pytestmark = pytest.mark.real
@@ -41,9 +41,9 @@ def test_a_frozen_file_system_has_a_mark_and_is_thawed(mounted: tuple[Path, Path
     def roots() -> Iterator[int]:
         return consistent_copy.roots(image, record)
 
-    with freeze.still(roots(), record, mark):
+    with online.frozen(roots(), record, mark):
         assert mark.exists()
-        with pytest.raises(PreconditionError, match="frozen by another process"), freeze.still(roots(), record, mark):
+        with pytest.raises(PreconditionError, match="frozen by another process"), online.frozen(roots(), record, mark):
             pass
     assert not mark.exists()
     (path / "file").write_text("it takes writes again")
@@ -55,14 +55,14 @@ def test_what_a_kill_left_frozen_is_thawed(mounted: tuple[Path, Path, VolumeReco
     mark.touch()
     with opened(path) as at:
         filesystem.freeze(at)
-    freeze.thaw(consistent_copy.roots(image, record), record, mark)
+    online.thaw_left(consistent_copy.roots(image, record), record, mark)
     assert not mark.exists()
     (path / "file").write_text("it takes writes again")
 
 
 def test_an_invisible_mount_cannot_be_frozen(tmp_path: Path) -> None:
     record = VolumeRecord("v", MI, uuid4(), fstype="ext4")
-    frozen = freeze.still(iter(()), record, tmp_path / "mark")
+    frozen = online.frozen(iter(()), record, tmp_path / "mark")
     with pytest.raises(PreconditionError, match="not mounted where this process can see it"), frozen:
         pass
     assert not (tmp_path / "mark").exists()

@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.errors import HostError
 from tonnage.host.descriptor import opened
-from tonnage.pools.lvm import copy
+from tonnage.pools.lvm.snapshots import copy_device
 
 CHUNK = 4 * 1024**2
 
@@ -21,7 +21,7 @@ def test_a_copy_is_equal_and_skips_zeros(tmp_path: Path) -> None:
     target.touch()
     os.truncate(target, len(content))
     with opened(target, os.O_RDWR) as fd:
-        copy.copy(str(source), fd, len(content), zeroed=True, rest=False, what="a to b")
+        copy_device(str(source), fd, len(content), zeroed=True, rest=False, what="a to b")
     assert target.read_bytes() == content
     assert target.stat().st_blocks * 512 < len(content) - CHUNK // 2
 
@@ -31,6 +31,6 @@ def test_a_source_that_is_too_short_is_an_error(tmp_path: Path) -> None:
     source.write_bytes(b"x" * 100)
     target.write_bytes(bytes(CHUNK))
     with opened(target, os.O_RDWR) as fd, pytest.raises(HostError, match="became shorter"):
-        copy.copy(str(source), fd, CHUNK, zeroed=True, rest=False, what="a to b")
+        copy_device(str(source), fd, CHUNK, zeroed=True, rest=False, what="a to b")
     with opened(target, os.O_RDWR) as fd, pytest.raises(HostError, match="cannot open"):
-        copy.copy(str(tmp_path / "none"), fd, CHUNK, zeroed=True, rest=False, what="a to b")
+        copy_device(str(tmp_path / "none"), fd, CHUNK, zeroed=True, rest=False, what="a to b")
