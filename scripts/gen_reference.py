@@ -23,7 +23,7 @@ SOURCE = ROOT / "src" / "tonnage"
 PAGES = ROOT / "docs" / "reference"
 NAMES = SOURCE / "api" / "names.py"
 _METRICS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Sums": "gauge"}
-_METHODS = {"normal": "Normal", "warning": "Warning", "record": ""}
+_METHODS = {"normal": "Normal", "warning": "Warning", "record": "", "body": ""}
 _FOLDERS = "| folder | what it does, who calls it, what it may touch |\n| --- | --- |\n"
 _MADE = "Generated from the\ncode by `make reference`: change it there.\n"
 
@@ -259,7 +259,7 @@ def _events(tree: Tree, module: Module) -> Iterator[Event]:
         if not ast.unparse(node.func.value).endswith("events") or len(node.args) < 3:
             continue
         given = [Written(a, module, _function(module, node)) for a in node.args]
-        if node.func.attr != "record":
+        if _METHODS[node.func.attr]:
             given.insert(1, Written(ast.Constant(_METHODS[node.func.attr]), module, None))
         yield from _event(tree, given[:4], depth=3)
 
