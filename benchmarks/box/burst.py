@@ -29,13 +29,13 @@ async def run() -> list[Figure]:
 
 
 async def _case(name: str, pool: str, count: int, size: str, *, seconds: float | None) -> list[Figure]:
-    failed, withdrawn = _failures(), _withdrawals()
+    failed, rescheduled = _failures(), _withdrawals()
     async with in_process(nodes=10, pool=pool) as box:
         took = await all_running(box, count, size)
     return [
         Figure(f"{name}: until all run", took, "s", at_most=seconds or LIMIT),
         Figure(f"{name}: failed CreateVolume", _failures() - failed, "", at_most=0),
-        Figure(f"{name}: withdrawals", _withdrawals() - withdrawn, "", at_most=0),
+        Figure(f"{name}: reschedules_of", _withdrawals() - rescheduled, "", at_most=0),
     ]
 
 

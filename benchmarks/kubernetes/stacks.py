@@ -62,7 +62,7 @@ class Stack:
         """CreateVolume calls that failed."""
         return self._sum("controller_persistentvolumeclaim_provision_failed_total")
 
-    def withdrawn(self) -> float:
+    def rescheduled(self) -> float:
         """Claims that were sent back for another node."""
         return self._sum("tonnage_claims_rescheduled_total")
 

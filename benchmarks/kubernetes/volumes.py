@@ -41,7 +41,7 @@ class Turn:
     burst: Burst
     cpu: float
     failed: float
-    withdrawn: float
+    rescheduled: float
 
 
 async def run() -> list[Figure]:
@@ -73,7 +73,7 @@ async def _limited(*, raised: bool, order: Sequence[Opened]) -> list[Figure]:
 async def _turn(cluster: Plane, informers: Informers, stack: Stack, name: str) -> Turn:
     cpu = stack.cpu()
     burst = await Pods(cluster.client, informers, stack, name, PODS).burst()
-    return Turn(burst, (stack.cpu() - cpu) / PODS * 1000, stack.failed(), stack.withdrawn())
+    return Turn(burst, (stack.cpu() - cpu) / PODS * 1000, stack.failed(), stack.rescheduled())
 
 
 def _figures(title: str, found: dict[str, list[Turn]], *, raised: bool) -> list[Figure]:

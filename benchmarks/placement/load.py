@@ -30,7 +30,7 @@ _AT_ONCE = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "gr
 class Outcome:
     """seconds: from the first creation until the last pod ran of those that did. p99: seconds of one pod.
 
-    rounds: how often a claim was sent to a node, at most. failed: CreateVolume calls. withdrawn: claims that an agent
+    rounds: how often a claim was sent to a node, at most. failed: CreateVolume calls. rescheduled: claims that an agent
     of ours sent back. stuck: pods that never ran.
     """
 
@@ -40,7 +40,7 @@ class Outcome:
     rounds: int
     stuck: int
     failed: float
-    withdrawn: float
+    rescheduled: float
 
     @property
     def rate(self) -> float:
@@ -90,7 +90,7 @@ class Load:
 
     async def run(self, *, pace: float = 0.0) -> Outcome:
         """Make them and wait until they run. pace: pods a second, 0 for as fast as it goes."""
-        failed, withdrawn = self._stack.failed(), self._stack.withdrawn()
+        failed, rescheduled = self._stack.failed(), self._stack.rescheduled()
         self._sent.clear()
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
@@ -107,7 +107,7 @@ class Load:
             rounds=max(self._sent.values(), default=0),
             stuck=len(self._bodies) - len(self._ran),
             failed=self._stack.failed() - failed,
-            withdrawn=self._stack.withdrawn() - withdrawn,
+            rescheduled=self._stack.rescheduled() - rescheduled,
         )
 
     async def _create(self, name: str, slots: asyncio.Semaphore) -> None:

@@ -130,7 +130,7 @@ def rows(turn: Turn, found: Mapping[str, Outcome], *, beside: Turn, promised: bo
         Figure(f"{who}: until all run", outcome.seconds, "s", found[beside.title].seconds, f"{beside.title}:"),
         Figure(f"{who}: stuck of {outcome.count} pods", outcome.stuck, at_most=none),
         Figure(f"{who}: failed CreateVolume", outcome.failed, at_most=none),
-        Figure(f"{who}: claims withdrawn", outcome.withdrawn),
+        Figure(f"{who}: claims withdrawn", outcome.rescheduled),
         Figure(f"{who}: rounds of a pod, at most", outcome.rounds, at_most=MOST_ROUNDS if promised else None),
         Figure(f"{who}: time to Running, p99", outcome.p99, "s"),
     ]

@@ -715,7 +715,7 @@ async def test_erasing_frees_the_name_at_once_and_the_room_at_the_end(bench: Ben
         await pool.delete("a")
         with pytest.raises(NotFoundError):
             await pool.get("a")
-        waiting = sum(erasure.room for erasure in await pool.erasing())
+        waiting = sum(erasure.reserved for erasure in await pool.erasing())
         assert (await pool.capacity()).used <= waiting
         again = await pool.create(request)
         assert again.created

@@ -31,7 +31,7 @@ from tests.e2e.delays import DelayingProxy
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
 from tonnage.api.pods import Pod
-from tonnage.claims.bind import withdrawals
+from tonnage.claims.bind import reschedules_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(14400)]
 NODES, PODS_MADE = 4, 200
@@ -109,7 +109,7 @@ async def test_none_is_stuck(
 
 async def _storm(made: Plane, stack: Stack) -> str:
     """All pods at once, until all run; what it took."""
-    began, withdrawn, failed = time.monotonic(), stack.withdrawn(), stack.failed()
+    began, rescheduled, failed = time.monotonic(), stack.rescheduled(), stack.failed()
     slots = asyncio.Semaphore(WRITERS)
 
     async def create(name: str) -> None:
@@ -132,8 +132,8 @@ async def _storm(made: Plane, stack: Stack) -> str:
     again = Counter(c.metadata.controller_uid() for c in claims if names.RESCHEDULES in c.metadata.annotations)
     return (
         f"{PODS_MADE} pods with two volumes at 95 %, stock scheduler: all run after {took:.0f} s; "
-        f"{stack.withdrawn() - withdrawn:g} claims sent back, {len(again)} pods rescheduled, "
-        f"at most {max(map(withdrawals, claims))} times; {stack.failed() - failed:g} failed CreateVolume; "
+        f"{stack.rescheduled() - rescheduled:g} claims sent back, {len(again)} pods rescheduled, "
+        f"at most {max(map(reschedules_of, claims))} times; {stack.failed() - failed:g} failed CreateVolume; "
         f"on nodes {sorted(placed.values())}"
     )
 

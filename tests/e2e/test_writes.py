@@ -85,7 +85,7 @@ async def test_what_a_volume_costs_the_api_server(cluster: Cluster, tell: Callab
         assert len(ours) <= 2 * count, said  # the second tells of a volume that takes long
     assert audit.events(writes) <= MOST_EVENTS * BURST
     assert cluster.stack.failed() == 0
-    assert cluster.stack.withdrawn() == 0
+    assert cluster.stack.rescheduled() == 0
     async with asyncio.timeout(60):
         while await cluster.room() != before:
             await asyncio.sleep(0.5)

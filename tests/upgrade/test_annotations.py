@@ -26,7 +26,7 @@ from tonnage.capacity.node_template import without_nodes_since
 from tonnage.capacity.published import PublishedCapacity, PublishedStorage
 from tonnage.capacity.topology_index import NodeLabels
 from tonnage.claims import provisioning
-from tonnage.claims.bind import withdrawals
+from tonnage.claims.bind import reschedules_of
 from tonnage.claims.node_scope import NodeScope
 from tonnage.controller import node_loss
 from tonnage.csi.driver.driver import CONTEXT_CREATED
@@ -134,7 +134,7 @@ async def test_claims(objects: Objects) -> None:
         await group_of(obj(CLAIMS, objects, other.partition(" ")[2]), _Unreachable())
     counts = noted(objects, "reschedules")
     assert counts == {"large-a": "3", "large-b": "1"}
-    assert {name: withdrawals(obj(CLAIMS, objects, name)) for name in counts} == {"large-a": 3, "large-b": 1}
+    assert {name: reschedules_of(obj(CLAIMS, objects, name)) for name in counts} == {"large-a": 3, "large-b": 1}
     for name, node in noted(objects, "node of a claim").items():
         assert NodeScope(node, "uid").has_claim(obj(CLAIMS, objects, name).metadata)
 

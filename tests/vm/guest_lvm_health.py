@@ -118,7 +118,7 @@ async def test_erasing_goes_on_after_a_restart_and_its_room_counts(bench: Bench)
     await pool.unstage("a", bench.folder / "s")
     await pool.delete("a")
     [erasure] = await pool.erasing()
-    assert (erasure.name, erasure.method, erasure.total, erasure.room) == ("a", "zero", 64 * MI, 64 * MI)
+    assert (erasure.name, erasure.method, erasure.total, erasure.reserved) == ("a", "zero", 64 * MI, 64 * MI)
     assert (await pool.capacity(block=True)).free == empty - 64 * MI
     assert (await pool.capacity()).used == 64 * MI
     [name] = report()

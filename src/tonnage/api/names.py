@@ -101,12 +101,12 @@ OBSERVED_CLAIM_VERSION = "tonnage.dev/observed-claim-version"
 REASON = "tonnage.dev/reason"
 # The reason where volumes are made before there is a claim: no mistake, the class has what its disks are.
 AHEAD = "its volumes are whole disks, which are PersistentVolumes already; a claim waits until one that is free fits"
-# On a capacity object: bytes that inline volumes can have of its pool, where some are kept for them. Without it they
-# can have what the object says that everybody can.
+# On a capacity object: bytes that inline volumes can have of its pool, where some are reserved for them. Without it
+# they can have the object's capacity.
 INLINE_CAPACITY = "tonnage.dev/inline-capacity"
 # On a Node: tier.tonnage.dev/<class> = how much of the class it has at least, a power of two (capacity/tier.py).
 TIER_PREFIX = "tier.tonnage.dev/"
-# On a capacity object for all nodes of a tier: which; TIER_NOTICE on the one that says that tiers of a class are kept.
+# On a capacity object for all nodes of a tier: which; TIER_NOTICE on the one that says that a class is in tiers.
 TIER = "tonnage.dev/tier"
 TIER_NOTICE = "0"
 TIERS_MANAGED_BY = "tiers.tonnage.dev"
@@ -140,7 +140,7 @@ are orphans."""
 PARAM_EPHEMERAL = "tonnage.dev/ephemeral"
 PARAM_RECLAIM = "tonnage.dev/reclaim"
 PARAM_CLASS = "tonnage.dev/class"
-# "true": a volume of that name that is there already will do only if nobody has had it. Not kept.
+# "true": a volume of that name that is there already will do only if it was never published. Not recorded.
 PARAM_UNUSED = "tonnage.dev/unused"
 # "true" in GetCapacity's parameters: capacity for inline volumes is asked for.
 PARAM_INLINE = "tonnage.dev/inline"

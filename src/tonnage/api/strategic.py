@@ -136,10 +136,10 @@ def _retained(target: Object, patch: Object) -> Object:
     """A copy of target with only the fields that $retainKeys names (all, without it)."""
     if "$retainKeys" not in patch:
         return dict(target)
-    kept = patch["$retainKeys"]
-    if not isinstance(kept, list):
+    retained = patch["$retainKeys"]
+    if not isinstance(retained, list):
         raise InvalidError("strategic merge patch: $retainKeys is a list of field names")
-    named = {k for k in kept if isinstance(k, str)}
+    named = {k for k in retained if isinstance(k, str)}
     extra = [k for k, v in patch.items() if not k.startswith("$") and v is not None and k not in named]
     if extra:
         raise InvalidError(f"strategic merge patch: {extra[0]!r} is set but $retainKeys does not name it")

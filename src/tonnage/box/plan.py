@@ -74,15 +74,15 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     _check_machine(settings.runtime, templates)
     _check_sources(settings.sources)
     _check_new(data, templates)
-    _check_kept(data, settings, templates)
+    _check_saved(data, settings, templates)
     nodes = _nodes(data, settings.nodes, templates)
     endpoints = external_sockets(csi_endpoints, list(nodes))
-    kept = msgspec.structs.replace(settings, pools=[str(pool) for pool in templates])
+    saved = msgspec.structs.replace(settings, pools=[str(pool) for pool in templates])
     all_pools = [pool for pools in nodes.values() for pool in pools]
     outlooks = pool_config.outlook(all_pools)
     is_more = {pool.name for pool in all_pools if pool.overcommit > 1}
     warnings = [_warning(o, is_more) for o in outlooks if not o.fits]
-    return BoxPlan(kept, nodes, [*_about_fakes(templates), *warnings], endpoints)
+    return BoxPlan(saved, nodes, [*_about_fakes(templates), *warnings], endpoints)
 
 
 def external_sockets(texts: Sequence[str], nodes: Sequence[str]) -> dict[str, list[Path]]:
@@ -144,7 +144,7 @@ def _about_fakes(pools: Sequence[PoolConfig]) -> list[str]:
     return [*(pool.renamed for pool in pools if pool.renamed), *([about] if fakes else [])]
 
 
-def kept_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
+def saved_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
     """Node -> pools of the cluster in a data folder; checks nothing. Raises NotFoundError."""
     settings = data.settings()
     if settings is None:
@@ -189,9 +189,9 @@ def _too_small(size: int) -> str:
 def _check_new(data: DataFolder, pools: list[PoolConfig]) -> None:
     """Check rules for new pools; pools of an existing cluster stay as they are. Raises InvalidError."""
     settings = data.settings()
-    kept = {pool_config.parse(text).name for text in (settings.pools if settings else ())}
+    saved = {pool_config.parse(text).name for text in (settings.pools if settings else ())}
     for number, pool in enumerate(pools):
-        if pool.name in kept:
+        if pool.name in saved:
             continue
         if 0 < pool.size < pool_config.LEAST:
             raise InvalidError(f"--pool {pool.written}: size={pool.size}: {_too_small(pool.size)}")
@@ -247,19 +247,19 @@ def _check_sources(sources: Sequence[str]) -> None:
             raise InvalidError(f"--source {text}: want the folder itself, {real}")
 
 
-def _check_kept(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -> None:
-    kept = data.settings()
-    if kept is None:
+def _check_saved(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -> None:
+    saved = data.settings()
+    if saved is None:
         return
-    if settings.nodes < kept.nodes:
+    if settings.nodes < saved.nodes:
         raise InvalidError(
-            f"the cluster in {data.path} has {kept.nodes} nodes; with {settings.nodes} the volumes of the others would "
-            f"be out of reach. Start it with {kept.nodes}, or remove it: tonnage down --purge --data {data.path}"
+            f"the cluster in {data.path} has {saved.nodes} nodes; with {settings.nodes} the volumes of the others "
+            f"would be out of reach. Start it with {saved.nodes}, or remove it: tonnage down --purge --data {data.path}"
         )
-    before = {(p.name, p.kind, p.where, p.group) for p in map(pool_config.parse, kept.pools)}
+    before = {(p.name, p.kind, p.where, p.group) for p in map(pool_config.parse, saved.pools)}
     if missing := sorted(name for name, *_ in before - {(p.name, p.kind, p.where, p.group) for p in pools}):
         raise InvalidError(
-            f"the cluster in {data.path} has pool {', '.join(missing)}, as {'; '.join(kept.pools)}: it can get "
+            f"the cluster in {data.path} has pool {', '.join(missing)}, as {'; '.join(saved.pools)}: it can get "
             f"more pools, not lose one. Start it without --pool, or remove it: tonnage down --purge --data {data.path}"
         )
 
@@ -267,11 +267,11 @@ def _check_kept(data: DataFolder, settings: Settings, pools: list[PoolConfig]) -
 def _warning(outlook: pool_config.Outlook, overcommitted: Set[str]) -> str:
     if overcommitted.isdisjoint(outlook.pools):
         return (
-            f"the pools are {from_bytes(outlook.promised)} together, the disk under {outlook.disk} has "
+            f"the pools are {from_bytes(outlook.reserved)} together, the disk under {outlook.disk} has "
             f"{_rough(outlook.free)} free: they publish no more than that. overcommit=yes in --pool lets them."
         )
     return (
-        f"overcommitted: the pools may promise {from_bytes(outlook.promised)} together, the disk under "
+        f"overcommitted: the pools may allocate {from_bytes(outlook.reserved)} together, the disk under "
         f"{outlook.disk} has {_rough(outlook.free)} free. Files grow as they are written; "
         "when the disk is full, writes fail before a volume is."
     )

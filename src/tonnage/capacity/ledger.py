@@ -5,8 +5,8 @@ driver), the ledger has the last GetCapacity result; for each claim, its stage. 
 unless the volume certainly existed before that call began. The numbers are therefore never too high, and the next
 result makes them exact. Nothing is stored: after a restart the ledger is rebuilt from the node's claims.
 
-Sources that use the same bytes have the same `room`. All sizes are bytes. A counter defines the order of events, not a
-clock.
+Sources that use the same bytes have the same `pool_key`. All sizes are bytes. A counter defines the order of events,
+not a clock.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class ClaimReservation:
 class Reading:
     """GetCapacity result: free bytes at tick `begun`, maximum volume size.
 
-    The maximum is None if the driver reports none. kept: more bytes that are free for inline volumes only, None without
-    inline capacity.
+    The maximum is None if the driver reports none. inline_reserved: more bytes that are free for inline volumes only,
+    None without inline capacity.
     """
 
     begun: int
     available: int
     maximum: int | None
-    kept: int | None = None
+    inline_reserved: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ class Ledger:
     changed: Callable[[], None] = lambda: None
     counted: int = 0
     """Highest resourceVersion of an observed claim."""
-    promised: int = 0
+    required_version: int = 0
     """Highest resourceVersion of a claim with a new reservation.
 
     Capacity objects must have an observed claim version of at least this."""
-    _promises: dict[str, ClaimReservation] = field(default_factory=dict)
+    _reservations: dict[str, ClaimReservation] = field(default_factory=dict)
     _readings: dict[CapacitySource, Reading] = field(default_factory=dict)
     _asked: dict[CapacitySource, deque[int]] = field(default_factory=dict)
     _tick: int = 0
@@ -119,17 +119,19 @@ class Ledger:
     @property
     def counts(self) -> Mapping[str, int]:
         """Count claims by stage. May be called in another thread."""
-        stages = [promise.stage for promise in list(self._promises.values())]
+        stages = [reservation.stage for reservation in list(self._reservations.values())]
         return {stage.value: stages.count(stage) for stage in Stage}
 
     @property
     def unmade(self) -> Sequence[ClaimReservation]:
         """Return claims without a volume. May be called in another thread."""
-        return [promise for promise in list(self._promises.values()) if promise.stage is not Stage.CREATED]
+        return [
+            reservation for reservation in list(self._reservations.values()) if reservation.stage is not Stage.CREATED
+        ]
 
     def get(self, uid: str) -> ClaimReservation | None:
         """Return the claim's reservation, or None."""
-        return self._promises.get(uid)
+        return self._reservations.get(uid)
 
     def version(self, version: int) -> None:
         """Record the observed resourceVersion of a claim. Call it before see()."""
@@ -142,14 +144,14 @@ class Ledger:
 
         A claim under way stays as it is.
         """
-        found = self._promises.get(uid)
+        found = self._reservations.get(uid)
         if found is not None and (found.stage is not Stage.REJECTED or found.attempt == attempt):
             return found
-        promise = self._promises[uid] = ClaimReservation(uid, source, size, attempt, now)
+        reservation = self._reservations[uid] = ClaimReservation(uid, source, size, attempt, now)
         self.version(version)
-        self.promised = max(self.promised, version)
+        self.required_version = max(self.required_version, version)
         self.changed()
-        return promise
+        return reservation
 
     def asked(self, source: CapacitySource) -> Sequence[int]:
         """Return sizes of the source's last claims that got a reservation, in bytes."""
@@ -160,26 +162,26 @@ class Ledger:
 
         A volume that exists or is under way stays until its deletion is known.
         """
-        promise = self._promises.get(uid)
-        if promise is not None and promise.stage not in (Stage.CREATING, Stage.CREATED):
-            del self._promises[uid]
+        reservation = self._reservations.get(uid)
+        if reservation is not None and reservation.stage not in (Stage.CREATING, Stage.CREATED):
+            del self._reservations[uid]
             self.changed()
 
-    def book(self, uids: Sequence[str]) -> Shortfall | None:
+    def reserve(self, uids: Sequence[str]) -> Shortfall | None:
         """Reserve all these claims, or none and return why.
 
         Claims that are reserved or further are skipped. Claims that are only observed do not count: the first call
         wins. A source without a GetCapacity result rejects nothing, since its driver may lack GetCapacity; CreateVolume
         decides there.
         """
-        asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
+        asking = [p for u in uids if (p := self._reservations.get(u)) and p.stage in _ASKING]
         for source in {p.source: None for p in asking}:
-            if shortage := self._shortage(source, [p for p in asking if p.source.room == source.room]):
+            if shortage := self._shortage(source, [p for p in asking if p.source.pool_key == source.pool_key]):
                 return shortage
-        for promise in asking:
-            if promise.size:  # else its volume exists: it says nothing about sizes to come
-                self._asked.setdefault(promise.source, deque(maxlen=REMEMBERED)).append(promise.size)
-            self._move(promise, Stage.RESERVED)
+        for reservation in asking:
+            if reservation.size:  # else its volume exists: it says nothing about sizes to come
+                self._asked.setdefault(reservation.source, deque(maxlen=REMEMBERED)).append(reservation.size)
+            self._move(reservation, Stage.RESERVED)
         return None
 
     def lacks(self, uids: Iterable[str], coming: Iterable[tuple[CapacitySource, int]]) -> Shortfall | None:
@@ -187,9 +189,12 @@ class Ledger:
 
         coming: sources and sizes of expected claims.
         """
-        asking = [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING]
+        asking = [p for u in uids if (p := self._reservations.get(u)) and p.stage in _ASKING]
         asking += [ClaimReservation("", source, size, "", 0.0) for source, size in coming]
-        found = (self._shortage(s, [p for p in asking if p.source.room == s.room]) for s in {p.source for p in asking})
+        found = (
+            self._shortage(s, [p for p in asking if p.source.pool_key == s.pool_key])
+            for s in {p.source for p in asking}
+        )
         return next(filter(None, found), None)
 
     def refuse(self, uids: Iterable[str]) -> None:
@@ -203,9 +208,9 @@ class Ledger:
         """Begin the starvation guard for these claims. Idempotent."""
         self._shift(uids, (Stage.OBSERVED, Stage.REJECTED), Stage.GUARDED)
 
-    def kept(self) -> set[str]:
+    def guarded(self) -> set[str]:
         """Return the claims under the starvation guard."""
-        return {p.uid for p in self._promises.values() if p.stage is Stage.GUARDED}
+        return {p.uid for p in self._reservations.values() if p.stage is Stage.GUARDED}
 
     def release(self, uids: Iterable[str]) -> None:
         """End the starvation guard for these claims."""
@@ -213,15 +218,15 @@ class Ledger:
 
     def needing(self, uids: Iterable[str]) -> list[ClaimReservation]:
         """Return those of these claims that have no reservation and need capacity for one."""
-        return [p for u in uids if (p := self._promises.get(u)) and p.stage in _ASKING and p.size]
+        return [p for u in uids if (p := self._reservations.get(u)) and p.stage in _ASKING and p.size]
 
     def exists(self, uid: str) -> None:
         """Record that the claim's volume exists already and every GetCapacity result includes it.
 
         The claim then needs no capacity. Call it for one of needing(). Idempotent.
         """
-        if promise := self._promises.get(uid):
-            promise.size = 0
+        if reservation := self._reservations.get(uid):
+            reservation.size = 0
             self.changed()
 
     def start(self, uid: str) -> None:
@@ -230,11 +235,11 @@ class Ledger:
 
     def made(self, uid: str, size: int) -> None:
         """Record that CreateVolume succeeded with that size."""
-        if promise := self._promises.get(uid):
+        if reservation := self._reservations.get(uid):
             self._tick += 1
-            promise.made = self._tick
-            promise.size = max(size, promise.size)
-            self._move(promise, Stage.CREATED)
+            reservation.made = self._tick
+            reservation.size = max(size, reservation.size)
+            self._move(reservation, Stage.CREATED)
 
     def failed(self, uid: str, *, refused: bool = False) -> None:
         """Record that CreateVolume failed with a final error: no volume exists.
@@ -246,12 +251,12 @@ class Ledger:
 
     def removed(self, uid: str) -> None:
         """Remove a reservation: the volume is gone, or all results include it."""
-        if self._promises.pop(uid, None) is not None:
+        if self._reservations.pop(uid, None) is not None:
             self.changed()
 
     def creating(self, driver: str) -> bool:
         """Return whether a CreateVolume of the driver is under way."""
-        return any(p.stage is Stage.CREATING and p.source.driver == driver for p in self._promises.values())
+        return any(p.stage is Stage.CREATING and p.source.driver == driver for p in self._reservations.values())
 
     # GetCapacity results
 
@@ -261,89 +266,97 @@ class Ledger:
         return self._tick
 
     def read(
-        self, source: CapacitySource, begun: int, available: int, maximum: int | None, *, kept: int | None = None
+        self,
+        source: CapacitySource,
+        begun: int,
+        available: int,
+        maximum: int | None,
+        *,
+        inline_reserved: int | None = None,
     ) -> None:
         """Store the result of a GetCapacity call that began at tick `begun`.
 
-        kept: as in Reading.
+        inline_reserved: as in Reading.
         """
         old = self._readings.get(source)
-        unsure = sum(p.size for p in self._of(source.room) if _outstanding(p, begun))
+        unsure = sum(p.size for p in self._of(source.pool_key) if _outstanding(p, begun))
         if old is not None and unsure:
             # The expected number is exact unless somebody else used the disk. The result may or may not include volumes
             # under way: while it agrees with the expectation either way, use the expectation, so that published numbers
             # do not flicker.
-            expected = old.available - sum(p.size for p in self._of(source.room) if old.begun <= p.made < begun)
+            expected = old.available - sum(p.size for p in self._of(source.pool_key) if old.begun <= p.made < begun)
             if available <= expected <= available + unsure:
                 available = expected
-        self._readings[source] = Reading(begun, available, maximum, kept)
-        self._absorb(source.room)
+        self._readings[source] = Reading(begun, available, maximum, inline_reserved)
+        self._absorb(source.pool_key)
         self.changed()
 
     def unread(self, source: CapacitySource) -> None:
         """Forget the result of a source that is gone."""
         self._readings.pop(source, None)
 
-    def shared_by(self, rooms: Iterable[str]) -> int:
+    def shared_by(self, pool_keys: Iterable[str]) -> int:
         """Count sources with a result that use these pools."""
-        wanted = set(rooms)
-        return sum(source.room in wanted for source in self._readings)
+        wanted = set(pool_keys)
+        return sum(source.pool_key in wanted for source in self._readings)
 
     def free(self, source: CapacitySource) -> int | None:
         """Free bytes of the last result, without subtracting reservations; None before it."""
         reading = self._readings.get(source)
         return reading.available if reading is not None else None
 
-    def room(self, source: CapacitySource) -> PoolCapacity | None:
+    def capacity(self, source: CapacitySource) -> PoolCapacity | None:
         """Return what may be published for the source; None before its first result."""
-        return self._room(source, self._of(source.room))
+        return self._capacity(source, self._of(source.pool_key))
 
-    def _room(self, source: CapacitySource, counted: Iterable[ClaimReservation]) -> PoolCapacity | None:
+    def _capacity(self, source: CapacitySource, counted: Iterable[ClaimReservation]) -> PoolCapacity | None:
         reading = self._readings.get(source)
         if reading is None:
             return None
         taken = sum(p.size for p in counted if p.stage is not Stage.REJECTED and not 0 < p.made < reading.begun)
         free = max(0, reading.available - taken)
-        inline = None if reading.kept is None else max(0, reading.available + reading.kept - taken)
+        inline = (
+            None if reading.inline_reserved is None else max(0, reading.available + reading.inline_reserved - taken)
+        )
         return PoolCapacity(free, None if reading.maximum is None else min(reading.maximum, free), inline)
 
     def _shortage(self, source: CapacitySource, asking: Sequence[ClaimReservation]) -> Shortfall | None:
         uids = {p.uid for p in asking}
-        held = (p for p in self._of(source.room) if p.stage in _HOLDING and p.uid not in uids)
-        room = self._room(source, held)
-        if room is None:
+        held = (p for p in self._of(source.pool_key) if p.stage in _HOLDING and p.uid not in uids)
+        left = self._capacity(source, held)
+        if left is None:
             return None
-        largest = room.available if room.maximum is None else room.maximum
+        largest = left.available if left.maximum is None else left.maximum
         sizes = tuple(p.size for p in asking)
-        if sum(sizes) <= room.available and all(p.size <= largest for p in asking if p.source == source):
+        if sum(sizes) <= left.available and all(p.size <= largest for p in asking if p.source == source):
             return None
-        return Shortfall(source, sizes, room.available, largest)
+        return Shortfall(source, sizes, left.available, largest)
 
-    def _of(self, room: str) -> list[ClaimReservation]:
-        return [p for p in self._promises.values() if p.source.room == room]
+    def _of(self, pool_key: str) -> list[ClaimReservation]:
+        return [p for p in self._reservations.values() if p.source.pool_key == pool_key]
 
     def _shift(self, uids: Iterable[str], stages: Iterable[Stage], stage: Stage) -> None:
         """Move those of the claims that are in one of the stages to another stage."""
         for uid in uids:
-            if (promise := self._promises.get(uid)) and promise.stage in stages:
-                self._move(promise, stage)
+            if (reservation := self._reservations.get(uid)) and reservation.stage in stages:
+                self._move(reservation, stage)
 
-    def _move(self, promise: ClaimReservation, stage: Stage) -> None:
-        promise.stage = stage
+    def _move(self, reservation: ClaimReservation, stage: Stage) -> None:
+        reservation.stage = stage
         self.changed()
 
-    def _absorb(self, room: str) -> None:
+    def _absorb(self, pool_key: str) -> None:
         """Remove created volumes that every result of the pool includes."""
-        begun = min((r.begun for s, r in self._readings.items() if s.room == room), default=0)
-        for promise in self._of(room):
-            if promise.stage is Stage.CREATED and promise.made < begun:
-                del self._promises[promise.uid]
+        begun = min((r.begun for s, r in self._readings.items() if s.pool_key == pool_key), default=0)
+        for reservation in self._of(pool_key):
+            if reservation.stage is Stage.CREATED and reservation.made < begun:
+                del self._reservations[reservation.uid]
 
 
 _ASKING = (Stage.OBSERVED, Stage.REJECTED, Stage.GUARDED)
 _HOLDING = (Stage.RESERVED, Stage.CREATING, Stage.CREATED, Stage.GUARDED)
 
 
-def _outstanding(promise: ClaimReservation, begun: int) -> bool:
+def _outstanding(reservation: ClaimReservation, begun: int) -> bool:
     """Return whether it is unknown if a result that began then includes the volume."""
-    return promise.stage is Stage.CREATING or promise.made >= begun
+    return reservation.stage is Stage.CREATING or reservation.made >= begun

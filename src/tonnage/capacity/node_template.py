@@ -18,11 +18,11 @@ MANAGED_BY = "tonnage-templates"
 class NodeTemplate:
     """Capacity of a new node of a node group.
 
-    group: "<label>=<value>" of its nodes. rooms: class -> capacity.
+    group: "<label>=<value>" of its nodes. by_class: class -> capacity.
     """
 
     group: str
-    rooms: Mapping[str, TemplateCapacity]
+    by_class: Mapping[str, TemplateCapacity]
 
 
 def is_template(obj: CSIStorageCapacity) -> bool:
@@ -54,7 +54,7 @@ def without_nodes_since(obj: CSIStorageCapacity) -> float | None:
     return time_of(obj.metadata.annotations.get(names.WITHOUT_NODES_SINCE))
 
 
-def room_of(obj: CSIStorageCapacity) -> TemplateCapacity:
+def capacity_of(obj: CSIStorageCapacity) -> TemplateCapacity:
     """Return the capacity in the object."""
     capacity, largest = numbers(obj)
     return TemplateCapacity(capacity, largest if largest is not None else capacity)

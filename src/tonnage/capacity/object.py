@@ -88,17 +88,17 @@ def least(one: int | None, other: int | None) -> int | None:
 class Wish:
     """Desired capacity object.
 
-    counted: the observed claim version. promised: the version that an object must have observed at least. reason: why
-    the class cannot have volumes, or "". usual: the usual request of the class, in bytes.
+    counted: the observed claim version. required_version: the version that an object must have observed at least.
+    reason: why the class cannot have volumes, or "". usual: the usual request of the class, in bytes.
     """
 
     name: str
     source: CapacitySource
     driver: DriverInfo
     storage_class: StorageClass
-    room: PoolCapacity
+    amount: PoolCapacity
     counted: int
-    promised: int
+    required_version: int
     reason: str = ""
     usual: int = 0
 
@@ -121,13 +121,13 @@ class Wish:
                 labels[names.DEFAULT_POOL] = "true"
         return labels
 
-    def annotations(self, room: PoolCapacity) -> dict[str, str | None]:
+    def annotations(self, amount: PoolCapacity) -> dict[str, str | None]:
         """Annotations for that capacity; None: the annotation is removed."""
         return {
             names.OBSERVED_CLAIM_VERSION: str(self.counted),
             names.FORMER_KEYS[names.OBSERVED_CLAIM_VERSION]: None,
             names.REASON: self.reason or None,
-            names.INLINE_CAPACITY: _text(room.inline),
+            names.INLINE_CAPACITY: _text(amount.inline),
             names.FORMER_KEYS[names.INLINE_CAPACITY]: None,
         }
 
@@ -138,23 +138,23 @@ class Wish:
                 "name": self.name,
                 "namespace": namespace,
                 "labels": self.labels(scope),
-                "annotations": {key: text for key, text in self.annotations(self.room).items() if text is not None},
+                "annotations": {key: text for key, text in self.annotations(self.amount).items() if text is not None},
                 "ownerReferences": [to_builtins(owner)],
             },
             "nodeTopology": {"matchLabels": dict(self.driver.segment)},
             "storageClassName": self.class_name,
-            "capacity": from_bytes(self.room.available),
+            "capacity": from_bytes(self.amount.available),
         }
-        if self.room.maximum is not None:
-            body["maximumVolumeSize"] = from_bytes(self.room.maximum)
+        if self.amount.maximum is not None:
+            body["maximumVolumeSize"] = from_bytes(self.amount.maximum)
         return body
 
-    def patch(self, room: PoolCapacity) -> dict[str, Any]:
+    def patch(self, amount: PoolCapacity) -> dict[str, Any]:
         """Patch that makes an existing object publish that capacity."""
         return {
-            "metadata": {"annotations": self.annotations(room)},
-            "capacity": from_bytes(room.available),
-            "maximumVolumeSize": _text(room.maximum),
+            "metadata": {"annotations": self.annotations(amount)},
+            "capacity": from_bytes(amount.available),
+            "maximumVolumeSize": _text(amount.maximum),
         }
 
     def is_in_place(self, have: CSIStorageCapacity) -> bool:
@@ -168,15 +168,15 @@ class Wish:
         No number for inline volumes is lower than any number.
         """
         available, maximum = numbers(have)
-        told, wanted = inline(have), self.room.inline
-        lowered = told is not None and (wanted is None or wanted < told)
-        return self.room.available < available or less(self.room.maximum, maximum) or lowered
+        published, wanted = inline(have), self.amount.inline
+        lowered = published is not None and (wanted is None or wanted < published)
+        return self.amount.available < available or less(self.amount.maximum, maximum) or lowered
 
     def is_higher(self, have: CSIStorageCapacity) -> bool:
         """Return whether the desired numbers are higher than the object's."""
         available, maximum = numbers(have)
-        risen = self.room.inline is not None and (inline(have) or 0) < self.room.inline
-        return self.room.available > available or less(maximum, self.room.maximum) or risen
+        risen = self.amount.inline is not None and (inline(have) or 0) < self.amount.inline
+        return self.amount.available > available or less(maximum, self.amount.maximum) or risen
 
 
 def _text(number: int | None) -> str | None:

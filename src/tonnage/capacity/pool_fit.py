@@ -26,11 +26,11 @@ def allot(offers: Offers, wanted: Needs) -> list[tuple[int, int]] | None:
     if chosen is None:
         return None
     taken: dict[object, int] = {}
-    rooms: dict[object, int] = {}
+    pools: dict[object, int] = {}
     for offer, (_, size) in zip(chosen, wanted, strict=True):
-        taken[offer.room] = taken.get(offer.room, 0) + size
-        rooms[offer.room] = min(offer.left, rooms.get(offer.room, NO_BOUND))
-    return [(size, rooms[room]) for room, size in taken.items()]
+        taken[offer.pool_key] = taken.get(offer.pool_key, 0) + size
+        pools[offer.pool_key] = min(offer.left, pools.get(offer.pool_key, NO_BOUND))
+    return [(size, pools[pool_key]) for pool_key, size in taken.items()]
 
 
 def fit_together(offers: Offers, wanted: Needs) -> bool:
@@ -54,12 +54,12 @@ def _greedy(offers: Offers, wanted: Needs) -> list[PublishedCapacity] | None:
         best: PublishedCapacity | None = None
         most = -1
         for offer in offers.get(storage_class, ()):
-            left = offer.left - taken.get(offer.room, 0)
+            left = offer.left - taken.get(offer.pool_key, 0)
             if size <= offer.largest and size <= left > most:
                 best, most = offer, left
         if best is None:
             return None
-        taken[best.room] = taken.get(best.room, 0) + size
+        taken[best.pool_key] = taken.get(best.pool_key, 0) + size
         chosen.append(best)
     return chosen
 
@@ -90,15 +90,15 @@ class _Search:
         # Of equal claims, the second need not try what the first has tried.
         first = self._chosen[-1] if at and self._wanted[at - 1] == self._wanted[at] else 0
         for n, offer in enumerate(self._choices[at][first:], first):
-            if size > offer.largest or size > offer.left - self._taken.get(offer.room, 0):
+            if size > offer.largest or size > offer.left - self._taken.get(offer.pool_key, 0):
                 continue
             self._steps += 1
             if self._steps > MOST_STEPS:
                 return False
-            self._taken[offer.room] = self._taken.get(offer.room, 0) + size
+            self._taken[offer.pool_key] = self._taken.get(offer.pool_key, 0) + size
             self._chosen.append(n)
             if self._go_on():
                 return True
             self._chosen.pop()
-            self._taken[offer.room] -= size
+            self._taken[offer.pool_key] -= size
         return False

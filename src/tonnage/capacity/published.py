@@ -90,7 +90,7 @@ class PublishedCapacity:
         return min(self.maximum - self.outstanding, left)
 
     @property
-    def room(self) -> object:
+    def pool_key(self) -> object:
         """Return a key that is equal for offers of one node with the same bytes."""
         return self.pool or self
 
@@ -139,18 +139,18 @@ class _Known(dict[str, Offers]):
 class PublishedStorage:
     """All offers and reservations.
 
-    on_room(offer): called when an offer may fit volumes that it rejected before. on_reason(offer): called when its
+    on_capacity(offer): called when an offer may fit volumes that it rejected before. on_reason(offer): called when its
     reason changed.
     """
 
     def __init__(
         self,
         nodes: NodeLabels,
-        on_room: Callable[[PublishedCapacity], None] = lambda offer: None,
+        on_capacity: Callable[[PublishedCapacity], None] = lambda offer: None,
         on_reason: Callable[[PublishedCapacity], None] = lambda offer: None,
     ) -> None:
         self.nodes = nodes
-        self._on_room, self._on_reason = on_room, on_reason
+        self._on_capacity, self._on_reason = on_capacity, on_reason
         self._offers: dict[str, PublishedCapacity] = {}
         self._of_class: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()  # offers with a reason, by class
@@ -209,7 +209,7 @@ class PublishedStorage:
         self._tally(offer, 1)
         self._recount(nodes, 1)
         if offer.largest > before[0] or offer.left > before[1] or offer.inline_left > before[3]:
-            self._on_room(offer)
+            self._on_capacity(offer)
         if offer.reason != before[2]:
             self._on_reason(offer)
 
@@ -309,7 +309,7 @@ class PublishedStorage:
         if reservation is None or (bound and reservation.bound):
             return
         waits = uid in self._waiting.get(reservation.node, {})
-        before = self._rooms(reservation) if waits else []
+        before = self._capacities(reservation) if waits else []
         if waits:
             self._count(reservation, -1)
         reservation.version = version if version is not None else reservation.version
@@ -358,7 +358,7 @@ class PublishedStorage:
         reservation = self._reservations.pop(uid, None)
         if reservation is None or uid not in self._waiting.get(reservation.node, {}):
             return
-        before = self._rooms(reservation) if tells else []
+        before = self._capacities(reservation) if tells else []
         self._count(reservation, -1)
         self._unwait(reservation)
         self._tell(before)
@@ -367,13 +367,13 @@ class PublishedStorage:
         """Return how many reservations some offer does not include yet."""
         return sum(len(waiting) for waiting in self._waiting.values())
 
-    def _rooms(self, reservation: Reservation) -> list[tuple[PublishedCapacity, int]]:
+    def _capacities(self, reservation: Reservation) -> list[tuple[PublishedCapacity, int]]:
         return [(offer, offer.left) for offer in self._drawn_on(reservation)]
 
     def _tell(self, before: Sequence[tuple[PublishedCapacity, int]]) -> None:
         for offer, left in before:
             if offer.left > left:
-                self._on_room(offer)
+                self._on_capacity(offer)
 
     def _drawn_on(self, reservation: Reservation) -> Iterator[PublishedCapacity]:
         """Return the offers that a reservation reduces.

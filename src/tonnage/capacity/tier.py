@@ -47,9 +47,9 @@ def _power(number: int) -> int:
     return 1 << (number.bit_length() - 1) if number > 0 else 0
 
 
-def largest(room: PoolCapacity) -> int:
+def largest(amount: PoolCapacity) -> int:
     """Return the maximum volume size, in bytes."""
-    return room.available if room.maximum is None else min(room.available, room.maximum)
+    return amount.available if amount.maximum is None else min(amount.available, amount.maximum)
 
 
 def of_label(text: str) -> int:

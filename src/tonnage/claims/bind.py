@@ -232,7 +232,7 @@ def selection(node: str, storage_class: StorageClass, *, single: str = "") -> di
     return {"metadata": {"annotations": notes, "labels": {names.NODE_LABEL: names.label_value(node)}}}
 
 
-def withdrawals(claim: PersistentVolumeClaim) -> int:
+def reschedules_of(claim: PersistentVolumeClaim) -> int:
     """Return the claim's number of reschedules; 0 for an invalid one.
 
     Anybody may write that annotation.
@@ -245,7 +245,7 @@ def pause(claim: PersistentVolumeClaim, first: float = 0.5, longest: float = 60.
 
     None at first, then doubling with each reschedule.
     """
-    count = withdrawals(claim)
+    count = reschedules_of(claim)
     return min(longest, first * 2 ** min(count - 1, 20)) if count > 0 else 0.0
 
 

@@ -23,12 +23,12 @@ from tonnage.errors import PreconditionError, UnavailableError, UnsupportedError
 class CapacitySource:
     """A class of a driver, for GetCapacity.
 
-    room: identifies the bytes that sources share.
+    pool_key: identifies the bytes that sources share.
     """
 
     driver: str
     storage_class: str
-    room: str
+    pool_key: str
 
 
 PUBLISHED_AHEAD = frozenset({"static"})

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         for step in plan.steps:
             print(f"    {step}")
         return 0
-    plan.run(_told)
+    plan.run(_print_step)
     for line in _plan(options, config).next or plan.next:  # again: a new file system has its UUID now
         print(f"next: {line}")
     return 0
@@ -51,5 +51,5 @@ def _plan(options: argparse.Namespace, config: PoolConfig) -> PoolSetupPlan:
     return pool_setup.plan_extend(config, options.devices)
 
 
-def _told(step: Step) -> None:
+def _print_step(step: Step) -> None:
     print(f"done: {step}")

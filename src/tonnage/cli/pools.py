@@ -89,7 +89,7 @@ def _disk(outlook: Outlook) -> dict[str, Any]:
     return {
         "disk": str(outlook.disk),
         "pools": list(outlook.pools),
-        "size": outlook.promised,
+        "size": outlook.reserved,
         "free": outlook.free,
-        "lacks": max(0, outlook.promised - outlook.free),
+        "lacks": max(0, outlook.reserved - outlook.free),
     }

@@ -71,17 +71,17 @@ def run(options: argparse.Namespace) -> int:
         plot.check(options.plot)
     scale, takes = arrivals.fitted(read, options.pods, seed=options.seed) if options.pods else (1.0, None)
     gc.set_threshold(100_000, 50, 1000)  # millions of objects live long: looking at all of them often is dear
-    results, runs, room = [], {}, 0
+    results, runs, total_bytes = [], {}, 0
     make, share = FullSimulation if options.full else Simulation, options.score_nodes / 100
     for each in chosen:
         with _progress(each.name) as progress:
             how = RunOptions(options.seed, scale, takes, share, options.score_least, progress=progress)
             simulation = make(read, nodes, each, how)
-            room = simulation.room
+            total_bytes = simulation.total_bytes
             results.append(simulation.run())
             runs[each.name] = simulation.series
     count = sum(node.count for node in nodes)
-    _show(options, read, count, room, results)
+    _show(options, read, count, total_bytes, results)
     if options.plot is not None:
         plot.draw(options.plot, f"{options.workload.name} on {count} nodes", runs)
     return 0
@@ -116,15 +116,17 @@ class ProgressLines:
 
 
 def _show(
-    options: argparse.Namespace, read: workload.Workload, nodes: int, room: int, results: Sequence[Result]
+    options: argparse.Namespace, read: workload.Workload, nodes: int, total_bytes: int, results: Sequence[Result]
 ) -> None:
     if options.output == "table":
         hours = amounts.duration(read.duration) / 3600
-        print(f"{options.workload.name}: {nodes} nodes with {from_bytes(room)}, {hours:g} h, seed {options.seed}")
-        told = "counted" if options.full else "estimate"
+        print(
+            f"{options.workload.name}: {nodes} nodes with {from_bytes(total_bytes)}, {hours:g} h, seed {options.seed}"
+        )
+        kind = "counted" if options.full else "estimate"
         several = len(results) > 1
         rows = [
-            [title.format(told), *(form(result) for result in results), *([_winners(results, best)] if several else [])]
+            [title.format(kind), *(form(result) for result in results), *([_winners(results, best)] if several else [])]
             for title, form, best in _ROWS
         ]
         listing.show("table", ["", *(result.policy for result in results), *(["best"] if several else [])], rows, None)
@@ -137,7 +139,7 @@ def _show(
     document = {
         "workload": str(options.workload),
         "nodes": nodes,
-        "bytes": room,
+        "bytes": total_bytes,
         "seed": options.seed,
         "results": [{field: getattr(result, field) for field in result.__dataclass_fields__} for result in results],
         "best": {title.partition(" (")[0].strip(): best_of(results, best) for title, _, best in _ROWS if best},
@@ -177,14 +179,14 @@ _ROWS: tuple[tuple[str, Callable[[Result], str], Callable[[Result], float] | Non
     ("without a node at the end", lambda r: str(r.waiting), lambda r: r.waiting),
     ("decisions", lambda r: str(r.decisions), None),
     ("  that found no node", lambda r: str(r.attempts_refused), lambda r: r.attempts_refused),
-    ("rescheduled by a node", lambda r: str(r.withdrawn), lambda r: r.withdrawn),
+    ("rescheduled by a node", lambda r: str(r.rescheduled), lambda r: r.rescheduled),
     ("queueing p50", lambda r: _seconds(r.queue_p50), lambda r: _rounded(r.queue_p50)),
     ("queueing p99", lambda r: _seconds(r.queue_p99), lambda r: _rounded(r.queue_p99)),
     ("queueing, longest", lambda r: _seconds(r.queue_max), lambda r: _rounded(r.queue_max)),
     ("most pods waiting", lambda r: str(r.peak_waiting), lambda r: r.peak_waiting),
     ("stranded storage, mean", lambda r: _share(r.stranded_mean), lambda r: round(r.stranded_mean, 4)),
     ("stranded storage, peak", lambda r: _share(r.stranded_peak), lambda r: round(r.stranded_peak, 4)),
-    ("peak allocation", lambda r: _share(r.peak_room), None),
+    ("peak allocation", lambda r: _share(r.peak_allocation), None),
     ("API writes a pod ({})", lambda r: f"{r.api_writes_per_pod:.1f}", lambda r: round(r.api_writes_per_pod, 1)),
     (
         "  of these capacity",

@@ -98,9 +98,9 @@ def run(options: argparse.Namespace) -> int:
         raise
 
 
-def _settings(options: argparse.Namespace, kept: Settings | None) -> Settings:
+def _settings(options: argparse.Namespace, saved: Settings | None) -> Settings:
     """The options given now, over the stored settings."""
-    base = kept or Settings()
+    base = saved or Settings()
     if options.nodes is not None and not 1 <= options.nodes <= 1000:
         raise InvalidError(f"--nodes {options.nodes}: want 1 to 1000")
     if not 0 <= options.port <= 65535:

@@ -238,8 +238,8 @@ def _pick(held: Contents, wanted: Sequence[str]) -> list[VolumeReport]:
                 f"there is no volume or snapshot {word!r}; `tonnage volumes list` shows those there are"
             )
         if len(fitting) > 1:
-            told = ", ".join(f"{v.node} {v.what}:{v.id}".strip() for v in fitting)
-            raise InvalidError(f"several have the name {word!r} ({told})")
+            listed = ", ".join(f"{v.node} {v.what}:{v.id}".strip() for v in fitting)
+            raise InvalidError(f"several have the name {word!r} ({listed})")
         chosen[fitting[0].node, fitting[0].what, fitting[0].id] = fitting[0]
     return list(chosen.values())
 

@@ -64,16 +64,16 @@ def show(form: str, found: WhyAnswer) -> None:
     if found.nodes:
         out.title("Nodes")
         out.table(("NODE", "FITS", "LACKS"), [row for answer in found.nodes for row in _rows(answer)])
-    rooms = [_room(answer, room) for answer in found.nodes for room in answer.claims]
-    if rooms:
+    rows = [_row(answer, shortfall) for answer in found.nodes for shortfall in answer.claims]
+    if rows:
         out.title("Storage")
-        out.table(("NODE", "CLAIM", "CLASS", "ASKED", "FREE", "LARGEST", "PUBLISHED", "PROBLEM"), rooms)
-        unknown = "" if all(row[6] != "-" for row in rooms) else "; -: none, or the API server does not record when"
+        out.table(("NODE", "CLAIM", "CLASS", "ASKED", "FREE", "LARGEST", "PUBLISHED", "PROBLEM"), rows)
+        unknown = "" if all(row[6] != "-" for row in rows) else "; -: none, or the API server does not record when"
         out.line(f"    read at {found.read}{unknown}")
     if found.message:
         out.line(f"\n{found.message}")
-    if found.told and found.told != found.message:
-        out.line(f"\nThe pod's condition: {found.told}")
+    if found.condition and found.condition != found.message:
+        out.line(f"\nThe pod's condition: {found.condition}")
     for said in found.priorities:
         out.line(f"\n{said[0].upper()}{said[1:]}.")
     out.line(f"\nTo do: {found.todo}")
@@ -89,6 +89,13 @@ def _rows(answer: NodeAnswer) -> list[tuple[str, str, str]]:
     return [(answer.node, "yes" if answer.fits else "no", first), *(("", "", lack) for lack in others)]
 
 
-def _room(answer: NodeAnswer, room: NodeShortfall) -> tuple[str, ...]:
-    sizes = map(listing.size, (room.asked, room.free, room.largest))
-    return (answer.node, room.claim, room.storage_class, *sizes, room.published or "-", room.problem or "-")
+def _row(answer: NodeAnswer, shortfall: NodeShortfall) -> tuple[str, ...]:
+    sizes = map(listing.size, (shortfall.asked, shortfall.free, shortfall.largest))
+    return (
+        answer.node,
+        shortfall.claim,
+        shortfall.storage_class,
+        *sizes,
+        shortfall.published or "-",
+        shortfall.problem or "-",
+    )

@@ -65,13 +65,13 @@ def _is_group_label(key: str) -> bool:
 
 
 def _template(text: str) -> NodeTemplate:
-    group, colon, rooms = text.partition(":")
+    group, colon, by_class = text.partition(":")
     label, equals, value = group.partition("=")
     if not colon or not equals or not _is_group_label(label) or not names.is_label_value(value):
         raise InvalidError(
             f"--node-template {text[:80]!r}: want LABEL=VALUE:CLASS=SIZE, as pool=big:tonnage-scratch=100Gi"
         )
-    return NodeTemplate(group, dict(_class_capacity(part, text) for part in rooms.split(",")))
+    return NodeTemplate(group, dict(_class_capacity(part, text) for part in by_class.split(",")))
 
 
 def _class_capacity(text: str, whole: str) -> tuple[str, TemplateCapacity]:

@@ -51,11 +51,11 @@ class UnfitPods(Reconciler[str]):
         super().__init__("unfit_pods")
         self._client, self._events = context.client, context.events
         self._handles, self._clock = context.handles, context.clock
-        self._told = self.watch(context.informers.of(EVENTS, fields=f"reason={names.UNFIT}"), _told)
+        self._event_cache = self.watch(context.informers.of(EVENTS, fields=f"reason={names.UNFIT}"), _pods_of)
 
     async def reconcile(self, key: str) -> float | None:
         """Evict the pod of an Event, or return seconds to wait. Idempotent."""
-        event = self._told.get(key)
+        event = self._event_cache.get(key)
         pod = await self._pod(event) if event is not None else None
         owner = _owner(pod) if pod is not None else None
         if pod is None or owner is None or not await self._is_wanted(pod):
@@ -127,8 +127,8 @@ class UnfitPods(Reconciler[str]):
         )
         namespace = pod.metadata.namespace
         if found is not None:
-            told = {"count": count, "lastTimestamp": rfc3339(now), "message": text}
-            await patch_object(self._client, EVENTS, found, told)
+            change = {"count": count, "lastTimestamp": rfc3339(now), "message": text}
+            await patch_object(self._client, EVENTS, found, change)
             return
         about = ObjectReference(owner.api_version, owner.kind, namespace, owner.name, owner.uid)
         body = self._events.body(about, WARNING, REASON, text, name=_event_name(owner), at=now)
@@ -155,7 +155,7 @@ def pause(count: int) -> float:
     return min(LONGEST, FIRST * 2.0 ** min(max(0, count - 1), 20))
 
 
-def _told(old: Event | None, new: Event | None) -> Iterable[str]:
+def _pods_of(old: Event | None, new: Event | None) -> Iterable[str]:
     """Handle the agent's Events.
 
     The kubelet retries, and the agent repeats its Event each time, so no other trigger is needed.

@@ -24,7 +24,7 @@ from tonnage.capacity.node_template import is_template, published_faults
 from tonnage.capacity.object import reason
 from tonnage.capacity.published import PublishedCapacity, PublishedStorage, requested_bytes
 from tonnage.capacity.topology_index import NodeLabels
-from tonnage.claims.bind import find_best, is_sent, pause, send, withdrawals
+from tonnage.claims.bind import find_best, is_sent, pause, reschedules_of, send
 from tonnage.claims.data_source import POPULATED, leave_to_populator
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, LoopKey
@@ -90,7 +90,7 @@ class ImmediateController(Reconciler[LoopKey]):
         storage_class = self._classes.get(class_name(claim)) if claim is not None else None
         if claim is None or storage_class is None or not self._is_ours(claim, storage_class):
             return None
-        turn = (claim.metadata.uid, withdrawals(claim))
+        turn = (claim.metadata.uid, reschedules_of(claim))
         if wait := self._waits.left(turn, pause(claim)):
             return wait
         return await self._place(claim, storage_class)
@@ -133,7 +133,7 @@ class ImmediateController(Reconciler[LoopKey]):
         offers = self._offers(storage_class, origin.reach if origin is not None else None)
         fitting = [offer for offer in offers if offer.capacity.largest >= size]
         if not fitting:
-            return self._no_room(claim, storage_class, size, offers)
+            return self._does_not_fit(claim, storage_class, size, offers)
         # Nodes of a tier publish the same number: choose any of them, and not always the same.
         best = max(fitting, key=lambda offer: (offer.capacity.free, crc32(f"{meta.uid} {offer.node}".encode())))
         self._published.reserve(meta.uid, best.node, self._pool_class(storage_class.key, best.node), size)
@@ -144,7 +144,7 @@ class ImmediateController(Reconciler[LoopKey]):
             raise
         self._published.confirm(meta.uid, sent.metadata.version)
         self._waits.over(meta.uid)
-        self._waits.over((meta.uid, withdrawals(claim)))
+        self._waits.over((meta.uid, reschedules_of(claim)))
         return None
 
     def _offers(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> list[NodeCapacity]:
@@ -175,7 +175,7 @@ class ImmediateController(Reconciler[LoopKey]):
         found = self._capacities.by(_BY_CLASS, storage_class)
         return [obj for obj in found if obj.node_topology is not None and not is_template(obj)]
 
-    def _no_room(
+    def _does_not_fit(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, size: int, offers: list[NodeCapacity]
     ) -> float | None:
         uid, name = claim.metadata.uid, class_name(claim)
@@ -248,7 +248,7 @@ class ImmediateController(Reconciler[LoopKey]):
     def _forget(self, claim: PersistentVolumeClaim) -> None:
         self._published.drop(claim.metadata.uid)
         self._waits.over(claim.metadata.uid)
-        self._waits.over((claim.metadata.uid, withdrawals(claim)))
+        self._waits.over((claim.metadata.uid, reschedules_of(claim)))
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[LoopKey]:
         if new is not None:

@@ -28,9 +28,9 @@ from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity.node_template import (
     MANAGED_BY,
     TemplateCapacity,
+    capacity_of,
     groups_of,
     is_template,
-    room_of,
     without_nodes_since,
 )
 from tonnage.capacity.object import numbers, reason
@@ -93,11 +93,11 @@ class NodeTemplates(Reconciler[str]):
         there = {obj.storage_class_name: obj for obj in self._capacities.by(_TEMPLATES, group)}
         nodes = self._nodes.by(_NODES, group)
         configured = self._configured.get(group)
-        rooms = configured.rooms if configured is not None else self._learn(nodes)
+        by_class = configured.by_class if configured is not None else self._learn(nodes)
         waits = []
-        for name, room in rooms.items():
+        for name, amount in by_class.items():
             if (storage_class := self._own_class(name)) is not None:
-                waits.append(await self._write(group, storage_class, room, there.pop(name, None)))
+                waits.append(await self._write(group, storage_class, amount, there.pop(name, None)))
         waits += [await self._retire(obj, group, has_nodes=bool(nodes)) for obj in there.values()]
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -113,10 +113,10 @@ class NodeTemplates(Reconciler[str]):
         found: dict[str, TemplateCapacity] = {}
         for node in nodes:
             label = names.label_value(node.metadata.name)
-            rooms = pristine(self._published(node, label), self._volumes.by(_VOLUMES, label))
-            for name, room in rooms.items():
-                best = found.get(name, room)
-                found[name] = TemplateCapacity(max(best.capacity, room.capacity), max(best.largest, room.largest))
+            by_class = pristine(self._published(node, label), self._volumes.by(_VOLUMES, label))
+            for name, amount in by_class.items():
+                best = found.get(name, amount)
+                found[name] = TemplateCapacity(max(best.capacity, amount.capacity), max(best.largest, amount.largest))
         return found
 
     def _published(self, node: Node, label: str) -> dict[str, CSIStorageCapacity]:
@@ -136,16 +136,16 @@ class NodeTemplates(Reconciler[str]):
     # Objects
 
     async def _write(
-        self, group: str, storage_class: StorageClass, room: TemplateCapacity, there: CSIStorageCapacity | None
+        self, group: str, storage_class: StorageClass, amount: TemplateCapacity, there: CSIStorageCapacity | None
     ) -> float | None:
         """Create or change one object; return seconds until it may be lowered."""
         if there is None:
-            await self._client.create(CAPACITIES, body(group, storage_class, room), self._namespace)
-            name, free = storage_class.metadata.name, from_bytes(room.capacity)
+            await self._client.create(CAPACITIES, body(group, storage_class, amount), self._namespace)
+            name, free = storage_class.metadata.name, from_bytes(amount.capacity)
             log.info("template of nodes made group=%s class=%s capacity=%s", group, name, free)
             return None
-        room, wait = self._eased(group, there, room)
-        changes = amounts(room) if room_of(there) != room else {}
+        amount, wait = self._eased(group, there, amount)
+        changes = amounts(amount) if capacity_of(there) != amount else {}
         if names.WITHOUT_NODES_SINCE in there.metadata.annotations:
             changes["metadata"] = {"annotations": {names.WITHOUT_NODES_SINCE: None}}
         if changes:
@@ -153,20 +153,20 @@ class NodeTemplates(Reconciler[str]):
         return wait
 
     def _eased(
-        self, group: str, there: CSIStorageCapacity, room: TemplateCapacity
+        self, group: str, there: CSIStorageCapacity, amount: TemplateCapacity
     ) -> tuple[TemplateCapacity, float | None]:
         """Return the capacity to write: an increase at once, a decrease delayed.
 
         A decrease is to the maximum since it began. Volumes under way are counted nowhere for a moment.
         """
-        before, key = room_of(there), there.metadata.name
-        least = TemplateCapacity(max(before.capacity, room.capacity), max(before.largest, room.largest))
-        if group in self._configured or room == least:
+        before, key = capacity_of(there), there.metadata.name
+        least = TemplateCapacity(max(before.capacity, amount.capacity), max(before.largest, amount.largest))
+        if group in self._configured or amount == least:
             self._lower.pop(key, None)
-            return room, None
+            return amount, None
         now = self._clock.monotonic()
-        since, most = self._lower.get(key, (now, room))
-        most = TemplateCapacity(max(most.capacity, room.capacity), max(most.largest, room.largest))
+        since, most = self._lower.get(key, (now, amount))
+        most = TemplateCapacity(max(most.capacity, amount.capacity), max(most.largest, amount.largest))
         if since + self._settle <= now:
             del self._lower[key]
             return most, None
@@ -230,7 +230,7 @@ def _selects(obj: CSIStorageCapacity) -> list[str]:
     return [f"{key}={value}" for key, value in labels.items()]
 
 
-def body(group: str, storage_class: StorageClass, room: TemplateCapacity) -> dict[str, Any]:
+def body(group: str, storage_class: StorageClass, amount: TemplateCapacity) -> dict[str, Any]:
     """Body of the object, to create it."""
     label, _, value = group.partition("=")
     name = storage_class.metadata.name
@@ -241,13 +241,13 @@ def body(group: str, storage_class: StorageClass, room: TemplateCapacity) -> dic
         },
         "storageClassName": name,
         "nodeTopology": {"matchLabels": {names.TEMPLATE_NODE: "true", label: value}},
-        **amounts(room),
+        **amounts(amount),
     }
 
 
-def amounts(room: TemplateCapacity) -> dict[str, Any]:
+def amounts(amount: TemplateCapacity) -> dict[str, Any]:
     """Fields of its capacity."""
-    return {"capacity": from_bytes(room.capacity), "maximumVolumeSize": from_bytes(room.largest)}
+    return {"capacity": from_bytes(amount.capacity), "maximumVolumeSize": from_bytes(amount.largest)}
 
 
 def object_name(group: str, storage_class: str) -> str:
@@ -270,17 +270,17 @@ def pristine(
     for volume in volumes:
         found = published.get(volume.spec.storage_class_name)
         if found is not None:
-            room, size = _room(found), capacity(volume)
-            taken[room] = taken.get(room, 0) + size
-            largest[room] = max(largest.get(room, 0), size)
+            amount, size = _pool(found), capacity(volume)
+            taken[amount] = taken.get(amount, 0) + size
+            largest[amount] = max(largest.get(amount, 0), size)
     return {
-        name: _whole(obj, taken.get(_room(obj), 0), largest.get(_room(obj), 0))
+        name: _whole(obj, taken.get(_pool(obj), 0), largest.get(_pool(obj), 0))
         for name, obj in published.items()
         if not reason(obj)
     }
 
 
-def _room(obj: CSIStorageCapacity) -> str:
+def _pool(obj: CSIStorageCapacity) -> str:
     return obj.metadata.labels.get(names.POOL_LABEL, f"class {obj.storage_class_name}")
 
 

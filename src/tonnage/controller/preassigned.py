@@ -23,7 +23,7 @@ from tonnage.api.matching import class_name, is_bound, is_delayed, is_provisiona
 from tonnage.api.origin import is_clone, origin_of, reference
 from tonnage.api.pods import Pod
 from tonnage.api.storage import StorageClass
-from tonnage.claims.bind import is_sent, pause, send, withdrawals
+from tonnage.claims.bind import is_sent, pause, reschedules_of, send
 from tonnage.claims.node_scope import check_owner
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, is_unstarted
@@ -183,4 +183,4 @@ def _may_use(pod: Pod, claim: PersistentVolumeClaim) -> bool:
 
 def _turn(claim: PersistentVolumeClaim) -> tuple[str, int]:
     """Return the key of a wait: each reschedule starts a new one."""
-    return claim.metadata.uid, withdrawals(claim)
+    return claim.metadata.uid, reschedules_of(claim)

@@ -32,7 +32,7 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity import tier
 from tonnage.capacity.published import requested_bytes
 from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
-from tonnage.claims.bind import is_sent, withdrawals
+from tonnage.claims.bind import is_sent, reschedules_of
 from tonnage.claims.node_fit import Suitability
 from tonnage.controller.config import LoopContext
 from tonnage.controller.tier_objects import NODES_BY_TIER, tiers_of
@@ -110,17 +110,17 @@ class TierNotices(Reconciler[str]):
 
     # Waiting pods and claims
 
-    def _needs(self, kept: Collection[str]) -> Iterator[_Need]:
+    def _needs(self, tiered: Collection[str]) -> Iterator[_Need]:
         """Return what waits for a node in classes with tiers.
 
         A pod counts only after it was rejected.
         """
         for pod in self._pods:
-            if _is_refused(pod) and (sizes := self._asked_by(pod, kept)):
+            if _is_refused(pod) and (sizes := self._asked_by(pod, tiered)):
                 spec = pod.spec
                 affinity = spec.affinity.node_affinity if spec.affinity else None
                 yield _Need(sizes, msgspec.json.encode((spec.node_selector, affinity, spec.tolerations)), pod)
-        for name in kept:
+        for name in tiered:
             storage_class = self._classes.get(name)
             if storage_class is None or storage_class.late:
                 continue
@@ -128,12 +128,12 @@ class TierNotices(Reconciler[str]):
                 if _is_waiting(claim) and (size := requested_bytes(claim)):
                     yield _Need(((name, size),))
 
-    def _asked_by(self, pod: Pod, kept: Collection[str]) -> tuple[tuple[str, int], ...]:
+    def _asked_by(self, pod: Pod, tiered: Collection[str]) -> tuple[tuple[str, int], ...]:
         """Return what a pod's claims request, summed by driver.
 
         They may use the same pool.
         """
-        waiting = [c for c in claims_of(pod, self._claims) if _is_waiting(c) and class_name(c) in kept]
+        waiting = [c for c in claims_of(pod, self._claims) if _is_waiting(c) and class_name(c) in tiered]
         drivers: dict[str, int] = {}
         for claim in waiting:
             driver = self._driver(class_name(claim))
@@ -207,8 +207,8 @@ def _is_waiting(claim: PersistentVolumeClaim) -> bool:
 
     An often rescheduled claim is held by its node ever longer, until another node publishes capacity.
     """
-    is_kept = withdrawals(claim) >= PATIENT_FROM
-    return not claim.spec.volume_name and (is_kept or not is_sent(claim)) and not claim.metadata.deleting
+    is_backing_off = reschedules_of(claim) >= PATIENT_FROM
+    return not claim.spec.volume_name and (is_backing_off or not is_sent(claim)) and not claim.metadata.deleting
 
 
 def _allows(pod: Pod | None) -> Callable[[Node], bool]:

@@ -91,7 +91,7 @@ class CapacityTiers(Reconciler[str]):
     async def _keep(self, name: str, wanted: dict[str, Any], have: CSIStorageCapacity | None) -> None:
         """Create or repair an object: only this controller may write it."""
         self._unused.over(name)
-        if have is not None and _promises(have) == _promises(msgspec.convert(wanted, CSIStorageCapacity)):
+        if have is not None and _published(have) == _published(msgspec.convert(wanted, CSIStorageCapacity)):
             return
         with suppress(ApiAlreadyExistsError, ApiNotFoundError):  # the watch is behind
             if have is not None:
@@ -117,7 +117,7 @@ class CapacityTiers(Reconciler[str]):
 
     def _capacity_changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> Iterable[str]:
         """Handle tier objects; ignore requests in a notice."""
-        if old is not None and new is not None and _promises(old) == _promises(new):
+        if old is not None and new is not None and _published(old) == _published(new):
             return ()
         return {name for obj in (old, new) if obj is not None for name in class_of_tier(obj)}
 
@@ -161,7 +161,7 @@ def body(storage_class: StorageClass, value: str) -> dict[str, Any]:
     }
 
 
-def _promises(obj: CSIStorageCapacity) -> tuple[object, ...]:
+def _published(obj: CSIStorageCapacity) -> tuple[object, ...]:
     """Return all fields that must not change."""
     labels = {key: obj.metadata.labels.get(key) for key in (names.CAPACITY_DRIVER, names.TIER, names.POOL_LABEL)}
     return labels, obj.storage_class_name, obj.node_topology, obj.capacity, obj.maximum_volume_size

@@ -20,7 +20,7 @@ from tonnage.errors import HostError
 from tonnage.host.descriptor import closing
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-KEPT = 64 * 1024
+OUTPUT_LIMIT = 64 * 1024
 _GRACE = 5.0  # seconds a killed program may take to go; one that waits for a dead disk never does
 
 
@@ -43,7 +43,7 @@ def run(
     timeout: float = 60.0,
     pass_fds: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
-    keep: int = KEPT,
+    keep: int = OUTPUT_LIMIT,
 ) -> str:
     """Run a program and return its output. timeout: seconds. Raises CommandError.
 
@@ -77,19 +77,19 @@ def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: f
     assert process.stdout is not None
     assert process.stderr is not None
     deadline = time.monotonic() + timeout
-    kept = _drain((process.stdout, process.stderr), deadline, keep)
+    output = _drain((process.stdout, process.stderr), deadline, keep)
     try:
-        if kept is not None:
+        if output is not None:
             _wait(process, deadline)
     except subprocess.TimeoutExpired:
-        kept = None
+        output = None
     except BaseException:
         _kill(process)
         raise
-    if kept is None:
+    if output is None:
         _kill(process)
         raise CommandError(command, f"not done after {timeout:g} s, killed")
-    return kept[0], kept[1]
+    return output[0], output[1]
 
 
 def _wait(process: subprocess.Popen[bytes], deadline: float) -> None:
@@ -105,10 +105,10 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> None:
 
 def _drain(streams: Sequence[IO[bytes]], deadline: float, keep: int) -> list[str] | None:
     """Read all streams to their ends; return the first `keep` bytes of each. None at the deadline."""
-    kept = [bytearray() for _ in streams]
+    output = [bytearray() for _ in streams]
     with selectors.DefaultSelector() as selector:
         for index, stream in enumerate(streams):
-            selector.register(stream, selectors.EVENT_READ, kept[index])
+            selector.register(stream, selectors.EVENT_READ, output[index])
         while selector.get_map():
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready and time.monotonic() >= deadline:
@@ -118,7 +118,7 @@ def _drain(streams: Sequence[IO[bytes]], deadline: float, keep: int) -> list[str
                 key.data.extend(data[: keep - len(key.data)])
                 if not data:
                     selector.unregister(key.fileobj)
-    return [data.decode(errors="replace") for data in kept]
+    return [data.decode(errors="replace") for data in output]
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -33,7 +33,7 @@ _LONGEST_NAME = 236
 
 
 @dataclass
-class _Told:
+class _Recorded:
     name: str
     count: int
     first: str
@@ -57,7 +57,7 @@ class Correlator:
     def __init__(self) -> None:
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
         self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
-        self.told: OrderedDict[tuple[str, ...], _Told] = OrderedDict()
+        self.recorded: OrderedDict[tuple[str, ...], _Recorded] = OrderedDict()
 
     def allow(self, uid: str, now: float) -> bool:
         """Whether the object may have one more event at time now (seconds); counts it."""
@@ -164,31 +164,31 @@ class EventRecorder:
         message = self._correlator.message(about.uid, report.reason, report.message, report.moment)
         combined = message != report.message
         key = (about.uid, about.name, about.field_path, report.type, report.reason, "" if combined else message)
-        told = self._correlator.told.get(key)
-        if told is not None and not report.once and await self._again(about, told, message, report.at):
+        recorded = self._correlator.recorded.get(key)
+        if recorded is not None and not report.once and await self._again(about, recorded, message, report.at):
             return
         try:
-            self._correlator.told[key] = await self._first(report, message)
+            self._correlator.recorded[key] = await self._first(report, message)
         except ApiAlreadyExistsError:
             if not report.once:
                 raise
-        _trim(self._correlator.told)
+        _trim(self._correlator.recorded)
 
-    async def _again(self, about: ObjectReference, told: _Told, message: str, at: float) -> bool:
-        told.count += 1
-        patch = {"count": told.count, "lastTimestamp": rfc3339(at), "message": message}
+    async def _again(self, about: ObjectReference, recorded: _Recorded, message: str, at: float) -> bool:
+        recorded.count += 1
+        patch = {"count": recorded.count, "lastTimestamp": rfc3339(at), "message": message}
         try:
-            await self._client.patch(EVENTS, told.name, patch, about.namespace or "default")
+            await self._client.patch(EVENTS, recorded.name, patch, about.namespace or "default")
         except ApiNotFoundError:  # it has expired: begin anew
             return False
         return True
 
-    async def _first(self, report: _Report, message: str) -> _Told:
+    async def _first(self, report: _Report, message: str) -> _Recorded:
         about = report.about
         name = f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{report.once or self._suffix()}"
         body = self.body(about, report.type, report.reason, message, name=name, at=report.at)
         await self._client.create(EVENTS, body, about.namespace or "default")
-        return _Told(name, 1, body["firstTimestamp"])
+        return _Recorded(name, 1, body["firstTimestamp"])
 
     def body(
         self, about: ObjectReference, type_: str, reason: str, message: str, *, name: str, at: float

@@ -78,7 +78,7 @@ class NodeDriver:
         self.on_unfit: Unfit = lambda context, why: None
         """Set to NodeAgent.tell_unfit; called when an inline volume does not fit."""
         for pool in pools:
-            pool.on_room = lambda: self.on_inline()
+            pool.on_capacity = lambda: self.on_inline()
         by_name = {pool.name: pool for pool in pools}
         in_flight = InFlight()  # one volume, one call at a time, whatever the driver's name
         throttle = Throttle()

@@ -208,8 +208,10 @@ class Sweep:
         if len(leftovers) > MOST:
             return True
         for pool in {_pool_of(v.id, driver) for v in leftovers}:
-            room = await driver.client.get_capacity({"pool": pool}) if driver.lists_capacity else None
-            total = (room.available if room else 0) + sum(v.size for v in listed if _pool_of(v.id, driver) == pool)
+            capacity = await driver.client.get_capacity({"pool": pool}) if driver.lists_capacity else None
+            total = (capacity.available if capacity else 0) + sum(
+                v.size for v in listed if _pool_of(v.id, driver) == pool
+            )
             if 5 * sum(v.size for v in leftovers if _pool_of(v.id, driver) == pool) > total:
                 return True
         return False

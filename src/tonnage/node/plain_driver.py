@@ -48,7 +48,7 @@ class StandaloneDriver:
         assert driver.openings is not None
         self._openings, self._pools = driver.openings, pools
         for pool in self.pools:
-            pool.on_room = lambda: self.on_inline()
+            pool.on_capacity = lambda: self.on_inline()
         self.change = PoolChange(driver, pools, config, lambda: self.on_inline())
         """Changes the pools while they are served."""
         self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
@@ -121,13 +121,13 @@ async def measure(pools: Iterable[Pool]) -> None:
 def _show(found: PoolStatus) -> None:
     labels = (found.pool, found.kind)
     metrics.POOL_UP.labels(*labels).set(0 if found.problem else 1)
-    if found.room is None:
+    if found.capacity is None:
         return
     for gauge, value in (
-        (metrics.POOL_SIZE, found.room.total),
-        (metrics.POOL_FREE, found.room.free),
-        (metrics.POOL_LARGEST, found.room.largest),
-        (metrics.POOL_RESERVED, found.promised),
+        (metrics.POOL_SIZE, found.capacity.total),
+        (metrics.POOL_FREE, found.capacity.free),
+        (metrics.POOL_LARGEST, found.capacity.largest),
+        (metrics.POOL_RESERVED, found.reserved),
         (metrics.POOL_VOLUMES, len(found.volumes)),
         (metrics.POOL_SNAPSHOTS, len(found.snapshots)),
         (metrics.POOL_ABNORMAL, len(found.abnormal)),

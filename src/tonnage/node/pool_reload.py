@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 class PoolChange:
     """Changes the pools of one driver.
 
-    config: what the driver serves. pools: the driver's own table, by name, which every service uses. on_room: passed to
-    new pools.
+    config: what the driver serves. pools: the driver's own table, by name, which every service uses. on_capacity:
+    passed to new pools.
     """
 
     def __init__(
-        self, driver: Driver, pools: dict[str, Pool], config: DriverConfig, on_room: Callable[[], None]
+        self, driver: Driver, pools: dict[str, Pool], config: DriverConfig, on_capacity: Callable[[], None]
     ) -> None:
         assert driver.openings is not None
         self.config = config
-        self._driver, self._pools, self._openings, self._on_room = driver, pools, driver.openings, on_room
+        self._driver, self._pools, self._openings, self._on_capacity = driver, pools, driver.openings, on_capacity
         self._openings.ready = self._check_disk
         self._never_open: set[str] = set()
 
@@ -50,7 +50,7 @@ class PoolChange:
         if finding.fault is not None and not preflight.may_come(finding):
             raise finding.fault
         pool = await asyncio.to_thread(preflight.make_pool, wanted, self.config.roots)
-        pool.on_room = self._on_room
+        pool.on_capacity = self._on_capacity
         self._serve(wanted)
         self._pools[wanted.name] = pool
         await self._openings.add(wanted.name)
@@ -128,5 +128,5 @@ async def _check_empty(pool: Pool) -> None:
     counts = {"volumes": len(volumes) + len(damaged), "snapshots": len(snapshots), "erasures": len(erasing)}
     found = [*(v.name for v in volumes), *damaged, *(s.name for s in snapshots), *(e.name for e in erasing)]
     if found:
-        told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        raise PreconditionError(f"it has {told} ({found[0]}{', ...' if len(found) > 1 else ''})")
+        contents = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        raise PreconditionError(f"it has {contents} ({found[0]}{', ...' if len(found) > 1 else ''})")

@@ -198,8 +198,8 @@ class Reclaimer(Reconciler[str]):
         def without(now: PersistentVolume) -> dict[str, object] | None:
             if not _ours(now):
                 return None
-            kept = [f for f in now.metadata.finalizers if f != names.PROVISIONER_FINALIZER]
-            return {"metadata": {"finalizers": kept or None}}
+            remaining = [f for f in now.metadata.finalizers if f != names.PROVISIONER_FINALIZER]
+            return {"metadata": {"finalizers": remaining or None}}
 
         # The deletion has just changed it: read it again to avoid a conflict.
         now = await find(self._client, VOLUMES, volume.metadata.name)

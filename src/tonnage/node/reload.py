@@ -57,11 +57,11 @@ class Reconfigure:
 
         Raises: OSError if the directory cannot be watched.
         """
-        with inotify.Inotify() as told:
+        with inotify.Inotify() as watcher:
             while True:
-                _watch(told, file)  # each time: the path may resolve to another directory now
+                _watch(watcher, file)  # each time: the path may resolve to another directory now
                 await self._look(read)  # includes changes from before the watch
-                await told.wait()
+                await watcher.wait()
                 await clock.sleep(SETTLE)
 
     async def _look(self, read: Callable[[], NodeConfig]) -> None:
@@ -120,9 +120,9 @@ class Reconfigure:
         return True
 
 
-def _watch(told: inotify.Inotify, file: Path) -> None:
-    told.add(str(file.parent), _EVENTS)
+def _watch(watcher: inotify.Inotify, file: Path) -> None:
+    watcher.add(str(file.parent), _EVENTS)
     with suppress(OSError):  # a dangling symlink, until the kubelet replaces it
         real = Path(os.path.realpath(file, strict=True))
         if real.parent != file.parent:
-            told.add(str(real.parent), _EVENTS)
+            watcher.add(str(real.parent), _EVENTS)

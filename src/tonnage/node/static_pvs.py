@@ -84,7 +84,7 @@ class Publication(Reconciler[Key]):
         if driver is None:
             return None
         chosen = self._choose(driver, key[1])
-        await self._withdraw(driver, key[1], chosen)
+        await self._unpublish(driver, key[1], chosen)
         if chosen is not None:
             fault = fault_of(chosen) or _secrets_fault(chosen)
             publisher = _Publisher(self._client, self._scope, driver, key[1], chosen, fault)
@@ -115,7 +115,7 @@ class Publication(Reconciler[Key]):
             self._readings.faults.found(driver.source(other), other, reason)
         return ranked[0] if ranked else None
 
-    async def _withdraw(self, driver: DriverInfo, pool: str, chosen: StorageClass | None) -> None:
+    async def _unpublish(self, driver: DriverInfo, pool: str, chosen: StorageClass | None) -> None:
         """Delete unclaimed PVs of a class that no longer has the pool.
 
         The disk then becomes free. A PV with policy Retain stays, for a person to decide.
@@ -225,10 +225,10 @@ class _Publisher:
     async def _largest(self, mode: VolumeCapability) -> int:
         """Return bytes of the largest free disk, 0 for none."""
         topology = self._driver.segment if self._driver.topology else None
-        room = await self._driver.client.get_capacity(
+        capacity = await self._driver.client.get_capacity(
             capacity_parameters(self._class), topology=topology, capabilities=(mode,)
         )
-        return room.maximum or 0
+        return capacity.maximum or 0
 
     def _unused(self, taken: set[str]) -> str:
         """Return an unused PV name of this node, pool and class, and mark it as used."""

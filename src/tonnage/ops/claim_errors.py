@@ -64,7 +64,7 @@ def faults_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) ->
     waiting = [c for c in claims if not is_bound(c) and not c.metadata.deleting and not _is_served(c, objects)]
     together = {claim.key for claim in waiting}
     found = [lack for claim in waiting for lack in _faults(claim, objects, together)]
-    return found or [lack for claim in waiting for lack in _told(claim, objects)]
+    return found or [lack for claim in waiting for lack in _reported(claim, objects)]
 
 
 def said_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) -> list[Said]:
@@ -180,7 +180,7 @@ def _source_faults(
         yield Lack(f"claim {name}: {fault}", todo)
 
 
-def _told(claim: PersistentVolumeClaim, objects: ClaimObjects) -> Iterator[Lack]:
+def _reported(claim: PersistentVolumeClaim, objects: ClaimObjects) -> Iterator[Lack]:
     """Return the last Event of a provisioner for a claim.
 
     Only for a claim with selected-node, or of a class that binds immediately.

@@ -44,8 +44,8 @@ class Served:
         Raises: CsiError when the driver does not answer.
         """
         known = {config.name: _about(config, self.node) for config in self.configs}
-        if (told := await inventories.read(self.sockets[0])) is not None:
-            found = {pool.pool: self._about(pool.pool, known).told(pool) for pool in told}
+        if (answer := await inventories.read(self.sockets[0])) is not None:
+            found = {pool.pool: self._about(pool.pool, known).with_status(pool) for pool in answer}
             missing = [report for name, report in known.items() if name not in found]
             there_is = ", ".join(found)
             state = {report.pool: f"there is no pool {report.pool!r} (there is {there_is})" for report in missing}
@@ -63,11 +63,11 @@ class Served:
     async def _asked(self, client: CsiClient, about: PoolReport, volumes: Sequence[VolumeReport]) -> PoolReport:
         mine = [v.size for v in volumes if v.pool == about.pool]
         try:
-            room = await client.get_capacity({"pool": about.pool})
+            capacity = await client.get_capacity({"pool": about.pool})
         except CsiError as failure:
             return msgspec.structs.replace(about, state=failure.message)
         return msgspec.structs.replace(
-            about, free=room.available, largest=room.maximum, allocated=sum(mine), volumes=len(mine)
+            about, free=capacity.available, largest=capacity.maximum, allocated=sum(mine), volumes=len(mine)
         )
 
     async def contents(self) -> Contents:
@@ -77,7 +77,7 @@ class Served:
         """
         volumes: dict[str, VolumeReport] = {}
         snapshots: dict[str, VolumeReport] = {}
-        told = Contents()
+        answer = Contents()
         for number, socket in enumerate(self.sockets):
             async with CsiClient(socket) as client:
                 driver = (await client.plugin_info()).name
@@ -88,14 +88,14 @@ class Served:
                     for snapshot in await client.list_snapshots():
                         snapshots.setdefault(snapshot.id, listed_snapshot(snapshot, driver, self.node))
                 if pools is not None and not number:  # all drivers of a node are over the same pools
-                    told = contents_of(pools, node=self.node, driver=driver)
-        for volume in told.volumes:
+                    answer = contents_of(pools, node=self.node, driver=driver)
+        for volume in answer.volumes:
             other = volumes.get(volume.id)
             volumes[volume.id] = (
                 msgspec.structs.replace(volume, driver=other.driver, topology=other.topology) if other else volume
             )
-        snapshots.update({snapshot.id: snapshot for snapshot in told.snapshots})
-        return Contents(_ordered(volumes), _ordered(snapshots), told.erasing)
+        snapshots.update({snapshot.id: snapshot for snapshot in answer.snapshots})
+        return Contents(_ordered(volumes), _ordered(snapshots), answer.erasing)
 
     async def delete(self, volume: VolumeReport) -> None:
         """Delete a volume or snapshot. Idempotent. Raises CsiError, also while it is in use."""
@@ -135,7 +135,7 @@ class Direct:
         if not _is_made(config):
             return msgspec.structs.replace(about, state=GONE if config.kind == "fake" else NOT_MADE)
         try:
-            return about.told(await _read(config))
+            return about.with_status(await _read(config))
         except TonnageError as failure:
             return msgspec.structs.replace(about, state=str(failure))
 

@@ -52,24 +52,24 @@ class PoolReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
         """Whether the numbers are there, or none is to be expected."""
         return self.free is not None or self.state in (NOT_MADE, GONE)
 
-    def told(self, status: PoolStatus) -> PoolReport:
+    def with_status(self, status: PoolStatus) -> PoolReport:
         """The report with the faults that the pool reports."""
-        if status.room is None:
+        if status.capacity is None:
             return msgspec.structs.replace(self, kind=status.kind, state=status.problem)
         failing = [f"volume {e.name} cannot be erased: {e.problem}" for e in status.erasing if e.problem]
         return msgspec.structs.replace(
             self,
             kind=status.kind,
-            size=status.room.total,
-            free=status.room.free,
-            largest=status.room.largest,
-            allocated=status.promised,
+            size=status.capacity.total,
+            free=status.capacity.free,
+            largest=status.capacity.largest,
+            allocated=status.reserved,
             erasing=status.erasing_bytes,
             volumes=len(status.volumes),
             snapshots=len(status.snapshots),
             abnormal=len(status.abnormal),
             inline=status.inline,
-            inline_allocated=status.inline_promised,
+            inline_allocated=status.inline_reserved,
             lacks=(*status.lacks, *(line for line in failing if line not in status.lacks)),
         )
 
@@ -219,7 +219,7 @@ def _snapshot(snapshot: Snapshot, pool: PoolStatus, node: str, driver: str) -> V
 def _erasure(erasure: Erasure, pool: str, node: str) -> ErasureReport:
     return ErasureReport(
         id_of(pool, erasure.name),
-        erasure.room,
+        erasure.reserved,
         erasure.method,
         erasure.done,
         erasure.total,

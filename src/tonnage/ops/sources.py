@@ -102,10 +102,10 @@ async def opened(wanted: Wanted) -> AsyncIterator[ClusterSources]:
     if running is not None:
         if running < 0:
             raise BusyError(f"data folder {data.path} is being cleaned or opened by another process: repeat")
-        yield _of_running(data, plan.kept_nodes(data), wanted)
+        yield _of_running(data, plan.saved_nodes(data), wanted)
         return
     with data.held():
-        nodes = plan.kept_nodes(data)
+        nodes = plan.saved_nodes(data)
         why = f"its cluster does not run: `tonnage up --data {data.path}`"
         sources = [Direct(pools, node=name) for name, pools in nodes.items()]
         yield ClusterSources(sources, wanted.kubeconfig, why)

@@ -291,7 +291,7 @@ def _fake(config: PoolConfig, name: str, clock: Clock | None) -> Pool:
 def _backend(config: PoolConfig, name: str, clock: Clock | None, disks: Disks | None) -> Backend:
     """The back end of a pool on real disks. Raises InvalidError."""
     if config.overcommit == _ANY and not config.size:
-        raise InvalidError(f"pool {name!r}: overcommit=yes needs size=, or the pool would promise any amount")
+        raise InvalidError(f"pool {name!r}: overcommit=yes needs size=, or the pool would allocate any amount")
     if config.kind == "lvm":
         from tonnage.pools.lvm.backend import LvmBackend
         from tonnage.pools.lvm.thin_pool import LvmLimits
@@ -328,20 +328,20 @@ class Outlook:
 
     disk: Path
     pools: tuple[str, ...]
-    promised: int
+    reserved: int
     free: int
 
     @property
     def fits(self) -> bool:
         """Whether the disk has the bytes that may be reserved."""
-        return self.promised <= self.free
+        return self.reserved <= self.free
 
     def __str__(self) -> str:
         """A line for people."""
-        verdict = "" if self.fits else f", {_whole(self.promised - self.free)} more than it has"
+        verdict = "" if self.fits else f", {_whole(self.reserved - self.free)} more than it has"
         counts = Counter(self.pools)
         names = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items())
-        return f"{names}: pools of {_whole(self.promised)} on a disk with {_whole(self.free)} free{verdict}"
+        return f"{names}: pools of {_whole(self.reserved)} on a disk with {_whole(self.free)} free{verdict}"
 
 
 def _whole(size: int) -> str:
@@ -363,8 +363,8 @@ def _outlook(pools: list[PoolConfig]) -> Outlook:
     disk = _existing(pools[0].where)
     found = os.statvfs(disk)
     free = found.f_bavail * found.f_frsize + sum(_taken(config.where) for config in pools if config.where)
-    kept = max((config.keep or NO_KEEP).of(found.f_blocks * found.f_frsize) for config in pools)
-    free = max(0, free - kept)
+    headroom = max((config.keep or NO_KEEP).of(found.f_blocks * found.f_frsize) for config in pools)
+    free = max(0, free - headroom)
     return Outlook(disk, tuple(config.name for config in pools), sum(config.size or free for config in pools), free)
 
 

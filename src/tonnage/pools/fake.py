@@ -93,8 +93,8 @@ class FakeBackend(Backend, Mounts):
             )
         return want
 
-    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
-        used = self.records.used + sum(erasure.room for erasure in self.remains.all(self._clock.monotonic()))
+    def capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+        used = self.records.used + sum(erasure.reserved for erasure in self.remains.all(self._clock.monotonic()))
         free = max(0, self.size - used)
         return Capacity(self.size, free, min(free, self._largest), self.features.least, used)
 
@@ -246,7 +246,7 @@ class Remains:
             return
         if not self.all(now):
             self._since = now
-        self._jobs.append(EraseJob("", volume.name, method, volume.size, room=volume.size))
+        self._jobs.append(EraseJob("", volume.name, method, volume.size, reserved=volume.size))
 
     def all(self, now: float) -> list[Erasure]:
         """What is not erased yet."""

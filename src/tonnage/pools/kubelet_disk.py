@@ -61,10 +61,10 @@ def remark(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:
     if config.rootfs is not None or not (shared := shares(config, kubelet)):
         return ""
     keep = EVICTION if config.keep is None else config.keep
-    told = f"it keeps {_amount(config, keep)} free (keep=), rootfs=yes says that it is meant"
+    detail = f"it keeps {_amount(config, keep)} free (keep=), rootfs=yes says that it is meant"
     if config.overcommit == float("inf"):
-        told = "with overcommit=yes it may fill that, give it a disk of its own or overcommit=RATIO"
-    return f"on the node's root file system (with {shared}): {told}"
+        detail = "with overcommit=yes it may fill that, give it a disk of its own or overcommit=RATIO"
+    return f"on the node's root file system (with {shared}): {detail}"
 
 
 def shares(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:

@@ -46,7 +46,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """Explanation of a pod.
 
     node: its node, "" for none. everywhere: causes on all nodes. message: text of the box's scheduler. unchecked: what
-    was not checked. read: time of the read (RFC 3339). todo: what a person can do. told: the pod's condition, by
+    was not checked. read: time of the read (RFC 3339). todo: what a person can do. condition: the pod's condition, by
     whichever scheduler handles it. priorities: whether preemption would help, and for whom capacity is reserved.
     """
 
@@ -55,7 +55,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     node: str = ""
     everywhere: list[str] = []
     message: str = ""
-    told: str = ""
+    condition: str = ""
     unchecked: list[str] = []
     nodes: list[NodeAnswer] = []
     priorities: list[str] = []
@@ -98,7 +98,7 @@ def explain(
     look = ShortfallSearch(cycle, state, written)
     found = {slot: list(look.lacks(slot)) for slot in columns.live}
     nodes = [
-        NodeAnswer(columns.names[slot], not lacks and not keeps, [lack.text for lack in lacks], look.rooms(slot))
+        NodeAnswer(columns.names[slot], not lacks and not keeps, [lack.text for lack in lacks], look.shortfalls(slot))
         for slot, lacks in found.items()
     ]
     return Explanation(
@@ -106,7 +106,9 @@ def explain(
         pod.metadata.name,
         everywhere=[lack.text for lack in everywhere],
         message=outcome.message if isinstance(outcome, Refusal) else "",
-        told=next((c.message for c in pod.status.conditions if c.type == POD_SCHEDULED and c.status == "False"), ""),
+        condition=next(
+            (c.message for c in pod.status.conditions if c.type == POD_SCHEDULED and c.status == "False"), ""
+        ),
         unchecked=unchecked,
         nodes=sorted(nodes, key=lambda answer: answer.node),
         priorities=tell(cycle, ask, outcome, budgets=budgets, held=held),
@@ -158,8 +160,8 @@ def _todo(
     if fitting := [answer.node for answer in nodes if answer.fits]:
         if unchecked:
             return f"see {', '.join(unchecked)} of the pod: nothing else keeps it from {fitting[0]}"
-        told = f"{fitting[0]} fits" if len(fitting) == 1 else f"{len(fitting)} nodes fit, {fitting[0]} is one"
-        return f"wait a moment: {told}; if it stays, `kubectl get events` tells what its scheduler says"
+        condition = f"{fitting[0]} fits" if len(fitting) == 1 else f"{len(fitting)} nodes fit, {fitting[0]} is one"
+        return f"wait a moment: {condition}; if it stays, `kubectl get events` tells what its scheduler says"
     nearest = min(range(len(nodes)), key=lambda i: (len(lacks[i]), max(lack.missing for lack in lacks[i])))
     return f"nearest is {nodes[nearest].node}: " + "; and ".join(lack.todo for lack in lacks[nearest])
 

@@ -255,7 +255,7 @@ class Scheduler:
         except asyncio.CancelledError:  # no longer the leader: undo the decision
             if entry.uid in self._assumed:
                 self._assumed.discard(entry.uid)
-                self.cycle.withdraw(entry.ask, decision)
+                self.cycle.roll_back(entry.ask, decision)
                 self.queue.retry(entry, self._clock.monotonic(), free=True)
             raise
         except Exception as failure:
@@ -273,7 +273,7 @@ class Scheduler:
             self.cycle.volumes.unreserve(decision)
             return
         self._assumed.discard(entry.uid)
-        self.cycle.withdraw(entry.ask, decision)
+        self.cycle.roll_back(entry.ask, decision)
         if not isinstance(failure, TonnageError):
             log.error("binding failed pod=%s node=%s", pod.key, decision.node, exc_info=failure)
         else:

@@ -85,9 +85,9 @@ class ShortfallSearch:
             if reasons := each.check(slot):
                 yield from words[each.cause](slot, reasons)
 
-    def rooms(self, slot: int) -> list[NodeShortfall]:
+    def shortfalls(self, slot: int) -> list[NodeShortfall]:
         """Return the node's capacity for each claim without a volume."""
-        return [self._room(unbound, slot) for unbound in self.volumes.unbound]
+        return [self._shortfall(unbound, slot) for unbound in self.volumes.unbound]
 
     def _name(self, slot: int) -> str:
         return self.cluster.columns.names[slot]
@@ -117,8 +117,8 @@ class ShortfallSearch:
 
     def _ports(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
         ports = node_fit.taken_ports(self.ask, self.cluster.columns, slot)
-        told = ", ".join(f"{port}/{protocol}" for protocol, _, port in ports)
-        yield Lack(f"{reasons[0]}: {told}", f"give up hostPort {told}, or delete the pod that has it")
+        listed = ", ".join(f"{port}/{protocol}" for protocol, _, port in ports)
+        yield Lack(f"{reasons[0]}: {listed}", f"give up hostPort {listed}, or delete the pod that has it")
 
     def _resources(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
         columns, name = self.cluster.columns, self._name(slot)
@@ -168,9 +168,9 @@ class ShortfallSearch:
                 f"{CONFLICT}: {elsewhere}", f"free capacity on the volume's node, or delete the claim of {elsewhere}"
             )
         elif reason == NO_SOURCE:
-            told = ", ".join(self._copies(slot))
+            listed = ", ".join(self._copies(slot))
             todo = "free capacity on the source volume's node: only that node can create a clone"
-            yield Lack(f"{NO_SOURCE}: {told}", todo)
+            yield Lack(f"{NO_SOURCE}: {listed}", todo)
         elif reason == NO_VOLUME:
             yield self._no_volume(slot)
         else:
@@ -213,7 +213,7 @@ class ShortfallSearch:
         offers = self.cluster.published.on(self._name(slot)).get(unbound.storage_class.key, ())
         return max(offers, key=lambda offer: (offer.largest, offer.left), default=None)
 
-    def _room(self, unbound: Unbound, slot: int) -> NodeShortfall:
+    def _shortfall(self, unbound: Unbound, slot: int) -> NodeShortfall:
         name, of_class = unbound.claim.metadata.name, unbound.storage_class.key
         offer = self._best(unbound, slot)
         if offer is None:
@@ -226,11 +226,11 @@ class ShortfallSearch:
         measured = [unbound for unbound in self.volumes.unbound if unbound.measured]
         alone = {unbound.claim.key: lack for unbound in measured if (lack := self._claim(unbound, slot))}
         yield from alone.values()
-        rooms: dict[object, tuple[PublishedCapacity, list[Unbound]]] = {}
+        shortfalls: dict[object, tuple[PublishedCapacity, list[Unbound]]] = {}
         for unbound in measured:
             if (offer := self._best(unbound, slot)) is not None:
-                rooms.setdefault(offer.room, (offer, []))[1].append(unbound)
-        others = [(o, claims) for o, claims in rooms.values() if not any(u.claim.key in alone for u in claims)]
+                shortfalls.setdefault(offer.pool_key, (offer, []))[1].append(unbound)
+        others = [(o, claims) for o, claims in shortfalls.values() if not any(u.claim.key in alone for u in claims)]
         short = [(o, claims) for o, claims in others if sum(u.size for u in claims) > o.left]
         if not short and not alone:  # a class has several pools, and the claims do not pack
             short = others
@@ -239,40 +239,46 @@ class ShortfallSearch:
 
     def _together(self, offer: PublishedCapacity, claims: Sequence[Unbound], slot: int) -> Lack:
         """Return the shortfall of a pool for all its claims, where each alone fits."""
-        told, asked = ", ".join(u.claim.metadata.name for u in claims), sum(u.size for u in claims)
-        text = f"{NO_STORAGE}: claims {told} ask {from_bytes(asked)} together, {from_bytes(offer.left)} are free"
+        listed, asked = ", ".join(u.claim.metadata.name for u in claims), sum(u.size for u in claims)
+        text = f"{NO_STORAGE}: claims {listed} ask {from_bytes(asked)} together, {from_bytes(offer.left)} are free"
         missing = max(1, asked - offer.left)
         return Lack(text, self._more(slot, missing), missing)
 
     def _claim(self, unbound: Unbound, slot: int) -> Lack | None:
         """Return the shortfall of a single claim; the advice counts its whole group."""
-        room, offer = self._room(unbound, slot), self._best(unbound, slot)
-        about = f"claim {room.claim}, class {room.storage_class}"
+        shortfall, offer = self._shortfall(unbound, slot), self._best(unbound, slot)
+        about = f"claim {shortfall.claim}, class {shortfall.storage_class}"
         head = f"{NO_STORAGE}: {about}"
-        if room.problem == names.AHEAD:
-            return Lack(f"{head}: {room.problem}", "prepare a disk that is large enough, or wait for one", NO_BOUND)
-        if room.problem:
-            todo = f"correct StorageClass {room.storage_class}: {room.problem}"
-            return Lack(f"{NO_CLASS}: {about}: {room.problem}", todo, NO_BOUND)
-        if room.largest is None or offer is None:
-            todo = f"see whether the CSI driver of {room.storage_class} runs on {self._name(slot)}: `tonnage doctor`"
+        if shortfall.problem == names.AHEAD:
+            return Lack(
+                f"{head}: {shortfall.problem}", "prepare a disk that is large enough, or wait for one", NO_BOUND
+            )
+        if shortfall.problem:
+            todo = f"correct StorageClass {shortfall.storage_class}: {shortfall.problem}"
+            return Lack(f"{NO_CLASS}: {about}: {shortfall.problem}", todo, NO_BOUND)
+        if shortfall.largest is None or offer is None:
+            todo = (
+                f"see whether the CSI driver of {shortfall.storage_class} runs on {self._name(slot)}: `tonnage doctor`"
+            )
             return Lack(f"{head}: nothing is published", todo, NO_BOUND)
-        if room.asked <= min(offer.largest, offer.left):
+        if shortfall.asked <= min(offer.largest, offer.left):
             return None
-        free = "unknown" if room.free is None else from_bytes(room.free)
+        free = "unknown" if shortfall.free is None else from_bytes(shortfall.free)
         if offer.tier and not offer.outstanding:
-            text = f"{head}: asks {from_bytes(room.asked)}, the node says by its tier that it has {free} at least"
+            text = f"{head}: asks {from_bytes(shortfall.asked)}, the node says by its tier that it has {free} at least"
             todo = "wait: the controller asks the nodes of the highest tiers to publish exactly"
-            return Lack(text, f"{todo}; or {self._more(slot, room.asked - offer.left)}", room.asked - offer.left)
-        text = f"{head}: asks {from_bytes(room.asked)}, free {free}, largest {from_bytes(room.largest)}"
+            return Lack(
+                text, f"{todo}; or {self._more(slot, shortfall.asked - offer.left)}", shortfall.asked - offer.left
+            )
+        text = f"{head}: asks {from_bytes(shortfall.asked)}, free {free}, largest {from_bytes(shortfall.largest)}"
         most = min(offer.largest, offer.left - self._siblings(unbound, offer, slot))
-        less = f"ask for at most {from_bytes(most)} in {room.claim}, or " if most > 0 else ""
-        return Lack(text, less + self._more(slot, room.asked - most), room.asked - most)
+        less = f"ask for at most {from_bytes(most)} in {shortfall.claim}, or " if most > 0 else ""
+        return Lack(text, less + self._more(slot, shortfall.asked - most), shortfall.asked - most)
 
     def _siblings(self, unbound: Unbound, offer: PublishedCapacity, slot: int) -> int:
         """Return bytes that the pod's other claims request of the same pool."""
         others = [u for u in self.volumes.unbound if u.measured and u is not unbound]
-        return sum(u.size for u in others if (o := self._best(u, slot)) is not None and o.room == offer.room)
+        return sum(u.size for u in others if (o := self._best(u, slot)) is not None and o.pool_key == offer.pool_key)
 
     def _more(self, slot: int, missing: int) -> str:
         return f"free {from_bytes(missing)} on {self._name(slot)} by deleting pods or claims there, or add a node"

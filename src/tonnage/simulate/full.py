@@ -65,7 +65,7 @@ class FullSimulation:
         self._delays = workload.delays.seconds()
         self.tally, self.traffic, self.series = Tally(), Traffic(), Series()
         self._specs = [spec for spec in nodes for _ in range(spec.count)]
-        self.room = sum(int(size(text)) for spec in self._specs for text in spec.pools.values())
+        self.total_bytes = sum(int(size(text)) for spec in self._specs for text in spec.pools.values())
         self._loop = VirtualLoop()
         self._clock = LoopClock()
         self._tasks = Background("simulation")
@@ -103,7 +103,9 @@ class FullSimulation:
             await self._tasks.close()
             await informers.close()
             await server.stop()
-        return tally.conclude(self._policy.name, self.tally, room=self.room, messages=self.traffic.messages)
+        return tally.conclude(
+            self._policy.name, self.tally, total_bytes=self.total_bytes, messages=self.traffic.messages
+        )
 
     # The cluster
 
@@ -145,7 +147,7 @@ class FullSimulation:
         """Let decisions take virtual time, and count them."""
         cycle = scheduler.cycle
         cycle.share, cycle.least = self._options.share, self._options.least
-        decide, withdraw = cycle.decide, cycle.withdraw
+        decide, roll_back = cycle.decide, cycle.roll_back
 
         def timed(ask: Ask, **more: Any) -> SchedulingDecision | Refusal:
             outcome = decide(ask, **more)
@@ -157,11 +159,11 @@ class FullSimulation:
             return outcome
 
         def counted(ask: Ask, decision: SchedulingDecision) -> None:
-            self.tally.withdrawn += 1
-            withdraw(ask, decision)
+            self.tally.rescheduled += 1
+            roll_back(ask, decision)
 
         setattr(cycle, "decide", timed)  # noqa: B010
-        setattr(cycle, "withdraw", counted)  # noqa: B010
+        setattr(cycle, "roll_back", counted)  # noqa: B010
         if not self._policy.tracked:
             setattr(scheduler.cluster.published, "reserve", lambda *_args, **_more: None)  # noqa: B010
 
@@ -199,7 +201,7 @@ class FullSimulation:
         end = until + duration(self._workload.settle)
         for step in range(1, PROGRESS_STEPS + 1):
             await self._clock.sleep(feeder.zero + end * step / PROGRESS_STEPS - self._clock.monotonic())
-            self.series.sample(end * step / PROGRESS_STEPS / 3600, self.tally, room=self.room)
+            self.series.sample(end * step / PROGRESS_STEPS / 3600, self.tally, total_bytes=self.total_bytes)
             self._options.progress(step / PROGRESS_STEPS)
         self.series.finish(self.tally, hours=until / 3600)
 

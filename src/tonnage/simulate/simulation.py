@@ -100,7 +100,7 @@ class Simulation:
                 self._add_node(f"node-{index}", spec)
             self.events.run(min(1.0, duration(workload.duration)))  # what nodes publish is there before the first pod
         self.tally.writes["capacity"] = 0
-        self.room = sum(sum(agent.pools.values()) for agent in self.agents.values())
+        self.total_bytes = sum(sum(agent.pools.values()) for agent in self.agents.values())
         self._templates = [objects.template(stream) for stream in workload.streams]
         self._until = duration(workload.duration)
         self._traces = [options.trace(index, stream, self._until) for index, stream in enumerate(workload.streams)]
@@ -121,7 +121,7 @@ class Simulation:
     def _add_node(self, name: str, spec: SimulatedNodes) -> None:
         self.scheduling.cluster.node_changed(None, objects.node(name, spec))
         pools = {pool: int(size(text)) for pool, text in spec.pools.items()}
-        sources = [source for source in self._sources.values() if source.room in pools]
+        sources = [source for source in self._sources.values() if source.pool_key in pools]
         self.agents[name] = Agent(
             name, pools, sources, self.events, self.tally, version=self._version, publish=self._publish
         )
@@ -142,10 +142,10 @@ class Simulation:
         self._stranded.plan(self.events, self.tally, self._until)
         for step in range(1, PROGRESS_STEPS + 1):
             self.events.run(end * step / PROGRESS_STEPS)
-            self.series.sample(self.events.now / 3600, self.tally, room=self.room)
+            self.series.sample(self.events.now / 3600, self.tally, total_bytes=self.total_bytes)
             self._options.progress(step / PROGRESS_STEPS)
         self.series.finish(self.tally, hours=self._until / 3600)
-        return tally.conclude(self._policy.name, self.tally, room=self.room)
+        return tally.conclude(self._policy.name, self.tally, total_bytes=self.total_bytes)
 
     def _arrive(self, stream: int, trace: Iterator[Arrival]) -> Iterator[float]:
         """Create the pods of a stream when they arrive."""
@@ -180,10 +180,10 @@ class Simulation:
         """From the decision to the end of this life: the pod returns with its volumes, or all is deleted."""
         agent = self.agents[decision.node]
         if decision.plan.made and not (yield from self._provision(pod, agent)):
-            self.tally.withdrawn += 1
+            self.tally.rescheduled += 1
             agent.sent_back(pod.orders)
             self.tally.writes["claims"] += len(pod.claims)
-            self.scheduling.cycle.withdraw(entry.ask, decision)
+            self.scheduling.cycle.roll_back(entry.ask, decision)
             self.scheduling.queue.retry(entry, self.events.now, free=True)
             return
         yield self._write
@@ -223,7 +223,7 @@ class Simulation:
             pod.orders.append(Order(claim.metadata.uid, source, amount, version))
             self.events.after(self._watch, partial(agent.see, pod.orders[-1]))
         yield self._watch
-        if not agent.book(pod.orders):
+        if not agent.reserve(pod.orders):
             yield self._write + self._watch
             return False
         yield self._create

@@ -21,7 +21,7 @@ _MOST_NODES, _DRAWS = 1000, 101
 Needs = tuple[tuple[str, int], ...]
 
 
-class NodeRoom(Protocol):
+class NodePools(Protocol):
     """A node with its pools (name -> bytes) and their free bytes."""
 
     node: str
@@ -35,7 +35,7 @@ class NodeRoom(Protocol):
 class Stranded:
     """Samples all nodes, or a thousand of them, a few times a run. A stream's pod has volumes of median size."""
 
-    def __init__(self, cluster: Cluster, workload: Workload, asks: Sequence[Ask], agents: Iterable[NodeRoom]) -> None:
+    def __init__(self, cluster: Cluster, workload: Workload, asks: Sequence[Ask], agents: Iterable[NodePools]) -> None:
         every = list(agents)
         self._cluster, self._agents = cluster, every[:: -(-len(every) // _MOST_NODES)]
         self._pods = [(ask, _median(stream.volumes)) for ask, stream in zip(asks, workload.streams, strict=True)]
@@ -47,17 +47,17 @@ class Stranded:
 
     def sample(self, tally: Tally) -> None:
         """Take a sample now."""
-        room = stranded = 0
+        total_bytes = stranded = 0
         for agent in self._agents:
-            room += sum(agent.pools.values())
+            total_bytes += sum(agent.pools.values())
             if not self._takes_any(agent.node):
                 stranded += sum(agent.free.values())
-        tally.stranded.append(stranded / max(1, room))
+        tally.stranded.append(stranded / max(1, total_bytes))
 
     def _takes_any(self, node: str) -> bool:
         columns, offers = self._cluster.columns, self._cluster.published.on(node)
         slot = columns.slots[node]
-        return any(columns.has_room(slot, ask.demand) and fit_together(offers, needs) for ask, needs in self._pods)
+        return any(columns.has_capacity(slot, ask.demand) and fit_together(offers, needs) for ask, needs in self._pods)
 
 
 def _median(volumes: Sequence[VolumeSpec]) -> Needs:

@@ -25,7 +25,7 @@ class Tally:
     placed: int = 0
     decisions: int = 0
     refused: int = 0
-    withdrawn: int = 0
+    rescheduled: int = 0
     created: int = 0
     writes: MutableMapping[str, int] = field(default_factory=lambda: dict.fromkeys(WATCHERS, 0))
     waits: array[float] = field(default_factory=lambda: array("d"))
@@ -56,11 +56,11 @@ class Series:
     stranded: list[float] = field(default_factory=list)
     queueing: dict[float, float] = field(default_factory=dict)
 
-    def sample(self, hour: float, tally: Tally, *, room: int) -> None:
+    def sample(self, hour: float, tally: Tally, *, total_bytes: int) -> None:
         """Note how it is now."""
         self.hours.append(hour)
         self.waiting.append(tally.arrived - tally.placed)
-        self.held.append(tally.held / max(1, room))
+        self.held.append(tally.held / max(1, total_bytes))
 
     def finish(self, tally: Tally, *, hours: float) -> None:
         """Add what is known at the end. hours: of the trace, over which stranded storage was looked at."""
@@ -75,10 +75,10 @@ class Series:
 class Result:
     """Result of one policy. Shares are from 0 to 1, times in seconds of the trace.
 
-    attempts_refused: decisions that found no node; withdrawn: pods that a node's agent rescheduled; waiting: pods
+    attempts_refused: decisions that found no node; rescheduled: pods that a node's agent rescheduled; waiting: pods
     without a
     node at the end; stranded: free storage on nodes that could take no pod of any stream, as a share of all storage;
-    peak_room: most storage that volumes had at once, as a share of all; counted: whether writes and messages were
+    peak_allocation: most storage that volumes had at once, as a share of all; counted: whether writes and messages were
     counted,
     or estimated.
     """
@@ -90,7 +90,7 @@ class Result:
     placement_rate: float
     decisions: int
     attempts_refused: int
-    withdrawn: int
+    rescheduled: int
     volumes: int
     queue_p50: float
     queue_p99: float
@@ -98,21 +98,21 @@ class Result:
     peak_waiting: int
     stranded_mean: float
     stranded_peak: float
-    peak_room: float
+    peak_allocation: float
     api_writes_per_pod: float
     capacity_writes_per_pod: float
     watch_messages_per_pod: float
     counted: bool = False
 
 
-def conclude(policy: str, tally: Tally, *, room: int, messages: Mapping[str, int] | None = None) -> Result:
+def conclude(policy: str, tally: Tally, *, total_bytes: int, messages: Mapping[str, int] | None = None) -> Result:
     """The result of a run on pools of so many bytes. messages: counts by resource, None: they are estimated."""
     waits = sorted(tally.waits)
     pods = max(1, tally.arrived)
     if messages is None:
-        told = sum(count * WATCHERS[kind] for kind, count in tally.writes.items())
+        delivered = sum(count * WATCHERS[kind] for kind, count in tally.writes.items())
     else:
-        told = sum(messages.values())
+        delivered = sum(messages.values())
     return Result(
         policy=policy,
         pods=tally.arrived,
@@ -121,7 +121,7 @@ def conclude(policy: str, tally: Tally, *, room: int, messages: Mapping[str, int
         placement_rate=tally.placed / pods,
         decisions=tally.decisions,
         attempts_refused=tally.refused,
-        withdrawn=tally.withdrawn,
+        rescheduled=tally.rescheduled,
         volumes=tally.created,
         queue_p50=_quantile(waits, 0.5),
         queue_p99=_quantile(waits, 0.99),
@@ -129,10 +129,10 @@ def conclude(policy: str, tally: Tally, *, room: int, messages: Mapping[str, int
         peak_waiting=tally.peak_waiting,
         stranded_mean=sum(tally.stranded) / max(1, len(tally.stranded)),
         stranded_peak=max(tally.stranded, default=0.0),
-        peak_room=tally.peak_held / max(1, room),
+        peak_allocation=tally.peak_held / max(1, total_bytes),
         api_writes_per_pod=sum(tally.writes.values()) / pods,
         capacity_writes_per_pod=(tally.writes.get("capacity", 0) + tally.writes.get("csistoragecapacities", 0)) / pods,
-        watch_messages_per_pod=told / pods,
+        watch_messages_per_pod=delivered / pods,
         counted=messages is not None,
     )
 

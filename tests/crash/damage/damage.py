@@ -139,7 +139,7 @@ class Life:
 
     async def _is_reported(self, pool: Pool, damaged: object) -> None:
         seen = await status.read(pool)
-        assert seen.room is not None
+        assert seen.capacity is not None
         said = " ".join((*seen.abnormal.values(), *seen.lacks))
         assert "record is damaged" in said, "not reported"
         assert damaged or seen.lacks

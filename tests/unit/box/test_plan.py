@@ -130,7 +130,7 @@ def test_overcommit_is_said_plainly(tmp_path: Path, real_folder: Path) -> None:
     warnings = plan(DataFolder(tmp_path / "d"), huge).warnings
 
     assert len(warnings) == 1
-    assert warnings[0].startswith("overcommitted: the pools may promise 900Ti together")
+    assert warnings[0].startswith("overcommitted: the pools may allocate 900Ti together")
 
 
 @pytest.mark.real

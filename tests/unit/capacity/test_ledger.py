@@ -30,7 +30,7 @@ def _with_reading(available: int = 100, maximum: int | None = 100) -> Ledger:
 
 
 def _free(ledger: Ledger, source: CapacitySource = A) -> int:
-    room = ledger.room(source)
+    room = ledger.capacity(source)
     assert room is not None
     return room.available
 
@@ -41,7 +41,7 @@ def test_what_is_usually_asked_is_told_by_claims_that_got_their_room() -> None:
     ledger.read(source, ledger.begin(), 10, 10)
     for uid, size in (("small", 4), ("large", 20)):
         ledger.see(uid, source, size, attempt="", version=1, now=0.0)
-        ledger.book([uid])
+        ledger.reserve([uid])
     assert list(ledger.asked(source)) == [4]
     assert list(ledger.asked(CapacitySource("d", "other", "pool/p"))) == []
 
@@ -50,50 +50,50 @@ def test_a_promise_counts_from_the_moment_it_is_seen_in_its_room_only() -> None:
     ledger = _with_reading()
     _see(ledger, "u", 30, version=7)
     assert (_free(ledger, A), _free(ledger, B), _free(ledger, OTHER)) == (70, 70, 100)
-    assert (ledger.counted, ledger.promised) == (7, 7)
+    assert (ledger.counted, ledger.required_version) == (7, 7)
     ledger.version(9)
-    assert (ledger.counted, ledger.promised) == (9, 7)
+    assert (ledger.counted, ledger.required_version) == (9, 7)
 
 
 def test_the_largest_volume_never_passes_what_is_left() -> None:
     ledger = _with_reading(100, 60)
-    assert ledger.room(A) == PoolCapacity(100, 60)
+    assert ledger.capacity(A) == PoolCapacity(100, 60)
     _see(ledger, "u", 70)
-    assert ledger.room(A) == PoolCapacity(30, 30)
+    assert ledger.capacity(A) == PoolCapacity(30, 30)
     ledger.read(A, ledger.begin(), 100, None)
-    assert ledger.room(A) == PoolCapacity(30, None)
+    assert ledger.capacity(A) == PoolCapacity(30, None)
 
 
 def test_nothing_is_known_before_the_first_reading_and_nothing_refused() -> None:
     ledger = Ledger()
     _see(ledger, "u", 30)
-    assert ledger.room(A) is None
-    assert ledger.book(["u"]) is None
+    assert ledger.capacity(A) is None
+    assert ledger.reserve(["u"]) is None
 
 
 def test_all_are_booked_or_none() -> None:
     ledger = _with_reading()
     _see(ledger, "u", 60)
     _see(ledger, "v", 60)
-    shortage = ledger.book(["u", "v"])
+    shortage = ledger.reserve(["u", "v"])
     assert shortage is not None
     assert (shortage.sizes, shortage.free, shortage.largest) == ((60, 60), 100, 100)
     assert {ledger.get(u).stage for u in "uv"} == {Stage.OBSERVED}  # type: ignore[union-attr]
     ledger.refuse(["u", "v"])
     assert _free(ledger) == 100
     _see(ledger, "w", 100)
-    assert ledger.book(["w"]) is None
-    assert ledger.book(["u"]) is not None
+    assert ledger.reserve(["w"]) is None
+    assert ledger.reserve(["u"]) is not None
 
 
 def test_siblings_in_different_pools_are_booked_together() -> None:
     ledger = _with_reading()
     _see(ledger, "u", 100, A)
     _see(ledger, "v", 100, OTHER)
-    assert ledger.book(["u", "v"]) is None
+    assert ledger.reserve(["u", "v"]) is None
     _see(ledger, "w", 1, A)
     _see(ledger, "x", 1, OTHER)
-    shortage = ledger.book(["x", "w"])
+    shortage = ledger.reserve(["x", "w"])
     assert shortage is not None
     assert shortage.free == 0
 
@@ -101,7 +101,7 @@ def test_siblings_in_different_pools_are_booked_together() -> None:
 def test_a_volume_above_the_maximum_is_refused_though_there_is_room() -> None:
     ledger = _with_reading(100, 50)
     _see(ledger, "u", 60)
-    shortage = ledger.book(["u"])
+    shortage = ledger.reserve(["u"])
     assert shortage is not None
     assert (shortage.free, shortage.largest) == (100, 50)
 
@@ -110,8 +110,8 @@ def test_those_that_come_later_do_not_stand_in_the_way() -> None:
     ledger = _with_reading()
     _see(ledger, "late", 90)
     _see(ledger, "u", 90)
-    assert ledger.book(["u"]) is None
-    assert ledger.book(["late"]) is not None
+    assert ledger.reserve(["u"]) is None
+    assert ledger.reserve(["late"]) is not None
 
 
 def test_a_claim_that_comes_back_is_counted_anew() -> None:
@@ -121,13 +121,13 @@ def test_a_claim_that_comes_back_is_counted_anew() -> None:
     _see(ledger, "u", 60)
     assert _free(ledger) == 100
     _see(ledger, "u", 60, attempt="1", version=5)
-    assert (_free(ledger), ledger.promised) == (40, 5)
+    assert (_free(ledger), ledger.required_version) == (40, 5)
 
 
 def test_making_a_volume_changes_nothing_until_it_is_read() -> None:
     ledger = _with_reading()
     _see(ledger, "u", 30)
-    assert ledger.book(["u"]) is None
+    assert ledger.reserve(["u"]) is None
     ledger.start("u")
     assert _free(ledger) == 70
     ledger.made("u", 30)
@@ -237,7 +237,7 @@ class Disk(RuleBasedStateMachine):
     @rule(some=st.lists(claims, min_size=1, max_size=3))
     def book(self, some: list[_Claim]) -> None:
         uids = [c.uid for c in some if c.here]
-        if self.ledger.book(uids) is not None:
+        if self.ledger.reserve(uids) is not None:
             self.ledger.refuse(uids)
 
     @rule(claim=claims)
@@ -331,12 +331,12 @@ def test_a_claim_whose_volume_exists_needs_no_capacity() -> None:
     ledger = Ledger()
     ledger.read(A, ledger.begin(), 0, 0)
     ledger.see("old", A, 30, attempt="", version=1, now=0.0)
-    assert ledger.book(["old"]) is not None
+    assert ledger.reserve(["old"]) is not None
     assert [promise.uid for promise in ledger.needing(["old", "unknown"])] == ["old"]
 
     ledger.exists("old")
     ledger.exists("unknown")
 
     assert ledger.needing(["old"]) == []
-    assert ledger.book(["old"]) is None
+    assert ledger.reserve(["old"]) is None
     assert list(ledger.asked(A)) == []

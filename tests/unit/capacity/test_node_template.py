@@ -11,9 +11,9 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.node_template import (
     MANAGED_BY,
     TemplateCapacity,
+    capacity_of,
     groups_of,
     is_template,
-    room_of,
     without_nodes_since,
 )
 
@@ -45,8 +45,8 @@ def test_only_ours_that_select_template_nodes(selected: dict[str, str], writer: 
 
 
 def test_capacity_of_a_new_node() -> None:
-    assert room_of(template(GROUP, capacity="2Ki")) == TemplateCapacity(2048, 2048)
-    assert room_of(template(GROUP, capacity="2Ki", maximumVolumeSize="1Ki")) == TemplateCapacity(2048, 1024)
+    assert capacity_of(template(GROUP, capacity="2Ki")) == TemplateCapacity(2048, 2048)
+    assert capacity_of(template(GROUP, capacity="2Ki", maximumVolumeSize="1Ki")) == TemplateCapacity(2048, 1024)
 
 
 def test_since_when_the_group_is_empty() -> None:

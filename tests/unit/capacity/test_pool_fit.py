@@ -69,9 +69,9 @@ def _by_trying_all(offers: dict[str, tuple[PublishedCapacity, ...]], needs: list
     for chosen in product(*(offers[name] for name, _ in needs)):
         taken: dict[object, int] = {}
         for one, (_, size) in zip(chosen, needs, strict=True):
-            taken[one.room] = taken.get(one.room, 0) + size
+            taken[one.pool_key] = taken.get(one.pool_key, 0) + size
         fits = all(size <= one.largest for one, (_, size) in zip(chosen, needs, strict=True))
-        if fits and all(taken[one.room] <= one.left for one in chosen):
+        if fits and all(taken[one.pool_key] <= one.left for one in chosen):
             return True
     return False
 

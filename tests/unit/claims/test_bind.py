@@ -16,7 +16,7 @@ from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.claims.bind import bind, find, is_complete, is_sent, pause, send, withdrawals
+from tonnage.claims.bind import bind, find, is_complete, is_sent, pause, reschedules_of, send
 from tonnage.errors import ApiConflictError, ApiNotFoundError, PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -46,10 +46,10 @@ async def test_selected_node_as_the_scheduler_writes_it(
     assert is_sent(sent)
     assert sent.metadata.annotations[names.SELECTED_NODE] == "node-1"
     assert sent.metadata.labels == {names.NODE_LABEL: "node-1"}
-    assert (withdrawals(sent), pause(sent)) == (0, 0.0)
+    assert (reschedules_of(sent), pause(sent)) == (0, 0.0)
     often = await make_claim("often", "1Gi", annotations={names.RESCHEDULES: "3"})
-    assert (withdrawals(often), pause(often), pause(often, longest=1.5)) == (3, 2.0, 1.5)
-    assert withdrawals(await make_claim("bad", "1Gi", annotations={names.RESCHEDULES: "many"})) == 0
+    assert (reschedules_of(often), pause(often), pause(often, longest=1.5)) == (3, 2.0, 1.5)
+    assert reschedules_of(await make_claim("bad", "1Gi", annotations={names.RESCHEDULES: "many"})) == 0
 
 
 class Slow:

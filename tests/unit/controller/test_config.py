@@ -63,7 +63,7 @@ def test_nodes_to_come() -> None:
     assert config.group_labels == ["eks.amazonaws.com/nodegroup"]
     (template,) = config.templates
     assert template.group == "pool=big"
-    assert template.rooms == {"tonnage-scratch": (100 << 30, 100 << 30), "disks": (4 << 40, 1 << 40)}
+    assert template.by_class == {"tonnage-scratch": (100 << 30, 100 << 30), "disks": (4 << 40, 1 << 40)}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tonnage.host.run import KEPT, CommandError, run
+from tonnage.host.run import OUTPUT_LIMIT, CommandError, run
 
 
 def test_says_what_the_program_printed() -> None:
@@ -64,7 +64,7 @@ def test_programs_are_waited_for_without_pidfd(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_output_is_bounded() -> None:
-    assert len(run(["sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x"])) == KEPT
+    assert len(run(["sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x"])) == OUTPUT_LIMIT
 
 
 def test_descriptors_are_inherited_by_name_only() -> None:

@@ -101,7 +101,7 @@ class Node:
         """A claim is sent here; whether its volume was made."""
         self.unseen.append(size)
         self.ledger.see(uid, self.source, size * GIB, attempt="0", version=self.world.tick(), now=0.0)
-        if self.ledger.book([uid]) is not None:
+        if self.ledger.reserve([uid]) is not None:
             self.ledger.refuse([uid])
             self.ledger.forget(uid)
             return False

@@ -22,7 +22,7 @@ async def test_a_pool_and_its_volumes() -> None:
     await pool.create(VolumeRequest("pvc-1", GIB, owner=RECORD))
     found = await status.read(pool)
 
-    report = PoolReport("a", node="n1").told(found)
+    report = PoolReport("a", node="n1").with_status(found)
     assert (report.size, report.free, report.allocated, report.volumes) == (4 * GIB, 3 * GIB, GIB, 1)
     assert report.readable
     (volume,) = contents_of([found], node="n1", driver=names.DRIVER).volumes

@@ -135,7 +135,7 @@ def test_make_refuses(text: str, words: str) -> None:
 def test_outlook_of_pools_on_one_disk(tmp_path: Path) -> None:
     configs = [parse(f"image:{tmp_path / name},name={name},size=1Gi") for name in ("a", "b")]
     [disk] = outlook([*configs, parse("fake,size=1Ti")])
-    assert (disk.pools, disk.promised) == (("a", "b"), 2 * GI)
+    assert (disk.pools, disk.reserved) == (("a", "b"), 2 * GI)
     assert disk.free > 0
 
 

@@ -158,7 +158,7 @@ async def test_what_is_erased_is_seen_as_time_goes_by() -> None:
     clock.now += 1000
     for name in ("b", "a", "c"):
         await pool.delete(name)
-    assert [(e.name, e.done, e.total, e.room) for e in await pool.erasing()] == [("a", 0, 20, 20), ("b", 0, 40, 10)]
+    assert [(e.name, e.done, e.total, e.reserved) for e in await pool.erasing()] == [("a", 0, 20, 20), ("b", 0, 40, 10)]
     assert (await pool.capacity()).used == 30
     clock.now += 3
     assert [(e.name, e.percent) for e in await pool.erasing()] == [("a", 0), ("b", 75)]

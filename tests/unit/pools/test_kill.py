@@ -128,9 +128,9 @@ async def _check_erased(kind: str, option: str, folder: Path, said: list[str]) -
         assert snapshots == [], "a deleted snapshot is back"
     elif "kept" in said:
         assert "s" in snapshots or await pool.erasing() or not any((folder / "kept-snapshot").read_bytes())
-    before = sum(erasure.room for erasure in await pool.erasing())
+    before = sum(erasure.reserved for erasure in await pool.erasing())
     used = (await pool.capacity()).used - SECRETS * (len(volumes) + len(snapshots))
-    assert before >= used >= sum(erasure.room for erasure in await pool.erasing()), "it is done meanwhile, or not"
+    assert before >= used >= sum(erasure.reserved for erasure in await pool.erasing()), "it is done meanwhile, or not"
     await pool.delete_snapshot("s")
     await pool.delete("v")
     await _erased(pool)

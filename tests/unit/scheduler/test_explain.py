@@ -262,8 +262,8 @@ def test_what_another_scheduler_told_the_pod(world: World) -> None:
     condition = Condition(type="PodScheduled", status="False", message="0/1 nodes: didn't match pod affinity rules")
     pod = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=[condition]))
 
-    assert told(world, pod, scheduler="").told == condition.message
-    assert told(world, world.pod("p")).told == ""
+    assert told(world, pod, scheduler="").condition == condition.message
+    assert told(world, world.pod("p")).condition == ""
 
 
 def test_no_nodes(world: World) -> None:

@@ -60,7 +60,7 @@ def test_one_claim(world: World, search: Any, size: str, missing: int) -> None:
     found = search(world.pod("p", claims=["c"]))
     assert sum(lack.missing for lack in found.lacks(0)) == missing
     asked = int(size.removesuffix("Gi")) * GI
-    assert found.rooms(0) == [NodeShortfall("c", "late", asked, 10 * GI, 6 * GI, found.rooms(0)[0].published)]
+    assert found.shortfalls(0) == [NodeShortfall("c", "late", asked, 10 * GI, 6 * GI, found.shortfalls(0)[0].published)]
 
 
 def test_claims_that_fit_alone_but_not_together(world: World, search: Any) -> None:

@@ -41,7 +41,7 @@ def test_counts(tmp_path: Path) -> None:
 
     assert (found.lines, found.code, found.comments) == (17, 6, 2)
     assert (found.functions, found.classes) == ([5], ["One"])
-    assert (found.words, found.files) == (["kept", "room"], ["other.py"])
+    assert (found.words, found.files) == (["kept", "kept", "room"], ["other.py"])
 
 
 def test_no_folder_is_too_wide(modules: Sequence[measure.Module]) -> None:
@@ -63,3 +63,12 @@ def test_folders_say_what_they_are(modules: Sequence[measure.Module]) -> None:
 
 def test_no_docstring_names_a_file(modules: Sequence[measure.Module]) -> None:
     assert [f"{module.path}: {name}" for module in modules for name in module.files] == []
+
+
+def test_no_word_to_avoid(modules: Sequence[measure.Module]) -> None:
+    """Neither in docstrings and messages nor in names."""
+    assert {str(module.path): module.words for module in modules if module.words} == {}
+
+
+def test_each_module_has_a_test_of_its_name_or_is_listed(modules: Sequence[measure.Module]) -> None:
+    assert set(measure.untested(modules)) == set(measure.TESTED_BY)

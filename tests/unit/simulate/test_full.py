@@ -26,7 +26,7 @@ def full(made: Workload, on: list[SimulatedNodes], policy: str = "least-allocate
 @pytest.mark.parametrize("policy", ["least-allocated", "tightest-fit"])
 def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
     """The same pods go to the same nodes, one after the other, through hours of coming and going. (Where many wait for
-    the same room, who comes first is a matter of milliseconds, which differ.)"""
+    the same total_bytes, who comes first is a matter of milliseconds, which differ.)"""
     made = make_workload(
         {
             "rate": "24/h",
@@ -48,8 +48,8 @@ def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
     assert placements[0] == placements[1]
     quick, whole = results
     assert (quick.pods, quick.placed, quick.volumes) == (whole.pods, whole.placed, whole.volumes)
-    assert (quick.withdrawn, whole.withdrawn) == (0, 0)
-    assert quick.peak_room == pytest.approx(whole.peak_room, abs=0.05)
+    assert (quick.rescheduled, whole.rescheduled) == (0, 0)
+    assert quick.peak_allocation == pytest.approx(whole.peak_allocation, abs=0.05)
     assert not quick.counted
     assert whole.counted
 
@@ -60,7 +60,9 @@ def test_both_fidelities_let_pods_wait_alike(make_workload: Make) -> None:
     on = [SimulatedNodes(count=2, pools={"scratch": "100Gi"})]
     quick, whole = Simulation(made, on, POLICIES["least-allocated"]).run(), full(made, on)
     assert (
-        (quick.placed, quick.waiting, quick.peak_room) == (whole.placed, whole.waiting, whole.peak_room) == (30, 0, 1)
+        (quick.placed, quick.waiting, quick.peak_allocation)
+        == (whole.placed, whole.waiting, whole.peak_allocation)
+        == (30, 0, 1)
     )
     assert whole.queue_max == pytest.approx(quick.queue_max, rel=0.2)
 
@@ -97,7 +99,7 @@ def test_without_tracking_agents_send_claims_back(make_workload: Make) -> None:
     made = make_workload(stream, duration="90s", delays={"decide": "0s"})
     on = [SimulatedNodes(count=10, pools={"scratch": "100Gi"})]
     tracked, untracked = (full(made, on, name) for name in ("least-allocated", "untracked"))
-    assert tracked.withdrawn == 0 < untracked.withdrawn
+    assert tracked.rescheduled == 0 < untracked.rescheduled
     assert tracked.placed == 20
     assert tracked.waiting == 4
     assert tracked.attempts_refused >= 4

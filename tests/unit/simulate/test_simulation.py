@@ -37,8 +37,8 @@ def simulate(made: Workload, on: list[SimulatedNodes], policy: str = "least-allo
 def test_all_are_placed_where_there_is_room(make_workload: Make) -> None:
     result = simulate(make_workload({"arrivals": "even"}), nodes(5))
     assert (result.pods, result.placed, result.volumes) == (599, 599, 599)
-    assert (result.attempts_refused, result.withdrawn, result.decisions) == (0, 0, 599)
-    assert result.peak_room == pytest.approx(100 / 500, abs=0.01)  # 600 an hour for 10 minutes
+    assert (result.attempts_refused, result.rescheduled, result.decisions) == (0, 0, 599)
+    assert result.peak_allocation == pytest.approx(100 / 500, abs=0.01)  # 600 an hour for 10 minutes
     assert 0 < result.queue_p50 <= result.queue_p99 <= result.queue_max < 1
 
 
@@ -46,7 +46,7 @@ def test_an_exact_fit_is_filled_and_no_more(make_workload: Make) -> None:
     stream = {"rate": "1/m", "burst": 30, "arrivals": "even", "lifetime": "2d", "volumes": [{"size": "10Gi"}]}
     result = simulate(make_workload(stream, duration="90s"), nodes(2))
     assert (result.pods, result.placed, result.waiting) == (30, 20, 10)
-    assert result.peak_room == 1.0
+    assert result.peak_allocation == 1.0
     assert result.attempts_refused >= 10
 
 
@@ -62,7 +62,7 @@ def test_without_tracking_nodes_send_pods_back(make_workload: Make) -> None:
     stream = {"rate": "1/m", "burst": 40, "arrivals": "even", "lifetime": "2d", "volumes": [{"size": "10Gi"}] * 2}
     made = make_workload(stream, duration="90s", delays={"decide": "0s"})
     tracked, untracked = (simulate(made, nodes(8), name) for name in ("least-allocated", "untracked"))
-    assert tracked.withdrawn == 0 < untracked.withdrawn
+    assert tracked.rescheduled == 0 < untracked.rescheduled
     assert tracked.placed == 40
 
 
@@ -87,7 +87,7 @@ def test_classes_share_a_pool(make_workload: Make) -> None:
         "volumes": [{"class": "a", "size": "10Gi"}, {"class": "b", "size": "15Gi"}],
     }  # fmt: skip
     result = simulate(make_workload(stream, duration="70s", classes={"a": "scratch", "b": "scratch"}), nodes(2))
-    assert (result.placed, result.peak_room) == (8, 1.0)
+    assert (result.placed, result.peak_allocation) == (8, 1.0)
 
 
 def test_a_hundred_nodes_and_ten_thousand_pods(tell: Callable[[str], None]) -> None:
@@ -95,9 +95,9 @@ def test_a_hundred_nodes_and_ten_thousand_pods(tell: Callable[[str], None]) -> N
     scale = 10_000 / expected(made)
     on = workload.load_nodes("100", made)
     result = Simulation(made, on, POLICIES["least-allocated"], RunOptions(seed=7, scale=scale)).run()
-    tell(f"{result.pods} pods on 100 nodes: {result.placed} placed, {result.withdrawn} sent back")
+    tell(f"{result.pods} pods on 100 nodes: {result.placed} placed, {result.rescheduled} sent back")
     assert 7000 < result.pods < 13000  # some hundred waves of a hundred pods: give or take three times ten of them
-    assert (result.placed, result.withdrawn) == (result.pods, 0)
+    assert (result.placed, result.rescheduled) == (result.pods, 0)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
@@ -154,8 +154,8 @@ def test_nothing_is_given_twice_and_seeds_repeat(
     columns = simulation.scheduling.cluster.columns
     assert all(free >= 0 for column in columns.free.values() for free in column)
     assert result.placed <= result.pods
-    assert result.peak_room <= 1
-    assert policy == "untracked" or result.withdrawn == 0
+    assert result.peak_allocation <= 1
+    assert policy == "untracked" or result.rescheduled == 0
     assert Simulation(made, on, POLICIES[policy], RunOptions(seed=seed)).run() == result
 
 
@@ -176,7 +176,7 @@ def test_a_pool_does_not_give_what_it_has_not(make_workload: Make) -> None:
     """The check that the runs above rely on."""
     simulation = Simulation(make_workload(), nodes(1), POLICIES["least-allocated"])
     agent: Agent = simulation.agents["node-0"]
-    source = next(iter(agent._told))
+    source = next(iter(agent._last))
     with pytest.raises(
         ExhaustedError, match="node-0: 107374182401 bytes were booked in scratch, which has 107374182400"
     ):
@@ -188,7 +188,7 @@ def test_few_nodes_can_be_compared(make_workload: Make) -> None:
     made = make_workload({"arrivals": "even", "lifetime": "2d", "volumes": [{"size": "50Gi"}]})
     simulation = Simulation(made, nodes(400), POLICIES["least-allocated"], RunOptions(least=1))
     result = simulation.run()
-    assert (result.placed, result.withdrawn) == (599, 0)
+    assert (result.placed, result.rescheduled) == (599, 0)
 
 
 def test_a_part_of_the_nodes_can_be_compared(make_workload: Make) -> None:

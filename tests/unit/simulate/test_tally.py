@@ -20,24 +20,24 @@ def tally() -> Tally:
 
 
 def test_result(tally: Tally) -> None:
-    result = conclude("some", tally, room=200)
+    result = conclude("some", tally, total_bytes=200)
     assert (result.policy, result.pods, result.placed, result.waiting, result.volumes) == ("some", 5, 4, 1, 4)
     assert (result.queue_p50, result.queue_p99, result.queue_max) == (2.0, 3.0, 3.0)
-    assert (result.stranded_mean, result.stranded_peak, result.peak_room) == (0.5, 0.75, 0.5)
+    assert (result.stranded_mean, result.stranded_peak, result.peak_allocation) == (0.5, 0.75, 0.5)
     assert (result.api_writes_per_pod, result.watch_messages_per_pod) == (2.0, 2.0 * WATCHERS["claims"])
     assert not result.counted
-    counted = conclude("some", tally, room=200, messages={"pods": 15})
+    counted = conclude("some", tally, total_bytes=200, messages={"pods": 15})
     assert (counted.watch_messages_per_pod, counted.counted) == (3.0, True)
 
 
 def test_an_empty_run_divides_by_nothing() -> None:
-    result = conclude("none", Tally(), room=0)
-    assert (result.pods, result.queue_max, result.stranded_peak, result.peak_room) == (0, 0.0, 0.0, 0.0)
+    result = conclude("none", Tally(), total_bytes=0)
+    assert (result.pods, result.queue_max, result.stranded_peak, result.peak_allocation) == (0, 0.0, 0.0, 0.0)
 
 
 def test_series(tally: Tally) -> None:
     series = Series()
-    series.sample(0.5, tally, room=200)
+    series.sample(0.5, tally, total_bytes=200)
     series.finish(tally, hours=4.0)
     assert (series.hours, series.waiting, series.held) == ([0.5], [1], [0.2])
     assert (series.stranded_hours, series.stranded) == ([2.0, 4.0], [0.25, 0.75])

@@ -228,10 +228,10 @@ class GarbageCollector(Reconciler[str]):
 
     async def _drop_references(self, found: OwnerLookup, gone: set[str]) -> None:
         refs = found.obj.metadata.owner_references
-        kept = [to_builtins(ref) for ref in refs if ref.uid not in gone]
-        if len(kept) < len(refs):
+        remaining = [to_builtins(ref) for ref in refs if ref.uid not in gone]
+        if len(remaining) < len(refs):
             with suppress(ApiNotFoundError):
-                await self._set_references(found, kept)
+                await self._set_references(found, remaining)
 
     async def _unblock(self, found: OwnerLookup) -> KubeObject:
         refs = found.obj.metadata.owner_references

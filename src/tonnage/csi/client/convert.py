@@ -47,8 +47,8 @@ def created_volume(volume: csi_pb2.Volume) -> types.CreatedVolume:
     """A created volume of a response."""
     source = None
     if volume.HasField("content_source"):
-        told = volume.content_source
-        source = types.ContentSource(told.snapshot.snapshot_id, told.volume.volume_id)
+        raw = volume.content_source
+        source = types.ContentSource(raw.snapshot.snapshot_id, raw.volume.volume_id)
     return types.CreatedVolume(
         id=volume.volume_id,
         size=volume.capacity_bytes,
@@ -58,10 +58,10 @@ def created_volume(volume: csi_pb2.Volume) -> types.CreatedVolume:
     )
 
 
-def snapshot(told: csi_pb2.Snapshot) -> types.ListedSnapshot:
+def snapshot(raw: csi_pb2.Snapshot) -> types.ListedSnapshot:
     """A snapshot of a response."""
-    created = told.creation_time.seconds + told.creation_time.nanos / 1e9
-    return types.ListedSnapshot(told.snapshot_id, told.source_volume_id, told.size_bytes, created, told.ready_to_use)
+    created = raw.creation_time.seconds + raw.creation_time.nanos / 1e9
+    return types.ListedSnapshot(raw.snapshot_id, raw.source_volume_id, raw.size_bytes, created, raw.ready_to_use)
 
 
 def health(condition: csi_pb2.VolumeCondition) -> types.Health:
@@ -81,9 +81,9 @@ def capacity(answer: csi_pb2.GetCapacityResponse) -> types.GetCapacityResult:
 def plugin_capabilities(answer: csi_pb2.GetPluginCapabilitiesResponse) -> frozenset[str]:
     """Names of services, and of kinds of expansion with the prefix "EXPANSION_"."""
     kinds = csi_pb2.PluginCapability
-    told = list(answer.capabilities)
-    services = (item.service.type for item in told if item.HasField("service"))
-    expansions = (item.volume_expansion.type for item in told if item.HasField("volume_expansion"))
+    raw = list(answer.capabilities)
+    services = (item.service.type for item in raw if item.HasField("service"))
+    expansions = (item.volume_expansion.type for item in raw if item.HasField("volume_expansion"))
     expands = names_of(kinds.VolumeExpansion.Type, expansions)
     return names_of(kinds.Service.Type, services) | {f"EXPANSION_{name}" for name in expands}
 

@@ -35,7 +35,7 @@ MAX_VOLUME = 64
 """Bytes of a volume's name, so that the id keeps CSI's limit of 128."""
 _MAPPED = re.compile(r"n-.*-[0-9a-f]{32}", re.DOTALL)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-KEPT = frozenset(
+OWNER_KEYS = frozenset(
     {
         names.CSI_PVC_NAME,
         names.CSI_PVC_NAMESPACE,
@@ -185,7 +185,7 @@ class Driver:
 
 def context_of(volume: PoolVolume) -> dict[str, str]:
     """The volume's context, read from its record and so always the same."""
-    context = {key: value for key, value in volume.owner.items() if key in KEPT}
+    context = {key: value for key, value in volume.owner.items() if key in OWNER_KEYS}
     context[CONTEXT_CREATED] = rfc3339(volume.created)
     if volume.place:
         context[names.DISK] = volume.place

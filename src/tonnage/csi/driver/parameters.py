@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver.driver import KEPT, OWNER_DRIVER, Driver
+from tonnage.csi.driver.driver import OWNER_DRIVER, OWNER_KEYS, Driver
 from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.base.parameters import check_modifiable, check_refused, check_shared, io_limits_of, source_of
@@ -21,7 +21,7 @@ from tonnage.pools.core.pool import Pool
 
 POOL = "pool"
 KIND = "kind"
-RECORDED = KEPT | {names.PARAM_UNUSED, names.PARAM_INLINE}
+RECORDED = OWNER_KEYS | {names.PARAM_UNUSED, names.PARAM_INLINE}
 """Keys that are not passed to a pool."""
 _TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 _BOOLS = _TRUE | {"false", "False", "FALSE", "f", "F", "0"}
@@ -88,7 +88,7 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     check_shared(ours)
     _check_source(driver, ours)
     _check_limits(driver, ours)
-    owner = {key: value for key, value in parameters.items() if key in KEPT}
+    owner = {key: value for key, value in parameters.items() if key in OWNER_KEYS}
     owner[OWNER_DRIVER] = driver.name
     return Selection(pool, _fstype(parameters), ours, owner)
 

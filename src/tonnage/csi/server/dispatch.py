@@ -201,8 +201,8 @@ class Calls:
         if call.is_heard:
             call.reply(outcome)
         else:
-            told = f" error={failure!r}" if failure else ""
-            log.info("call ended after its caller went away method=%s%s", call.method.name, told)
+            detail = f" error={failure!r}" if failure else ""
+            log.info("call ended after its caller went away method=%s%s", call.method.name, detail)
 
     def _observe(self, call: _Call, code: Code) -> None:
         if not self._driver:
@@ -273,7 +273,9 @@ def _set(answered: asyncio.Future[Outcome], outcome: Outcome) -> None:
 def _encoded(outcome: Outcome) -> Http2Response:
     """The encoded response."""
     if isinstance(outcome, CsiError):
-        told = quote(outcome.message[:LONGEST_MESSAGE], safe=_PLAIN, errors="replace")
-        return Http2Response(frames.block([*_START, ("grpc-status", f"{outcome.code.value}"), ("grpc-message", told)]))
+        detail = quote(outcome.message[:LONGEST_MESSAGE], safe=_PLAIN, errors="replace")
+        return Http2Response(
+            frames.block([*_START, ("grpc-status", f"{outcome.code.value}"), ("grpc-message", detail)])
+        )
     body = outcome.SerializeToString()
     return Http2Response(_OK, _HEAD, b"\0" + len(body).to_bytes(PREFIX - 1, "big") + body)

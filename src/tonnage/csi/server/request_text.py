@@ -16,7 +16,7 @@ _TOKENS = "csi.storage.k8s.io/serviceAccount.tokens"
 LONGEST = 1000
 _ABOUT = ("volume_id", "snapshot_id", "name", "source_volume_id")
 _CONTEXTS = ("parameters", "volume_context")
-_KEPT = {
+_LOGGED = {
     names.CSI_PVC_NAME: "k8s.persistentvolumeclaim.name",
     names.CSI_PVC_NAMESPACE: "k8s.namespace.name",
     names.CSI_POD_UID: "k8s.pod.uid",
@@ -56,5 +56,5 @@ def attributes(request: object) -> Mapping[str, str | int]:
             found[f"csi.{field}"] = str(value)
     for field in _CONTEXTS:
         given = getattr(request, field, {})
-        found |= {word: str(given[key]) for key, word in _KEPT.items() if key in given}
+        found |= {word: str(given[key]) for key, word in _LOGGED.items() if key in given}
     return found

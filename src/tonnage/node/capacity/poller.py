@@ -34,7 +34,7 @@ QUIET = 1.0
 """Seconds to wait for creations under way, so that the result is exact."""
 LONGEST = 240
 """Maximum length of a reason: a pod's condition holds it together with others."""
-KEPT = 60.0
+MAX_AGE = 60.0
 """Seconds until the driver is asked again about a class that it rejected.
 
 Capacity changes often; an error of a class seldom does."""
@@ -166,14 +166,14 @@ class Readings:
         for sources in _alike(served):
             begun = self.ledger.begin()
             fault = all(self.faults.fresh(*item) for item in sources) and self.faults.get(sources[0][0])
-            room, fault = (_NONE, fault) if fault else await ask_capacity(driver, sources[0][1])
-            kept = None if fault else await _kept(driver, sources[0][1], room)
+            amount, fault = (_NONE, fault) if fault else await ask_capacity(driver, sources[0][1])
+            inline_reserved = None if fault else await _inline_reserved(driver, sources[0][1], amount)
             for source, storage_class in sources:
                 if fault:
                     self.faults.found(source, storage_class, fault)
                 else:
                     self.faults.clear(source)
-                self.ledger.read(source, begun, room.available, room.maximum, kept=kept)
+                self.ledger.read(source, begun, amount.available, amount.maximum, inline_reserved=inline_reserved)
 
 
 async def ask_capacity(driver: DriverInfo, storage_class: StorageClass) -> tuple[GetCapacityResult, str]:
@@ -196,7 +196,7 @@ async def ask_capacity(driver: DriverInfo, storage_class: StorageClass) -> tuple
         return _NONE, failure.message
 
 
-async def _kept(driver: DriverInfo, storage_class: StorageClass, room: GetCapacityResult) -> int | None:
+async def _inline_reserved(driver: DriverInfo, storage_class: StorageClass, amount: GetCapacityResult) -> int | None:
     """Return bytes that only inline volumes may use, None if there is none.
 
     If a volume comes or goes between the two calls, another round follows.
@@ -207,7 +207,7 @@ async def _kept(driver: DriverInfo, storage_class: StorageClass, room: GetCapaci
     if pool not in driver.inline:
         return None
     found = await driver.client.get_capacity({"pool": pool, names.PARAM_INLINE: "true"})
-    return max(0, found.available - room.available)
+    return max(0, found.available - amount.available)
 
 
 def _alike(sources: dict[CapacitySource, StorageClass]) -> Sequence[Sequence[tuple[CapacitySource, StorageClass]]]:
@@ -247,7 +247,7 @@ class ClassErrorEvents:
     def fresh(self, source: CapacitySource, storage_class: StorageClass) -> str:
         """Return the class's error if it was found recently for this class object."""
         uid, reason, at = self._faults.get(source, ("", "", 0.0))
-        same = uid == storage_class.metadata.uid and self._clock.monotonic() < at + KEPT
+        same = uid == storage_class.metadata.uid and self._clock.monotonic() < at + MAX_AGE
         return reason if same else ""
 
     def doubt(self) -> None:

@@ -143,17 +143,17 @@ class CapacityPublisher:
         found = []
         for driver in self._drivers:
             for source, storage_class in self._readings.sources(driver).items():
-                room = self._ledger.room(source)
-                if room is not None:
+                amount = self._ledger.capacity(source)
+                if amount is not None:
                     reason = self._readings.faults.get(source)
                     if driver.publishes_ahead(storage_class):
                         reason = reason or names.AHEAD
                     counts, usual = (
-                        (self._ledger.counted, self._ledger.promised),
+                        (self._ledger.counted, self._ledger.required_version),
                         tier.usual(self._ledger.asked(source)),
                     )
                     name = self._name(source)
-                    found.append(Wish(name, source, driver, storage_class, room, *counts, reason, usual))
+                    found.append(Wish(name, source, driver, storage_class, amount, *counts, reason, usual))
         return found
 
     async def _settle(self, plan: TierPlan, wishes: Sequence[Wish]) -> list[ApiError]:
@@ -179,12 +179,12 @@ class CapacityPublisher:
         Returns the errors of rejected writes. An object without a GetCapacity result stays as it is.
         """
         refused: list[ApiError] = []
-        kept, classes = {w.name for w in wishes}, {w.class_name for w in wishes}
+        current, classes = {w.name for w in wishes}, {w.class_name for w in wishes}
         for driver in self._drivers:
-            kept |= {self._name(s) for s in self._readings.sources(driver)}
+            current |= {self._name(s) for s in self._readings.sources(driver)}
         for name, obj in list(self._own.there.items()):
             known = self._drivers.get(obj.metadata.labels.get(names.CAPACITY_DRIVER, "")) is not None
-            if name not in kept and (known or self._drivers.complete):
+            if name not in current and (known or self._drivers.complete):
                 if known and obj.storage_class_name in classes:
                     self._own.say(f"{name} is a duplicate of the object of class {obj.storage_class_name}: removed")
                 refused += await self._own.remove(name)
@@ -299,8 +299,8 @@ class OwnCapacity:
 
     def is_urgent(self, wish: Wish, have: CSIStorageCapacity) -> bool:
         """Return whether the object publishes too much, or lacks a field."""
-        told = counted(have) >= wish.promised and reason(have) == wish.reason
-        return wish.is_lower(have) or not told or not self._is_labelled(have, wish)
+        is_current = counted(have) >= wish.required_version and reason(have) == wish.reason
+        return wish.is_lower(have) or not is_current or not self._is_labelled(have, wish)
 
     def _is_labelled(self, have: CSIStorageCapacity, wish: Wish) -> bool:
         """Return whether the object has our labels and is owned by our Node."""
@@ -350,13 +350,13 @@ class OwnCapacity:
         if have is None or not wish.is_in_place(have):
             await self._create(wish, have)
             return
-        room = wish.room
+        amount = wish.amount
         if not rise:  # publish the observed claim version now, the increase later: the old number is still safe
             available, maximum = numbers(have)
-            room = PoolCapacity(
-                min(room.available, available), least(room.maximum, maximum), least(room.inline, inline(have))
+            amount = PoolCapacity(
+                min(amount.available, available), least(amount.maximum, maximum), least(amount.inline, inline(have))
             )
-        body = wish.patch(room)
+        body = wish.patch(amount)
         if not self._is_labelled(have, wish):
             body["metadata"]["labels"] = wish.labels(self._scope)
             if owner := self.owner():
@@ -432,7 +432,7 @@ class NodeTiers:
         node, mode, namespace = config.node_name, config.capacity, config.namespace
         self._client, self._node, self._clock = client, node, clock
         self._mode, self._namespace = mode, namespace
-        self._told: Node | None = None
+        self._patched: Node | None = None
         self._refused_until = float("-inf")
         self._nodes = informers.of(NODES, fields=f"metadata.name={node}")
         self._nodes.cache.on_change(self._node_changed)
@@ -452,13 +452,13 @@ class NodeTiers:
 
         A topology that several nodes reach, and a class with an error, are always published exactly.
         """
-        largest = {wish.class_name: tier.largest(wish.room) for wish in wishes}
-        rooms: dict[tuple[str, str], list[Wish]] = {}
+        largest = {wish.class_name: tier.largest(wish.amount) for wish in wishes}
+        pools: dict[tuple[str, str], list[Wish]] = {}
         for wish in wishes:
             if not wish.reason and wish.driver.segment and self._is_on(wish.class_name):
-                rooms.setdefault((wish.driver.name, wish.source.room), []).append(wish)
+                pools.setdefault((wish.driver.name, wish.source.pool_key), []).append(wish)
         tiers, own = dict.fromkeys(largest, 0), set[str]()
-        for sharing in rooms.values():
+        for sharing in pools.values():
             chosen = {
                 w.class_name: tier.choose(largest[w.class_name], self.now(w.class_name), w.usual) for w in sharing
             }
@@ -534,7 +534,7 @@ class NodeTiers:
         if not change or self._current() is None or self._clock.monotonic() < self._refused_until:
             return
         try:
-            self._told = await self._client.patch(NODES, self._node, {"metadata": {"labels": change}})
+            self._patched = await self._client.patch(NODES, self._node, {"metadata": {"labels": change}})
         except ApiNotFoundError:
             return
         except ApiError as failure:
@@ -552,10 +552,10 @@ class NodeTiers:
 
     def _current(self) -> Node | None:
         """Return the newest known Node, from the watch or our own last write."""
-        node, told = self._nodes.cache.get(self._node), self._told
-        if node is None or told is None or told.metadata.uid != node.metadata.uid:
+        node, is_current = self._nodes.cache.get(self._node), self._patched
+        if node is None or is_current is None or is_current.metadata.uid != node.metadata.uid:
             return node
-        return told if told.metadata.version > node.metadata.version else node
+        return is_current if is_current.metadata.version > node.metadata.version else node
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """Check only our labels: somebody may have changed them."""

@@ -27,7 +27,7 @@ from tonnage.api.pods import Pod, claim_name
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Shortfall, Stage
-from tonnage.claims.bind import find, withdrawals
+from tonnage.claims.bind import find, reschedules_of
 from tonnage.claims.data_source import Away, content_of
 from tonnage.claims.node_scope import CapacitySource, pod_owner
 from tonnage.errors import InvalidError, PreconditionError
@@ -99,7 +99,7 @@ class GroupFinder:
             claim = await self._read(key)
             if claim is None or self._will_come(claim):
                 needed.append(key)
-                most = max(most, withdrawals(claim) if claim is not None else 0)
+                most = max(most, reschedules_of(claim) if claim is not None else 0)
         return tuple(needed), most
 
     async def _of_pod(self, namespace: str, pod: _PodClaims) -> PodClaimGroup:
@@ -131,7 +131,7 @@ class GroupFinder:
         named TEMPLATE-POD.
         """
         meta = claim.metadata
-        turn = f"{meta.uid} {withdrawals(claim)}"
+        turn = f"{meta.uid} {reschedules_of(claim)}"
         if turn not in self._claimants:
             words = meta.name.split("-")
             pods: list[Pod] = []
@@ -294,7 +294,7 @@ class GroupReserver:
             node.table.wait(round_.pending, "siblings" if round_.missing else "rescheduling")
             return machine.Wait(decision.look_at - round_.now)
         if decision.move is machine.GroupMove.RESERVE and not round_.is_refused:
-            shortfall = node.ledger.book(round_.uids)
+            shortfall = node.ledger.reserve(round_.uids)
             if shortfall is None:
                 round_.group.reserved(round_.members)
                 round_.group.search.end()
@@ -354,9 +354,9 @@ class GroupReserver:
     async def _find_existing(self, uids: Iterable[str]) -> bool:
         """Return whether one of these claims has a volume already, which the ledger did not know."""
         found = False
-        for promise in self._node.ledger.needing(uids):
-            if await self._existing.has(promise.source.driver, promise.uid):
-                self._node.ledger.exists(promise.uid)
+        for reserved in self._node.ledger.needing(uids):
+            if await self._existing.has(reserved.source.driver, reserved.uid):
+                self._node.ledger.exists(reserved.uid)
                 found = True
         return found
 
@@ -369,8 +369,8 @@ class GroupReserver:
         return [c for c in claims if c is not None and not is_populated(c)]
 
     def _member(self, claim: PersistentVolumeClaim, now: float) -> machine.Member:
-        promise = self._node.ledger.get(claim.metadata.uid)
-        return machine.Member(claim.metadata.uid, withdrawals(claim), promise.seen if promise is not None else now)
+        reserved = self._node.ledger.get(claim.metadata.uid)
+        return machine.Member(claim.metadata.uid, reschedules_of(claim), reserved.seen if reserved is not None else now)
 
     async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
         """Return why the pod cannot be on this node, or "".
@@ -406,11 +406,11 @@ class GroupReserver:
 
         Decided from known results, without another call.
         """
-        state, promise = self._node.table.claims.get(uid), self._node.ledger.get(uid)
+        state, reserved = self._node.table.claims.get(uid), self._node.ledger.get(uid)
         if state is None or state.hold is None:
             return False
-        if promise is not None and state.hold.is_over(
-            self._node.ledger.free(promise.source), self._node.clock.monotonic()
+        if reserved is not None and state.hold.is_over(
+            self._node.ledger.free(reserved.source), self._node.clock.monotonic()
         ):
             state.hold = None
         return state.hold is not None

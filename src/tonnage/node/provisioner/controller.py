@@ -85,7 +85,7 @@ class Provisioner:
         self._ready = True
         for claim in self._node.claims:
             self._ledger.version(_version(claim))
-        self._ledger.promised = self._ledger.counted
+        self._ledger.required_version = self._ledger.counted
         self._look_at_all()
 
     async def run(self) -> None:

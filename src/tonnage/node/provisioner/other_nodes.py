@@ -49,10 +49,10 @@ async def have_capacity(
 
     It must have got that capacity after this node was selected, and the pod must fit there. Reads only at intervals.
     """
-    promises = [p for c in pending if (p := node.ledger.get(c.metadata.uid)) is not None]
-    if not promises or search.next_check(node.clock.monotonic()) > 0:
+    reservations = [p for c in pending if (p := node.ledger.get(c.metadata.uid)) is not None]
+    if not reservations or search.next_check(node.clock.monotonic()) > 0:
         return False
-    needs = list(_needs(promises))
+    needs = list(_needs(reservations))
     try:
         objects = await _published(node.client, {need.source.driver for need in needs})
         selected = min(whole(c.metadata.resource_version) or 0 for c in pending)
@@ -105,10 +105,10 @@ async def _may_be_on(client: Client, found: PodClaimGroup, domains: Sequence[str
     return False
 
 
-def _needs(promises: Sequence[ClaimReservation]) -> Iterable[_Need]:
-    for source in {p.source: None for p in promises}:
-        total = sum(p.size for p in promises if p.source.room == source.room)
-        yield _Need(source, total, max(p.size for p in promises if p.source == source))
+def _needs(reservations: Sequence[ClaimReservation]) -> Iterable[_Need]:
+    for source in {p.source: None for p in reservations}:
+        total = sum(p.size for p in reservations if p.source.pool_key == source.pool_key)
+        yield _Need(source, total, max(p.size for p in reservations if p.source == source))
 
 
 def _domains_that_meet(objects: Iterable[CSIStorageCapacity], needs: Sequence[_Need]) -> frozenset[str]:

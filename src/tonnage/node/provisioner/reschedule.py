@@ -23,7 +23,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes
 from tonnage.capacity.ledger import ClaimReservation, Shortfall
 from tonnage.capacity.tier import PATIENT_FROM
-from tonnage.claims.bind import change, find, withdrawals
+from tonnage.claims.bind import change, find, reschedules_of
 from tonnage.claims.node_scope import CapacitySource, is_ephemeral
 from tonnage.csi.errors import CsiError
 from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError, UnavailableError
@@ -126,7 +126,7 @@ async def _hold(node: NodeContext, attempt: GroupRound, shortfall: Shortfall | N
     is_guarded = shortfall is not None and await _guard(node, attempt, shortfall, reservations)
     if attempt.number < PATIENT_FROM and not is_guarded:
         return 0.0
-    objects = node.ledger.shared_by(p.source.room for p in reservations)
+    objects = node.ledger.shared_by(p.source.pool_key for p in reservations)
     stays = stay(attempt.number, len(pending), objects)
     stays = max(stays, LONGEST_GUARD) if is_guarded else stays
     now, search = node.clock.monotonic(), attempt.group.search
@@ -146,7 +146,7 @@ async def _guard(
 
     Emits an Event when it begins.
     """
-    is_new = not node.ledger.kept()
+    is_new = not node.ledger.guarded()
     if not await _can_guard(node, reservations, attempt.number - 1):
         return False
     if is_new:
@@ -169,13 +169,13 @@ async def _can_guard(node: NodeContext, reservations: Sequence[ClaimReservation]
     ledger, uids = node.ledger, {p.uid for p in reservations}
     if not node.guard_after or reschedules < node.guard_after:
         return False
-    if (guarded := ledger.kept()) and not guarded & uids:
+    if (guarded := ledger.guarded()) and not guarded & uids:
         return False
-    for source in {p.source.room: p.source for p in reservations}.values():
-        needed = sum(p.size for p in reservations if p.source.room == source.room)
+    for source in {p.source.pool_key: p.source for p in reservations}.values():
+        needed = sum(p.size for p in reservations if p.source.pool_key == source.pool_key)
         if not guarded and needed > await _empty_size(node, source):
             return False
-    if (others := ledger.kept()) and not others & uids:  # during the call
+    if (others := ledger.guarded()) and not others & uids:  # during the call
         return False
     ledger.keep(uids)
     return True
@@ -186,7 +186,7 @@ async def _empty_size(node: NodeContext, source: CapacitySource) -> int:
     driver = node.drivers.get(source.driver)
     if driver is None or not (driver.lists_volumes and driver.lists_capacity):
         return 0
-    pool = source.room.partition("/")[2] if driver.default_pool else ""
+    pool = source.pool_key.partition("/")[2] if driver.default_pool else ""
     segment = driver.segment if driver.topology else None
     try:
         free = await driver.client.get_capacity({"pool": pool} if pool else {}, topology=segment)
@@ -210,7 +210,7 @@ async def _send(node: NodeContext, claim: PersistentVolumeClaim, reschedules: in
     def back(now: PersistentVolumeClaim) -> dict[str, Any] | None:
         nonlocal patched
         meta = now.metadata
-        patched = not now.spec.volume_name and node.scope.has_claim(meta) and withdrawals(now) < reschedules
+        patched = not now.spec.volume_name and node.scope.has_claim(meta) and reschedules_of(now) < reschedules
         if not patched:
             return None
         annotations = {names.SELECTED_NODE: None, names.RESCHEDULES: str(reschedules)}
@@ -240,7 +240,7 @@ async def _reason(node: NodeContext, attempt: GroupRound, shortfall: Shortfall |
 
 
 def _where(node: NodeContext, shortfall: Shortfall) -> str:
-    kind, _, name = shortfall.source.room.partition("/")
+    kind, _, name = shortfall.source.pool_key.partition("/")
     return f"node {node.scope.node}, {kind} {name}"
 
 

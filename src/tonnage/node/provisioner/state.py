@@ -33,7 +33,7 @@ from tonnage.api.meta import ObjectReference
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Shortfall
 from tonnage.capacity.tier import PATIENT_FROM
-from tonnage.claims.bind import withdrawals
+from tonnage.claims.bind import reschedules_of
 from tonnage.claims.node_scope import CapacitySource, DriverInfo
 from tonnage.claims.provisioning import ClaimRequest
 from tonnage.csi.client.types import CreatedVolume
@@ -560,7 +560,7 @@ class GroupRound:
     @property
     def number(self) -> int:
         """Number of reschedules that the claims have after it."""
-        return 1 + max(map(withdrawals, self.pending.values()), default=0)
+        return 1 + max(map(reschedules_of, self.pending.values()), default=0)
 
 
 class ClaimTable:

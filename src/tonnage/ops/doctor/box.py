@@ -53,7 +53,7 @@ def _machine(data: DataFolder, settings: Settings) -> Iterator[Finding]:
         yield ok("box", str(data.path), f"process {process} runs it")
     else:
         yield fail("box", str(data.path), "no process runs it", f"tonnage up --data {data.path}")
-    configs = [config for pools in plan.kept_nodes(data).values() for config in pools]
+    configs = [config for pools in plan.saved_nodes(data).values() for config in pools]
     kinds = {config.kind for config in configs}
     if fault := _missing(settings, configs, kinds):
         yield fail("machine", "kernel and programs", fault, "install or load it")

@@ -36,7 +36,7 @@ def check(view: View) -> Iterator[Finding]:
         for c in view.ours
         if c.allows({names.TOPOLOGY_NODE: names.label_value(name)})
     }
-    there = {c.metadata.name for c in view.capacities if _is_kept(view, c)}  # objects that stand for tiers
+    there = {c.metadata.name for c in view.capacities if _is_managed(view, c)}  # objects that stand for tiers
     tiered = {key for key, (node, c) in wanted.items() if _is_in(node, c.metadata.name, there)}
     here = {c.metadata.name: c for c in view.capacities if c.metadata.namespace == view.namespace}
     faults = [*_imagined(view), *_strange(view, set(wanted)), *_missing(view, wanted, here.keys() | tiered)]
@@ -79,7 +79,7 @@ def _strange(view: View, wanted: set[str]) -> Iterator[Finding]:
         meta = found.metadata
         if found.storage_class_name not in ours or (meta.namespace == view.namespace and meta.name in wanted):
             continue
-        if _is_kept(view, found):
+        if _is_managed(view, found):
             continue
         text = f"no agent of namespace {view.namespace} writes it, for class {found.storage_class_name}: "
         text += "pods may be scheduled where no volume can be created"
@@ -143,7 +143,7 @@ def _log(view: View, node: str) -> str:
     return f"kubectl -n {view.namespace} logs {pod.metadata.name}" if pod else "see its agent's log"
 
 
-def _is_kept(view: View, found: Published) -> bool:
+def _is_managed(view: View, found: Published) -> bool:
     """Whether this installation's controller keeps the object, for a tier or as a class's notice."""
     value = found.metadata.labels.get(names.TIER, "")
     here = found.metadata.namespace == view.namespace
@@ -161,10 +161,10 @@ def check_tiers(view: View) -> Iterator[Finding]:
     if {"csistoragecapacities", "csinodes", "nodes"} & view.refused.keys():
         return
     yield from _labels(view)
-    kept = [c for c in view.capacities if _is_kept(view, c)]
-    faults = list(_tier_objects(kept))
+    managed = [c for c in view.capacities if _is_managed(view, c)]
+    faults = list(_tier_objects(managed))
     yield from faults
-    if kept and not faults:
+    if managed and not faults:
         yield ok(_TIERS, "objects", _summary(view))
 
 
@@ -179,14 +179,14 @@ def _labels(view: View) -> Iterator[Finding]:
             yield warn(_TIERS, name, text, todo)
 
 
-def _tier_objects(kept: list[Published]) -> Iterator[Finding]:
-    for found in kept:
+def _tier_objects(managed: list[Published]) -> Iterator[Finding]:
+    for found in managed:
         value = found.metadata.labels[names.TIER]
-        promised = [found.capacity or "0", found.maximum_volume_size or "0"]
+        published = [found.capacity or "0", found.maximum_volume_size or "0"]
         try:
-            wrong = [text for text in promised if to_bytes(text) != to_bytes(value)]
+            wrong = [text for text in published if to_bytes(text) != to_bytes(value)]
         except InvalidError:
-            wrong = promised
+            wrong = published
         if wrong:
             text = f"class {found.storage_class_name}: the object of tier {value} has {', '.join(wrong)}"
             todo = f"kubectl -n {found.metadata.namespace} delete csistoragecapacity {found.metadata.name}: the"
@@ -194,11 +194,11 @@ def _tier_objects(kept: list[Published]) -> Iterator[Finding]:
 
 
 def _summary(view: View) -> str:
-    told = []
+    lines = []
     for storage_class in view.ours:
         key = names.tier_label(storage_class.metadata.name)
         counts = Counter(n.metadata.labels[key] for n in view.nodes if key in n.metadata.labels)
         ordered = sorted(counts.items(), key=lambda pair: -tier.of_label(pair[0]))
         nodes = ", ".join(f"{count} at least {value}" for value, count in ordered) or "no node"
-        told.append(f"{storage_class.metadata.name}: {nodes}")
-    return f"nodes in capacity tiers ({'; '.join(told)})"
+        lines.append(f"{storage_class.metadata.name}: {nodes}")
+    return f"nodes in capacity tiers ({'; '.join(lines)})"

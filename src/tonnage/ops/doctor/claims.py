@@ -15,7 +15,7 @@ from tonnage.api.origin import is_populated, reference
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.capacity.node_template import published_faults
-from tonnage.claims.bind import withdrawals
+from tonnage.claims.bind import reschedules_of
 from tonnage.controller.expansion_events import growth_of
 from tonnage.errors import InvalidError
 from tonnage.ops.cluster_snapshot import View
@@ -80,7 +80,7 @@ def _waiting(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
             text = "its class binds immediately, and there is no leading controller to choose a node"
             yield fail(_CHECK, claim.key, text, "see controller")
         else:
-            yield _roomless(view, claim, "no node is selected yet")
+            yield _without_capacity(view, claim, "no node is selected yet")
     elif users := [p for p in _users(view, claim) if not p.terminated]:
         yield _unscheduled(view, claim, users[0])
 
@@ -99,8 +99,10 @@ def _sent(view: View, claim: PersistentVolumeClaim, node: str) -> Finding:
     if meta.labels.get(names.NODE_LABEL, "") != names.label_value(node) and view.scopes() != {"all"}:
         text = f"selected node {node}: the claim lacks its label, so its agent may not see it"
         return fail(_CHECK, meta.key, text, "see scoping")
-    if told := _told(view, claim):
-        return warn(_CHECK, meta.key, f"node {node} cannot create its volume: {told}", "correct what the message names")
+    if error := _reported(view, claim):
+        return warn(
+            _CHECK, meta.key, f"node {node} cannot create its volume: {error}", "correct what the message names"
+        )
     if waits := _waits_for(view, claim, node):
         return warn(_CHECK, meta.key, f"it has waited on node {node} for longer than a minute: {waits[0]}", waits[1])
     pod = view.agent_of(node)
@@ -122,7 +124,7 @@ def _waits_for(view: View, claim: PersistentVolumeClaim, node: str) -> tuple[str
         if elsewhere:
             text = f"claims {few(elsewhere)} of pod {pod.metadata.name} are missing: a claim group is created together"
             return text, f"kubectl -n {meta.namespace} describe pod {pod.metadata.name}"
-        if times := max((withdrawals(c) for c in group), default=0):
+        if times := max((reschedules_of(c) for c in group), default=0):
             own = [c for c in view.capacities if c.metadata.labels.get(names.NODE_LABEL) == names.label_value(node)]
             free = next((c.capacity or "0" for c in own if c.storage_class_name == class_name(claim)), "0")
             asks = ", ".join(c.spec.resources.requests.get("storage", "?") for c in group if not c.spec.volume_name)
@@ -142,12 +144,12 @@ def _unscheduled(view: View, claim: PersistentVolumeClaim, pod: Pod) -> Finding:
             return fail(_CHECK, claim.key, why, "the controller sets selected-node on its claims: see controller")
         return warn(_CHECK, claim.key, why, "start that scheduler, or create the pod with another schedulerName")
     if any(words in text for words in ("free storage", "CSIStorageCapacity", NO_CLASS)):
-        return _roomless(view, claim, f"pod {pod.metadata.name} fits on no node")
+        return _without_capacity(view, claim, f"pod {pod.metadata.name} fits on no node")
     todo = f"kubectl -n {pod.metadata.namespace} describe pod {pod.metadata.name}: the cause is not its volumes"
     return warn(_CHECK, claim.key, f"pod {pod.metadata.name} is not scheduled: {' '.join(text.split())[:300]}", todo)
 
 
-def _roomless(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
+def _without_capacity(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
     """Compare a claim with published capacity."""
     name = class_name(claim)
     objects = [c for c in view.capacities if c.storage_class_name == name and c.node_topology is not None]
@@ -158,25 +160,25 @@ def _roomless(view: View, claim: PersistentVolumeClaim, begin: str) -> Finding:
         return fail(_CHECK, claim.key, f"{begin}: {'; '.join(sorted(faults))}", "see classes")
     try:
         asked = requested(claim)
-        rooms = {c.metadata.labels.get(names.NODE_LABEL, c.key): _largest(c.maximum_volume_size, c.capacity)
+        capacities = {c.metadata.labels.get(names.NODE_LABEL, c.key): _largest(c.maximum_volume_size, c.capacity)
                  for c in objects}  # fmt: skip
     except InvalidError as failure:
         return fail(_CHECK, claim.key, f"{begin}: {failure}", "see capacity")
-    node, room = max(rooms.items(), key=lambda item: item[1])
+    node, free = max(capacities.items(), key=lambda item: item[1])
     text = (
-        f"{begin}: it asks for {from_bytes(asked)}, and the largest published capacity is {from_bytes(room)} ({node})"
+        f"{begin}: it asks for {from_bytes(asked)}, and the largest published capacity is {from_bytes(free)} ({node})"
     )
-    if asked <= room:
+    if asked <= free:
         text += "; its pod has more volumes, or needs something else that this node lacks"
     return warn(_CHECK, claim.key, text, "ask for less, remove other volumes, or add disks")
 
 
-def _largest(most: str | None, room: str | None) -> int:
-    available = to_bytes(room or "0")
+def _largest(most: str | None, free: str | None) -> int:
+    available = to_bytes(free or "0")
     return min(available, to_bytes(most)) if most is not None else available
 
 
-def _told(view: View, claim: PersistentVolumeClaim) -> str:
+def _reported(view: View, claim: PersistentVolumeClaim) -> str:
     """The last warning about the claim."""
     events = [e for e in view.events.get(claim.metadata.uid, ()) if e.type == "Warning"]
     last = max(events, key=lambda e: e.last_timestamp or e.metadata.creation_timestamp or "", default=None)

@@ -87,19 +87,19 @@ async def check(view: View, client: Client) -> list[Finding]:
     for account, file, is_there in _ROLES:
         if not is_there(view):
             continue
-        asker = _Asker(client, view.namespace, account)
+        reviewer = _AccessReview(client, view.namespace, account)
         try:
-            lacking = await asker.which(rights(file, view.namespace), allowed=False)
-            beyond = await asker.which([Right(*item) for item in _TOO_MUCH], allowed=True)
+            lacking = await reviewer.which(rights(file, view.namespace), allowed=False)
+            beyond = await reviewer.which([Right(*item) for item in _TOO_MUCH], allowed=True)
         except ApiError as failure:
             todo = "run it with an administrator's kubeconfig"
             findings.append(warn(_CHECK, account, f"its permissions cannot be checked: {failure.message[:200]}", todo))
             continue
-        findings += _told(account, lacking, beyond)
+        findings += _findings(account, lacking, beyond)
     return findings
 
 
-def _told(account: str, lacking: list[Right], beyond: list[Right]) -> Iterator[Finding]:
+def _findings(account: str, lacking: list[Right], beyond: list[Right]) -> Iterator[Finding]:
     if lacking:
         yield fail(_CHECK, account, f"it lacks permission to {few(map(str, lacking))}", APPLY)
     if beyond:
@@ -109,7 +109,7 @@ def _told(account: str, lacking: list[Right], beyond: list[Right]) -> Iterator[F
         yield ok(_CHECK, account, "it has the permissions that it needs, and none that it must not have")
 
 
-class _Asker:
+class _AccessReview:
     """SubjectAccessReviews of one account."""
 
     def __init__(self, client: Client, namespace: str, account: str) -> None:

@@ -62,10 +62,10 @@ def _node(view: View, node: Node, csi: CSINode | None) -> Iterator[Finding]:
     if any(taint.key == names.STARTUP_TAINT for taint in node.spec.taints):
         text = f"taint {names.STARTUP_TAINT} remains, though the driver is registered: no new pods are scheduled there"
         yield fail(_CHECK, name, text, f"see the agent's log; kubectl taint node {name} {names.STARTUP_TAINT}-")
-    yield from _room_for_more(view, name, entry.allocatable.count if entry.allocatable else None)
+    yield from _volume_limit(view, name, entry.allocatable.count if entry.allocatable else None)
 
 
-def _room_for_more(view: View, name: str, most: int | None) -> Iterator[Finding]:
+def _volume_limit(view: View, name: str, most: int | None) -> Iterator[Finding]:
     label = names.label_value(name)
     used = sum(v.metadata.labels.get(names.NODE_LABEL) == label for v in view.our_volumes)
     if most is not None and used >= most:

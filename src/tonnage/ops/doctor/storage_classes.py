@@ -47,11 +47,11 @@ def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
         if names.is_fault(reason):
             reasons.setdefault(reason, []).append(found.metadata.labels.get(names.NODE_LABEL, "?"))
     refusing = sum(map(len, reasons.values()))
-    told = "; ".join(f"{reason} ({few(sorted(nodes))})" for reason, nodes in sorted(reasons.items()))
+    listed = "; ".join(f"{reason} ({few(sorted(nodes))})" for reason, nodes in sorted(reasons.items()))
     if objects and refusing == len(objects):
-        yield fail(_CHECK, name, f"no node can serve it: {told}", _AGAIN)
+        yield fail(_CHECK, name, f"no node can serve it: {listed}", _AGAIN)
     elif reasons:
-        text = f"{refusing} of {len(objects)} nodes cannot serve it: {told}"
+        text = f"{refusing} of {len(objects)} nodes cannot serve it: {listed}"
         yield warn(_CHECK, name, text, "no action if that is intended")
     elif storage_class.volume_binding_mode != names.WAIT_FOR_FIRST_CONSUMER and not leader(view):
         text = "it binds immediately, which needs a controller, and none is leader"

@@ -109,14 +109,14 @@ class Erasure:
     """Progress of erasing a deleted volume's content, whose bytes count as used until the end.
 
     name: the volume's former name. method: `zero`, `discard` or `shred`. total, done: bytes; of shred over all its
-    passes. room: bytes that count as used until the end. problem: why erasing has stopped, "" while it has not.
+    passes. reserved: bytes that count as used until the end. problem: why erasing has stopped, "" while it has not.
     """
 
     name: str
     method: str
     total: int
     done: int = 0
-    room: int = 0
+    reserved: int = 0
     problem: str = ""
 
     @property

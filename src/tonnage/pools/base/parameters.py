@@ -100,8 +100,8 @@ def changed(pool: FeaturedPool, volume: PoolVolume, parameters: Mapping[str, str
     Raises InvalidError for a parameter that `pool` cannot change, and for a bad value.
     """
     check_modifiable(pool, parameters)
-    kept = {**volume.mutable, **parameters}
-    return {key: value for key, value in kept.items() if value}
+    merged = {**volume.mutable, **parameters}
+    return {key: value for key, value in merged.items() if value}
 
 
 def check_modifiable(pool: FeaturedPool, parameters: Mapping[str, str]) -> None:

@@ -169,7 +169,7 @@ class Records:
         """All records, sorted by name."""
         return [record for _, record in sorted(self.volumes.items())]
 
-    def book(self, name: str, size: int) -> None:
+    def reserve(self, name: str, size: int) -> None:
         """Count bytes of a volume or snapshot as reserved; negative releases them. Raises ExhaustedError."""
         with self.lock:
             if size > 0 and self.most and self.used + size > self.most:

@@ -82,50 +82,53 @@ def reserve(
     return Reserve(of_class, max(0, budget - taken), budget)
 
 
-def left(room: Capacity, reserve: Reserve, *, step: int = 1) -> Capacity:
+def left(capacity: Capacity, reserve: Reserve, *, step: int = 1) -> Capacity:
     """The capacity for a class that leaves `reserve`."""
     if not reserve.ever:
-        return room
-    free = max(0, room.free - reserve.now)
-    largest = min(room.largest, free // step * step)
+        return capacity
+    free = max(0, capacity.free - reserve.now)
+    largest = min(capacity.largest, free // step * step)
     return replace(
-        room, total=max(0, room.total - reserve.ever), free=free, largest=largest if largest >= room.smallest else 0
+        capacity,
+        total=max(0, capacity.total - reserve.ever),
+        free=free,
+        largest=largest if largest >= capacity.smallest else 0,
     )
 
 
-def check_more(pool: str, volume: PoolVolume, size: int, room: Capacity, reserve: Reserve = NO_RESERVE) -> None:
+def check_more(pool: str, volume: PoolVolume, size: int, capacity: Capacity, reserve: Reserve = NO_RESERVE) -> None:
     """Check that a volume can grow to `size` bytes.
 
-    pool: its name. room: what left() returns with that reserve. Raises OutOfRangeError when a volume can never have
+    pool: its name. capacity: what left() returns with that reserve. Raises OutOfRangeError when a volume can never have
     `size` bytes, ExhaustedError when the free bytes do not suffice.
     """
-    if size > room.total:
+    if size > capacity.total:
         raise OutOfRangeError(
             f"volume {volume.name} cannot have {from_bytes(size)}: pool {pool!r} holds"
-            f" {from_bytes(room.total)} at most{_ever(reserve)}"
+            f" {from_bytes(capacity.total)} at most{_ever(reserve)}"
         )
-    if size - volume.size > room.free:
+    if size - volume.size > capacity.free:
         raise ExhaustedError(
             f"volume {volume.name} cannot grow by {from_bytes(size - volume.size)}: pool {pool!r} has"
-            f" {from_bytes(room.free)} free{reserve} ({_promised(room, reserve)})"
+            f" {from_bytes(capacity.free)} free{reserve} ({_reserved(capacity, reserve)})"
         )
 
 
-def check_room(pool: str, name: str, size: int, room: Capacity, reserve: Reserve = NO_RESERVE) -> None:
+def check_fits(pool: str, name: str, size: int, capacity: Capacity, reserve: Reserve = NO_RESERVE) -> None:
     """Check that a new volume fits.
 
-    pool: its name. room: what left() returns with that reserve. Raises OutOfRangeError when the empty pool would
+    pool: its name. capacity: what left() returns with that reserve. Raises OutOfRangeError when the empty pool would
     be too small, ExhaustedError when the free bytes do not suffice.
     """
-    if size > room.total:
+    if size > capacity.total:
         raise OutOfRangeError(
             f"volume {name} of {from_bytes(size)} can never fit: pool {pool!r} holds"
-            f" {from_bytes(room.total)} at most{_ever(reserve)}"
+            f" {from_bytes(capacity.total)} at most{_ever(reserve)}"
         )
-    if size > room.largest:
+    if size > capacity.largest:
         raise ExhaustedError(
             f"volume {name} of {from_bytes(size)} does not fit: pool {pool!r} has at most"
-            f" {from_bytes(room.largest)} for one volume{reserve} ({_promised(room, reserve)})"
+            f" {from_bytes(capacity.largest)} for one volume{reserve} ({_reserved(capacity, reserve)})"
         )
 
 
@@ -133,8 +136,8 @@ def _ever(reserve: Reserve) -> str:
     return str(replace(reserve, inline=reserve.budget))
 
 
-def _promised(room: Capacity, reserve: Reserve) -> str:
-    return f"{from_bytes(room.used)} of {from_bytes(room.total + reserve.ever)} reserved"
+def _reserved(capacity: Capacity, reserve: Reserve) -> str:
+    return f"{from_bytes(capacity.used)} of {from_bytes(capacity.total + reserve.ever)} reserved"
 
 
 class SharedDisk:
@@ -143,7 +146,7 @@ class SharedDisk:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._promised: dict[Path, tuple[int, Callable[[Path], int]]] = {}
+        self._reserved: dict[Path, tuple[int, Callable[[Path], int]]] = {}
         self._total = 0
         self._pools: dict[Path, Account] = {}
 
@@ -157,7 +160,7 @@ class SharedDisk:
         with self._lock:
             self._pools.pop(pool, None)
 
-    def promise(
+    def reserve(
         self,
         path: Path,
         length: int,
@@ -173,10 +176,10 @@ class SharedDisk:
         """
         with self._lock:
             more = length - self._length(path)
-            if ratio != float("inf") and more > (room := self._room(ratio, more, keep)):
+            if ratio != float("inf") and more > (free := self._free_bytes(ratio, more, keep)):
                 beside = f", excluding {keep} of min free," if keep else ""
                 raise ExhaustedError(
-                    f"the disk under {self._path} has {from_bytes(max(0, room))}{beside} that is neither used nor"
+                    f"the disk under {self._path} has {from_bytes(max(0, free))}{beside} that is neither used nor"
                     f" reserved, {from_bytes(more)} are needed; free space there, or set overcommit= of the pool"
                 )
             self._add(path, length, allocated)
@@ -194,9 +197,9 @@ class SharedDisk:
         """Stop counting a removed file. Idempotent."""
         with self._lock:
             self._total -= self._length(path)
-            self._promised.pop(path, None)
+            self._reserved.pop(path, None)
 
-    def room(self, *, ratio: float, enough: int, keep: Keep = NO_KEEP, pool: Path | None = None) -> int:
+    def free_bytes(self, *, ratio: float, enough: int, keep: Keep = NO_KEEP, pool: Path | None = None) -> int:
         """Bytes that can still be reserved, by one pool if a joined one is given.
 
         Counting ends at `enough`, which avoids stat calls.
@@ -206,7 +209,7 @@ class SharedDisk:
         with self._lock:
             needs = self._needs(pool)
             others = sum(cap - used for other, (used, cap) in needs.items() if other != pool)
-            left = max(0, self._room(ratio, enough + others, keep))
+            left = max(0, self._free_bytes(ratio, enough + others, keep))
             if pool in needs and left < enough + others:
                 used, cap = needs[pool]
                 left = min(left, max(0, min(_fill_level(needs.values(), left), cap) - used))
@@ -238,19 +241,19 @@ class SharedDisk:
 
     def _add(self, path: Path, length: int, allocated: Callable[[Path], int] | None) -> None:
         self._total += length - self._length(path)
-        self._promised[path] = length, allocated or _allocated
+        self._reserved[path] = length, allocated or _allocated
 
     def _length(self, path: Path) -> int:
-        return self._promised[path][0] if path in self._promised else 0
+        return self._reserved[path][0] if path in self._reserved else 0
 
-    def _room(self, ratio: float, enough: int, keep: Keep) -> int:
+    def _free_bytes(self, ratio: float, enough: int, keep: Keep) -> int:
         free = int(max(0, self.free() - (keep.of(self.size()) if keep else 0)) * ratio)
         if free - self._total >= enough:  # nothing allocated yet would be the worst case
             return free - self._total
         return free - self._exactly()
 
     def _exactly(self) -> int:
-        return sum(max(0, length - allocated(path)) for path, (length, allocated) in self._promised.items())
+        return sum(max(0, length - allocated(path)) for path, (length, allocated) in self._reserved.items())
 
 
 def _fill_level(pools: Iterable[tuple[int, int]], left: int) -> int:

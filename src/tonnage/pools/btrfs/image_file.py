@@ -68,7 +68,7 @@ class BtrfsImage:
 
     def _make(self, record: VolumeRecord) -> None:
         disk = self._disks.of(self._image.parent)
-        disk.promise(self._image, record.length, ratio=self._bounds.ratio, keep=self._bounds.keep)
+        disk.reserve(self._image, record.length, ratio=self._bounds.ratio, keep=self._bounds.keep)
         half = self._image.with_name(f"{HALF}{self._image.name}")
         try:
             file.make(half, record)

@@ -220,12 +220,12 @@ class Backend(ABC):
         """Whether the records are known."""
 
     @property
-    def knows_room(self) -> bool:
-        """Whether room() is computed without I/O on the disk, which could block its caller."""
+    def knows_capacity(self) -> bool:
+        """Whether capacity() is computed without I/O on the disk, which could block its caller."""
         return self.is_instant
 
     @abstractmethod
-    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+    def capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         """Capacity for volumes of a class with that file system, "" for raw block."""
 
     def needs(self, form: Format | None) -> tuple[int, int]:
@@ -235,7 +235,7 @@ class Backend(ABC):
         free = max(0, self.records.most - self.records.used)
         return free, form.length(free) if form else free
 
-    def capacity(self, free: int, grain: tuple[int, int], *, piece: int = LARGEST) -> Capacity:
+    def capacity_with(self, free: int, grain: tuple[int, int], *, piece: int = LARGEST) -> Capacity:
         """The Capacity for that many free bytes. piece: the largest part that is in one piece."""
         least, step = grain
         largest = min(free, piece) // step * step
@@ -245,7 +245,7 @@ class Backend(ABC):
     def overall(self) -> Capacity:
         """Capacity of the whole pool, for any kind of volume; for people."""
         fstype = fstype_of(self, "", block=False)
-        return self.room(fstype, {}, block=False)
+        return self.capacity(fstype, {}, block=False)
 
     def reread(self) -> bool:
         """Read what others may have enlarged, unless that was a moment ago; whether it was read."""
@@ -310,9 +310,9 @@ class Backend(ABC):
         """Expand a volume to `size` bytes, more than it has; durable. Raises ExhaustedError, PreconditionError."""
         raise unsupported(self, "larger volumes")
 
-    def snapshot_room(self, origin: VolumeRecord) -> tuple[int, Capacity]:
+    def snapshot_capacity(self, origin: VolumeRecord) -> tuple[int, Capacity]:
         """Bytes that a snapshot of a volume reserves, and the capacity for it."""
-        return origin.size, self.room(origin.fstype, {}, block=origin.block)
+        return origin.size, self.capacity(origin.fstype, {}, block=origin.block)
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
         """Create a snapshot that does not exist yet. Raises NotFoundError, ExhaustedError, PreconditionError."""

@@ -171,5 +171,5 @@ class Eraser:
             self._records.save(wiper.job)
         except (
             ExhaustedError
-        ) as failure:  # the end of this job may be what makes room; only a restart would repeat work
+        ) as failure:  # the end of this job may be what frees bytes; only a restart would repeat work
             log.warning("position not written down pool=%s volume=%s error=%s", self._pool, wiper.job.name, failure)

@@ -67,7 +67,7 @@ class Pool:
         self.name = name
         self.inline = 0
         """Inline capacity: bytes that only inline volumes can use. Set from the pool's description."""
-        self.on_room: Callable[[], None] = _nothing
+        self.on_capacity: Callable[[], None] = _nothing
         """Called when bytes become free without a call (content has been erased). Set by the capacity publisher."""
         self.backend = backend
         backend.name = name
@@ -173,7 +173,7 @@ class Pool:
         if not self.features.whole_disks:
             reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
             free = self._left(want.fstype, request.parameters, reserve, block=request.block)
-            reservation.check_room(self.name, request.name, want.size, free, reserve)
+            reservation.check_fits(self.name, request.name, want.size, free, reserve)
         if origin is None and (folder := source_of(request.parameters)):
             from tonnage.pools.fs import populate
 
@@ -226,7 +226,7 @@ class Pool:
 
             rate = RATE if self._erase_rate is None else self._erase_rate
             self._eraser = Eraser(
-                self.name, self.kind, records, self._threads, self._clock, rate=rate, freed=lambda: self.on_room()
+                self.name, self.kind, records, self._threads, self._clock, rate=rate, freed=lambda: self.on_capacity()
             )
         self._eraser.wake()
 
@@ -279,18 +279,18 @@ class Pool:
         fstype = fstype_of(self, fstype, block=block)
         self.backend.check(parameters, fstype, block=block)
         check_content(parameters, fstype, block=block)
-        if self.backend.knows_room:
-            return self._room(fstype, parameters, block=block, inline=inline)
-        return await self._run(self._room, fstype, parameters, block=block, inline=inline)
+        if self.backend.knows_capacity:
+            return self._capacity(fstype, parameters, block=block, inline=inline)
+        return await self._run(self._capacity, fstype, parameters, block=block, inline=inline)
 
-    def _room(self, fstype: str, parameters: Mapping[str, str], *, block: bool, inline: bool) -> Capacity:
+    def _capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool, inline: bool) -> Capacity:
         return self._left(fstype, parameters, self._reserve(parameters, inline=inline), block=block)
 
     def _left(
         self, fstype: str, parameters: Mapping[str, str], reserve: reservation.Reserve, *, block: bool
     ) -> Capacity:
-        room = self.backend.room(fstype, parameters, block=block)
-        return reservation.left(room, reserve, step=self.features.step)
+        capacity = self.backend.capacity(fstype, parameters, block=block)
+        return reservation.left(capacity, reserve, step=self.features.step)
 
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
         """Stage a volume at the directory path, as Mounts.stage. options: mount options, checked by the caller."""
@@ -341,10 +341,10 @@ class Pool:
         if found := self.backend.find_snapshot(name):
             check_snapshot(found.snapshot(), volume)
             return found
-        size, room = self.backend.snapshot_room(self.backend.record(volume))
+        size, capacity = self.backend.snapshot_capacity(self.backend.record(volume))
         reserve = self._reserve({})
-        free = reservation.left(room, reserve)
-        reservation.check_room(self.name, name, size, replace(free, largest=free.free), reserve)
+        free = reservation.left(capacity, reserve)
+        reservation.check_fits(self.name, name, size, replace(free, largest=free.free), reserve)
         return self.backend.snapshot(name, volume, owner)
 
     async def delete_snapshot(self, name: str) -> None:

@@ -22,7 +22,7 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     pool: str
     kind: str
     problem: str = ""
-    room: Capacity | None = None
+    capacity: Capacity | None = None
     volumes: Sequence[PoolVolume] = ()
     snapshots: Sequence[Snapshot] = ()
     erasing: Sequence[Erasure] = ()
@@ -31,19 +31,19 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     inline: int = 0
 
     @property
-    def inline_promised(self) -> int:
+    def inline_reserved(self) -> int:
         """Bytes that inline volumes have reserved."""
         return sum(volume.size for volume in self.volumes if is_inline(volume.owner))
 
     @property
-    def promised(self) -> int:
+    def reserved(self) -> int:
         """Bytes that volumes and snapshots have reserved."""
         return sum(volume.size for volume in self.volumes) + sum(snapshot.size for snapshot in self.snapshots)
 
     @property
     def erasing_bytes(self) -> int:
         """Bytes that become free when all is erased."""
-        return sum(erasure.room for erasure in self.erasing)
+        return sum(erasure.reserved for erasure in self.erasing)
 
 
 async def read(pool: Pool) -> PoolStatus:
@@ -53,7 +53,7 @@ async def read(pool: Pool) -> PoolStatus:
         return PoolStatus(
             pool.name,
             pool.kind,
-            room=await pool.overall(),
+            capacity=await pool.overall(),
             volumes=volumes,
             snapshots=await pool.list_snapshots(),
             erasing=await pool.erasing(),

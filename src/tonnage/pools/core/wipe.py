@@ -49,10 +49,10 @@ _BLKDISCARD = 0x1277
 _NO_DISCARD = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS)
 
 
-class EraseJob(msgspec.Struct, frozen=True):
+class EraseJob(msgspec.Struct, frozen=True, rename={"reserved": "room"}):
     """Content to erase.
 
-    key: unique, and valid as a file name. name: the volume's former name. length: bytes of the content. room: bytes
+    key: unique, and valid as a file name. name: the volume's former name. length: bytes of the content. reserved: bytes
     that count as used until the end. done: bytes of all passes that are finished.
     """
 
@@ -60,7 +60,7 @@ class EraseJob(msgspec.Struct, frozen=True):
     name: str
     method: str
     length: int
-    room: int = 0
+    reserved: int = 0
     done: int = 0
     version: int = FORMAT
 
@@ -76,14 +76,14 @@ class EraseJob(msgspec.Struct, frozen=True):
 
     def erasure(self, problem: str = "") -> Erasure:
         """The Erasure for users of the pool."""
-        return Erasure(self.name, self.method, self.total, self.done, room=self.room, problem=problem)
+        return Erasure(self.name, self.method, self.total, self.done, reserved=self.reserved, problem=problem)
 
 
 def check(job: EraseJob) -> None:
     """Check the values of a job. Raises ValueError."""
-    numbers = (job.length, job.room, job.done)
+    numbers = (job.length, job.reserved, job.done)
     if job.method not in _METHODS or not all(0 <= number < 2**63 for number in numbers):
-        raise ValueError(f"it says {job.method[:20]!r} of {job.length} bytes, {job.done} done, {job.room} counted")
+        raise ValueError(f"it says {job.method[:20]!r} of {job.length} bytes, {job.done} done, {job.reserved} counted")
 
 
 class EraseRecords(Protocol):

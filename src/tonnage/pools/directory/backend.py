@@ -73,7 +73,7 @@ class PoolFolder:
         self.erasures = Erasures(path, self.kind, self._erased)
 
     def _erased(self, job: EraseJob) -> None:
-        self.records.book(job.name, -job.room)
+        self.records.reserve(job.name, -job.reserved)
 
     @property
     def where(self) -> str:
@@ -207,9 +207,9 @@ class DirectoryBackend(Backend):
         for record in self.folder.snapshots.all():
             content = self.folder.snapshots.content(record.name)
             length = record.length if self.contents.shares else self.contents.held(content)
-            self.folder.account.remember(content, length, allocated=self._kept(record))
+            self.folder.account.remember(content, length, allocated=self._allocation(record))
 
-    def _kept(self, record: VolumeRecord) -> Allocated:
+    def _allocation(self, record: VolumeRecord) -> Allocated:
         return nothing if self.contents.shares or record.shared else None
 
     def close(self) -> None:
@@ -256,20 +256,20 @@ class DirectoryBackend(Backend):
         return form_for(fstype if self.contents.is_file else "", parameters)
 
     @property
-    def knows_room(self) -> bool:
-        """What may be promised without bound is not compared with what the disk has."""
+    def knows_capacity(self) -> bool:
+        """What may be allocated without limit is not compared with what the disk has."""
         return self.folder.bounds.ratio == float("inf")
 
-    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+    def capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         folder, form = self.folder, self._form(fstype, parameters)
         free, enough = self.needs(form)
         with host_errors(f"cannot see how full the disk under {folder.path} is", error=UnavailableError):
-            room = folder.account.room(
+            capacity = folder.account.free_bytes(
                 ratio=folder.bounds.ratio, enough=enough, keep=folder.bounds.keep, pool=folder.path
             )
-        if room < enough:
-            free = min(free, form.usable(room) if form else room // BLOCK * BLOCK)
-        return self.capacity(free, self.grain(fstype, parameters))
+        if capacity < enough:
+            free = min(free, form.usable(capacity) if form else capacity // BLOCK * BLOCK)
+        return self.capacity_with(free, self.grain(fstype, parameters))
 
     # Volumes
 
@@ -281,17 +281,17 @@ class DirectoryBackend(Backend):
         self.folder.directory.check_place()
         record = self._new_record(request, want, origin)
         content = self.folder.content(record.name)
-        self.records.book(record.name, record.size)
+        self.records.reserve(record.name, record.size)
         try:
             length, allocated = self.contents.claim(record)
-            self._promise(content, length, allocated)
+            self._reserve(content, length, allocated)
             record = self.contents.make(record) if origin is None else self.contents.fill(record, origin)
             self.write(record)
             if origin is not None:
                 self.contents.changed(record.name)
                 self.contents.changed(record.from_volume)
         except BaseException:
-            self._unbook(record, content)
+            self._release(record, content)
             self.records.volumes.pop(record.name, None)
             with suppress(HostError):
                 self.folder.directory.remove(
@@ -322,12 +322,12 @@ class DirectoryBackend(Backend):
             wipe(EraseJob("", content.stem, "zero", os.stat(content).st_size), content)
         self.contents.remove(content)
 
-    def _promise(self, content: Path, length: int, allocated: Allocated) -> None:
+    def _reserve(self, content: Path, length: int, allocated: Allocated) -> None:
         bounds = self.folder.bounds
-        self.folder.account.promise(content, length, ratio=bounds.ratio, keep=bounds.keep, allocated=allocated)
+        self.folder.account.reserve(content, length, ratio=bounds.ratio, keep=bounds.keep, allocated=allocated)
 
-    def _unbook(self, record: VolumeRecord, content: Path) -> None:
-        self.records.book(record.name, -record.size)
+    def _release(self, record: VolumeRecord, content: Path) -> None:
+        self.records.reserve(record.name, -record.size)
         self.folder.account.forget(content)
 
     def delete(self, name: str) -> None:
@@ -394,7 +394,7 @@ class DirectoryBackend(Backend):
         if is_taken:
             self.folder.account.forget(content)
             return
-        self._unbook(record, content)
+        self._release(record, content)
         self.contents.remove(content)
 
     def expand(self, name: str, size: int) -> VolumeRecord:
@@ -402,13 +402,13 @@ class DirectoryBackend(Backend):
         record, content = self.record(name), self.folder.content(name)
         larger = self._enlarged(record, size)
         length, allocated = self.contents.claim(larger)
-        self.records.book(name, size - record.size)
+        self.records.reserve(name, size - record.size)
         try:
-            self._promise(content, length, allocated)
+            self._reserve(content, length, allocated)
             self.contents.extend(record, larger)
             self.write(larger)
         except BaseException:
-            self.records.book(name, record.size - size)
+            self.records.reserve(name, record.size - size)
             length, allocated = self.contents.claim(record)
             self.folder.account.remember(content, length, allocated=allocated)
             raise
@@ -427,15 +427,15 @@ class DirectoryBackend(Backend):
         origin, content = self.record(volume), self.folder.snapshots.content(name)
         held = self.contents.held(self.folder.content(volume))
         record = self._snapshot_of(origin, name, owner, held)
-        self.records.book(name, record.size)
+        self.records.reserve(name, record.size)
         try:
             self.folder.snapshots.prepare()
-            self._promise(content, held, self._kept(record))
+            self._reserve(content, held, self._allocation(record))
             record = self.contents.snapshot(record, origin, content)
-            self.folder.account.remember(content, held, allocated=self._kept(record))
+            self.folder.account.remember(content, held, allocated=self._allocation(record))
             self.folder.snapshots.add(record, durable=self.contents.durable)
         except BaseException:
-            self._unbook(record, content)
+            self._release(record, content)
             with suppress(HostError):
                 self.folder.snapshots.forget(name, durable=self.contents.durable)
                 self._undo(content, is_secret=is_overwritten(record))

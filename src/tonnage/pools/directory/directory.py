@@ -98,9 +98,9 @@ def marker_of(directory: Path) -> Marker | None:
     try:
         return read_marker(text)
     except ValueError:
-        if (kept := _copy(directory)) is None and text:
+        if (copied := _copy(directory)) is None and text:
             raise
-        return kept
+        return copied
 
 
 def _marker_text(marker: Marker) -> bytes:
@@ -240,14 +240,14 @@ class Directory:
         if is_new:  # or killed before the marker was written: nothing can be in it then
             self._mark(made)
             return made
-        if (kept := _copy(self._at)) is None and not inside:
+        if (copied := _copy(self._at)) is None and not inside:
             example = msgspec.json.encode(msgspec.structs.replace(made, version=1)).decode()
             raise UnavailableError(
                 f"pool directory {self.path}: its marker {MARKER} is damaged ({fault}), nothing was touched: put a copy"
                 f" of it back; or if this is that pool's directory, write this line to it: {example}"
             )
         log.error("marker is damaged, written anew path=%s error=%s", self.path / MARKER, fault)
-        marker = kept or made
+        marker = copied or made
         self._mark(marker)
         return marker
 

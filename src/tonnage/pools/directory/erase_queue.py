@@ -77,7 +77,7 @@ class Erasures:
         Raises ExhaustedError when the job cannot be written (nothing has changed then), HostError, UnavailableError.
         """
         self._add(
-            _Entry(uuid4().hex, record.name, method, record.length, room=record.size, volume=record.uuid), content
+            _Entry(uuid4().hex, record.name, method, record.length, reserved=record.size, volume=record.uuid), content
         )
 
     def add_rubbish(self, content: Path) -> None:
@@ -131,7 +131,7 @@ class Erasures:
     def used(self) -> int:
         """Bytes that count as used until they are erased."""
         sizes = (os.stat(path).st_size for path in map(self._content, self._unreadable) if path.exists())
-        return sum(entry.room for entry in self._entries.values()) + sum(sizes)
+        return sum(entry.reserved for entry in self._entries.values()) + sum(sizes)
 
     def _content(self, key: str) -> Path:
         return self._folder / f"{key}{_CONTENT}"

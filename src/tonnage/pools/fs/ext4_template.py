@@ -27,7 +27,7 @@ _AT_ONCE = 16 * BLOCK  # bytes that are read at once
 _PARTS = os.sysconf("SC_IOV_MAX")
 _ZERO = bytes(BLOCK)
 _PRIMARY = 1024
-_LEAST = 64  # bytes that are kept of a block
+_LEAST = 64  # bytes that are stored of a block
 _SIZE, _CHECKSUM, _UUID, _MAGIC, _NUMBER = 1024, 0x3FC, 0x68, 0x38, 0x5A
 _INCOMPAT, _CSUM_SEED = 0x60, 0x2000
 
@@ -78,9 +78,9 @@ class Template:
         # The CRC is linear: changing the UUID changes the checksum of each superblock by the same bits.
         delta = bytes(old ^ new for old, new in zip(self.uuid, uuid.bytes, strict=True))
         change = crc32c(delta + bytes(_CHECKSUM - _UUID - 16), begin=0)
-        kept = BytesIO(zlib.decompress(self.packed))
+        stored = BytesIO(zlib.decompress(self.packed))
         for run in self.runs:
-            parts = [part for size in run.lengths for part in (kept.read(size), _ZERO[size:])]
+            parts = [part for size in run.lengths for part in (stored.read(size), _ZERO[size:])]
             if (at := run.superblock) >= 0:  # before it is written: a file never shows the UUID of another
                 block = bytearray(parts[0].ljust(at + _SIZE, b"\0"))
                 block[at + _UUID : at + _UUID + 16] = uuid.bytes
@@ -100,7 +100,7 @@ def copy(source: int, target: int) -> None:
 
 def read(fd: int) -> Template | None:
     """The template of a file on which mkfs just ran; None when it is not as expected. Raises OSError."""
-    uuid, before, kept, runs = b"", b"", [], []
+    uuid, before, stored, runs = b"", b"", [], []
     for offset, blocks in _runs(fd):
         data = blocks[0]
         at = _PRIMARY if offset == 0 else 0 if offset % _GROUP == 0 else -1
@@ -113,10 +113,10 @@ def read(fd: int) -> Template | None:
                 return None
             before = block
         runs.append(_Run(offset, at, tuple(map(len, blocks))))
-        kept += blocks
+        stored += blocks
     if not runs or runs[0].superblock != _PRIMARY:
         return None
-    return Template(uuid, tuple(runs), zlib.compress(b"".join(kept), 1))
+    return Template(uuid, tuple(runs), zlib.compress(b"".join(stored), 1))
 
 
 def _is_expected(block: bytes, uuid: bytes) -> bool:
@@ -190,13 +190,13 @@ class Templates:
         self._most = most
         self._worth = worth
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[int, str], Template | int] = OrderedDict()
+        self._templates: OrderedDict[tuple[int, str], Template | int] = OrderedDict()
         """Number of mkfs runs for file systems without a template."""
 
     def find(self, length: int, options: str) -> Template | None:
         """The template for images of that length, made with a class's mkfsOptions; None when there is none."""
         with self._lock:
-            found = self._kept.get((length, options))
+            found = self._templates.get((length, options))
             if isinstance(found, Template):
                 self._put((length, options), found)
                 return found
@@ -206,7 +206,7 @@ class Templates:
         """Cache what mkfs has just written to fd, if it is as expected and used often. Raises OSError."""
         key = (length, options)
         with self._lock:
-            seen = self._kept.get(key, 0)
+            seen = self._templates.get(key, 0)
             if isinstance(seen, Template):
                 return
             self._put(key, seen + 1)
@@ -215,7 +215,7 @@ class Templates:
                 self._put(key, template)
 
     def _put(self, key: tuple[int, str], value: Template | int) -> None:
-        self._kept[key] = value
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        self._templates[key] = value
+        self._templates.move_to_end(key)
+        while len(self._templates) > self._most:
+            self._templates.popitem(last=False)

@@ -136,7 +136,7 @@ class ImageContent(VolumeContent):
             fd, shared = consistent_copy.copy(self._folder.content(origin.name), origin, image, share=share)
         try:
             if shared:
-                self._folder.account.promise(image, record.length, ratio=float("inf"), allocated=nothing)
+                self._folder.account.reserve(image, record.length, ratio=float("inf"), allocated=nothing)
             copy.extend(fd, image, record.length, sparse=record.sparse)
             if record.block:
                 return replace(record, shared=shared)

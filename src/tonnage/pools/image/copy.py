@@ -65,15 +65,15 @@ def copy(fd: int, source: int, path: Path, *, share: bool = True) -> bool:
 
 def _copy_data(fd: int, source: int, path: Path, *, share: bool) -> None:
     found = os.fstat(source)
-    done, told = 0, 0
+    done, reported = 0, 0
     os.ftruncate(fd, found.st_size)
     for start, end in data_ranges(source):
         at = start
         while at < end:
             count = _copy_some(fd, source, at, min(_CHUNK, end - at), share=share)
             at, done = at + count, done + count
-            if done - told >= _TELL:
-                told = done
+            if done - reported >= _TELL:
+                reported = done
                 log.info("copying path=%s bytes=%d of=%d", path, done, found.st_blocks * 512)
 
 

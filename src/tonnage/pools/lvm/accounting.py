@@ -74,7 +74,7 @@ class Account:
         self._monotonic = monotonic
         self._group: VolumeGroup | None = None
         self._free = 0
-        self._promised = 0  # bytes of the volumes in the thin pool
+        self._thin_bytes = 0  # bytes of the volumes in the thin pool
         self._scattered = False  # whether we no longer know which disk has how much
         self._stale = True
         self._read_at = 0.0
@@ -91,11 +91,11 @@ class Account:
                 raise UnavailableError(str(failure)) from failure
             self._group, self._free = group, sum(disk.free for disk in group.disks)
             self.volumes = dict(group.volumes)
-            self._promised = sum(v.size for v in group.volumes.values() if self._thin and v.pool == self._thin)
-            for booking in self._pending.values():
-                found = group.volumes.get(booking.name)
-                if found is None or found.size < booking.size:
-                    self._take(booking)
+            self._thin_bytes = sum(v.size for v in group.volumes.values() if self._thin and v.pool == self._thin)
+            for reservation in self._pending.values():
+                found = group.volumes.get(reservation.name)
+                if found is None or found.size < reservation.size:
+                    self._take(reservation)
             self._scattered, self._stale = bool(self._pending), False
             self._read_at = self._monotonic()
             self.reads += 1
@@ -143,7 +143,7 @@ class Account:
             raise UnavailableError(f"volume group {self.name} has no thin pool {self._thin} any more")
         return found
 
-    def room(self, layout: Layout, *, max_age: float = float("inf")) -> int:
+    def free_bytes(self, layout: Layout, *, max_age: float = float("inf")) -> int:
         """Maximum size of a new volume in bytes. Raises UnavailableError, HostError."""
         with self.lock:
             group = self.fresh(max_age=max_age)
@@ -152,40 +152,42 @@ class Account:
             if group.missing or not group.writable:
                 return 0
             if layout.thin:
-                left = min(self.pool.size * self._ratio, 2.0**62) - self._promised
+                left = min(self.pool.size * self._ratio, 2.0**62) - self._thin_bytes
                 return int(max(0.0, left)) // group.extent * group.extent
-            return layout.room(group.disks, self._free) * group.extent
+            return layout.usable(group.disks, self._free) * group.extent
 
     @contextmanager
-    def making(self, booking: ExtentReservation) -> Iterator[None]:
+    def making(self, reservation: ExtentReservation) -> Iterator[None]:
         """Reserve extents while a volume is made or extended; they stay counted on success. Raises ExhaustedError."""
         with self.lock:
-            if booking.more > self.room(booking.layout):
+            if reservation.more > self.free_bytes(reservation.layout):
                 raise ExhaustedError(
-                    f"logical volume {booking.name} does not fit any more into volume group {self.name}"
+                    f"logical volume {reservation.name} does not fit any more into volume group {self.name}"
                 )
-            self._take(booking)
-            self._pending[booking.name] = booking
+            self._take(reservation)
+            self._pending[reservation.name] = reservation
         try:
             yield
         except BaseException:
             with self.lock:
-                del self._pending[booking.name]
+                del self._pending[reservation.name]
                 self._stale = True  # it may be there all the same
             raise
         with self.lock:
-            del self._pending[booking.name]
-            made = LogicalVolume(booking.name, booking.size, booking.tags, "", origin=booking.origin)
-            if booking.layout.thin:
+            del self._pending[reservation.name]
+            made = LogicalVolume(reservation.name, reservation.size, reservation.tags, "", origin=reservation.origin)
+            if reservation.layout.thin:
                 made = replace(made, pool=self._thin)
-            known = self.volumes.get(booking.name)
-            self.volumes[booking.name] = replace(known, size=booking.size) if known and booking.had else made
+            known = self.volumes.get(reservation.name)
+            self.volumes[reservation.name] = (
+                replace(known, size=reservation.size) if known and reservation.had else made
+            )
 
-    def _take(self, booking: ExtentReservation) -> None:
-        self._free -= booking.cost
+    def _take(self, reservation: ExtentReservation) -> None:
+        self._free -= reservation.cost
         self._scattered = True
-        if booking.layout.thin:
-            self._promised += booking.more
+        if reservation.layout.thin:
+            self._thin_bytes += reservation.more
 
     @contextmanager
     def removing(self, name: str, layout: Layout) -> Iterator[None]:
@@ -204,7 +206,7 @@ class Account:
             self._free += layout.cost(gone.size // self._group.extent)
             self._scattered = True
             if layout.thin:
-                self._promised -= gone.size
+                self._thin_bytes -= gone.size
 
     def renamed(self, name: str, to: str) -> None:
         """Record the new name of a logical volume."""

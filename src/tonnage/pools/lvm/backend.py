@@ -129,20 +129,22 @@ class LvmBackend(Backend):
             return BLOCK
         return self.table.extent() * self.table.layout_of(self.table.lv(record.name), record).stripes
 
-    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+    def capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         self.check_open()
-        return self._room(form_for(fstype, parameters), self.table.layout(parameters), self.grain(fstype, parameters))
+        return self._capacity(
+            form_for(fstype, parameters), self.table.layout(parameters), self.grain(fstype, parameters)
+        )
 
-    def _room(self, form: Format | None, layout: Layout, grain: tuple[int, int]) -> Capacity:
+    def _capacity(self, form: Format | None, layout: Layout, grain: tuple[int, int]) -> Capacity:
         """Capacity for volumes of a layout with that file system, None for raw block."""
         with self.table.account.lock:
-            room = self.table.account.room(layout, max_age=MAX_AGE)
+            capacity = self.table.account.free_bytes(layout, max_age=MAX_AGE)
             if layout.thin and self.table.thin.is_full():
-                room = 0
+                capacity = 0
             free, enough = self.needs(form)
-            if room < enough:
-                free = min(free, form.usable(room) if form else room)
-            return self.capacity(free, grain)
+            if capacity < enough:
+                free = min(free, form.usable(capacity) if form else capacity)
+            return self.capacity_with(free, grain)
 
     def reread(self) -> bool:
         with self.table.account.lock:
@@ -192,10 +194,10 @@ class LvmBackend(Backend):
 
     # Snapshots
 
-    def snapshot_room(self, origin: VolumeRecord) -> tuple[int, Capacity]:
+    def snapshot_capacity(self, origin: VolumeRecord) -> tuple[int, Capacity]:
         layout = THIN if self.table.layout_of(self.table.lv(origin.name), origin).thin else LINEAR
         extent = self.table.extent()
-        return self.snapshots.reserved_bytes(origin), self._room(None, layout, (extent, extent))
+        return self.snapshots.reserved_bytes(origin), self._capacity(None, layout, (extent, extent))
 
     def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
         return self.snapshots.take(name, volume, owner)

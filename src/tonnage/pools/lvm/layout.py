@@ -50,7 +50,7 @@ class Layout:
             return 0
         return (extents + 1) * (self.mirrors + 1) if self.mirrors else extents
 
-    def room(self, disks: tuple[PhysicalVolume, ...], free: int) -> int:
+    def usable(self, disks: tuple[PhysicalVolume, ...], free: int) -> int:
         """Extents of the largest volume that surely fits. free: of the whole group."""
         if self.is_linear:
             return free

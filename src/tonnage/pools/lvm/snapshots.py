@@ -59,14 +59,14 @@ class LvmSnapshots:
     def _fill(self, record: VolumeRecord, origin: VolumeRecord, source: VolumeOrigin) -> None:
         """Create a volume as a copy of another, or empty."""
         half, layout = TagEntry(TagKind.COPY, record), self._table.layout(record.parameters)
-        booking = self._volumes.booking(half, layout)
-        lv = booking.name
+        reservation = self._volumes.reservation(half, layout)
+        lv = reservation.name
         origin_lv = self._lv_of(source)
         try:
             if layout.thin and self._table.layout_of(origin_lv, origin).thin:
-                self._branch(booking, origin_lv, origin, half)
+                self._branch(reservation, origin_lv, origin, half)
             else:
-                self._copy(booking, origin_lv, origin, half)
+                self._copy(reservation, origin_lv, origin, half)
             record = self._adapt(lv, record, origin)
             self._table.retag(lv, half, TagEntry(TagKind.COPY, record))
             self._volumes.complete(lv, record)
@@ -79,36 +79,38 @@ class LvmSnapshots:
             return lvm_tags.snapshot_name(self._table.group, source.snapshot)
         return self._table.lv(source.volume)
 
-    def _branch(self, booking: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
+    def _branch(self, reservation: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
         """Create a thin volume that shares its blocks with another."""
-        with self._table.account.making(booking), self._frozen(origin_lv, origin):
-            self._lvsnapshot(booking, origin_lv, "--setactivationskip", "n")
-            self._table.keep(booking.name, half)
-            if booking.size > self._table.size_of(origin_lv):
-                lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self._table.group}/{booking.name}")
+        with self._table.account.making(reservation), self._frozen(origin_lv, origin):
+            self._lvsnapshot(reservation, origin_lv, "--setactivationskip", "n")
+            self._table.keep(reservation.name, half)
+            if reservation.size > self._table.size_of(origin_lv):
+                lvm.lvm(
+                    "lvextend", "--quiet", "--size", f"{reservation.size}b", f"{self._table.group}/{reservation.name}"
+                )
 
-    def _lvsnapshot(self, booking: ExtentReservation, origin: str, *arguments: str) -> None:
-        tags = [word for tag in booking.tags for word in ("--addtag", tag)]
-        command = ["lvcreate", "--yes", "--quiet", "--snapshot", "--name", booking.name, *tags, *arguments]
-        make = self._table.thin.make if booking.layout.thin else lvm.lvm
+    def _lvsnapshot(self, reservation: ExtentReservation, origin: str, *arguments: str) -> None:
+        tags = [word for tag in reservation.tags for word in ("--addtag", tag)]
+        command = ["lvcreate", "--yes", "--quiet", "--snapshot", "--name", reservation.name, *tags, *arguments]
+        make = self._table.thin.make if reservation.layout.thin else lvm.lvm
         try:
             make(*command, f"{self._table.group}/{origin}")
         except TonnageError:
             refresh(self._table)  # its origin may still be suspended
             raise
 
-    def _copy(self, booking: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
+    def _copy(self, reservation: ExtentReservation, origin_lv: str, origin: VolumeRecord, half: TagEntry) -> None:
         """Create a volume with blocks of its own, copied from another at one moment."""
         record = half.record
         with self._still(origin_lv, origin) as source:
-            with self._table.account.making(booking):
-                self._volumes.lvcreate(booking)
-                self._table.keep(booking.name, half)
-            with block_device.locked(self._table.activate(booking.name)) as fd:
+            with self._table.account.making(reservation):
+                self._volumes.lvcreate(reservation)
+                self._table.keep(reservation.name, half)
+            with block_device.locked(self._table.activate(reservation.name)) as fd:
                 what = f"{origin.name} to volume {record.name}"
                 path = self._table.activate(source)
                 length = min(origin.length, self._bytes(path))
-                copy_device(path, fd, length, zeroed=booking.layout.thin, rest=record.block, what=what)
+                copy_device(path, fd, length, zeroed=reservation.layout.thin, rest=record.block, what=what)
             if is_lost_snapshot(self._table.group, source):
                 raise BusyError(
                     f"{origin.name} was overwritten faster than it was copied: repeat it, or use a larger cowSize"
@@ -155,15 +157,15 @@ class LvmSnapshots:
                 raise ExhaustedError(
                     f"snapshot of {origin.name}: thin pool {self._table.group}/{self._table.bounds.thin} is nearly full"
                 )
-            booking = ExtentReservation(name, THIN, size // extent, size, tags, lv)
-            with self._table.account.making(booking), self._frozen(lv, origin):
-                self._lvsnapshot(booking, lv, "--setactivationskip", "y")
+            reservation = ExtentReservation(name, THIN, size // extent, size, tags, lv)
+            with self._table.account.making(reservation), self._frozen(lv, origin):
+                self._lvsnapshot(reservation, lv, "--setactivationskip", "y")
                 self._table.keep(name, entry)
             return name
         extents = lvm_layout.cow_extents(size, lvm_layout.cow_size(origin.parameters), extent)
-        booking = ExtentReservation(name, LINEAR, extents, extents * extent, tags, lv)
-        with self._table.account.making(booking), self._frozen(lv, origin):
-            self._lvsnapshot(booking, lv, "--extents", str(extents))
+        reservation = ExtentReservation(name, LINEAR, extents, extents * extent, tags, lv)
+        with self._table.account.making(reservation), self._frozen(lv, origin):
+            self._lvsnapshot(reservation, lv, "--extents", str(extents))
             self._table.keep(name, entry)
         return name
 
@@ -230,9 +232,9 @@ class LvmSnapshots:
         """Create a snapshot of a thick volume that was never used: a record in the tags of one extent."""
         extent = self._table.extent()
         name = lvm_tags.lv_name(self._table.group, entry)
-        booking = ExtentReservation(name, LINEAR, 1, extent, tuple(lvm_tags.encode(entry)))
-        with self._table.account.making(booking):
-            self._volumes.lvcreate(booking)
+        reservation = ExtentReservation(name, LINEAR, 1, extent, tuple(lvm_tags.encode(entry)))
+        with self._table.account.making(reservation):
+            self._volumes.lvcreate(reservation)
 
     def delete(self, name: str) -> None:
         """Delete a snapshot. A volume that was deleted before its last thick snapshot is removed with it."""

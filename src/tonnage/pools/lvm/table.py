@@ -125,12 +125,12 @@ class LvmTable:
 
     def recount(self) -> None:
         """Count again what is reserved. The account's lock is held."""
-        entries = sum(self._promise(lv, entry) for lv, entry in self.entries.items())
+        entries = sum(self._reserved(lv, entry) for lv, entry in self.entries.items())
         damaged = sum(self.account.volumes[lv].size for lv in self.records.damaged if lv in self.account.volumes)
         volumes = sum(record.size for record in self.records.volumes.values())
         self.records.used = volumes + entries + damaged + sum(self._making.values())
 
-    def _promise(self, lv: str, entry: TagEntry) -> int:
+    def _reserved(self, lv: str, entry: TagEntry) -> int:
         """Reserved bytes of one that is not a volume: a thick snapshot counts its bytes for changes."""
         if entry.kind is TagKind.SCRATCH or (entry.kind is TagKind.COPY and entry.record.name in self._making):
             return 0

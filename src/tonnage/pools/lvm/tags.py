@@ -59,7 +59,7 @@ class TagEntry:
     def job(self) -> EraseJob:
         """The rest of the work for one that is being erased."""
         record = self.record
-        return EraseJob(record.uuid.hex, record.name, self.method, record.length, room=record.size, done=self.done)
+        return EraseJob(record.uuid.hex, record.name, self.method, record.length, reserved=record.size, done=self.done)
 
 
 def is_ours(tags: Sequence[str]) -> bool:

@@ -62,24 +62,24 @@ class LogicalVolumes:
             f"{self._table.group}/{lv} is a logical volume that is not tonnage's: it is left alone"
         )
 
-    def booking(self, entry: TagEntry, layout: Layout) -> ExtentReservation:
+    def reservation(self, entry: TagEntry, layout: Layout) -> ExtentReservation:
         """The reservation of a logical volume to create."""
         extent = self._table.extent()
         extents = layout.extents(entry.record.length, extent)
         tags = tuple(lvm_tags.encode(entry))
         return ExtentReservation(lvm_tags.lv_name(self._table.group, entry), layout, extents, extents * extent, tags)
 
-    def lvcreate(self, booking: ExtentReservation) -> None:
+    def lvcreate(self, reservation: ExtentReservation) -> None:
         """Make an empty logical volume. Raises ExhaustedError, HostError."""
-        tags = [word for tag in booking.tags for word in ("--addtag", tag)]
-        command = ["lvcreate", "--yes", "--quiet", "--name", booking.name, *tags]
-        if booking.layout.thin:
-            command += ["--thinpool", self._table.bounds.thin, "--virtualsize", f"{booking.size}b"]
+        tags = [word for tag in reservation.tags for word in ("--addtag", tag)]
+        command = ["lvcreate", "--yes", "--quiet", "--name", reservation.name, *tags]
+        if reservation.layout.thin:
+            command += ["--thinpool", self._table.bounds.thin, "--virtualsize", f"{reservation.size}b"]
             self._table.thin.make(*command, self._table.group)
-            self.empty(booking.name)
+            self.empty(reservation.name)
         else:
-            command += ["--wipesignatures", "y", "--zero", "y", "--extents", str(booking.extents)]
-            lvm.lvm(*command, *booking.layout.arguments(), self._table.group)
+            command += ["--wipesignatures", "y", "--zero", "y", "--extents", str(reservation.extents)]
+            lvm.lvm(*command, *reservation.layout.arguments(), self._table.group)
 
     def empty(self, lv: str) -> None:
         """Discard the content of a new thin volume. Raises HostError.
@@ -104,17 +104,17 @@ class LogicalVolumes:
             record = replace(record, length=record.size)
         entry = TagEntry(TagKind.COPY, record)
         self.check_name(record.name)
-        booking = self.booking(entry, self._table.layout(record.parameters))
+        reservation = self.reservation(entry, self._table.layout(record.parameters))
         with self._table.counting(record.name, record.size):
             try:
-                with self._table.account.making(booking):
-                    self.lvcreate(booking)
-                    self._table.keep(booking.name, entry)
-                if record.block and not booking.layout.thin:
-                    self._zero(booking.name)
-                self.complete(booking.name, record)
+                with self._table.account.making(reservation):
+                    self.lvcreate(reservation)
+                    self._table.keep(reservation.name, entry)
+                if record.block and not reservation.layout.thin:
+                    self._zero(reservation.name)
+                self.complete(reservation.name, record)
             except BaseException:
-                self.undo(booking.name, entry)
+                self.undo(reservation.name, entry)
                 raise
         return record
 
@@ -253,16 +253,16 @@ class LogicalVolumes:
         if extents <= had:
             refresh(self._table)  # a command that did so may have been killed before the device was told
             return
-        booking = ExtentReservation(lv, layout, extents, extents * extent, had=had)
+        reservation = ExtentReservation(lv, layout, extents, extents * extent, had=had)
         if layout.thin:
-            with self._table.account.making(booking):
-                lvm.lvm("lvextend", "--quiet", "--size", f"{booking.size}b", f"{self._table.group}/{lv}")
+            with self._table.account.making(reservation):
+                lvm.lvm("lvextend", "--quiet", "--size", f"{reservation.size}b", f"{self._table.group}/{lv}")
             return
         with self._stopped(lv, record):
             if record.block and record.state != "new":
-                self._extend_by_zeros(booking, record)
+                self._extend_by_zeros(reservation, record)
                 return
-            with self._table.account.making(booking):
+            with self._table.account.making(reservation):
                 lvm.lvm("lvextend", "--quiet", "--extents", str(extents), f"{self._table.group}/{lv}")
 
     @contextmanager
@@ -285,15 +285,15 @@ class LogicalVolumes:
             if path is not None:
                 self._table.activate(lv)
 
-    def _extend_by_zeros(self, booking: ExtentReservation, record: VolumeRecord) -> None:
+    def _extend_by_zeros(self, reservation: ExtentReservation, record: VolumeRecord) -> None:
         """Extend a raw block volume by extents that were zeroed before: its pod sees them at once."""
-        more = booking.extents - booking.had
+        more = reservation.extents - reservation.had
         scratch = TagEntry(
             TagKind.SCRATCH,
             replace(record, uuid=self._table.new_uuid(f"more of {record.name}", self._table.clock.time())),
         )
         name = lvm_tags.lv_name(self._table.group, scratch)
-        helper = ExtentReservation(name, booking.layout, more, booking.more, tuple(lvm_tags.encode(scratch)))
+        helper = ExtentReservation(name, reservation.layout, more, reservation.more, tuple(lvm_tags.encode(scratch)))
         try:
             with self._table.account.making(helper):
                 self.lvcreate(helper)
@@ -304,9 +304,14 @@ class LogicalVolumes:
         finally:
             with suppress(NotFoundError):
                 self.remove(name, scratch)
-        with self._table.account.making(booking):
+        with self._table.account.making(reservation):
             lvm.lvm(
-                "lvextend", "--quiet", "--extents", str(booking.extents), f"{self._table.group}/{booking.name}", *ranges
+                "lvextend",
+                "--quiet",
+                "--extents",
+                str(reservation.extents),
+                f"{self._table.group}/{reservation.name}",
+                *ranges,
             )
 
     # The erase queue: the job is in the tags, the content in the logical volume with them

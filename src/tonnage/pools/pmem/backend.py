@@ -154,17 +154,17 @@ class PmemBackend(Backend):
     def is_open(self) -> bool:
         return self._is_open
 
-    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+    def capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         """Capacity for volumes. Includes what others take of a region meanwhile."""
         self.check_open()
         mode = overhead.mode_of(parameters, self.mode)
         regions = [region.region for region in self._regions]
         form = form_for(fstype, parameters)
-        rooms = [overhead.largest(mode, form, found.largest, found.align) for found in regions if found.slots]
+        sizes = [overhead.largest(mode, form, found.largest, found.align) for found in regions if found.slots]
         free = sum(found.free for found in regions)
         if self.records.most:
             free = max(0, min(self.records.most - self.records.used, free))
-        return self.capacity(free, self.grain(fstype, parameters), piece=max(rooms, default=0))
+        return self.capacity_with(free, self.grain(fstype, parameters), piece=max(sizes, default=0))
 
     def grain(self, fstype: str, parameters: Mapping[str, str]) -> tuple[int, int]:
         form = form_for(fstype, parameters)
@@ -208,7 +208,7 @@ class PmemBackend(Backend):
         record = new_record(request, want.size, want.fstype, uuid=uuid4(), created=now)
         record = replace(record, made=form.length(want.size) if form else want.size)
         region = self._choose(record, mode)
-        self.records.book(record.name, record.size)
+        self.records.reserve(record.name, record.size)
         self.homes[record.name] = region
         try:
             region.directory.write(record)
@@ -218,7 +218,7 @@ class PmemBackend(Backend):
             self.write(record)
             region.relabel(record.uuid, label_of(record.name))
         except BaseException:
-            self.records.book(record.name, -record.size)
+            self.records.reserve(record.name, -record.size)
             self.records.volumes.pop(record.name, None)
             del self.homes[record.name]
             self._left[record.name] = region, record.uuid
@@ -281,10 +281,10 @@ class PmemBackend(Backend):
             self._finish(record)
             raise
         self._forget(record)
-        self.records.book(name, -record.size)
+        self.records.reserve(name, -record.size)
 
-    def _erased(self, room: int) -> None:
-        self.records.book("", -room)
+    def _erased(self, size: int) -> None:
+        self.records.reserve("", -size)
 
     def fault(self, record: VolumeRecord) -> str:
         try:

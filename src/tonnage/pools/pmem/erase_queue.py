@@ -62,7 +62,7 @@ class PmemErasures:
     def add(self, region: PmemRegion, record: VolumeRecord, namespace: PmemNamespace, method: str) -> None:
         """Add a volume's namespace; durable when this returns. Raises ExhaustedError, HostError."""
         length = namespace.size if namespace.mode == "devdax" else namespace.usable
-        job = EraseJob(str(record.uuid), record.name, method, length, room=record.size)
+        job = EraseJob(str(record.uuid), record.name, method, length, reserved=record.size)
         self._put(region, job)
         self._jobs[job.key], self._regions[job.key] = job, region
 
@@ -76,7 +76,7 @@ class PmemErasures:
 
     def used(self) -> int:
         """Bytes that count as used until they are erased."""
-        return sum(job.room for job in self._jobs.values())
+        return sum(job.reserved for job in self._jobs.values())
 
     def path(self, job: EraseJob) -> Path | None:
         """The device to erase. devdax has no writable device: it is shown raw until it is destroyed."""
@@ -99,7 +99,7 @@ class PmemErasures:
         region.destroy(UUID(job.key))
         self._folders[region.name].remove(job.key)
         del self._jobs[job.key], self._regions[job.key]
-        self._freed(job.room)
+        self._freed(job.reserved)
 
     def _region(self, job: EraseJob) -> PmemRegion:
         try:

@@ -49,8 +49,8 @@ def raw_size(mode: str, length: int, align: int) -> int:
 
 def largest(mode: str, form: Format | None, free: int, align: int) -> int:
     """Usable bytes of the largest volume in that many free bytes. form: its file system format, None for raw block."""
-    room = usable(mode, free // align * align)
-    return form.usable(room) if form else room
+    usable_bytes = usable(mode, free // align * align)
+    return form.usable(usable_bytes) if form else usable_bytes
 
 
 def _round(amount: int, unit: int) -> int:

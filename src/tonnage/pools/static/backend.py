@@ -177,21 +177,21 @@ class StaticBackend(Backend):
                 " csi.storage.k8s.io/fstype"
             )
 
-    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+    def capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         """Capacity for volumes of a class. free: the sum of all free disks; largest: the size of the largest of them.
 
         fstype "" and not block: any mounted one.
         """
         self.check_open()
-        return self._room(list(self._fitting(self.refresh(), fstype, parameters, block=block)))
+        return self._capacity(list(self._fitting(self.refresh(), fstype, parameters, block=block)))
 
     def overall(self) -> Capacity:
         """Capacity of all disks. Raises UnavailableError."""
         self.check_open()
         found = self.refresh()
-        return self._room([(disk, disk.size) for disk in found.disks.values() if disk.entry not in found.refused])
+        return self._capacity([(disk, disk.size) for disk in found.disks.values() if disk.entry not in found.refused])
 
-    def _room(self, fitting: Sequence[tuple[StaticDisk, int]]) -> Capacity:
+    def _capacity(self, fitting: Sequence[tuple[StaticDisk, int]]) -> Capacity:
         total = sum(size for _, size in fitting)
         free = [size for disk, size in fitting if disk.entry not in self.disk_records.disks]
         smallest = min(free or [size for _, size in fitting], default=0)

@@ -47,7 +47,7 @@ def job_for(disk: StaticDisk, volume: str, cleaner: str) -> EraseJob:
     if disk.node is not None and cleaner != QUICK:
         with opened(disk.node, os.O_RDONLY) as fd:
             length = device.size(fd)
-    return EraseJob(disk.entry, volume, cleaner, length, room=disk.size)
+    return EraseJob(disk.entry, volume, cleaner, length, reserved=disk.size)
 
 
 def wipe_signatures(fd: int) -> None:

@@ -157,14 +157,14 @@ def _mounted(path: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> 
         )
     if os.stat(path).st_dev == here:
         raise InvalidError("it is a bind mount of the disk that the directory is on: mount a disk of its own there")
-    room = os.statvfs(path)
-    if room.f_flag & os.ST_RDONLY:
+    statistics = os.statvfs(path)
+    if statistics.f_flag & os.ST_RDONLY:
         raise InvalidError("it is mounted read-only: mount it writable")
-    reserved = room.f_bfree - room.f_bavail  # for root, so that no pod can have it
-    size = readable((room.f_blocks - reserved) * room.f_frsize)
+    reserved = statistics.f_bfree - statistics.f_bavail  # for root, so that no pod can have it
+    size = readable((statistics.f_blocks - reserved) * statistics.f_frsize)
     if size <= 0:
         raise InvalidError(f"its file system ({shown.fstype}) has no size")
-    return StaticDisk(entry, path, size, _file_system(shown, room.f_fsid), shown.device, fstype=shown.fstype)
+    return StaticDisk(entry, path, size, _file_system(shown, statistics.f_fsid), shown.device, fstype=shown.fstype)
 
 
 def _file_system(shown: Mount, fsid: int) -> str:

@@ -21,10 +21,10 @@ from tonnage.capacity.topology_index import NodeLabels
 from tonnage.errors import InvalidError
 from tonnage.scheduler.framework.nodes import Columns, Residents
 from tonnage.scheduler.framework.plugin import FREED, RejectionCause, SchedulingDecision
-from tonnage.scheduler.framework.pod_info import Ask, Kin, claim_uses, compile_demand, kin_of
+from tonnage.scheduler.framework.pod_info import AffinityTerms, Ask, claim_uses, compile_affinity, compile_demand
 from tonnage.scheduler.framework.queue import ClusterEvent, QueuedPod
 from tonnage.scheduler.framework.storage_objects import StaticVolumes, StorageObjects, claim_key
-from tonnage.scheduler.plugins.inter_pod import Census
+from tonnage.scheduler.plugins.inter_pod import TopologyPairs
 
 log = logging.getLogger(__name__)
 _ON_NODES = ~(RejectionCause.CLAIM | RejectionCause.EXCLUSIVE | RejectionCause.UNSUPPORTED)
@@ -42,8 +42,8 @@ class Cluster:
         self.columns = Columns()
         self.residents = Residents()
         self.static = StaticVolumes()
-        self.published = PublishedStorage(NodeLabels(), self._room, self._reason)
-        self.census = Census(self.columns)
+        self.published = PublishedStorage(NodeLabels(), self._capacity_changed, self._reason)
+        self.topology_pairs = TopologyPairs(self.columns)
         self.improvements = 0
         """Incremented when a rejected pod may fit."""
         self.neighbour_changes = 0
@@ -60,7 +60,7 @@ class Cluster:
         self.improvements += 1
         self._emit(ClusterEvent(causes, helps))
 
-    def room_given_up(self) -> None:
+    def reservation_released(self) -> None:
         """Handle reserved capacity of a node that is free again."""
         self._improved(FREED)
 
@@ -97,11 +97,11 @@ class Cluster:
     def _look_again(self, name: str) -> None:
         """Update the pod counts of a node's topology domains."""
         if (slot := self.columns.slots.get(name)) is not None:
-            self.census.look(slot)
+            self.topology_pairs.look(slot)
             self._neighbours_changed()
 
     def _fits_on(self, slot: int) -> Callable[[QueuedPod], bool]:
-        return lambda entry: self.columns.has_room(slot, entry.ask.demand)
+        return lambda entry: self.columns.has_capacity(slot, entry.ask.demand)
 
     def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> None:
         """Handle changed drivers of a node."""
@@ -135,22 +135,22 @@ class Cluster:
             self._improved(RejectionCause.STORAGE, _asks_inline)
         self.residents.put(pod, pod.spec.node_name)
         try:
-            self._neighbour_came(pod, kin_of(pod), pod.spec.node_name)
+            self._neighbour_came(pod, compile_affinity(pod), pod.spec.node_name)
         except InvalidError as failure:
             log.warning("pod not counted for affinity and spread pod=%s error=%s", pod.key, failure)
 
-    def _neighbour_came(self, pod: Pod, kin: Kin, node: str) -> None:
+    def _neighbour_came(self, pod: Pod, terms: AffinityTerms, node: str) -> None:
         meta, slot = pod.metadata, self.columns.slot(node)
-        if self.census.place(meta.uid, slot, kin, alive=not meta.deleting):
-            self._neighbours_changed(kin)
+        if self.topology_pairs.place(meta.uid, slot, terms, alive=not meta.deleting):
+            self._neighbours_changed(terms)
 
-    def _neighbours_changed(self, kin: Kin | None = None) -> None:
+    def _neighbours_changed(self, terms: AffinityTerms | None = None) -> None:
         """Wake pods that were rejected for affinity or spread.
 
-        kin: the terms of a pod that came or went, None for a changed node.
+        terms: the terms of a pod that came or went, None for a changed node.
         """
         self.neighbour_changes += 1
-        helps = (lambda entry: entry.ask.kin.is_affected_by(kin)) if kin is not None else None
+        helps = (lambda entry: entry.ask.terms.is_affected_by(terms)) if terms is not None else None
         self._emit(ClusterEvent(RejectionCause.NEIGHBOURS, helps))
 
     def settle(self) -> None:
@@ -175,8 +175,8 @@ class Cluster:
         if placement is None:
             return
         self.residents.drop(uid)
-        if (kin := self.census.lift(uid)) is not None:
-            self._neighbours_changed(kin)
+        if (terms := self.topology_pairs.lift(uid)) is not None:
+            self._neighbours_changed(terms)
         for cause in self.columns.lift(uid):
             self._improved(cause, self._fits_on(placement.slot) if cause is RejectionCause.RESOURCES else None)
 
@@ -268,7 +268,7 @@ class Cluster:
         except InvalidError as failure:
             log.warning("capacity not usable object=%s error=%s", (new or old), failure)
 
-    def _room(self, offer: PublishedCapacity) -> None:
+    def _capacity_changed(self, offer: PublishedCapacity) -> None:
         """Wake pods that may fit increased capacity."""
 
         def fits(entry: QueuedPod) -> bool:
@@ -291,7 +291,7 @@ class Cluster:
         claims = [use.key for use in ask.claims]
         self.columns.place(ask.pod.metadata.uid, decision.node, ask.demand, decision.volumes.used, claims)
         self.residents.put(ask.pod, decision.node)
-        self._neighbour_came(ask.pod, ask.kin, decision.node)
+        self._neighbour_came(ask.pod, ask.terms, decision.node)
 
 
 def _asks_inline(entry: QueuedPod) -> bool:

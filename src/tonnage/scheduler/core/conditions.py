@@ -37,7 +37,7 @@ class ConditionWriter:
         self.reported: set[str] = set()
         """Pods with a report; the others need no cancel() or forget()."""
         self._news: dict[str, tuple[Pod, PodCondition]] = {}
-        self._told: dict[str, tuple[str, str]] = {}
+        self._written: dict[str, tuple[str, str]] = {}
         self._held: dict[str, asyncio.TimerHandle] = {}
         self._writing: set[str] = set()
         self._tasks = Background("pod conditions")
@@ -50,7 +50,7 @@ class ConditionWriter:
         uid = pod.metadata.uid
         self.reported.add(uid)
         self._unhold(uid)
-        if self._told.get(uid, _condition(pod)) == (reason, message):
+        if self._written.get(uid, _condition(pod)) == (reason, message):
             self._news.pop(uid, None)
             return
         self._news[uid] = pod, PodCondition(POD_SCHEDULED, "False", reason, message)
@@ -68,7 +68,7 @@ class ConditionWriter:
         """Forget a pod that got its node, or is gone."""
         self.cancel(uid)
         self.reported.discard(uid)
-        self._told.pop(uid, None)
+        self._written.pop(uid, None)
 
     async def close(self) -> None:
         """Stop writing. Idempotent."""
@@ -90,16 +90,16 @@ class ConditionWriter:
         try:
             while uid not in self._held and (news := self._news.pop(uid, None)) is not None:
                 pod, condition = news
-                self._told[uid] = (condition.reason, condition.message)
+                self._written[uid] = (condition.reason, condition.message)
                 if condition.reason != GATED:
                     self._events.warning(refer(PODS, pod), "FailedScheduling", condition.message)
                 now = self._pods.get(pod.key) or pod
                 if now.metadata.uid == uid:
                     await write_condition(self._client, self._clock, now, condition)
         except ApiNotFoundError:
-            self._told.pop(uid, None)
+            self._written.pop(uid, None)
         except TonnageError as failure:
-            self._told.pop(uid, None)  # the next attempt reports it again
+            self._written.pop(uid, None)  # the next attempt reports it again
             log.info("pod condition not written pod=%s error=%s", uid, failure)
         finally:
             self._writing.discard(uid)

@@ -52,7 +52,7 @@ class Cycle:
     def __init__(self, cluster: Cluster, strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED) -> None:
         self.cluster, self._columns = cluster, cluster.columns
         self.node_fit = NodeFit(cluster.columns)
-        self.inter_pod = InterPod(cluster.columns, cluster.published.nodes, cluster.census)
+        self.inter_pod = InterPod(cluster.columns, cluster.published.nodes, cluster.topology_pairs)
         self.volumes = VolumeBinding(cluster.objects, cluster.columns, cluster.published, cluster.static, strategy)
         self._pre_filters: tuple[PreFilterPlugin, ...] = (self.volumes, self.inter_pod)
         self._filters: tuple[FilterPlugin, ...] = (self.node_fit, self.inter_pod, self.volumes)  # the cheap ones first
@@ -88,7 +88,7 @@ class Cycle:
         self.cluster.assume(ask, decision)
         self.volumes.reserve(decision)
 
-    def withdraw(self, ask: Ask, decision: SchedulingDecision) -> None:
+    def roll_back(self, ask: Ask, decision: SchedulingDecision) -> None:
         """Undo reserve(): the decision failed, and the pod is not on its node."""
         self.volumes.unreserve(decision)
         self.cluster.pod_lifted(ask.pod.metadata.uid)
@@ -107,7 +107,7 @@ class Cycle:
             return self._refuse_everywhere(state)
         shape = None
         if remembers and state.volumes.shape is not None:
-            shape = (ask.shape, state.volumes.shape, self.inter_pod.shape(ask.kin))
+            shape = (ask.shape, state.volumes.shape, self.inter_pod.shape(ask.terms))
             self._forget_refusals()
         if shape is not None and (known := self._refused.get(shape)) is not None:
             return known

@@ -231,7 +231,7 @@ class Columns:
         """Count (sign 1) or uncount (-1) one user of a volume on a node."""
         tally(self.attached[slot].setdefault(driver, {}), volume, sign)
 
-    def has_room(self, slot: int, demand: Demand) -> bool:
+    def has_capacity(self, slot: int, demand: Demand) -> bool:
         """Return whether the node has the resources that the pod requests."""
         return all(self.free_of(resource)[slot] >= amount for resource, amount in demand.requests)
 

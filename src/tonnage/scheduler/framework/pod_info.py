@@ -70,14 +70,14 @@ class Ask:
     claims: tuple[ClaimUse, ...]
     unsupported: str
     shape: tuple[Demand, bytes]
-    kin: Kin
+    terms: AffinityTerms
 
 
 def compile_ask(pod: Pod) -> Ask:
     """Compile a pod. Raises InvalidError for an invalid quantity or selector."""
     spec = pod.spec
     node_affinity = spec.affinity.node_affinity if spec.affinity else None
-    demand, kin = compile_demand(pod), kin_of(pod)
+    demand, terms = compile_demand(pod), compile_affinity(pod)
     placement = msgspec.json.encode((spec.node_selector, node_affinity, spec.tolerations))
     required = []
     if spec.node_selector:
@@ -92,9 +92,9 @@ def compile_ask(pod: Pod) -> Ask:
         tuple((p.weight, term_matcher(p.preference)) for p in preferred),
         tuple(spec.tolerations),
         claim_uses(pod),
-        _unsupported(pod, kin),
+        _unsupported(pod, terms),
         (demand, placement),
-        kin,
+        terms,
     )
 
 
@@ -187,9 +187,9 @@ def _equals(wanted: tuple[tuple[str, str], ...]) -> NodeMatcher:
     return matches
 
 
-def _unsupported(pod: Pod, kin: Kin) -> str:
+def _unsupported(pod: Pod, terms: AffinityTerms) -> str:
     """Return what this scheduler does not support and must not ignore, or ""."""
-    found = [kin.unsupported] if kin.unsupported else []
+    found = [terms.unsupported] if terms.unsupported else []
     if pod.spec.resource_claims:
         found.append("spec.resourceClaims")
     return " and ".join(found) + (" not supported by this scheduler" if found else "")
@@ -251,11 +251,11 @@ class TermGroup:
     selector: Selector | None
     namespaces: frozenset[str] | None
 
-    def has(self, kin: Kin) -> bool:
+    def has(self, terms: AffinityTerms) -> bool:
         """Return whether such a pod matches."""
-        if self.selector is None or (self.namespaces is not None and kin.namespace not in self.namespaces):
+        if self.selector is None or (self.namespaces is not None and terms.namespace not in self.namespaces):
             return False
-        return self.selector.matches(kin.labels)
+        return self.selector.matches(terms.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kin:
+class AffinityTerms:
     """Affinity terms of equal pods; `text` contains all of them.
 
     wishes: preferred terms with their weight, negative for anti-affinity.
@@ -301,12 +301,12 @@ class Kin:
     """Whether it has any term."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kin) and self.text == other.text
+        return isinstance(other, AffinityTerms) and self.text == other.text
 
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def is_affected_by(self, other: Kin) -> bool:
+    def is_affected_by(self, other: AffinityTerms) -> bool:
         """Return whether such a pod that came or went may change where this one fits."""
         groups = [spread.term.group for spread in self.hard] + [term.group for term in (*self.affinity, *self.anti)]
         return any(group.has(other) for group in groups) or any(term.group.has(self) for term in other.anti)
@@ -317,7 +317,7 @@ class Kin:
         return all(term.group.has(self) for term in self.affinity)
 
 
-def kin_of(pod: Pod) -> Kin:
+def compile_affinity(pod: Pod) -> AffinityTerms:
     """Compile a pod's terms, and what other pods' terms match.
 
     Raises: Invalid for an invalid selector.
@@ -327,7 +327,7 @@ def kin_of(pod: Pod) -> Kin:
     near = affinity.pod_affinity if affinity is not None else None
     far = affinity.pod_anti_affinity if affinity is not None else None
     if not near and not far and not spec.topology_spread_constraints:
-        return Kin(
+        return AffinityTerms(
             msgspec.json.encode((pod.metadata.namespace, labels), order="sorted"), pod.metadata.namespace, labels
         )
     nodes: tuple[object, ...] = ()
@@ -338,7 +338,7 @@ def kin_of(pod: Pod) -> Kin:
 
 
 @lru_cache(maxsize=4096)
-def _compile(text: bytes) -> Kin:
+def _compile(text: bytes) -> AffinityTerms:
     namespace, labels, near, far, spread, _ = msgspec.json.decode(text)
     try:
         friends, foes = (convert(raw or {}, PodAffinity) for raw in (near, far))
@@ -350,9 +350,9 @@ def _compile(text: bytes) -> Kin:
     liked = friends.preferred_during_scheduling_ignored_during_execution
     disliked = foes.preferred_during_scheduling_ignored_during_execution
     weighted = [(w.pod_affinity_term, w.weight) for w in liked] + [(w.pod_affinity_term, -w.weight) for w in disliked]
-    me = Kin(text, namespace, labels)
+    me = AffinityTerms(text, namespace, labels)
     spreads = [(c.when_unsatisfiable == _SOFT, _spread(c, me)) for c in constraints]
-    return Kin(
+    return AffinityTerms(
         text,
         namespace,
         labels,
@@ -366,7 +366,7 @@ def _compile(text: bytes) -> Kin:
     )
 
 
-def _term(term: PodAffinityTerm, me: Kin) -> Term:
+def _term(term: PodAffinityTerm, me: AffinityTerms) -> Term:
     namespaces: frozenset[str] | None = frozenset(term.namespaces or (me.namespace,))
     if term.namespace_selector is not None:
         namespaces = None
@@ -374,7 +374,7 @@ def _term(term: PodAffinityTerm, me: Kin) -> Term:
     return Term(TermGroup(selector, namespaces), term.topology_key)
 
 
-def _spread(constraint: TopologySpreadConstraint, me: Kin) -> Spread:
+def _spread(constraint: TopologySpreadConstraint, me: AffinityTerms) -> Spread:
     selector = _selector(constraint.label_selector, constraint.match_label_keys, (), me)
     group = TermGroup(selector, frozenset((me.namespace,)))
     return Spread(
@@ -387,7 +387,9 @@ def _spread(constraint: TopologySpreadConstraint, me: Kin) -> Spread:
     )
 
 
-def _selector(found: LabelSelector | None, same: Iterable[str], other: Iterable[str], me: Kin) -> Selector | None:
+def _selector(
+    found: LabelSelector | None, same: Iterable[str], other: Iterable[str], me: AffinityTerms
+) -> Selector | None:
     """Return the selector with matchLabelKeys and mismatchLabelKeys.
 
     No selector matches nothing.

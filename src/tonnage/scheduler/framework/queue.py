@@ -111,7 +111,7 @@ class SchedulingQueue:
                 self._by_claim.setdefault(use.key, {})[uid] = entry
             self._make_ready(entry)
             return
-        changed = (ask.shape, ask.kin, ask.unsupported) != (entry.ask.shape, entry.ask.kin, entry.ask.unsupported)
+        changed = (ask.shape, ask.terms, ask.unsupported) != (entry.ask.shape, entry.ask.terms, entry.ask.unsupported)
         entry.ask = ask
         if changed and entry.place is QueuePlace.WAITING:
             self.wake(entry, now)

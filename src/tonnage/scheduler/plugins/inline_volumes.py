@@ -41,22 +41,22 @@ def shortages(
     """
     found = []
     for driver in dict.fromkeys(use.driver for use in uses):
-        rooms = _rooms(offers, driver)
-        if not rooms:
+        capacities = _capacities(offers, driver)
+        if not capacities:
             continue
-        asked = _by_pool(rooms, ((use.pool, use.size) for use in uses if use.driver == driver))
-        taken = _by_pool(rooms, ((pool, size) for (name, pool), size in on_the_way.items() if name == driver))
+        asked = _by_pool(capacities, ((use.pool, use.size) for use in uses if use.driver == driver))
+        taken = _by_pool(capacities, ((pool, size) for (name, pool), size in on_the_way.items() if name == driver))
         for pool, size in asked.items():
-            if pool not in rooms:
+            if pool not in capacities:
                 continue  # NodePublishVolume reports unknown pools
             size += sum(size for storage_class, size in claims if _draws_on(offers.get(storage_class, ()), pool))
-            free = rooms[pool].inline_left - taken.get(pool, 0)
+            free = capacities[pool].inline_left - taken.get(pool, 0)
             if size > free:
                 found.append(InlineShortfall(pool, size, max(0, free)))
     return found
 
 
-def _rooms(offers: Offers, driver: str) -> dict[str, PublishedCapacity]:
+def _capacities(offers: Offers, driver: str) -> dict[str, PublishedCapacity]:
     """Return the best offer of each of the driver's pools, the default first.
 
     Empty where that is not known.
@@ -70,14 +70,14 @@ def _rooms(offers: Offers, driver: str) -> dict[str, PublishedCapacity]:
     return dict(sorted(found.items(), key=lambda item: not item[1].is_default))
 
 
-def _by_pool(rooms: Mapping[str, PublishedCapacity], asked: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _by_pool(capacities: Mapping[str, PublishedCapacity], asked: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Return bytes by the pool that provides them."""
-    roomiest = max(rooms, key=lambda pool: rooms[pool].inline_left)
-    first = next(iter(rooms))
-    default = first if len(rooms) == 1 or rooms[first].is_default else roomiest
+    largest = max(capacities, key=lambda pool: capacities[pool].inline_left)
+    first = next(iter(capacities))
+    default = first if len(capacities) == 1 or capacities[first].is_default else largest
     total: dict[str, int] = {}
     for pool, size in asked:
-        name = {DEFAULT: default, SOME: roomiest}.get(pool, pool)
+        name = {DEFAULT: default, SOME: largest}.get(pool, pool)
         total[name] = total.get(name, 0) + size
     return total
 

@@ -14,7 +14,7 @@ from tonnage.api.taints import tolerates
 from tonnage.capacity.topology_index import NodeLabels
 from tonnage.scheduler.framework.nodes import Columns, tally
 from tonnage.scheduler.framework.plugin import Check, CycleState, NodeFilter, Reasons, RejectionCause, Stop
-from tonnage.scheduler.framework.pod_info import Ask, Kin, Spread, Term, TermGroup
+from tonnage.scheduler.framework.pod_info import AffinityTerms, Ask, Spread, Term, TermGroup
 
 SPREAD = "node(s) didn't match pod topology spread constraints"
 SPREAD_LABEL = f"{SPREAD} (missing required label)"
@@ -30,26 +30,26 @@ _REMEMBERED = 4096
 class InterPod:
     """Plugin of inter-pod affinity and topology spread."""
 
-    def __init__(self, columns: Columns, node_labels: NodeLabels, census: Census) -> None:
-        self._columns, self._node_labels, self._census = columns, node_labels, census
-        self._met: dict[Kin, tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]] = {}
+    def __init__(self, columns: Columns, node_labels: NodeLabels, topology_pairs: TopologyPairs) -> None:
+        self._columns, self._node_labels, self._topology_pairs = columns, node_labels, topology_pairs
+        self._met: dict[AffinityTerms, tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]] = {}
         self._generation = -1
 
     # PreFilter
 
-    def shape(self, kin: Kin) -> bytes | None:
+    def shape(self, terms: AffinityTerms) -> bytes | None:
         """Return a key that is equal for pods with the same results.
 
         None for pods that other pods do not affect.
         """
-        return kin.text if kin.asks or self._held(kin)[0] else None
+        return terms.text if terms.asks or self._held(terms)[0] else None
 
     def pre_filter(self, state: CycleState) -> Stop | None:
         """Find the only possible nodes, if they are in few domains."""
-        kin = state.ask.kin
-        for term in kin.affinity:
-            domains = [domain for domain, pods in self._friends(kin, term.key).total.items() if pods > 0]
-            if not domains and kin.is_own_friend:
+        terms = state.ask.terms
+        for term in terms.affinity:
+            domains = [domain for domain, pods in self._friends(terms, term.key).total.items() if pods > 0]
+            if not domains and terms.is_own_friend:
                 state.nodes = None
                 return None
             if len(domains) > _FEW:
@@ -64,20 +64,20 @@ class InterPod:
 
     def filter(self, state: CycleState) -> list[NodeFilter]:
         """Return the pod's filters, in Kubernetes' order."""
-        ask, kin, found = state.ask, state.ask.kin, list[Check]()
-        if kin.hard:
+        ask, terms, found = state.ask, state.ask.terms, list[Check]()
+        if terms.hard:
             found.append(self._spread(ask))
-        if kin.affinity:
-            found.append(self._near(kin))
-        if kin.anti:
-            found.append(self._apart([(term.key, self._count(term.group, term.key)) for term in kin.anti], APART))
-        if foes := self._held(kin)[0]:
+        if terms.affinity:
+            found.append(self._near(terms))
+        if terms.anti:
+            found.append(self._apart([(term.key, self._count(term.group, term.key)) for term in terms.anti], APART))
+        if foes := self._held(terms)[0]:
             found.append(self._apart(foes, THEIR_APART))
         return [NodeFilter.one_by_one(RejectionCause.NEIGHBOURS, check) for check in found]
 
     def _spread(self, ask: Ask) -> Check:
         labels = self._columns.labels
-        counted = [(spread, self._evenly(ask, spread, ask.kin.hard)) for spread in ask.kin.hard]
+        counted = [(spread, self._evenly(ask, spread, ask.terms.hard)) for spread in ask.terms.hard]
         limits = [(spread.term.key, count.total, _most(spread, count)) for spread, count in counted]
 
         def check(slot: int) -> Reasons:
@@ -92,10 +92,10 @@ class InterPod:
 
         return check
 
-    def _near(self, kin: Kin) -> Check:
+    def _near(self, terms: AffinityTerms) -> Check:
         labels = self._columns.labels
-        counts = [(term.key, self._friends(kin, term.key).total) for term in kin.affinity]
-        first = kin.is_own_friend and not any(pods > 0 for _, total in counts for pods in total.values())
+        counts = [(term.key, self._friends(terms, term.key).total) for term in terms.affinity]
+        first = terms.is_own_friend and not any(pods > 0 for _, total in counts for pods in total.values())
 
         def check(slot: int) -> Reasons:
             of_node = labels[slot]
@@ -125,10 +125,10 @@ class InterPod:
     def score(self, state: CycleState, slots: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:
         """Yield scores where a term attracts the pod, or it is to be spread."""
         ask = state.ask
-        if ask.kin.soft:
+        if ask.terms.soft:
             yield self._evenness(ask, slots), SPREAD_WEIGHT
-        pulls = [(key, count.total, 1) for key, count in self._held(ask.kin)[1]]
-        pulls += [(term.key, self._count(term.group, term.key).total, weight) for term, weight in ask.kin.wishes]
+        pulls = [(key, count.total, 1) for key, count in self._held(ask.terms)[1]]
+        pulls += [(term.key, self._count(term.group, term.key).total, weight) for term, weight in ask.terms.wishes]
         if pulls:
             yield self._attraction(pulls, slots), AFFINITY_WEIGHT
 
@@ -145,7 +145,7 @@ class InterPod:
 
         The more domains, the more a domain counts.
         """
-        labels, soft = self._columns.labels, ask.kin.soft
+        labels, soft = self._columns.labels, ask.terms.soft
         counted = [slot for slot in slots if all(spread.term.key in labels[slot] for spread in soft)]
         sums = dict.fromkeys(counted, 0.0)
         for spread in soft:
@@ -162,11 +162,11 @@ class InterPod:
     # Counts
 
     def _count(self, group: TermGroup, key: str) -> TopologyCount:
-        return self._census.ask(Question((group,), key))
+        return self._topology_pairs.ask(PairQuery((group,), key))
 
-    def _friends(self, kin: Kin, key: str) -> TopologyCount:
+    def _friends(self, terms: AffinityTerms, key: str) -> TopologyCount:
         """Return the count of pods that match all required affinity terms."""
-        return self._census.ask(Question(tuple(term.group for term in kin.affinity), key))
+        return self._topology_pairs.ask(PairQuery(tuple(term.group for term in terms.affinity), key))
 
     def _evenly(self, ask: Ask, spread: Spread, among: Sequence[Spread]) -> TopologyCount:
         """Return a constraint's count on eligible nodes.
@@ -188,21 +188,21 @@ class InterPod:
                 return None
             return labels[key]
 
-        question = Question((spread.term.group,), key, (keys, honors_affinity, honors_taints, who), alive=True)
-        return self._census.ask(question, domain, columns.live)
+        query = PairQuery((spread.term.group,), key, (keys, honors_affinity, honors_taints, who), alive=True)
+        return self._topology_pairs.ask(query, domain, columns.live)
 
-    def _held(self, kin: Kin) -> tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]:
+    def _held(self, terms: AffinityTerms) -> tuple[list[tuple[str, TopologyCount]], list[tuple[str, TopologyCount]]]:
         """Return anti-affinity terms of pods on nodes that match, and their preferred ones."""
-        if self._generation != self._census.generation or len(self._met) > _REMEMBERED:
+        if self._generation != self._topology_pairs.generation or len(self._met) > _REMEMBERED:
             self._met.clear()
-            self._generation = self._census.generation
-        found = self._met.get(kin)
+            self._generation = self._topology_pairs.generation
+        found = self._met.get(terms)
         if found is None:
             foes, pulls = (
-                [(term.key, count) for term, count in held.items() if term.group.has(kin)]
-                for held in (self._census.foes, self._census.pulls)
+                [(term.key, count) for term, count in held.items() if term.group.has(terms)]
+                for held in (self._topology_pairs.foes, self._topology_pairs.pulls)
             )
-            found = self._met[kin] = foes, pulls
+            found = self._met[terms] = foes, pulls
         return found
 
 
@@ -212,7 +212,7 @@ def _most(spread: Spread, count: TopologyCount) -> int:
     return spread.max_skew + least - spread.own
 
 
-_QUESTIONS = 2048
+_QUERIES = 2048
 Domain = Callable[[int], str | None]
 """Returns the topology domain of a node, by node index, None for none."""
 
@@ -291,10 +291,10 @@ class TopologyCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PairQuery:
     """Query: pods that match all groups, by domains of `key`.
 
-    eligible: the kin whose eligible nodes are counted (topology spread), None for all nodes. alive: without pods that
+    eligible: the terms whose eligible nodes are counted (topology spread), None for all nodes. alive: without pods that
     are being deleted.
     """
 
@@ -303,20 +303,20 @@ class Question:
     eligible: tuple[object, ...] | None = None
     alive: bool = False
 
-    def counts(self, kin: Kin, *, alive: bool) -> bool:
+    def counts(self, terms: AffinityTerms, *, alive: bool) -> bool:
         """Return whether such pods match."""
-        return (alive or not self.alive) and all(group.has(kin) for group in self.groups)
+        return (alive or not self.alive) and all(group.has(terms) for group in self.groups)
 
 
-class Census:
+class TopologyPairs:
     """Topology pair counts of all pods on nodes."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._where: dict[str, tuple[int, Kin, bool]] = {}
-        self._slots: dict[tuple[Kin, bool], dict[int, int]] = {}  # kin, alive -> slot -> pods
-        self._questions: dict[Question, TopologyCount] = {}
-        self._counted: dict[tuple[Kin, bool], list[TopologyCount]] = {}
+        self._where: dict[str, tuple[int, AffinityTerms, bool]] = {}
+        self._slots: dict[tuple[AffinityTerms, bool], dict[int, int]] = {}  # terms, alive -> slot -> pods
+        self._queries: dict[PairQuery, TopologyCount] = {}
+        self._counted: dict[tuple[AffinityTerms, bool], list[TopologyCount]] = {}
         self.foes: dict[Term, TopologyCount] = {}
         """Required anti-affinity terms of pods on nodes: how many, by domain."""
         self.pulls: dict[Term, TopologyCount] = {}
@@ -324,9 +324,9 @@ class Census:
         self.generation = 0
         """Incremented when a term is new, or no pod has it any more."""
 
-    def place(self, uid: str, slot: int, kin: Kin, *, alive: bool = True) -> bool:
+    def place(self, uid: str, slot: int, terms: AffinityTerms, *, alive: bool = True) -> bool:
         """Count a pod on a node, or move it; return whether anything changed."""
-        entry = (slot, kin, alive)
+        entry = (slot, terms, alive)
         old = self._where.get(uid)
         if old == entry:
             return False
@@ -336,7 +336,7 @@ class Census:
         self._count(entry, 1)
         return True
 
-    def lift(self, uid: str) -> Kin | None:
+    def lift(self, uid: str) -> AffinityTerms | None:
         """Stop counting a pod; return its terms, None for an unknown one."""
         entry = self._where.pop(uid, None)
         if entry is None:
@@ -346,33 +346,31 @@ class Census:
 
     def look(self, slot: int) -> None:
         """Update a node that is new, has changed or is gone."""
-        for counts in (self._questions, self.foes, self.pulls):
+        for counts in (self._queries, self.foes, self.pulls):
             for count in counts.values():
                 count.look(slot)
 
-    def ask(
-        self, question: Question, domain: Domain | None = None, nodes: Sequence[int] | None = None
-    ) -> TopologyCount:
+    def ask(self, query: PairQuery, domain: Domain | None = None, nodes: Sequence[int] | None = None) -> TopologyCount:
         """Return the count for a query.
 
         domain, nodes: for a spread: the eligible nodes, and their domains.
         """
-        found = self._questions.get(question)
+        found = self._queries.get(query)
         if found is not None:
             return found
-        if len(self._questions) >= _QUESTIONS:
-            self._questions.clear()
+        if len(self._queries) >= _QUERIES:
+            self._queries.clear()
             self._counted.clear()
-        count = TopologyCount(domain or self._domain(question.key), spread=nodes is not None)
+        count = TopologyCount(domain or self._domain(query.key), spread=nodes is not None)
         for slot in nodes or ():
             count.look(slot)
-        for (kin, alive), slots in self._slots.items():
-            if question.counts(kin, alive=alive):
+        for (terms, alive), slots in self._slots.items():
+            if query.counts(terms, alive=alive):
                 for slot, pods in slots.items():
                     count.add(slot, pods)
-                if (known := self._counted.get((kin, alive))) is not None:
+                if (known := self._counted.get((terms, alive))) is not None:
                     known.append(count)
-        self._questions[question] = count
+        self._queries[query] = count
         return count
 
     def _domain(self, key: str) -> Domain:
@@ -380,27 +378,27 @@ class Census:
         labels, present = self._columns.labels, self._columns.present
         return lambda slot: labels[slot].get(key) if present[slot] else None
 
-    def _count(self, entry: tuple[int, Kin, bool], sign: int) -> None:
-        slot, kin, alive = entry
-        slots = self._slots.setdefault((kin, alive), {})
+    def _count(self, entry: tuple[int, AffinityTerms, bool], sign: int) -> None:
+        slot, terms, alive = entry
+        slots = self._slots.setdefault((terms, alive), {})
         slots[slot] = slots.get(slot, 0) + sign
-        for count in self._counters(kin, alive=alive):
+        for count in self._counters(terms, alive=alive):
             count.add(slot, sign)
         if not slots[slot]:
             del slots[slot]
         if not slots:
-            del self._slots[kin, alive]
-            self._counted.pop((kin, alive), None)
-        for term, weight in _held(kin):
+            del self._slots[terms, alive]
+            self._counted.pop((terms, alive), None)
+        for term, weight in _held(terms):
             self._hold(self.pulls, term, slot, sign * weight)
-        for term in kin.anti:
+        for term in terms.anti:
             self._hold(self.foes, term, slot, sign)
 
-    def _counters(self, kin: Kin, *, alive: bool) -> list[TopologyCount]:
-        found = self._counted.get((kin, alive))
+    def _counters(self, terms: AffinityTerms, *, alive: bool) -> list[TopologyCount]:
+        found = self._counted.get((terms, alive))
         if found is None:
-            found = [c for q, c in self._questions.items() if q.counts(kin, alive=alive)]
-            self._counted[kin, alive] = found
+            found = [c for q, c in self._queries.items() if q.counts(terms, alive=alive)]
+            self._counted[terms, alive] = found
         return found
 
     def _hold(self, held: dict[Term, TopologyCount], term: Term, slot: int, weight: int) -> None:
@@ -414,11 +412,11 @@ class Census:
             self.generation += 1
 
 
-def _held(kin: Kin) -> Iterator[tuple[Term, int]]:
+def _held(terms: AffinityTerms) -> Iterator[tuple[Term, int]]:
     """Return the terms by which a pod on a node attracts others.
 
     A required term counts as a preferred one of minimum weight.
     """
-    yield from kin.wishes
-    for term in kin.affinity:
+    yield from terms.wishes
+    for term in terms.affinity:
         yield term, 1

@@ -107,8 +107,8 @@ def not_there(provisioner: str) -> str:
 
 def sentence(reasons: Iterable[str]) -> str:
     """Join the first few reasons, "" without any."""
-    told = [reason.removesuffix(".") if not reason.endswith("...") else reason for reason in reasons]
-    if not told:
+    listed = [reason.removesuffix(".") if not reason.endswith("...") else reason for reason in reasons]
+    if not listed:
         return ""
-    text = "; ".join(told[:MOST]) + (f"; and {len(told) - MOST} more" if len(told) > MOST else "")
+    text = "; ".join(listed[:MOST]) + (f"; and {len(listed) - MOST} more" if len(listed) > MOST else "")
     return f" {text}" if text.endswith("...") else f" {text}."

@@ -35,22 +35,22 @@ class ScoringStrategy(StrEnum):
 
 def share(take: Take) -> float:
     """Return the used part, 0 to 1; 1 where the pool has nothing."""
-    taken, room = take
-    return min(1.0, taken / room) if room > 0 else 1.0
+    taken, available = take
+    return min(1.0, taken / available) if available > 0 else 1.0
 
 
 def storage_score(
-    strategy: ScoringStrategy, rooms: Sequence[Take], found: Sequence[Take], compute: Sequence[float]
+    strategy: ScoringStrategy, pools: Sequence[Take], found: Sequence[Take], compute: Sequence[float]
 ) -> float | None:
     """Return 0 to 100 for one node, higher is better; None without storage.
 
-    rooms: of each pool for new volumes. found: requested bytes and size of each existing PV. compute: used parts of the
+    pools: of each pool for new volumes. found: requested bytes and size of each existing PV. compute: used parts of the
     node's free cpu and memory.
     """
-    if strategy is ScoringStrategy.LEAST_ALLOCATED or not (rooms or found):
+    if strategy is ScoringStrategy.LEAST_ALLOCATED or not (pools or found):
         return None
     scores = [100.0 * share(take) for take in found]
-    for taken in map(share, rooms):
+    for taken in map(share, pools):
         if strategy is ScoringStrategy.MOST_FREE:
             scores.append(100.0 * (1 - taken))
         elif strategy is ScoringStrategy.TIGHTEST_FIT:

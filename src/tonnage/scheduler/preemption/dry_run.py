@@ -21,7 +21,7 @@ from tonnage.errors import InvalidError
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.nodes import Placement
 from tonnage.scheduler.framework.plugin import HELPED, Refusal
-from tonnage.scheduler.framework.pod_info import Ask, Kin, claim_uses, inline_uses
+from tonnage.scheduler.framework.pod_info import AffinityTerms, Ask, claim_uses, inline_uses
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate, best, choose, compile_budgets, priority
 
@@ -95,8 +95,8 @@ class Preemption:
         lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
         if not lower:
             return None
-        with Supposed(self._cycle, node, ask) as room:
-            return choose(node, lower, budgets, room)
+        with Supposed(self._cycle, node, ask) as pool_key:
+            return choose(node, lower, budgets, pool_key)
 
 
 class Supposed:
@@ -106,7 +106,7 @@ class Supposed:
         self._cycle, self._cluster, self._node, self._ask = cycle, cycle.cluster, node, ask
         self._slot = self._cluster.columns.slots[node]
         self._offers = self._cluster.published.on(node)
-        self._gone: dict[str, tuple[Placement, Freed, Kin | None]] = {}
+        self._gone: dict[str, tuple[Placement, Freed, AffinityTerms | None]] = {}
         self._freed: Freed = Counter()
 
     def __enter__(self) -> Supposed:
@@ -124,7 +124,7 @@ class Supposed:
         if placement is None:
             return
         freed = given_back(pod, self._offers, self._cluster.objects)
-        self._gone[uid] = placement, freed, self._cluster.census.lift(uid)
+        self._gone[uid] = placement, freed, self._cluster.topology_pairs.lift(uid)
         columns.lift(uid)
         self._free(freed, 1)
 
@@ -135,11 +135,11 @@ class Supposed:
     def _restore(self, uid: str) -> None:
         found = self._gone.pop(uid, None)
         if found is not None:
-            placement, freed, kin = found
+            placement, freed, terms = found
             self._cluster.columns.place(uid, self._node, placement.demand, placement.volumes, placement.claims)
-            if kin is not None:
+            if terms is not None:
                 alive = not self._cluster.residents.is_going(uid)
-                self._cluster.census.place(uid, self._slot, kin, alive=alive)
+                self._cluster.topology_pairs.place(uid, self._slot, terms, alive=alive)
             self._free(freed, -1)
 
     def _free(self, freed: Freed, sign: int) -> None:
@@ -164,8 +164,8 @@ def _relieved(offer: PublishedCapacity, freed: Freed) -> PublishedCapacity:
 
     The maximum volume size grows only if it equals the free bytes: otherwise it is a rule, or the pool is in pieces.
     """
-    room = offer.pool or offer.storage_class
-    claims, inline = freed[room, False], freed[room, True]
+    pool_key = offer.pool or offer.storage_class
+    claims, inline = freed[pool_key, False], freed[pool_key, True]
     if offer.inline is not None:  # inline capacity gets its own bytes again
         offer = replace(offer, inline=offer.inline + claims + inline)
         inline = 0
@@ -176,7 +176,7 @@ def _relieved(offer: PublishedCapacity, freed: Freed) -> PublishedCapacity:
     return replace(offer, capacity=offer.capacity + more, maximum=maximum)
 
 
-Room = str
+PoolKey = str
 """A pool's label, or the class if a node's capacity objects have no such label."""
 _DELETE = "Delete"
 
@@ -190,8 +190,8 @@ def given_back(pod: Pod, offers: Offers, objects: StorageObjects) -> Freed:
     freed: Freed = Counter()
     for claim in own_claims(pod, objects):
         size, storage_class = _takes(claim, objects)
-        if size and (room := _room(offers, storage_class)):
-            freed[room, False] += size
+        if size and (pool_key := _pool_key(offers, storage_class)):
+            freed[pool_key, False] += size
     for volume in pod.spec.volumes if not inline_uses(pod) else ():
         if volume.csi is not None:
             freed += _inline(volume.csi, offers)
@@ -220,10 +220,10 @@ def _takes(claim: PersistentVolumeClaim, objects: StorageObjects) -> tuple[int, 
     return (matching.capacity(volume) if volume is not None else matching.requested(claim)), name
 
 
-def _room(offers: Offers, storage_class: str) -> Room:
+def _pool_key(offers: Offers, storage_class: str) -> PoolKey:
     """Return the pool of a class's volumes, "" for none or several."""
-    rooms = {offer.pool or offer.storage_class for offer in offers.get(storage_class, ())}
-    return rooms.pop() if len(rooms) == 1 else ""
+    pool_keys = {offer.pool or offer.storage_class for offer in offers.get(storage_class, ())}
+    return pool_keys.pop() if len(pool_keys) == 1 else ""
 
 
 def _inline(source: CSIVolumeSource, offers: Offers) -> Freed:

@@ -109,7 +109,7 @@ class Nominations:
         """
         found = self._forget(uid)
         if found is not None and found.node != node:
-            self._cluster.room_given_up()
+            self._cluster.reservation_released()
 
     def drop(self, uid: str) -> None:
         """End a nomination: others may use the resources.
@@ -118,7 +118,7 @@ class Nominations:
         """
         found = self._forget(uid)
         if found is not None:
-            self._cluster.room_given_up()
+            self._cluster.reservation_released()
 
     def _forget(self, uid: str) -> Nomination | None:
         found = self._all.pop(uid, None)

@@ -130,7 +130,7 @@ class Waiting:
         return missing
 
     def _fits_alone(self, ask: Ask, node: str) -> bool:
-        with Supposed(self._cycle, node, ask) as room:
+        with Supposed(self._cycle, node, ask) as supposed:
             for pod in list(self._cluster.residents.on(node)):
-                room.take(pod)
-            return room.fits()
+                supposed.take(pod)
+            return supposed.fits()

@@ -52,7 +52,7 @@ def importance(pod: Pod) -> tuple[int, str]:
 
 
 def choose(
-    node: str, lower: Iterable[Pod], budgets: Sequence[Budget], room: VictimCapacity
+    node: str, lower: Iterable[Pod], budgets: Sequence[Budget], capacity: VictimCapacity
 ) -> PreemptionCandidate | None:
     """Return a node's victims, None if the deletion of all does not help.
 
@@ -61,22 +61,22 @@ def choose(
     """
     potential = sorted(lower, key=importance)
     for pod in potential:
-        room.take(pod)
-    if not potential or not room.fits():
+        capacity.take(pod)
+    if not potential or not capacity.fits():
         return None
     breaking, others = split(potential, budgets)
-    spared = {pod.metadata.uid for pod in (*breaking, *others) if _comes_back(pod, room)}
+    spared = {pod.metadata.uid for pod in (*breaking, *others) if _comes_back(pod, capacity)}
     victims = tuple(pod for pod in potential if pod.metadata.uid not in spared)
     if not victims:
         return None
     return PreemptionCandidate(node, victims, sum(pod.metadata.uid not in spared for pod in breaking))
 
 
-def _comes_back(pod: Pod, room: VictimCapacity) -> bool:
-    room.put_back(pod)
-    if room.fits():
+def _comes_back(pod: Pod, capacity: VictimCapacity) -> bool:
+    capacity.put_back(pod)
+    if capacity.fits():
         return True
-    room.take(pod)
+    capacity.take(pod)
     return False
 
 

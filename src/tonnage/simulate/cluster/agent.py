@@ -28,7 +28,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Published:
     """Content of a source's last published object."""
 
     available: int = -1
@@ -56,7 +56,7 @@ class Agent:
         self.free = dict(pools)
         self.pools = pools
         self._events, self._tally, self._version, self._publish = events, tally, version, publish
-        self._told = {source: _Told() for source in sources}
+        self._last = {source: _Published() for source in sources}
         self._topology = LabelSelector(match_labels={names.TOPOLOGY_NODE: node})
         self._due: float | None = None
         self._stale = False  # a volume went since the pools were asked
@@ -76,10 +76,10 @@ class Agent:
         """
         self.ledger.see(order.uid, order.source, order.size, attempt="", version=order.version, now=self._events.now)
 
-    def book(self, orders: Sequence[Order]) -> bool:
+    def reserve(self, orders: Sequence[Order]) -> bool:
         """Reserve capacity for all claims of a pod that were seen before, or for none."""
         uids = [order.uid for order in orders]
-        if self.ledger.book(uids) is not None:
+        if self.ledger.reserve(uids) is not None:
             self.ledger.refuse(uids)
             return False
         for uid in uids:
@@ -96,7 +96,7 @@ class Agent:
 
         Raises ExhaustedError when the pool has not what the ledger booked: that would be its fault.
         """
-        pool = order.source.room
+        pool = order.source.pool_key
         if order.size > self.free[pool]:
             raise ExhaustedError(f"{self.node}: {order.size} bytes were booked in {pool}, which has {self.free[pool]}")
         self.free[pool] -= order.size
@@ -106,7 +106,7 @@ class Agent:
 
     def delete(self, order: Order) -> None:
         """Take the volume away."""
-        self.free[order.source.room] += order.size
+        self.free[order.source.pool_key] += order.size
         self._tally.hold(-order.size)
         self.ledger.removed(order.uid)
         self._stale = True
@@ -117,22 +117,22 @@ class Agent:
     def _read(self) -> None:
         """Read the pools' free bytes as GetCapacity does. Also drops reservations that the result includes."""
         self._stale = False
-        for source in self._told:
+        for source in self._last:
             begun = self.ledger.begin()
-            self.ledger.read(source, begun, self.free[source.room], self.free[source.room])
+            self.ledger.read(source, begun, self.free[source.pool_key], self.free[source.pool_key])
 
     def _changed(self) -> None:
         """Publish a change: less capacity soon, more capacity with a rate limit, as the real publisher does."""
         now, due = self._events.now, None
         if self._due is not None and self._due <= max(now, self._decreased + DECREASE_EVERY):
             return  # nothing can be published before what is planned
-        for source, told in self._told.items():
-            room = self.ledger.room(source)
-            assert room is not None
-            if room.available < told.available or told.counted < self.ledger.promised:
+        for source, last in self._last.items():
+            amount = self.ledger.capacity(source)
+            assert amount is not None
+            if amount.available < last.available or last.counted < self.ledger.required_version:
                 due = max(now, self._decreased + DECREASE_EVERY)
                 break
-            if room.available > told.available or self._stale:
+            if amount.available > last.available or self._stale:
                 due = max(now, self._increased + INCREASE_EVERY)
         if due is not None and (self._due is None or due < self._due):
             self._due = due
@@ -151,29 +151,29 @@ class Agent:
     def _write(self) -> None:
         now, ledger = self._events.now, self.ledger
         may_increase = now >= self._increased + INCREASE_EVERY
-        for source, told in self._told.items():
-            room = ledger.room(source)
-            assert room is not None
-            less = room.available < told.available or told.counted < ledger.promised
-            if not less and (room.available <= told.available or not may_increase):
+        for source, last in self._last.items():
+            amount = ledger.capacity(source)
+            assert amount is not None
+            less = amount.available < last.available or last.counted < ledger.required_version
+            if not less and (amount.available <= last.available or not may_increase):
                 continue
             if less:
                 self._decreased = now
             else:
                 self._increased = now
-            told.available, told.counted = room.available, ledger.counted
+            last.available, last.counted = amount.available, ledger.counted
             self._tally.writes["capacity"] += 1
-            self._publish(self._object(source, told))
+            self._publish(self._object(source, last))
 
-    def _object(self, source: CapacitySource, told: _Told) -> CSIStorageCapacity:
-        text = str(told.available)
+    def _object(self, source: CapacitySource, last: _Published) -> CSIStorageCapacity:
+        text = str(last.available)
         return CSIStorageCapacity(
             metadata=ObjectMeta(
                 name=f"{self.node}-{source.storage_class}",
                 namespace=names.SYSTEM_NAMESPACE,
                 resource_version=str(self._version()),
-                labels={names.POOL_LABEL: source.room},
-                annotations={names.OBSERVED_CLAIM_VERSION: str(told.counted)},
+                labels={names.POOL_LABEL: source.pool_key},
+                annotations={names.OBSERVED_CLAIM_VERSION: str(last.counted)},
             ),
             node_topology=self._topology,
             storage_class_name=source.storage_class,

@@ -49,9 +49,9 @@ class SlowTransport:
         """See Transport."""
         query = {key: value for key, value in request.query.items() if key != _BOOKMARKS}
         async with self._inner.stream(replace(request, query=query)) as chunks:
-            yield self._told(chunks, _resource(request.path))
+            yield self._counted(chunks, _resource(request.path))
 
-    async def _told(self, chunks: AsyncIterator[bytes], resource: str) -> AsyncIterator[bytes]:
+    async def _counted(self, chunks: AsyncIterator[bytes], resource: str) -> AsyncIterator[bytes]:
         async for chunk in chunks:
             self._traffic.messages[resource] += chunk.count(b"\n")
             if self._watch:

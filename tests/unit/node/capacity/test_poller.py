@@ -22,7 +22,7 @@ def _source(agent: NodeAgent) -> CapacitySource:
 
 
 def _free(agent: NodeAgent) -> int:
-    room = agent.ledger.room(_source(agent))
+    room = agent.ledger.capacity(_source(agent))
     return room.available if room is not None else -1
 
 

@@ -10,7 +10,7 @@ import pytest
 from tonnage.api import names
 from tonnage.api.storage import StorageClass
 from tonnage.claims.node_scope import CapacitySource, NodeScope
-from tonnage.node.capacity.poller import KEPT, LONGEST, ClassErrorEvents, fault_of, shorten
+from tonnage.node.capacity.poller import LONGEST, MAX_AGE, ClassErrorEvents, fault_of, shorten
 from tonnage.testing.clock import ManualClock
 
 SOURCE = CapacitySource(names.DRIVER, "late", "scratch")
@@ -61,7 +61,7 @@ def test_it_holds_for_a_while_and_for_one_object(errors: ClassErrorEvents, manua
     errors.found(SOURCE, _class(), "no")
     assert errors.fresh(SOURCE, _class()) == "no"
     assert errors.fresh(SOURCE, _class(uid="2")) == ""
-    manual_clock.now += KEPT
+    manual_clock.now += MAX_AGE
     assert errors.fresh(SOURCE, _class()) == ""
     errors.found(SOURCE, _class(), "no")
     errors.doubt()

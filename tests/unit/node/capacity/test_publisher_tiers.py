@@ -290,7 +290,7 @@ async def test_a_restarted_agent_writes_nothing(
 
 
 async def _has_read(agent: Any) -> bool:
-    return any(agent.ledger.room(source) for driver in agent.drivers for source in agent.readings.sources(driver))
+    return any(agent.ledger.capacity(source) for driver in agent.drivers for source in agent.readings.sources(driver))
 
 
 @pytest.mark.parametrize(("value", "then"), [("512Gi", "32Gi"), ("1Gi", "16Gi"), ("whatever", "16Gi")])

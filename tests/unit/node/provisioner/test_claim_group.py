@@ -54,11 +54,11 @@ async def _start(
 ) -> _Withdrawals:
     """The node's agent, over that transport."""
     quick = node.client
-    withdrawals = _Withdrawals(quick.transport, during, lost=lost)
-    node.client = Client(withdrawals)
+    reschedules_of = _Withdrawals(quick.transport, during, lost=lost)
+    node.client = Client(reschedules_of)
     await node.start_agent()
     node.client = quick
-    return withdrawals
+    return reschedules_of
 
 
 def _off(node: FakeNode, *claims: str) -> Callable[[], Awaitable[bool]]:
@@ -107,7 +107,7 @@ async def test_a_lost_answer_leaves_no_window(
 ) -> None:
     """The patch took effect, its answer is lost, and the watch is behind: what comes up then is not for the group."""
     node = await make_node("10Gi", agent=False)
-    withdrawals = await _start(node, lost=True)
+    reschedules_of = await _start(node, lost=True)
     await _fill(node, make_claim, eventually, "8Gi")
     await scratch_pod("app", "6Gi", "4Gi")
     await node.select("app-v0", "app-v1")
@@ -115,7 +115,7 @@ async def test_a_lost_answer_leaves_no_window(
     await asyncio.sleep(60)
     for claim in ("app-v0", "app-v1"):
         assert (await node.claim(claim)).metadata.annotations[names.RESCHEDULES] == "1", "each went back once"
-    assert withdrawals.patches == 2
+    assert reschedules_of.patches == 2
 
 
 async def test_two_nodes_with_a_part_each_both_reschedule(

@@ -179,7 +179,7 @@ class Agent:
         life = self.life
 
         def write() -> None:
-            if life == self.life and (room := self.ledger.room(SOURCE)) is not None:
+            if life == self.life and (room := self.ledger.capacity(SOURCE)) is not None:
                 self.world.published[self.node] = room.available
 
         self.world.after(self.world.delay(1.0), write)
@@ -270,7 +270,7 @@ class Agent:
                 yield self._call(pod, 1.0)
                 confirmed, missing = True, [c.name for c in world.group(pod) if not c.volume and c.name in absent]
                 continue
-            if decision.move is GroupMove.RESERVE and self.ledger.book(names) is None:
+            if decision.move is GroupMove.RESERVE and self.ledger.reserve(names) is None:
                 state.reserved(members)
                 assert {c.node for c in world.group(pod)} == {self.node}, "a part of a group was reserved"
                 for claim in pending:

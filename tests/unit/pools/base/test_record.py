@@ -53,9 +53,9 @@ def test_the_table_counts_and_names_damage() -> None:
         records.get("c")
     with pytest.raises(HostError, match=r"record of volume b in pool p is damaged \(it is blank\)"):
         records.get("b")
-    records.book("a", 8192)
+    records.reserve("a", 8192)
     with pytest.raises(ExhaustedError):
-        records.book("c", 1)
-    records.book("a", -8192)
+        records.reserve("c", 1)
+    records.reserve("a", -8192)
     records.put_back(RECORD)
     assert records.used == 4096

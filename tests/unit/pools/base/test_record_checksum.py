@@ -25,7 +25,7 @@ RECORD = VolumeRecord(
     "v", 4096, UUID_, length=8192, fstype="ext4", state="formatted", parameters={"erase": "zero"},
     owner={"claim": "default/x"}, created=12.5, mutable={"iops": "5"},
 )  # fmt: skip
-JOB = EraseJob("d1", "v", "zero", 8192, room=4096, done=512)
+JOB = EraseJob("d1", "v", "zero", 8192, reserved=4096, done=512)
 TEXTS: dict[str, msgspec.Struct] = {
     "record": RECORD,
     "record, new": replace(RECORD, state="new", parameters={}, owner={}, mutable={}),

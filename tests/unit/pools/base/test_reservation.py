@@ -47,9 +47,9 @@ def test_messages_tell_of_the_reserve() -> None:
     with pytest.raises(
         ExhaustedError, match=r"at most 2Gi for one volume, excluding the 6Gi .* \(2Gi of 10Gi reserved\)"
     ):
-        reservation.check_room(POOL, "v", 3 * GI, free, six)
+        reservation.check_fits(POOL, "v", 3 * GI, free, six)
     with pytest.raises(OutOfRangeError, match="holds 4Gi at most, excluding the 6Gi that the class leaves to others"):
-        reservation.check_room(POOL, "v", 5 * GI, free, six)
+        reservation.check_fits(POOL, "v", 5 * GI, free, six)
     with pytest.raises(ExhaustedError, match=r"has 2Gi free, excluding the 6Gi .* \(2Gi of 10Gi reserved\)"):
         reservation.check_more(POOL, PoolVolume("v", GI), 4 * GI, free, six)
     with pytest.raises(OutOfRangeError, match="holds 4Gi at most, excluding the 6Gi"):
@@ -63,9 +63,9 @@ def test_messages_tell_of_what_is_kept_for_inline_volumes() -> None:
     assert (free.total, free.free) == (6 * GI, 5 * GI)
     both = "excluding the 1Gi that the class leaves to others and the {} that are reserved for inline volumes"
     with pytest.raises(ExhaustedError, match=both.format("2Gi")):
-        reservation.check_room(POOL, "v", 6 * GI, free, kept)
+        reservation.check_fits(POOL, "v", 6 * GI, free, kept)
     with pytest.raises(OutOfRangeError, match=both.format("3Gi")):
-        reservation.check_room(POOL, "v", 7 * GI, free, kept)
+        reservation.check_fits(POOL, "v", 7 * GI, free, kept)
 
 
 _STEPS = st.lists(st.tuples(st.sampled_from(["claim", "inline", "gone"]), st.integers(1, 6)), max_size=30)

@@ -40,21 +40,21 @@ def _sparse(path: Path, length: int, written: int = 0) -> Path:
 
 def test_what_is_promised_is_not_promised_again(tmp_path: Path) -> None:
     disk = Small(tmp_path, 100 * MI)
-    disk.promise(_sparse(tmp_path / "a", 60 * MI), 60 * MI, ratio=1.0)
-    assert disk.room(ratio=1.0, enough=100 * MI) == 40 * MI
+    disk.reserve(_sparse(tmp_path / "a", 60 * MI), 60 * MI, ratio=1.0)
+    assert disk.free_bytes(ratio=1.0, enough=100 * MI) == 40 * MI
     with pytest.raises(ExhaustedError, match=r"40Mi that is neither used nor reserved, 50Mi are needed"):
-        disk.promise(tmp_path / "b", 50 * MI, ratio=1.0)
-    disk.promise(tmp_path / "b", 40 * MI, ratio=1.0)
+        disk.reserve(tmp_path / "b", 50 * MI, ratio=1.0)
+    disk.reserve(tmp_path / "b", 40 * MI, ratio=1.0)
     disk.forget(tmp_path / "a")
     disk.forget(tmp_path / "a")
-    assert disk.room(ratio=1.0, enough=100 * MI) == 60 * MI
+    assert disk.free_bytes(ratio=1.0, enough=100 * MI) == 60 * MI
 
 
 def test_what_is_written_counts_once(tmp_path: Path) -> None:
     disk = Small(tmp_path, 92 * MI)  # 8 of 100 are written
     disk.remember(_sparse(tmp_path / "a", 60 * MI, 8 * MI), 60 * MI)
-    assert disk.room(ratio=1.0, enough=100 * MI) == pytest.approx(40 * MI, abs=MI)
-    assert disk.free() - disk.room(ratio=1.0, enough=100 * MI) == pytest.approx(52 * MI, abs=MI)
+    assert disk.free_bytes(ratio=1.0, enough=100 * MI) == pytest.approx(40 * MI, abs=MI)
+    assert disk.free() - disk.free_bytes(ratio=1.0, enough=100 * MI) == pytest.approx(52 * MI, abs=MI)
 
 
 def test_files_are_not_looked_at_while_there_is_plenty(tmp_path: Path) -> None:
@@ -62,17 +62,17 @@ def test_files_are_not_looked_at_while_there_is_plenty(tmp_path: Path) -> None:
         raise AssertionError(path)
 
     disk = Small(tmp_path, 100 * MI)
-    disk.promise(tmp_path / "a", 10 * MI, ratio=1.0, allocated=never)
-    assert disk.room(ratio=1.0, enough=50 * MI) == 50 * MI
-    assert disk.room(ratio=ANY, enough=7) == 7
+    disk.reserve(tmp_path / "a", 10 * MI, ratio=1.0, allocated=never)
+    assert disk.free_bytes(ratio=1.0, enough=50 * MI) == 50 * MI
+    assert disk.free_bytes(ratio=ANY, enough=7) == 7
 
 
 def test_ratio(tmp_path: Path) -> None:
     disk = Small(tmp_path, 100 * MI)
-    disk.promise(tmp_path / "a", 150 * MI, ratio=2.0)
-    assert disk.room(ratio=2.0, enough=1000 * MI) == 50 * MI
-    assert disk.room(ratio=1.0, enough=1000 * MI) == 0
-    disk.promise(tmp_path / "b", 5000 * MI, ratio=ANY)
+    disk.reserve(tmp_path / "a", 150 * MI, ratio=2.0)
+    assert disk.free_bytes(ratio=2.0, enough=1000 * MI) == 50 * MI
+    assert disk.free_bytes(ratio=1.0, enough=1000 * MI) == 0
+    disk.reserve(tmp_path / "b", 5000 * MI, ratio=ANY)
 
 
 def test_paths_on_one_disk_share_an_account(tmp_path: Path) -> None:
@@ -85,23 +85,23 @@ def test_paths_on_one_disk_share_an_account(tmp_path: Path) -> None:
 
 def test_what_is_kept_for_others_is_not_promised(tmp_path: Path) -> None:
     disk = Small(tmp_path, 100 * MI)
-    assert disk.room(ratio=1.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 70 * MI
-    assert disk.room(ratio=2.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 140 * MI
+    assert disk.free_bytes(ratio=1.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 70 * MI
+    assert disk.free_bytes(ratio=2.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 140 * MI
     with pytest.raises(
         ExhaustedError, match=r"has 70Mi, excluding 30Mi of min free, that is neither used nor reserved"
     ):
-        disk.promise(tmp_path / "a", 71 * MI, ratio=1.0, keep=Keep(30 * MI))
-    disk.promise(tmp_path / "a", 70 * MI, ratio=1.0, keep=Keep(30 * MI))
-    assert disk.room(ratio=1.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 0
-    assert disk.room(ratio=1.0, enough=ANY_SIZE) == 30 * MI, "another pool may keep less"
-    assert disk.room(ratio=1.0, enough=ANY_SIZE, keep=Keep(200 * MI)) == 0
+        disk.reserve(tmp_path / "a", 71 * MI, ratio=1.0, keep=Keep(30 * MI))
+    disk.reserve(tmp_path / "a", 70 * MI, ratio=1.0, keep=Keep(30 * MI))
+    assert disk.free_bytes(ratio=1.0, enough=ANY_SIZE, keep=Keep(30 * MI)) == 0
+    assert disk.free_bytes(ratio=1.0, enough=ANY_SIZE) == 30 * MI, "another pool may keep less"
+    assert disk.free_bytes(ratio=1.0, enough=ANY_SIZE, keep=Keep(200 * MI)) == 0
 
 
 def test_a_share_is_of_the_whole_disk(tmp_path: Path) -> None:
     assert Keep(percent=15).of(100 * MI) == 15 * MI
     assert Keep(percent=15).of(MI) == 39 * 4096
     disk = Disks().of(tmp_path)
-    room = [disk.room(ratio=1.0, enough=ANY_SIZE, keep=keep) for keep in (Keep(), Keep(percent=0.5))]
+    room = [disk.free_bytes(ratio=1.0, enough=ANY_SIZE, keep=keep) for keep in (Keep(), Keep(percent=0.5))]
     assert room[0] == 0 or room[0] > room[1]
     assert [str(keep) for keep in (Keep(), Keep(10 * MI), Keep(percent=7.5))] == ["0", "10Mi", "7.5%"]
 
@@ -122,7 +122,7 @@ def test_what_pools_publish_together_is_not_more_than_the_disk_has(
         for n, (_, size) in enumerate(pools):
             disk.join(Path(f"/{n}"), lambda n=n, size=size: (used[n] * MI, size * MI))  # type: ignore[misc]
         wanted = [max(0, size - used[n]) * MI if size else ANY_SIZE for n, (_, size) in enumerate(pools)]
-        return [disk.room(ratio=1.0, enough=more, pool=Path(f"/{n}")) for n, more in enumerate(wanted)]
+        return [disk.free_bytes(ratio=1.0, enough=more, pool=Path(f"/{n}")) for n, more in enumerate(wanted)]
 
     before = [used for used, _ in pools]
     found = shares(before, free)
@@ -140,7 +140,7 @@ def test_a_pool_that_leaves_makes_way(tmp_path: Path) -> None:
     disk = Small(tmp_path, 100 * MI)
     for name in "ab":
         disk.join(tmp_path / name, lambda: (0, 0))
-    assert disk.room(ratio=1.0, enough=ANY_SIZE, pool=tmp_path / "a") == 50 * MI
-    assert disk.room(ratio=ANY, enough=ANY_SIZE, pool=tmp_path / "a") == ANY_SIZE
+    assert disk.free_bytes(ratio=1.0, enough=ANY_SIZE, pool=tmp_path / "a") == 50 * MI
+    assert disk.free_bytes(ratio=ANY, enough=ANY_SIZE, pool=tmp_path / "a") == ANY_SIZE
     disk.leave(tmp_path / "b")
-    assert disk.room(ratio=1.0, enough=ANY_SIZE, pool=tmp_path / "a") == 100 * MI
+    assert disk.free_bytes(ratio=1.0, enough=ANY_SIZE, pool=tmp_path / "a") == 100 * MI

@@ -39,7 +39,7 @@ def test_defaults_of_all_kinds(tmp_path: Path) -> None:
         False,
         None,
     )
-    assert Backend.snapshot_room(backend, record)[0] == 10
+    assert Backend.snapshot_capacity(backend, record)[0] == 10
     with pytest.raises(NotFoundError):
         Mounts.grow(backend, record, tmp_path)
     with pytest.raises(InvalidError, match="erase"):

@@ -30,7 +30,7 @@ class Files(EraseRecords):
     def add(self, name: str, size: int, method: str = "zero") -> Path:
         path = self.folder / name
         path.write_bytes(os.urandom(size))
-        self.kept[name] = EraseJob(name, name, method, size, room=size)
+        self.kept[name] = EraseJob(name, name, method, size, reserved=size)
         return path
 
     def jobs(self) -> Sequence[EraseJob]:
@@ -124,7 +124,7 @@ async def test_the_position_is_written_down_when_it_stops_and_another_goes_on(
         first.wake()
         await _until(lambda: clock.slept)
         [erasure] = first.erasing()
-        assert (erasure.done, erasure.percent, erasure.room) == (2 * CHUNK, 50, 4 * CHUNK), "one step ahead"
+        assert (erasure.done, erasure.percent, erasure.reserved) == (2 * CHUNK, 50, 4 * CHUNK), "one step ahead"
         await first.close()
         assert files.jobs()[0].done == 2 * CHUNK
         content.seek(0)
@@ -176,7 +176,7 @@ async def test_closing_does_not_hang_when_the_position_cannot_be_written_down(
     files: Files, make: Make, clock: Instant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(job: EraseJob) -> None:
-        raise HostError("no room for a record")
+        raise HostError("no reserved for a record")
 
     monkeypatch.setattr(files, "save", fail)
     files.add("a", 4 * CHUNK)
@@ -186,7 +186,7 @@ async def test_closing_does_not_hang_when_the_position_cannot_be_written_down(
     await _until(lambda: clock.slept)
     async with asyncio.timeout(60):
         await one.close()
-    assert files.jobs() == [EraseJob("a", "a", "zero", 4 * CHUNK, room=4 * CHUNK)]
+    assert files.jobs() == [EraseJob("a", "a", "zero", 4 * CHUNK, reserved=4 * CHUNK)]
 
 
 async def test_a_finished_job_is_only_removed(files: Files, make: Make) -> None:

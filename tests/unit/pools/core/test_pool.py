@@ -57,7 +57,7 @@ class Shelf(Backend, Mounts):
     def commit(self) -> None:
         self.settled += 1
 
-    def room(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
+    def capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         free = self.records.most - self.records.used
         return Capacity(self.records.most, free, free, 4096, self.records.used)
 
@@ -65,14 +65,14 @@ class Shelf(Backend, Mounts):
         self.gate.wait(60)
         self.calls.append(f"create {request.name}")
         record = VolumeRecord(request.name, want.size, uuid4(), fstype=want.fstype, parameters=dict(request.parameters))
-        self.records.book(record.name, record.size)
+        self.records.reserve(record.name, record.size)
         self.write(record)
         return record
 
     def delete(self, name: str) -> None:
         self.calls.append(f"delete {name}")
         if record := self.records.volumes.pop(name, None):
-            self.records.book(name, -record.size)
+            self.records.reserve(name, -record.size)
 
     def write(self, record: VolumeRecord) -> None:
         self.records.volumes[record.name] = record
@@ -161,7 +161,7 @@ async def test_room_is_counted(pool: ShelfPool) -> None:
         await pool.create(VolumeRequest("b", 41 * MI))
     assert (await pool.capacity_for({"reserve": "10Mi"})).largest == 30 * MI
     with pytest.raises(ExhaustedError, match="do not fit any more into shelf pool"):
-        pool.shelf.records.book("c", 41 * MI)
+        pool.shelf.records.reserve("c", 41 * MI)
     assert pool.shelf.records.used == 60 * MI
 
 

@@ -14,9 +14,9 @@ async def test_status_of_a_pool() -> None:
     await pool.create(VolumeRequest("i", 50, owner={INLINE: "true"}))
     await pool.create_snapshot("s", "a")
     found = await status.read(pool)
-    assert (found.promised, found.inline_promised, found.problem, found.abnormal) == (250, 50, "", {})
-    assert found.room is not None
-    assert found.room.free == 750
+    assert (found.reserved, found.inline_reserved, found.problem, found.abnormal) == (250, 50, "", {})
+    assert found.capacity is not None
+    assert found.capacity.free == 750
 
 
 async def test_problems_are_returned() -> None:

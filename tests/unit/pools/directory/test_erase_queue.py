@@ -37,7 +37,7 @@ def test_a_job_survives_the_process_and_ends(tmp_path: Path) -> None:
         queue.path(job)
     queue.open()
     [job] = queue.jobs()
-    assert (job.name, job.done, job.room, queue.used()) == ("v", 512, 4096, 4096)
+    assert (job.name, job.done, job.reserved, queue.used()) == ("v", 512, 4096, 4096)
     path = queue.path(job)
     assert path is not None
     assert path.read_bytes() == b"x" * 4096

@@ -98,7 +98,7 @@ async def test_room_comes_back_at_the_end_and_the_name_at_once(opened: Opener, r
         while (await pool.erasing())[0].done < 2 * CHUNK:
             await asyncio.sleep(0.005)
     [erasure] = await pool.erasing()
-    assert (erasure.name, erasure.method, erasure.total, erasure.room) == ("v", "zero", 64 * MI, 64 * MI)
+    assert (erasure.name, erasure.method, erasure.total, erasure.reserved) == ("v", "zero", 64 * MI, 64 * MI)
     assert erasure.done < erasure.total
 
     await pool.close()

@@ -55,18 +55,18 @@ def booking(name: str, extents: int, layout: Layout = LINEAR, *, had: int = 0, o
 def test_what_is_made_and_removed_is_counted_without_another_report(machine: Machine) -> None:
     counted = account()
     with counted.making(booking("r", 10, RAID1)):
-        assert counted.room(LINEAR) == (200 - 22) * EXTENT
+        assert counted.free_bytes(LINEAR) == (200 - 22) * EXTENT
     with counted.making(booking("a", 30)):
         pass
     with counted.making(booking("a", 50, had=30)):
         pass
-    assert (counted.room(LINEAR), counted.volumes["a"].size) == (128 * EXTENT, 50 * EXTENT)
+    assert (counted.free_bytes(LINEAR), counted.volumes["a"].size) == (128 * EXTENT, 50 * EXTENT)
     assert booking("r", 15, RAID1, had=10).cost == 10
     for name, layout in (("a", LINEAR), ("r", RAID1)):
         with counted.removing(name, layout):
             pass
-    assert (counted.room(LINEAR), machine.reads) == (200 * EXTENT, 1)
-    counted.room(STRIPED)  # which disk has how much is not counted, so it is asked
+    assert (counted.free_bytes(LINEAR), machine.reads) == (200 * EXTENT, 1)
+    counted.free_bytes(STRIPED)  # which disk has how much is not counted, so it is asked
     assert machine.reads == 2
 
 
@@ -84,43 +84,43 @@ def test_a_command_that_failed_makes_the_account_look_again(machine: Machine) ->
     with pytest.raises(HostError), counted.making(booking("a", 30)):
         raise HostError("killed")
     machine.used, machine.volumes["a"] = 30, LogicalVolume("a", 30 * EXTENT, (), "linear")  # made all the same
-    assert (counted.room(LINEAR), machine.reads) == (170 * EXTENT, 2)
+    assert (counted.free_bytes(LINEAR), machine.reads) == (170 * EXTENT, 2)
     with pytest.raises(HostError), counted.removing("a", LINEAR):
         raise HostError("killed")
-    assert (counted.room(LINEAR), machine.reads) == (170 * EXTENT, 3)
+    assert (counted.free_bytes(LINEAR), machine.reads) == (170 * EXTENT, 3)
 
 
 def test_a_report_that_comes_while_something_is_made_counts_it_once(machine: Machine) -> None:
     counted = account()
     with counted.making(booking("a", 30)):
         counted.read()  # not yet in it
-        assert counted.room(LINEAR) == 170 * EXTENT
+        assert counted.free_bytes(LINEAR) == 170 * EXTENT
         machine.used, machine.volumes["a"] = 30, LogicalVolume("a", 30 * EXTENT, (), "linear")
         counted.read()
-        assert counted.room(LINEAR) == 170 * EXTENT
-    assert counted.room(LINEAR) == 170 * EXTENT
+        assert counted.free_bytes(LINEAR) == 170 * EXTENT
+    assert counted.free_bytes(LINEAR) == 170 * EXTENT
     with counted.making(booking("a", 40, had=30)):
         counted.read()
-        assert counted.room(LINEAR) == 160 * EXTENT
+        assert counted.free_bytes(LINEAR) == 160 * EXTENT
 
 
 def test_thin_volumes_take_promises_and_no_extents(machine: Machine) -> None:
     machine.used, machine.volumes["pool"] = 50, LogicalVolume("pool", 50 * EXTENT, (), "thin,pool")
     counted = account(thin="pool", ratio=2.0)
-    assert counted.room(THIN) == 100 * EXTENT
+    assert counted.free_bytes(THIN) == 100 * EXTENT
     with counted.making(booking("a", 60, THIN)):
         pass
     with counted.making(booking("s", 40, THIN, origin="a")):
         pass
-    assert (counted.room(THIN), counted.room(LINEAR)) == (0, 150 * EXTENT)
+    assert (counted.free_bytes(THIN), counted.free_bytes(LINEAR)) == (0, 150 * EXTENT)
     assert counted.thick_snapshots("a") == []
     with counted.removing("a", THIN):
         pass
-    assert counted.room(THIN) == 60 * EXTENT
+    assert counted.free_bytes(THIN) == 60 * EXTENT
     del machine.volumes["pool"]
     counted.read()
     with pytest.raises(UnavailableError, match="no thin pool pool any more"):
-        counted.room(THIN)
+        counted.free_bytes(THIN)
 
 
 def test_thick_snapshots_follow_their_origin_to_another_name(machine: Machine) -> None:
@@ -138,7 +138,7 @@ def test_thick_snapshots_follow_their_origin_to_another_name(machine: Machine) -
 
 def test_a_group_that_misses_a_disk_has_no_room(machine: Machine) -> None:
     machine.missing = 1
-    assert account().room(LINEAR) == 0
+    assert account().free_bytes(LINEAR) == 0
 
 
 STEPS = st.lists(
@@ -173,7 +173,7 @@ def test_any_commands_leave_it_as_a_report_would_say(steps: list[tuple[str, int,
                         layouts[name] = layout
                 except ExhaustedError:
                     assert layout is not LINEAR, "it would have fitted"
-        assert counted.room(LINEAR) == (200 - machine.used) * EXTENT
+        assert counted.free_bytes(LINEAR) == (200 - machine.used) * EXTENT
         assert {name: found.size for name, found in counted.volumes.items()} == {
             name: found.size for name, found in machine.volumes.items()
         }

@@ -34,7 +34,7 @@ def test_raw_block_volumes_have_whole_extents(backend: LvmBackend) -> None:
 
 
 def test_room_is_what_the_group_has_less_what_file_systems_take(backend: LvmBackend) -> None:
-    raw, ext4 = backend.room("", {}, block=True), backend.room("ext4", {}, block=False)
+    raw, ext4 = backend.capacity("", {}, block=True), backend.capacity("ext4", {}, block=False)
     assert raw.largest == 1000 * EXTENT
     assert raw.largest - 200 * MI < ext4.largest < raw.largest
 
@@ -46,4 +46,4 @@ def test_refusals(backend: LvmBackend) -> None:
         backend.check({"type": "raid7"}, "ext4", block=False)
     closed = LvmBackend("p", "vg0", LvmLimits())
     with pytest.raises(UnavailableError, match="not open"):
-        closed.room("ext4", {}, block=False)
+        closed.capacity("ext4", {}, block=False)

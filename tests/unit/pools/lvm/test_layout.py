@@ -74,7 +74,7 @@ def disks(*free: int) -> tuple[PhysicalVolume, ...]:
     ],
 )
 def test_room_on_disks_of_different_sizes(layout: Layout, room: int) -> None:
-    assert layout.room(disks(30, 10, 20), 60) == room
+    assert layout.usable(disks(30, 10, 20), 60) == room
     assert layout.cost(room) <= 60
 
 

@@ -120,7 +120,14 @@ def test_a_change_is_what_differs() -> None:
 def test_an_erasure_is_a_job() -> None:
     record = replace(RECORD, length=8192)
     job = TagEntry(TagKind.ERASING, record, "zero", 4096).job()
-    assert (job.key, job.name, job.method, job.length, job.room, job.done) == (UUID_.hex, "a", "zero", 8192, 4096, 4096)
+    assert (job.key, job.name, job.method, job.length, job.reserved, job.done) == (
+        UUID_.hex,
+        "a",
+        "zero",
+        8192,
+        4096,
+        4096,
+    )
 
 
 def test_only_volumes_have_names_without_a_plus() -> None:

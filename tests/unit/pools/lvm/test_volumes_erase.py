@@ -22,7 +22,7 @@ def test_a_job_survives_the_process_and_ends(
     backend.write(replace(record, state="formatted"))
     backend.delete("a")
     [job] = backend.erasures.jobs()
-    assert (job.name, job.method, job.room, job.done) == ("a", "zero", record.size, 0)
+    assert (job.name, job.method, job.reserved, job.done) == ("a", "zero", record.size, 0)
     backend.erasures.save(replace(job, done=EXTENT))
     [job] = again().erasures.jobs()
     assert job.done == EXTENT

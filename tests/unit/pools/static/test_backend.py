@@ -485,7 +485,7 @@ async def test_who_tells_of_room_hears_of_each_disk_that_is_clean(bench: Bench) 
     bench.tmpfs("d", 20 * MI)
     pool = await bench.open()
     heard = asyncio.Event()
-    pool.on_room = heard.set
+    pool.on_capacity = heard.set
     await pool.create(VolumeRequest("a", MI))
     await pool.stage("a", bench.folder / "staging")
     await pool.unstage("a", bench.folder / "staging")

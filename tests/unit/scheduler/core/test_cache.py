@@ -184,7 +184,7 @@ def test_decision_taken_back_leaves_nothing(stage: Any) -> None:
     ask = compile_ask(pod)
     decision = stage.cycle.decide(ask)
     stage.cycle.reserve(ask, decision)
-    stage.cycle.withdraw(ask, decision)
+    stage.cycle.roll_back(ask, decision)
 
     columns = stage.cluster.columns
     assert stage.cluster.published.on("node-1")["late"][0].outstanding == 0
@@ -200,6 +200,6 @@ def test_claims_already_sent_stay_promised_when_a_decision_is_taken_back(stage: 
     stage.cycle.reserve(ask, decision)
     stage.send("a", "node-1")
 
-    stage.cycle.withdraw(ask, decision)
+    stage.cycle.roll_back(ask, decision)
 
     assert stage.cluster.published.on("node-1")["late"][0].outstanding == 4 << 30

@@ -223,7 +223,7 @@ def test_numbers_that_cannot_be_read_offer_nothing(stage: Any) -> None:
 
 def test_room_is_told_when_it_grows_only(stage: Any) -> None:
     told: list[int] = []
-    stage.cluster.published._on_room = lambda offer: told.append(offer.left // GI)
+    stage.cluster.published._on_capacity = lambda offer: told.append(offer.left // GI)
 
     stage.capacity(NODE, "8Gi", counted=0)
     stage.capacity(NODE, "8Gi", counted=1)

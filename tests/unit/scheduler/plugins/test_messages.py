@@ -129,7 +129,7 @@ def test_a_driver_that_no_node_has_is_named(stage: Any) -> None:
         " or correct the provisioner of the class."
     )
     stage.csi_node("node-2", names.DRIVER, "csi.example.com")
-    stage.cluster.room_given_up()
+    stage.cluster.reservation_released()
     assert told(stage, "d") == lacking(3), "it is there, and has published nothing yet"
 
 
@@ -183,7 +183,7 @@ def test_a_fault_speaks_for_no_other_node_where_one_has_none(stage: Any, other: 
     counts = "1 node(s) could not make volumes of the StorageClass, 2 node(s) did not have enough free storage."
     assert told(stage).startswith(f"0/3 nodes are available: {counts}")
     stage.capacities.remove(f"{names.SYSTEM_NAMESPACE}/late-node-2")
-    stage.cluster.room_given_up()
+    stage.cluster.reservation_released()
     assert told(stage).startswith(faulty(3)), "it is gone"
 
 

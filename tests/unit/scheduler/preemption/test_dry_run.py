@@ -59,7 +59,7 @@ class Stage:
             for node in columns.slots
         }
         free = {name: list(column) for name, column in columns.free.items()}
-        census = cluster.census
+        census = cluster.topology_pairs
         kinds = {key: dict(slots) for key, slots in census._slots.items()}
         users = {key: set(uids) for key, uids in columns.claim_users.items()}
         return kinds, set(census.foes), free, offers, users, sorted(columns.placed), [dict(p) for p in columns.ports]

@@ -45,10 +45,10 @@ def test_all_claims_of_a_pod_or_none(node: Node) -> None:
     orders = [order("a", 60), order("b", 50, 2)]
     for each in orders:
         node.agent.see(each)
-    assert not node.agent.book(orders)
+    assert not node.agent.reserve(orders)
     node.agent.sent_back(orders)
     node.agent.see(order("c", 60, 3))
-    assert node.agent.book([order("c", 60, 3)])
+    assert node.agent.reserve([order("c", 60, 3)])
     assert node.agent.ledger.get("a") is None
 
 
@@ -58,7 +58,7 @@ def test_a_claim_is_published_soon_and_its_end_later(node: Node) -> None:
     node.events.run(1.0)
     assert node.capacities() == ["100", "40"]
     assert node.published[-1].counted == 7
-    assert node.agent.book([only])
+    assert node.agent.reserve([only])
     node.agent.create(only)
     assert (node.agent.free, node.tally.created, node.tally.held) == ({"scratch": 40}, 1, 60)
     node.agent.delete(only)

@@ -28,7 +28,7 @@ class Catalog:
     def __init__(self, resources: Iterable[Resource]) -> None:
         self._resources = list(resources)
         self._groups = groups.groups(self._resources)
-        self._kept: dict[str, tuple[bytes, str]] = {}
+        self._packed: dict[str, tuple[bytes, str]] = {}
 
     async def answer(self, request: Request) -> Response | None:
         """The document of a path, None for any other path. Raises ApiError 406 (v3 as protobuf)."""
@@ -96,11 +96,11 @@ class Catalog:
         return _typed(answer, openapi_protobuf.MEDIA_TYPE)
 
     def _document(self, name: str, make: Callable[[], Any], encode: Callable[[Any], bytes] = _encode) -> Response:
-        if name not in self._kept:
+        if name not in self._packed:
             body = encode(make())
             etag = '"' + hashlib.sha256(body).hexdigest()[:32].upper() + '"'
-            self._kept[name] = (gzip.compress(body, 6, mtime=0), etag)
-        packed, etag = self._kept[name]
+            self._packed[name] = (gzip.compress(body, 6, mtime=0), etag)
+        packed, etag = self._packed[name]
         headers = {"Content-Type": JSON, "ETag": etag, "Cache-Control": "no-cache, private", "Vary": "Accept"}
         return Response(200, gzip.decompress(packed), headers)
 

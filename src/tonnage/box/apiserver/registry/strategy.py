@@ -20,8 +20,8 @@ def namespace(new: Obj, old: Obj | None) -> None:
     """A namespace starts Active and is held by the finalizer that its controller takes off."""
     if old is None:
         finalizers = (new.get("spec") or {}).get("finalizers") or []
-        kept = [f for f in finalizers if f != names.NAMESPACE_FINALIZER]
-        new["spec"] = {"finalizers": [names.NAMESPACE_FINALIZER, *kept]}
+        remaining = [f for f in finalizers if f != names.NAMESPACE_FINALIZER]
+        new["spec"] = {"finalizers": [names.NAMESPACE_FINALIZER, *remaining]}
         new["status"] = {"phase": "Active"}
     else:
         new["spec"] = copy.deepcopy(old.get("spec", {}))

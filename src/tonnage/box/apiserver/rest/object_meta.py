@@ -19,7 +19,7 @@ from tonnage.errors import FieldCause
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE = 58
-_KEPT = (
+_PRESERVED = (
     "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
     "generateName",
 )  # fmt: skip
@@ -159,7 +159,7 @@ def carry_over(new: Obj, old: Obj, resource: Resource, subresource: str) -> None
     meta, was = metadata(new), old["metadata"]
     if meta.get("uid") and meta["uid"] != was["uid"]:
         raise wrong_precondition(resource.kind, was["name"], "UID", meta["uid"], was["uid"])
-    for name in _KEPT:
+    for name in _PRESERVED:
         _put_back(meta, was, name)
     for name in ("managedFields", "selfLink"):
         meta.pop(name, None)
@@ -251,12 +251,12 @@ def _propagate(meta: dict[str, Any], options: DeleteOptions) -> None:
     """propagationPolicy becomes a finalizer that the garbage collector takes off."""
     if options.propagation is None:
         return
-    kept = [f for f in meta.get("finalizers", []) if f not in (names.FOREGROUND, names.ORPHAN)]
+    remaining = [f for f in meta.get("finalizers", []) if f not in (names.FOREGROUND, names.ORPHAN)]
     if options.propagation == "Foreground":
-        kept.append(names.FOREGROUND)
+        remaining.append(names.FOREGROUND)
     elif options.propagation == "Orphan":
-        kept.append(names.ORPHAN)
-    if kept:
-        meta["finalizers"] = kept
+        remaining.append(names.ORPHAN)
+    if remaining:
+        meta["finalizers"] = remaining
     else:
         meta.pop("finalizers", None)

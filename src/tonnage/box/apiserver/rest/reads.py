@@ -121,10 +121,10 @@ class Reads:
         asked = int(options.resource_version or 0)
         await self._reach(asked)
         if options.match == "Exact" and self._store.changed(wanted.collection) > asked:
-            kept = self._snapshots.get((wanted.collection, wanted.namespace, asked))
-            if kept is None:
+            cached = self._snapshots.get((wanted.collection, wanted.namespace, asked))
+            if cached is None:
                 raise ApiGoneError(f"The resourceVersion for the provided list is too old: {asked}")
-            return kept
+            return cached
         revision = asked if options.match == "Exact" else self._store.revision
         return _Snapshot(revision, self._store.records(wanted.collection, wanted.namespace))
 
@@ -139,10 +139,10 @@ class Reads:
 
     def _token(self, wanted: Filter, snapshot: _Snapshot, last: StoredObject, *, begins: bool) -> str:
         place = (wanted.collection, wanted.namespace, snapshot.revision)
-        kept = self._snapshots.setdefault(place, snapshot)  # readers of one revision share it
-        if kept.timer is None:
-            kept.timer = asyncio.get_running_loop().call_later(_SNAPSHOT_SECONDS, self._forget, place)
-        kept.readers += begins or not kept.readers
+        cached = self._snapshots.setdefault(place, snapshot)  # readers of one revision share it
+        if cached.timer is None:
+            cached.timer = asyncio.get_running_loop().call_later(_SNAPSHOT_SECONDS, self._forget, place)
+        cached.readers += begins or not cached.readers
         self._snapshots.move_to_end(place)
         self._evict()
         token = _Token(snapshot.revision, last.key.namespace, last.key.name)
@@ -150,11 +150,11 @@ class Reads:
 
     def _evict(self) -> None:
         """Drop the oldest snapshots: the limit allows many small lists or few large ones."""
-        kept = self._snapshots
-        total = sum(len(snapshot.records) for snapshot in kept.values())
-        while len(kept) > _SNAPSHOTS_SURE and (len(kept) > _SNAPSHOTS or total > _SNAPSHOT_RECORDS):
-            place = next(iter(kept))
-            total -= len(kept[place].records)
+        cached = self._snapshots
+        total = sum(len(snapshot.records) for snapshot in cached.values())
+        while len(cached) > _SNAPSHOTS_SURE and (len(cached) > _SNAPSHOTS or total > _SNAPSHOT_RECORDS):
+            place = next(iter(cached))
+            total -= len(cached[place].records)
             self._forget(place)
 
     def _read_to_the_end(self, place: _Place, snapshot: _Snapshot) -> None:

@@ -54,8 +54,8 @@ def beyond(revisions: Sequence[ControllerRevision], used: Iterable[str], limit: 
     """Revisions (by rising number) that are more than the history allows; those in use do not count."""
     if limit is None:
         return []
-    kept = set(used)
-    old = [revision for revision in revisions if revision.metadata.name not in kept]
+    remaining = set(used)
+    old = [revision for revision in revisions if revision.metadata.name not in remaining]
     return old[: max(0, len(old) - limit)]
 
 

@@ -55,8 +55,8 @@ def without_hash(template: Template) -> Template:
     labels = (template.get("metadata") or {}).get("labels") or {}
     if names.POD_TEMPLATE_HASH not in labels:
         return template
-    kept = {key: value for key, value in labels.items() if key != names.POD_TEMPLATE_HASH}
-    return {**template, "metadata": {**template["metadata"], "labels": kept}}
+    remaining = {key: value for key, value in labels.items() if key != names.POD_TEMPLATE_HASH}
+    return {**template, "metadata": {**template["metadata"], "labels": remaining}}
 
 
 def with_labels(template: Template, labels: Mapping[str, str]) -> Template:

@@ -240,8 +240,8 @@ def owners(
         want = stateful
     if [ref.uid for ref in ours] == ([want.metadata.uid] if want is not None else []):
         return None
-    kept = [to_builtins(ref) for ref in others]
-    return kept if want is None else [*kept, owner_reference(kind, want)]
+    remaining = [to_builtins(ref) for ref in others]
+    return remaining if want is None else [*remaining, owner_reference(kind, want)]
 
 
 def is_stale(claim: PersistentVolumeClaim, pod_name: str) -> bool:

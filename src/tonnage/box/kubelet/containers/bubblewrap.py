@@ -48,7 +48,7 @@ from tonnage.host.iolimits import Cgroups
 log = logging.getLogger(__name__)
 _PIPES = {"stdout": "out", "stderr": "err"}
 _PAUSES = (0.01, 0.05, 0.2)  # seconds
-_KEPT = 2
+_ATTEMPTS = 2
 """Attempts whose folder and log stay: the current one and the one before."""
 
 
@@ -273,7 +273,7 @@ class _Plan:
         if os.path.isdir(self._folder):
             _discard(self._folder)
         for name in names(self._base):
-            if name.isdigit() and int(name) <= attempt - _KEPT:
+            if name.isdigit() and int(name) <= attempt - _ATTEMPTS:
                 _discard(f"{self._base}/{name}")
                 for file in (f"{name}.log", f"{name}.log.1"):
                     with suppress(FileNotFoundError):

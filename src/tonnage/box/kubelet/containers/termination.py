@@ -17,7 +17,7 @@ LONGEST = 4096
 """Bytes of a message that are read."""
 TOGETHER = 12 << 10
 """Bytes of the messages of all containers of a pod in its status."""
-_PLACE, _FILE, _KEPT = "termination", "log", "termination-log"
+_PLACE, _FILE, _SAVED = "termination", "log", "termination-log"
 
 
 def path(folder: str) -> str:
@@ -38,7 +38,7 @@ def make(folder: str) -> None:
 
 def read(folder: str) -> str:
     """The message, also after end(); "" when there is none."""
-    return (_read(path(folder)) or _read(f"{folder}/{_KEPT}")).decode(errors="replace")
+    return (_read(path(folder)) or _read(f"{folder}/{_SAVED}")).decode(errors="replace")
 
 
 def _read(file: str) -> bytes:
@@ -55,9 +55,9 @@ def end(folder: str) -> None:
     if not mount.is_mount(place):
         return
     if message := _read(path(folder)):
-        with open(f"{folder}/{_KEPT}.new", "wb") as file:
+        with open(f"{folder}/{_SAVED}.new", "wb") as file:
             file.write(message)
-        os.rename(f"{folder}/{_KEPT}.new", f"{folder}/{_KEPT}")
+        os.rename(f"{folder}/{_SAVED}.new", f"{folder}/{_SAVED}")
     mount.umount(place)
     with suppress(OSError):
         os.rmdir(place)

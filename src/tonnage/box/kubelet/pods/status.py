@@ -97,10 +97,10 @@ def _conditions(
     }
     old, stamp = pod.status.conditions, rfc3339(now)
     result = [condition(old, kind, str(value), *more, now=stamp) for kind, (value, *more) in wanted.items()]
-    kept = [c for c in old if c.type not in wanted]
-    if not any(c.type == _SCHEDULED for c in kept):  # a pod whose node was set by hand
-        kept.append(condition((), _SCHEDULED, "True", now=stamp))
-    return [to_builtins(c) for c in (*result, *kept)]
+    remaining = [c for c in old if c.type not in wanted]
+    if not any(c.type == _SCHEDULED for c in remaining):  # a pod whose node was set by hand
+        remaining.append(condition((), _SCHEDULED, "True", now=stamp))
+    return [to_builtins(c) for c in (*result, *remaining)]
 
 
 def _incomplete(reason: str, what: str, runs: Iterable[Run]) -> tuple[str, str]:

@@ -109,9 +109,9 @@ class ControllerService:
         selection = select(self._driver, request.parameters)
         if not request.HasField("volume_content_source"):
             return selection, None
-        told = request.volume_content_source
-        kind = told.WhichOneof("type")
-        vid = told.snapshot.snapshot_id if kind == "snapshot" else told.volume.volume_id
+        content_source = request.volume_content_source
+        kind = content_source.WhichOneof("type")
+        vid = content_source.snapshot.snapshot_id if kind == "snapshot" else content_source.volume.volume_id
         if not vid:
             raise InvalidError("volume_content_source names neither a snapshot nor a volume")
         pool, name = self._driver.place(vid, str(kind))
@@ -254,7 +254,7 @@ class ControllerService:
         would wait for capacity. CSI leaves the choice.
         """
         if request.HasField("accessible_topology") and not self._is_here(request.accessible_topology.segments):
-            return _room(Capacity(0, 0, 0, 0, 0))
+            return _response(Capacity(0, 0, 0, 0, 0))
         selection = select(self._driver, request.parameters)
         block, fstype = False, ""
         if request.volume_capabilities:
@@ -262,7 +262,9 @@ class ControllerService:
             block, fstype = use.block, use.fstype
         fstype = choose_fstype(selection.pool, fstype, selection.fstype, block=block)
         inline = request.parameters.get(names.PARAM_INLINE) == "true"
-        return _room(await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block, inline=inline))
+        return _response(
+            await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block, inline=inline)
+        )
 
     def _check_place(self, request: csi_pb2.CreateVolumeRequest) -> None:
         if not request.HasField("accessibility_requirements"):
@@ -289,13 +291,13 @@ class ControllerService:
 
     def _volume(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
         here = [csi_pb2.Topology(segments=self._driver.topology)]
-        told = csi_pb2.Volume(volume_id=id_of(pool.name, name), accessible_topology=here)
+        content_source = csi_pb2.Volume(volume_id=id_of(pool.name, name), accessible_topology=here)
         if volume is not None:
-            told.capacity_bytes = volume.size
-            told.volume_context.update(context_of(volume))
+            content_source.capacity_bytes = volume.size
+            content_source.volume_context.update(context_of(volume))
             if volume.source is not None:
-                told.content_source.CopyFrom(_content_source(pool, volume.source))
-        return told
+                content_source.content_source.CopyFrom(_content_source(pool, volume.source))
+        return content_source
 
 
 def _content_source(pool: Pool, source: VolumeOrigin) -> csi_pb2.VolumeContentSource:
@@ -325,12 +327,12 @@ async def _sizes(
             origin = await (pool.get_snapshot(source.snapshot) if source.snapshot else pool.get(source.volume))
             return origin.size, limit
     if size == 0:
-        room = await pool.capacity(fstype=fstype, block=block)
-        size = min(max(room.smallest, LEAST), limit or max(room.smallest, LEAST))
+        amount = await pool.capacity(fstype=fstype, block=block)
+        size = min(max(amount.smallest, LEAST), limit or max(amount.smallest, LEAST))
     return size, limit
 
 
-def _room(capacity: Capacity) -> csi_pb2.GetCapacityResponse:
+def _response(capacity: Capacity) -> csi_pb2.GetCapacityResponse:
     return csi_pb2.GetCapacityResponse(
         available_capacity=capacity.free,
         maximum_volume_size=Int64Value(value=capacity.largest),

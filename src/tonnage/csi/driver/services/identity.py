@@ -23,12 +23,12 @@ class Identity:
     async def GetPluginInfo(self, _request: csi_pb2.GetPluginInfoRequest) -> csi_pb2.GetPluginInfoResponse:
         """Name and version, with a manifest: the default pool, all pools, and those with inline capacity."""
         pools = self._driver.pools.values()
-        told = {
+        values = {
             names.MANIFEST_DEFAULT_POOL: self._driver.first_pool.name,
             names.MANIFEST_POOLS: ",".join(f"{pool.name}={pool.kind}" for pool in pools),
             names.MANIFEST_INLINE: ",".join(pool.name for pool in pools if pool.inline),
         }
-        manifest = {key: value for key, value in told.items() if value}
+        manifest = {key: value for key, value in values.items() if value}
         return csi_pb2.GetPluginInfoResponse(
             name=self._driver.name, vendor_version=self._driver.version, manifest=manifest
         )

@@ -54,7 +54,7 @@ class SnapshotCalls:
             if cluster := source.owner.get(names.PARAM_CLUSTER):
                 owner[names.PARAM_CLUSTER] = cluster  # the volume may be deleted before its snapshot
         made = await pool.create_snapshot(name, volume, owner=owner)
-        return csi_pb2.CreateSnapshotResponse(snapshot=_told(pool, made))
+        return csi_pb2.CreateSnapshotResponse(snapshot=_as_proto(pool, made))
 
     async def DeleteSnapshot(self, request: csi_pb2.DeleteSnapshotRequest) -> csi_pb2.DeleteSnapshotResponse:
         """Delete a snapshot; an unknown one is success. Volumes made from it stay."""
@@ -96,12 +96,12 @@ class SnapshotCalls:
                 continue
             for snapshot in snapshots:
                 if snapshot.owner.get(OWNER_DRIVER, self._driver.name) == self._driver.name:
-                    yield _told(pool, snapshot)
+                    yield _as_proto(pool, snapshot)
 
     async def GetSnapshot(self, request: csi_pb2.GetSnapshotRequest) -> csi_pb2.GetSnapshotResponse:
         """One snapshot. Raises NotFoundError."""
         pool, name = self._driver.place(request.snapshot_id, "snapshot")
-        return csi_pb2.GetSnapshotResponse(snapshot=_told(pool, await pool.get_snapshot(name)))
+        return csi_pb2.GetSnapshotResponse(snapshot=_as_proto(pool, await pool.get_snapshot(name)))
 
 
 async def _snapshot(pool: Pool, name: str) -> Snapshot | None:
@@ -111,7 +111,7 @@ async def _snapshot(pool: Pool, name: str) -> Snapshot | None:
         return None
 
 
-def _told(pool: Pool, snapshot: Snapshot) -> csi_pb2.Snapshot:
+def _as_proto(pool: Pool, snapshot: Snapshot) -> csi_pb2.Snapshot:
     created = Timestamp()
     created.FromNanoseconds(int(snapshot.created * 1e9))
     return csi_pb2.Snapshot(

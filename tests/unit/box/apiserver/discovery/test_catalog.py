@@ -49,4 +49,4 @@ async def test_documents_are_made_once_and_kept_small() -> None:
     assert first is not None
     assert again is not None
     assert first.headers["ETag"] == again.headers["ETag"]
-    assert sum(len(body) for body, _ in catalog._kept.values()) < 100_000
+    assert sum(len(body) for body, _ in catalog._packed.values()) < 100_000

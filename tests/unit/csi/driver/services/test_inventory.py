@@ -45,11 +45,11 @@ async def test_everything_is_told_as_the_pool_knows_it(pools: dict[str, Pool], s
 
     assert found is not None
     first, second = found
-    assert (first.pool, first.kind, first.problem, first.room) == ("a", "fake", "", await a.capacity())
+    assert (first.pool, first.kind, first.problem, first.capacity) == ("a", "fake", "", await a.capacity())
     assert list(first.volumes) == await a.list()
     assert list(first.snapshots) == await a.list_snapshots()
-    assert first.promised == 4 * GIB
-    assert (second.pool, second.volumes, second.promised, second.erasing_bytes) == ("b", [], 0, 0)
+    assert first.reserved == 4 * GIB
+    assert (second.pool, second.volumes, second.reserved, second.erasing_bytes) == ("b", [], 0, 0)
 
 
 async def test_abnormal_volumes_are_told_by_name(
