@@ -38,7 +38,7 @@ class Preemption:
     def __init__(self, cycle: Cycle, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
         self._cycle, self._cluster, self._budgets = cycle, cycle.cluster, budgets
         self._start = 0
-        self._hopeless: tuple[Refusal, int, int] | None = None
+        self._infeasible: tuple[Refusal, int, int] | None = None
 
     def may(self, pod: Pod) -> bool:
         """Return whether the pod may preempt, and there are less important pods."""
@@ -49,21 +49,21 @@ class Preemption:
 
         Changes nothing.
         """
-        if not self.may(ask.pod) or not refusal.causes & HELPED or self._is_hopeless(ask, refusal):
+        if not self.may(ask.pod) or not refusal.causes & HELPED or self._is_infeasible(ask, refusal):
             return None
         found, all_looked = self._search(ask)
         if not found and all_looked:
-            self._hopeless = refusal, priority(ask.pod), self._cluster.residents.generation
+            self._infeasible = refusal, priority(ask.pod), self._cluster.residents.generation
         return best(found) if found else None
 
-    def _is_hopeless(self, ask: Ask, refusal: Refusal) -> bool:
+    def _is_infeasible(self, ask: Ask, refusal: Refusal) -> bool:
         """Return whether an equal pod got no candidate and nothing changed since.
 
         The cycle caches rejections.
         """
-        if self._hopeless is None:
+        if self._infeasible is None:
             return False
-        before, least, generation = self._hopeless
+        before, least, generation = self._infeasible
         same = before is refusal and generation == self._cluster.residents.generation
         return same and priority(ask.pod) <= least
 
