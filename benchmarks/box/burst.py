@@ -35,7 +35,7 @@ async def _case(name: str, pool: str, count: int, size: str, *, seconds: float |
     return [
         Figure(f"{name}: until all run", took, "s", at_most=seconds or LIMIT),
         Figure(f"{name}: failed CreateVolume", _failures() - failed, "", at_most=0),
-        Figure(f"{name}: reschedules_of", _withdrawals() - rescheduled, "", at_most=0),
+        Figure(f"{name}: rescheduled claims", _withdrawals() - rescheduled, "", at_most=0),
     ]
 
 

@@ -176,7 +176,7 @@ async def test_closing_does_not_hang_when_the_position_cannot_be_written_down(
     files: Files, make: Make, clock: Instant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(job: EraseJob) -> None:
-        raise HostError("no reserved for a record")
+        raise HostError("no space for a record")
 
     monkeypatch.setattr(files, "save", fail)
     files.add("a", 4 * CHUNK)
