@@ -45,7 +45,7 @@ def main(arguments: Sequence[str], modules: Mapping[str, str]) -> int:
             parser.error(f"unknown: {name}; there are {', '.join(modules)}")
         figures += _alternate(f"benchmarks.{modules[name]}", options.folder, other or name, options.runs)
     only = {name.strip() for name in options.only.split(";")} - {""}
-    figures = [figure for figure in figures if not only or figure.name in only]
+    figures = [figure for figure in figures if not only or figure.name.partition(" (runs differ")[0] in only]
     print(render(f"beside {results.commit(options.folder)} (median of {options.runs})", figures), flush=True)
     if options.save:
         results.save("compare", figures, options.runs)

@@ -26,7 +26,7 @@ def full(made: Workload, on: list[SimulatedNodes], policy: str = "least-allocate
 @pytest.mark.parametrize("policy", ["least-allocated", "tightest-fit"])
 def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
     """The same pods go to the same nodes, one after the other, through hours of coming and going. (Where many wait for
-    the same total_bytes, who comes first is a matter of milliseconds, which differ.)"""
+    the same capacity, who comes first is a matter of milliseconds, which differ.)"""
     made = make_workload(
         {
             "rate": "24/h",
