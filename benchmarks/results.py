@@ -1,7 +1,7 @@
 """Results of benchmarks as JSON, and the tables of the documentation that are made of them.
 
 benchmarks/results.json holds the last saved run of each benchmark with its commit, day and machine. A line
-`<!-- figures NAME -->` in a page, or `<!-- figures NAME: FIGURE; FIGURE -->`, is followed by the table of those
+`<!-- figures NAME -->` in a page, or `<!-- figures NAME: FIGURE; FIGURE | NAME -->`, is followed by the table of those
 figures, up to `<!-- figures: end -->`.
 """
 
@@ -22,7 +22,7 @@ from benchmarks.figure import HEADINGS, Figure
 
 FILE = Path(__file__).with_name("results.json")
 PAGES = (Path("README.md"), Path("docs/benchmarks.md"))
-_MARKED = re.compile(r"(<!-- figures ([\w-]+)(?:: (.*?))? -->\n).*?(<!-- figures: end -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- figures (\w[^\n]*?) -->\n).*?(<!-- figures: end -->)", re.DOTALL)
 
 
 class UnknownFigureError(Exception):
@@ -37,9 +37,7 @@ def save(name: str, figures: Sequence[Figure], runs: int, file: Path = FILE) -> 
         "date": datetime.now(UTC).date().isoformat(),
         "machine": _machine(),
         "runs": runs,
-        "figures": [
-            {key: value for key, value in asdict(figure).items() if value not in (None, "")} for figure in figures
-        ],
+        "figures": [_given(figure) for figure in figures],
     }
     written = file.with_suffix(".new")
     written.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
@@ -61,24 +59,37 @@ def tables(text: str, file: Path = FILE) -> str:
     found = _read(file)
 
     def table(match: re.Match[str]) -> str:
-        if (result := found.get(match[2])) is None:
-            raise UnknownFigureError(f"no result of {match[2]} is saved; run `python -m benchmarks {match[2]} --save`")
-        figures = [Figure(**{"unit": "", **figure}) for figure in result["figures"]]
-        names = [name.strip() for name in (match[3] or "").split(";") if name.strip()]
-        if unknown := set(names) - {figure.name for figure in figures}:
-            raise UnknownFigureError(f"{match[2]} has no figure {', '.join(sorted(unknown))}")
-        chosen = [figure for figure in figures if not names or figure.name in names]
-        return f"{match[1]}{_markdown(match[2], result, chosen)}{match[4]}"
+        parts = [part.strip().partition(":") for part in match[2].split("|")]
+        if unknown := [name for name, *_ in parts if name not in found]:
+            names = " ".join(unknown)
+            raise UnknownFigureError(f"no result of {names} is saved; run `python -m benchmarks {names} --save`")
+        chosen = [figure for name, _, wanted in parts for figure in _chosen(name, found[name], wanted)]
+        return f"{match[1]}{_markdown({name: found[name] for name, *_ in parts}, chosen)}{match[3]}"
 
     return _MARKED.sub(table, text)
 
 
-def _markdown(name: str, result: Mapping[str, Any], figures: Sequence[Figure]) -> str:
-    machine = result["machine"]
-    lines = [
-        f"`python -m benchmarks {name}`, commit {result['commit']}, {result['date']}, median of {result['runs']}: "
+def _chosen(benchmark: str, result: Mapping[str, Any], wanted: str) -> Iterable[Figure]:
+    """The figures with these names, separated by ;, or all."""
+    figures = [Figure(**{"unit": "", **figure}) for figure in result["figures"]]
+    names = [name.strip() for name in wanted.split(";") if name.strip()]
+    if unknown := set(names) - {figure.name for figure in figures}:
+        raise UnknownFigureError(f"{benchmark} has no figure {', '.join(sorted(unknown))}")
+    return (figure for figure in figures if not names or figure.name in names)
+
+
+def _markdown(found: Mapping[str, Mapping[str, Any]], figures: Sequence[Figure]) -> str:
+    runs = "; ".join(
+        f"`python -m benchmarks {name}`, commit {result['commit']}, {result['date']}, median of {result['runs']}"
+        for name, result in found.items()
+    )
+    machines = {
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory']}, Linux {machine['kernel']}, "
-        f"Python {machine['python']}.",
+        f"Python {machine['python']}"
+        for machine in (result["machine"] for result in found.values())
+    }
+    lines = [
+        f"{runs}: {'; '.join(sorted(machines))}.",
         "",
         f"| {' | '.join(HEADINGS[:-1])} | |",
         "| --- " * len(HEADINGS) + "|",

@@ -234,7 +234,7 @@ def events(tree: Tree) -> str:
     return f"""# Events
 
 This page is for people who read Events of pods, claims and nodes, or alert on them. {_MADE}
-`...` stands for what is filled in. Without a message: it is a driver's or the kernel's, or is put together at run time.
+`...` is filled in at run time. Without a message: it is a driver's or the kernel's, or is put together at run time.
 
 | reason | type | object | emitted by | message |
 | --- | --- | --- | --- | --- |

@@ -309,7 +309,7 @@ def extents_of(group: str, name: str) -> list[str]:
     parts = [ranges.split() for lv, ranges in rows if lv == name or lv.startswith(f"{name}_rimage_")]
     found = [word for words in parts for word in words if word.startswith("/")]  # others name parts
     if not found:
-        raise HostError(f"lvm lvs does not say where {group}/{name} lies")
+        raise HostError(f"lvm lvs does not say where {group}/{name} is")
     return found
 
 

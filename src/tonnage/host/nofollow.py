@@ -62,7 +62,7 @@ def _symlink(path: str | os.PathLike[str], failure: OSError) -> Exception:
     if failure.errno != errno.ELOOP:
         return failure
     return PreconditionError(
-        f"{os.fspath(path)} is a symlink or lies behind one: nothing is mounted or removed through it"
+        f"{os.fspath(path)} is a symlink or is behind one: nothing is mounted or removed through it"
     )
 
 

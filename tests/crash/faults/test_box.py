@@ -237,7 +237,7 @@ def test_a_detached_start_outlives_who_reads_what_it_says(tmp_path: Path) -> Non
 
 
 def test_a_full_disk_refuses_writes_and_loses_nothing(make_cluster: Callable[..., Any], real_folder: Path) -> None:
-    """The data folder lies on a small file system that is filled up."""
+    """The data folder is on a small file system that is filled up."""
     small = real_folder / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small)], check=True)

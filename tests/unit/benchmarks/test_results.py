@@ -37,6 +37,18 @@ def test_a_page_shows_what_was_saved_and_nothing_else_of_it_changes(tmp_path: Pa
     assert "stuck" not in results.tables(PAGE.replace("figures box", "figures box: rate"), file)
 
 
+def test_a_table_may_have_figures_of_several_benchmarks(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    results.save("box", [RATE, Figure("stuck", 0)], 5, file)
+    results.save("driver", [Figure("calls", 1)], 3, file)
+    shown = results.tables(PAGE.replace("figures box", "figures box: stuck | driver"), file)
+    assert re.search(r"benchmarks box`, .* median of 5; `python -m benchmarks driver`, .* median of 3: ", shown)
+    assert "| stuck | 0 |" in shown
+    assert "| calls | 1 |" in shown
+    assert "rate" not in shown
+    assert results.tables(shown, file) == shown
+
+
 @pytest.mark.parametrize("marker", ["figures none", "figures box: rate; other"])
 def test_a_page_that_names_what_was_not_saved_is_an_error(tmp_path: Path, marker: str) -> None:
     file = tmp_path / "results.json"

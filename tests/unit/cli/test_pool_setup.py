@@ -185,7 +185,7 @@ def test_a_volume_group_is_made_and_extended(
         (("init", "image:/mnt/x", "/dev/none"), "No such file"),
         (("init", "image:/mnt/x", "/dev/a", "/dev/b"), "xfs takes one device"),
         (("init", "image:/mnt/x", "/dev/a", "/dev/a"), "named twice"),
-        (("init", "quota:/mnt/x", "/dev/a", "--fstype", "btrfs"), "lies on xfs or ext4"),
+        (("init", "quota:/mnt/x", "/dev/a", "--fstype", "btrfs"), "is on xfs or ext4"),
         (("extend", "lvm:nosuchgroup", "/dev/a"), "there is no volume group nosuchgroup"),
         (("extend", "image:/nowhere"), "nothing is mounted at /nowhere"),
     ],

@@ -103,7 +103,7 @@ def _choose(kind: str, fstype: str, data: str, devices: int) -> str:
     offered = {"btrfs": ("btrfs",), "image": ("xfs", "ext4", "btrfs"), "quota": ("xfs", "ext4")}[kind]
     chosen = fstype or offered[0]
     if chosen not in offered:
-        raise InvalidError(f"--fstype {chosen[:40]!r}: a pool of kind {kind} lies on {' or '.join(offered)}")
+        raise InvalidError(f"--fstype {chosen[:40]!r}: a pool of kind {kind} is on {' or '.join(offered)}")
     if devices > 1 and chosen != "btrfs":
         raise InvalidError(f"{chosen} takes one device, {devices} are named: make a btrfs or lvm pool of them")
     if data not in ("single", "raid1", "raid10"):

@@ -80,7 +80,7 @@ class Subvolumes(VolumeContent):
         if self._image is None:
             return bounds
         if (bounds.size, bounds.sparse) != (self._folder.bounds.size, self._folder.bounds.sparse):
-            raise UnsupportedError(f"{self._folder.where} lies in an image, which was made as large as it is")
+            raise UnsupportedError(f"{self._folder.where} is in an image, which was made as large as it is")
         return dataclasses.replace(bounds, keep=NO_KEEP)  # of the disk outside
 
     @property

@@ -298,6 +298,6 @@ def check_overwrites(folder: Path, medium: Medium) -> None:
     """Raises UnsupportedError where files are on a file system that never overwrites blocks in place."""
     if not medium.overwrites:
         raise UnsupportedError(
-            f"erase by overwriting: {folder} lies on {medium.kind}, which writes new bytes elsewhere and leaves the old"
+            f"erase by overwriting: {folder} is on {medium.kind}, which writes new bytes elsewhere and leaves the old"
             " ones on the disk; use erase=discard, or encrypt the disk"
         )

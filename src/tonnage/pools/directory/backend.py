@@ -360,7 +360,7 @@ class DirectoryBackend(Backend):
         is_new_secret = is_overwritten(replace(record, mutable=dict(mutable))) and not is_overwritten(record)
         if self.folder.medium.shares and is_new_secret:
             raise UnsupportedError(
-                f"volume {name}: {self.records.where} lies on a disk where files can share blocks, so what is"
+                f"volume {name}: {self.records.where} is on a disk where files can share blocks, so what is"
                 " overwritten at the end must be known from the beginning: set erase in the class"
             )
         return super().modify(name, mutable)

@@ -93,7 +93,7 @@ def _opened(folder: Path) -> Iterator[int]:
     try:
         at = nofollow.open_path(folder, os.O_RDONLY | os.O_DIRECTORY)
     except PreconditionError:
-        raise PreconditionError(f"source {folder} is a symlink or lies behind one: name the folder itself") from None
+        raise PreconditionError(f"source {folder} is a symlink or is behind one: name the folder itself") from None
     except OSError as failure:
         raise PreconditionError(
             f"source {folder} cannot be read: {failure.strerror}: make that folder on the node"

@@ -19,7 +19,7 @@ DISK = Path("/dev/null")
         ("btrfs:/mnt/x", [], {}, InvalidError, "name the devices"),
         ("btrfs:/mnt/x", [DISK, DISK], {}, InvalidError, "the same device is named twice"),
         ("fake,size=1Gi", [DISK], {}, UnsupportedError, "a pool of kind fake is not made of devices"),
-        ("quota:/mnt/x", [DISK], {"fstype": "btrfs"}, InvalidError, "a pool of kind quota lies on xfs or ext4"),
+        ("quota:/mnt/x", [DISK], {"fstype": "btrfs"}, InvalidError, "a pool of kind quota is on xfs or ext4"),
         ("image:/mnt/x", [DISK, Path("/dev/zero")], {}, InvalidError, "xfs takes one device, 2 are named"),
         ("btrfs:/mnt/x", [DISK], {"data": "raid9"}, InvalidError, "--data 'raid9': want single, raid1 or raid10"),
     ],

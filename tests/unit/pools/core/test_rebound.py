@@ -72,7 +72,7 @@ async def test_the_rate_of_erasing_changes_while_it_erases(tmp_path: Path) -> No
 async def test_a_kind_that_cannot_says_so() -> None:
     class Fixed(FakeBackend):
         def rebound(self, bounds: PoolLimits) -> None:
-            raise UnsupportedError("it lies in an image, which was made as large as it is")
+            raise UnsupportedError("it is in an image, which was made as large as it is")
 
     fixed = Fixed(GIB, largest=0, features=FEATURES, directories=False, clock=RealClock(), erase_rate=0)
     with pytest.raises(UnsupportedError, match="made as large as it is"):

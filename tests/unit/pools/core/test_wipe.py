@@ -164,7 +164,7 @@ def test_copy_on_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     check_overwrites(tmp_path, medium := medium_of(tmp_path))
     assert (medium.kind, medium.shares) == ("ext4", False)
     monkeypatch.setattr(libc, "fstatfs_type", lambda _: 0x9123683E)
-    with pytest.raises(UnsupportedError, match="lies on btrfs"):
+    with pytest.raises(UnsupportedError, match="is on btrfs"):
         check_overwrites(tmp_path, medium_of(tmp_path))
     monkeypatch.setattr(libc, "fstatfs_type", lambda _: 0x4711)
     assert medium_of(tmp_path) == Medium("", overwrites=True, shares=True), "what is not known may do anything"

@@ -75,7 +75,7 @@ def test_what_an_earlier_run_shows_is_found(folder: PoolFolder, real_folder: Pat
     assert binds.uses("a") == [real_folder / "staging"]
     binds.check_unused("b")
     binds.find("ext4")
-    assert binds.uses("a") == [], "a volume lies on the pool's file system, of which there is one type"
+    assert binds.uses("a") == [], "a volume is on the pool's file system, of which there is one type"
 
 
 @pytest.mark.real

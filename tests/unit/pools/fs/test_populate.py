@@ -155,7 +155,7 @@ def test_a_target_that_cannot_be_written(source: Path, real_folder: Path) -> Non
         pytest.param("missing", "No such file", id="nothing"),
         pytest.param("file", "Not a directory", id="a file"),
         pytest.param("link", "is a symlink", id="a symlink"),
-        pytest.param("link/inner", "is a symlink or lies behind one", id="behind a symlink"),
+        pytest.param("link/inner", "is a symlink or is behind one", id="behind a symlink"),
     ],
 )
 def test_no_folder(name: str, words: str, tmp_path: Path, source: Path) -> None:

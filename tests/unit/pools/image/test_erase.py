@@ -338,7 +338,7 @@ async def test_refused(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     await pool.close()
     pool = await opened()
     for method in ("zero", "shred"):
-        with pytest.raises(UnsupportedError, match="lies on btrfs, which writes new bytes elsewhere"):
+        with pytest.raises(UnsupportedError, match="is on btrfs, which writes new bytes elsewhere"):
             await pool.create(VolumeRequest("v", MI, parameters={"erase": method}))
         with pytest.raises(UnsupportedError):
             await pool.capacity_for({"erase": method})

@@ -35,7 +35,7 @@ _TEXTS: Mapping[str, Obj] = {
     "quantity": {"description": _AMOUNT},
     "time": {"description": "A time in RFC 3339, whole seconds.", "format": "date-time"},
     "microtime": {"description": "A time in RFC 3339, with microseconds.", "format": "date-time"},
-    "intstr": {"description": "A number, or a text that stands for one.", "format": "int-or-string"},
+    "intstr": {"description": "A number, or a text that represents one.", "format": "int-or-string"},
 }
 _LIST_META = "meta.v1.ListMeta"
 _WRITES = ("post", "put", "patch")
@@ -152,7 +152,7 @@ def _list(resource: Resource, definition: str, dialect: OpenApiVersion) -> Obj:
         "properties": {
             "apiVersion": {"type": "string", "description": "Group and version of the list."},
             "kind": {"type": "string", "description": "Kind of the list."},
-            "metadata": dialect.described(dialect.ref(schemas.struct(_LIST_META).definition), "Where the list stands."),
+            "metadata": dialect.described(dialect.ref(schemas.struct(_LIST_META).definition), "Revision of the list."),
             "items": {"type": "array", "items": dialect.ref(definition), "description": "The objects."},
         },
         "x-kubernetes-group-version-kind": [gvk(resource, f"{resource.kind.kind}List")],

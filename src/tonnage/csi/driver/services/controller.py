@@ -118,7 +118,7 @@ class ControllerService:
         if pool is not selection.pool:
             if POOL in request.parameters or KIND in request.parameters:
                 raise InvalidError(
-                    f"{kind} {vid} lies in pool {pool.name}, the parameters choose {selection.pool.name}: content stays"
+                    f"{kind} {vid} is in pool {pool.name}, the parameters choose {selection.pool.name}: content stays"
                     f" in its pool, use a class for pool {pool.name}"
                 )
             selection = select(self._driver, {**request.parameters, POOL: pool.name})
@@ -161,7 +161,7 @@ class ControllerService:
 
     def _check_pool(self, pool: Pool, parameters: Mapping[str, str]) -> None:
         if parameters and (other := select(self._driver, parameters).pool) is not pool:
-            raise InvalidError(f"the volume lies in pool {pool.name}, the parameters choose {other.name}")
+            raise InvalidError(f"the volume is in pool {pool.name}, the parameters choose {other.name}")
 
     async def ControllerExpandVolume(
         self, request: csi_pb2.ControllerExpandVolumeRequest

@@ -116,7 +116,7 @@ async def test_sources_that_are_refused(refused: Refused, client: FullCsiClient)
     block = [VolumeCapability(block=True)]
     await refused(client.create_volume("b", 2 * GIB, block, source=source), Code.INVALID_ARGUMENT, "a file system")
     other = client.create_volume("b", 2 * GIB, MOUNT, source=source, parameters={"pool": "fast"})
-    await refused(other, Code.INVALID_ARGUMENT, "lies in pool default", "choose fast")
+    await refused(other, Code.INVALID_ARGUMENT, "is in pool default", "choose fast")
     xfs = client.create_volume("b", 2 * GIB, [VolumeCapability(fstype="xfs")], source=source)
     await refused(xfs, Code.INVALID_ARGUMENT, "ext4", "xfs")
     await refused(client.create_volume("a", 2 * GIB, MOUNT, source=source), Code.ALREADY_EXISTS, "made from nothing")
