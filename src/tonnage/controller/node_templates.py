@@ -90,7 +90,8 @@ class NodeTemplates(Reconciler[str]):
         if (wait := self._looked.get(group, now - self._pace) + self._pace - now) > 0:
             return wait
         self._looked[group] = now
-        there = {obj.storage_class_name: obj for obj in self._capacities.by(_TEMPLATES, group)}
+        objects = self._capacities.by(_TEMPLATES, group)
+        there = {obj.storage_class_name: obj for obj in objects if obj.metadata.namespace == self._namespace}
         nodes = self._nodes.by(_NODES, group)
         configured = self._configured.get(group)
         by_class = configured.by_class if configured is not None else self._learn(nodes)
