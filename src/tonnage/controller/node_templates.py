@@ -271,9 +271,9 @@ def pristine(
     for volume in volumes:
         found = published.get(volume.spec.storage_class_name)
         if found is not None:
-            amount, size = _pool(found), capacity(volume)
-            taken[amount] = taken.get(amount, 0) + size
-            largest[amount] = max(largest.get(amount, 0), size)
+            pool, size = _pool(found), capacity(volume)
+            taken[pool] = taken.get(pool, 0) + size
+            largest[pool] = max(largest.get(pool, 0), size)
     return {
         name: _whole(obj, taken.get(_pool(obj), 0), largest.get(_pool(obj), 0))
         for name, obj in published.items()
