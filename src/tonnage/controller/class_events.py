@@ -16,17 +16,18 @@ from tonnage.api.storage import CSIStorageCapacity
 from tonnage.capacity.node_template import published_faults
 from tonnage.capacity.object import reason
 from tonnage.claims.timers import Waits
-from tonnage.controller.config import LoopContext
+from tonnage.controller.config import LoopContext, LoopKey
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler, on_difference
 from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim
 
+CLAIM, CLASS = "claim", "class"
 REASON = "ProvisioningFailed"
 _BY_CLASS = "class events: capacity by class"
 _MOST_FAULTS = 3
 
 
-class ClassEvents(Reconciler[str]):
+class ClassEvents(Reconciler[LoopKey]):
     """Emits class errors."""
 
     def __init__(self, context: LoopContext) -> None:
@@ -40,9 +41,13 @@ class ClassEvents(Reconciler[str]):
         self._claims = self.watch(claims(informers), self._claim_changed)
         self.watch(informers.of(CAPACITIES), on_difference(reason, self._capacity_changed))
 
-    async def reconcile(self, key: str) -> None:
+    async def reconcile(self, key: LoopKey) -> None:
         """Emit once what is wrong with a claim's class. Idempotent."""
-        claim = self._claims.get(key)
+        if key.what == CLASS:
+            for waiting in self._claims.by(CLAIMS_UNBOUND, key.key):
+                self.enqueue(LoopKey(CLAIM, waiting.key))
+            return
+        claim = self._claims.get(key.key)
         if claim is None or claim.metadata.deleting or not self._is_ours(claim):
             return
         if not (fault := self._fault(class_name(claim))):
@@ -65,15 +70,18 @@ class ClassEvents(Reconciler[str]):
         """Return the error that every node publishes for the class, "" if one can serve it."""
         return "; ".join(published_faults(self._capacities.by(_BY_CLASS, storage_class))[:_MOST_FAULTS])
 
-    def _capacity_changed(self, changed: CSIStorageCapacity) -> Iterable[str]:
-        """Handle capacity objects: the last node without an error may be gone, too."""
-        name = changed.storage_class_name
-        return [claim.key for claim in self._claims.by(CLAIMS_UNBOUND, name)] if self._fault(name) else ()
+    def _capacity_changed(self, changed: CSIStorageCapacity) -> Iterable[LoopKey]:
+        """Handle capacity objects: the last node without an error may be gone, too.
 
-    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
+        One key for all claims of the class: a list may bring an object of each node, and many claims may wait.
+        """
+        name = changed.storage_class_name
+        return (LoopKey(CLASS, name),) if self._fault(name) else ()
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[LoopKey]:
         """Handle new claims; later changes come from capacity objects."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._waits.over(old.metadata.uid)
         if new is None or new.spec.volume_name or (old is not None and old.metadata.uid == new.metadata.uid):
             return ()
-        return (new.key,) if self._fault(class_name(new)) else ()
+        return (LoopKey(CLAIM, new.key),) if self._fault(class_name(new)) else ()

@@ -90,7 +90,8 @@ class NodeTemplates(Reconciler[str]):
         if (wait := self._looked.get(group, now - self._pace) + self._pace - now) > 0:
             return wait
         self._looked[group] = now
-        there = {obj.storage_class_name: obj for obj in self._capacities.by(_TEMPLATES, group)}
+        objects = self._capacities.by(_TEMPLATES, group)
+        there = {obj.storage_class_name: obj for obj in objects if obj.metadata.namespace == self._namespace}
         nodes = self._nodes.by(_NODES, group)
         configured = self._configured.get(group)
         by_class = configured.by_class if configured is not None else self._learn(nodes)
@@ -270,9 +271,9 @@ def pristine(
     for volume in volumes:
         found = published.get(volume.spec.storage_class_name)
         if found is not None:
-            amount, size = _pool(found), capacity(volume)
-            taken[amount] = taken.get(amount, 0) + size
-            largest[amount] = max(largest.get(amount, 0), size)
+            pool, size = _pool(found), capacity(volume)
+            taken[pool] = taken.get(pool, 0) + size
+            largest[pool] = max(largest.get(pool, 0), size)
     return {
         name: _whole(obj, taken.get(_pool(obj), 0), largest.get(_pool(obj), 0))
         for name, obj in published.items()

@@ -160,8 +160,8 @@ def _todo(
     if fitting := [answer.node for answer in nodes if answer.fits]:
         if unchecked:
             return f"see {', '.join(unchecked)} of the pod: nothing else keeps it from {fitting[0]}"
-        condition = f"{fitting[0]} fits" if len(fitting) == 1 else f"{len(fitting)} nodes fit, {fitting[0]} is one"
-        return f"wait a moment: {condition}; if it stays, `kubectl get events` tells what its scheduler says"
+        text = f"{fitting[0]} fits" if len(fitting) == 1 else f"{len(fitting)} nodes fit, {fitting[0]} is one"
+        return f"wait a moment: {text}; if it stays, `kubectl get events` tells what its scheduler says"
     nearest = min(range(len(nodes)), key=lambda i: (len(lacks[i]), max(lack.missing for lack in lacks[i])))
     return f"nearest is {nodes[nearest].node}: " + "; and ".join(lack.todo for lack in lacks[nearest])
 

@@ -226,11 +226,11 @@ class ShortfallSearch:
         measured = [unbound for unbound in self.volumes.unbound if unbound.measured]
         alone = {unbound.claim.key: lack for unbound in measured if (lack := self._claim(unbound, slot))}
         yield from alone.values()
-        shortfalls: dict[object, tuple[PublishedCapacity, list[Unbound]]] = {}
+        pools: dict[object, tuple[PublishedCapacity, list[Unbound]]] = {}
         for unbound in measured:
             if (offer := self._best(unbound, slot)) is not None:
-                shortfalls.setdefault(offer.pool_key, (offer, []))[1].append(unbound)
-        others = [(o, claims) for o, claims in shortfalls.values() if not any(u.claim.key in alone for u in claims)]
+                pools.setdefault(offer.pool_key, (offer, []))[1].append(unbound)
+        others = [(o, claims) for o, claims in pools.values() if not any(u.claim.key in alone for u in claims)]
         short = [(o, claims) for o, claims in others if sum(u.size for u in claims) > o.left]
         if not short and not alone:  # a class has several pools, and the claims do not pack
             short = others

@@ -78,7 +78,10 @@ def test_patch_and_what_it_cannot_change() -> None:
     wanted = wish(PoolCapacity(2048, None))
     patch = wanted.patch(PoolCapacity(1024, None))
     assert (patch["capacity"], patch["maximumVolumeSize"]) == ("1Ki", None)
-    assert patch["metadata"]["annotations"][names.INLINE_CAPACITY] is None
+    notes = patch["metadata"]["annotations"]
+    assert notes[names.INLINE_CAPACITY] is None
+    for key in (names.INLINE_CAPACITY, names.OBSERVED_CLAIM_VERSION):
+        assert notes[names.FORMER_KEYS[key]] is None  # else both keys would be there
     assert wanted.is_in_place(published(wanted))
     assert not wanted.is_in_place(published(wanted, storageClassName="slow"))
     assert not wanted.is_in_place(published(wanted, nodeTopology={"matchLabels": {"zone": "a"}}))

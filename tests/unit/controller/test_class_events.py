@@ -11,7 +11,8 @@ from tests.unit.controller.contexts import context
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, NAMESPACES
-from tonnage.controller.class_events import ClassEvents
+from tonnage.controller.class_events import CLAIM, ClassEvents
+from tonnage.controller.config import LoopKey
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -83,8 +84,20 @@ async def test_a_class_that_some_node_serves_is_not_at_fault(
         await publish(f"n{number}", fault)
     await make_claim("c", storageClassName="late")
     await settle()
-    await notices.reconcile("default/c")
+    await notices.reconcile(LoopKey(CLAIM, "default/c"))
     assert await told() == []
+
+
+async def test_capacity_of_many_nodes_is_one_key_however_many_claims_wait(
+    notices: ClassEvents, publish: Make, make_claim: Make, settle: Callable[[], Awaitable[None]]
+) -> None:
+    for name in "abc":
+        await make_claim(name, storageClassName="late")
+    await settle()
+    for node in ("n1", "n2"):
+        await publish(node, FAULT)
+    await settle()
+    assert len(notices._controller.queue) == 1
 
 
 async def test_the_last_node_that_serves_it_goes(

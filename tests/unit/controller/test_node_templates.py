@@ -10,10 +10,10 @@ from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES, VOLUMES
+from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES, STORAGE_CLASSES, VOLUMES
 from tonnage.api.selectors import from_label_selector
 from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity, is_template
-from tonnage.controller.node_templates import NodeTemplates
+from tonnage.controller.node_templates import NodeTemplates, body
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
 from tonnage.testing.clock import ManualClock
@@ -200,6 +200,22 @@ async def test_what_nobody_wants_any_more_goes(
             assert await eventually(gone)
     finally:
         await fresh.close()
+
+
+async def test_templates_of_another_installation_stay(kube: Client, templates: Any, settle: Settle) -> None:
+    """The controller may write in its own namespace only."""
+    await kube.create(NAMESPACES, {"metadata": {"name": "other"}})
+    storage_class = await kube.get(STORAGE_CLASSES, "late")
+    await kube.create(CAPACITIES, body(BIG, storage_class, TemplateCapacity(5 * GI, 5 * GI)), "other")
+    controller = templates(group_labels=[])
+    await settle()
+    assert await controller.reconcile(BIG) is None
+    assert await made(kube) == {(BIG, "late"): ("5Gi", "5Gi")}
+
+    chosen = NodeTemplate(BIG, {"late": TemplateCapacity(GI, GI)})
+    await templates(templates=[chosen], group_labels=[]).reconcile(BIG)
+    sizes = {obj.metadata.namespace: obj.capacity for obj in (await kube.list(CAPACITIES)).items}
+    assert sizes == {"other": "5Gi", names.SYSTEM_NAMESPACE: "1Gi"}
 
 
 async def test_nodes_that_come_are_learned_and_a_removed_object_is_made_again(

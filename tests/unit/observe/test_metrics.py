@@ -11,7 +11,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from tonnage.observe import metrics
 from tonnage.observe.sums import Sums
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "reference" / "metrics.md"
 UPSTREAM = {
     # sig-storage-lib-external-provisioner v13, controller/metrics/metrics.go, subsystem "controller"
     "controller_persistentvolumeclaim_provision_total": ("counter", ("class", "source")),
@@ -60,6 +61,16 @@ def test_the_documentation_lists_them_all() -> None:
     listed = {name: (kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in rows}
     assert listed == exported()
     assert len(rows) == len(listed)
+
+
+def test_pages_name_labels_that_metrics_have() -> None:
+    """As `tonnage_pool_up{pool="scratch"}` or `tonnage_pool_up{pool}`."""
+    pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
+    named = re.findall(r"\b(tonnage_\w+)\{([^}]+)\}", pages)
+    assert named
+    for name, labels in named:
+        words = {label.partition("=")[0].strip() for label in labels.split(",")}
+        assert words <= set(exported()[name][1]), name
 
 
 class _Thing:

@@ -552,10 +552,10 @@ class NodeTiers:
 
     def _current(self) -> Node | None:
         """Return the newest known Node, from the watch or our own last write."""
-        node, is_current = self._nodes.cache.get(self._node), self._patched
-        if node is None or is_current is None or is_current.metadata.uid != node.metadata.uid:
+        node, patched = self._nodes.cache.get(self._node), self._patched
+        if node is None or patched is None or patched.metadata.uid != node.metadata.uid:
             return node
-        return is_current if is_current.metadata.version > node.metadata.version else node
+        return patched if patched.metadata.version > node.metadata.version else node
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """Check only our labels: somebody may have changed them."""

@@ -98,7 +98,7 @@ def _sent(view: View, claim: PersistentVolumeClaim, node: str) -> Finding:
         return fail(_CHECK, meta.key, f"selected node {node}: it has no driver", "see registration")
     if meta.labels.get(names.NODE_LABEL, "") != names.label_value(node) and view.scopes() != {"all"}:
         text = f"selected node {node}: the claim lacks its label, so its agent may not see it"
-        return fail(_CHECK, meta.key, text, "see scoping")
+        return fail(_CHECK, meta.key, text, "see node-labels")
     if error := _reported(view, claim):
         return warn(
             _CHECK, meta.key, f"node {node} cannot create its volume: {error}", "correct what the message names"

@@ -11,8 +11,8 @@ from tonnage.pools.base.contract import Capacity, Erasure, PoolVolume, Snapshot,
 from tonnage.pools.core.pool import Pool
 
 
-class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Status of a pool.
+class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename={"capacity": "room"}):
+    """Status of a pool, in JSON under former names: a running driver may be older than the command line.
 
     problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: conditions of unhealthy
     volumes, by name. lacks: problems of a pool that can be read. inline: bytes of the inline capacity, those of

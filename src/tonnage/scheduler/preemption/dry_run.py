@@ -95,8 +95,8 @@ class Preemption:
         lower = [pod for pod in self._cluster.residents.on(node) if priority(pod) < priority(ask.pod)]
         if not lower:
             return None
-        with Supposed(self._cycle, node, ask) as pool_key:
-            return choose(node, lower, budgets, pool_key)
+        with Supposed(self._cycle, node, ask) as supposed:
+            return choose(node, lower, budgets, supposed)
 
 
 class Supposed:

@@ -15,7 +15,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.storage import CSINode, StorageClass
 from tonnage.api.workloads import DaemonSet
 from tonnage.ops.cluster_snapshot import Published, View
-from tonnage.ops.doctor import claims
+from tonnage.ops.doctor import claims, node_labels
 from tonnage.ops.doctor.finding import Finding, Level
 
 NOW = 1_800_000_000.0
@@ -167,6 +167,7 @@ def test_it_was_sent_and_not_labelled(view: Make) -> None:
 
     assert found.level is Level.FAIL
     assert "lacks its label" in found.text
+    assert found.todo == f"see {node_labels._CHECK}"
 
 
 @pytest.mark.parametrize("leads", [False, True])

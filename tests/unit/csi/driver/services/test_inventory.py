@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tonnage.csi._proto import csi_pb2
+from tonnage.csi._proto import csi_pb2, inventory_pb2
 from tonnage.csi.driver.services import inventory
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-from tonnage.pools.base.contract import VolumeCondition, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.contract import Capacity, VolumeCondition, VolumeOrigin, VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 
@@ -50,6 +51,24 @@ async def test_everything_is_told_as_the_pool_knows_it(pools: dict[str, Pool], s
     assert list(first.snapshots) == await a.list_snapshots()
     assert first.reserved == 4 * GIB
     assert (second.pool, second.volumes, second.reserved, second.erasing_bytes) == ("b", [], 0, 0)
+
+
+class _Former:
+    """The service of a driver of commit 6cf5dba."""
+
+    async def ReadPools(self, _request: inventory_pb2.ReadPoolsRequest) -> inventory_pb2.ReadPoolsResponse:
+        erasing = {"name": "v", "method": "zero", "total": 8, "done": 2, "room": 4, "problem": ""}
+        room = {"total": 10, "free": 6, "largest": 6, "smallest": 1, "used": 4}
+        pool = {"pool": "a", "kind": "fake", "room": room, "erasing": [erasing]}
+        return inventory_pb2.ReadPoolsResponse(pools=msgspec.json.encode([pool]))
+
+
+async def test_drivers_of_the_former_version_are_read(socket: Path) -> None:
+    described = inventory_pb2.DESCRIPTOR.services_by_name["Inventory"]
+    async with CsiServer(socket, [Service(described, _Former())]):
+        found = await inventory.read(socket)
+    assert found is not None
+    assert (found[0].capacity, found[0].erasing_bytes) == (Capacity(10, 6, 6, 1, 4), 4)
 
 
 async def test_abnormal_volumes_are_told_by_name(
