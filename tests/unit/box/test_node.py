@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
 from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.kubelet.volumes import plugins
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
@@ -73,6 +75,22 @@ async def test_an_external_driver_is_deregistered_when_the_box_stops(tmp_path: P
         finally:
             await made.stop()
         assert not list(registry.iterdir())
+
+
+async def test_a_box_without_inotify_comes_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user has 128 instances, and a box may have 1000 nodes."""
+
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "inotify: Too many open files")
+
+    monkeypatch.setattr(plugins, "Inotify", refuse)
+    made = box(tmp_path)
+    await made.start()
+    try:
+        await made.client.create(PODS, pod_with("p", {"data": "1Gi"}), "default")
+        await until(made.client, PODS, "p", running, namespace="default")
+    finally:
+        await made.stop()
 
 
 async def test_a_box_is_up_when_the_scheduler_knows_its_drivers(
