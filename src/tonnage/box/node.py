@@ -152,16 +152,17 @@ class BoxNode:
 
         A pod that came before would be retried only after the scheduler's back-off.
         """
+        if not self._lacks():
+            return
         done = asyncio.Event()
 
         def look(_old: KubeObject | None, _new: KubeObject | None) -> None:
-            if not self._lacks():
+            if not done.is_set() and not self._lacks():  # the handlers stay, and it reads all capacity
                 done.set()
 
         kinds: tuple[Kind[Any], ...] = (CAPACITIES, NODES, CSI_NODES)
         for kind in kinds:
             self._informers.of(kind).cache.on_change(look)
-        look(None, None)
         try:
             await asyncio.wait_for(done.wait(), _READY_SECONDS)
         except TimeoutError:

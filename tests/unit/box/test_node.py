@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api.kinds import EVENTS, PODS
+from tonnage.api.kinds import EVENTS, NODES, PODS
 from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
 from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.kubelet.volumes import plugins
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
+from tonnage.box.node import BoxNode
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
 from tonnage.csi.client.types import NodeInfo
@@ -89,6 +90,31 @@ async def test_a_box_without_inotify_comes_up(tmp_path: Path, monkeypatch: pytes
     try:
         await made.client.create(PODS, pod_with("p", {"data": "1Gi"}), "default")
         await until(made.client, PODS, "p", running, namespace="default")
+    finally:
+        await made.stop()
+
+
+async def test_a_box_that_is_up_looks_no_more_at_what_its_nodes_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That reads all capacity, for each node."""
+    made = box(tmp_path)
+    await made.start()
+    try:
+        looks: list[str] = []
+
+        def look(node: BoxNode) -> list[str]:
+            looks.append(node.name)
+            return []
+
+        monkeypatch.setattr(BoxNode, "_lacks", look)
+        await made.client.patch(NODES, "node-1", {"metadata": {"labels": {"a": "b"}}})
+        assert made._informers is not None
+        cache = made._informers.of(NODES).cache
+        async with asyncio.timeout(60):
+            while (node := cache.get("node-1")) is None or "a" not in node.metadata.labels:
+                await asyncio.sleep(0.01)
+        assert not looks
     finally:
         await made.stop()
 
