@@ -11,6 +11,7 @@ import pytest
 from tonnage.api.kinds import EVENTS, NODES, PODS
 from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
+from tonnage.box import node
 from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.kubelet.volumes import plugins
@@ -21,6 +22,7 @@ from tonnage.cli.workloads import pod_with
 from tonnage.csi.client.types import NodeInfo
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.errors import PreconditionError
 from tonnage.kube.wait import until
 from tonnage.pools.fake import FakePool
 
@@ -103,8 +105,8 @@ async def test_a_box_that_is_up_looks_no_more_at_what_its_nodes_lack(
     try:
         looks: list[str] = []
 
-        def look(node: BoxNode) -> list[str]:
-            looks.append(node.name)
+        def look(one: BoxNode) -> list[str]:
+            looks.append(one.name)
             return []
 
         monkeypatch.setattr(BoxNode, "_lacks", look)
@@ -112,9 +114,28 @@ async def test_a_box_that_is_up_looks_no_more_at_what_its_nodes_lack(
         assert made._informers is not None
         cache = made._informers.of(NODES).cache
         async with asyncio.timeout(60):
-            while (node := cache.get("node-1")) is None or "a" not in node.metadata.labels:
+            while (seen := cache.get("node-1")) is None or "a" not in seen.metadata.labels:
                 await asyncio.sleep(0.01)
         assert not looks
+    finally:
+        await made.stop()
+
+
+async def test_a_driver_that_the_kubelet_refuses_does_not_stop_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after `kubectl label node`: without the API server, nobody could take the label back."""
+
+    async def refuse(writer: NodeInfoWriter, driver: str, info: NodeInfo) -> None:
+        raise PreconditionError("detected topology value collision")
+
+    monkeypatch.setattr(NodeInfoWriter, "add", refuse)
+    monkeypatch.setattr(node, "_READY_SECONDS", 1.0)
+    made = box(tmp_path)
+    try:
+        await made.start()
+        assert "node node-1 lacks registration of drivers csi.tonnage.dev: its pods get no volumes" in caplog.text
+        assert len((await made.client.list(NODES)).items) == 2
     finally:
         await made.stop()
 
