@@ -7,13 +7,16 @@ checkVolumeSatisfyClaim. Sizes are whole bytes. No I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.meta import KubeObject
 from tonnage.api.quantity import to_bytes
 from tonnage.api.selectors import from_label_selector
 from tonnage.api.storage import StorageClass
 
+T = TypeVar("T", bound=KubeObject)
 FILESYSTEM = "Filesystem"
 
 
@@ -50,13 +53,13 @@ def is_provisionable(storage_class: StorageClass | None) -> bool:
     return storage_class is not None and storage_class.provisioner not in ("", names.NO_PROVISIONER)
 
 
-def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
+def default_class(classes: Iterable[T]) -> T | None:
     """The class for claims without one: the newest default class, ties by name; None without any."""
     marked = sorted((c for c in classes if is_default(c)), key=lambda c: c.metadata.name)
     return max(marked, key=lambda c: c.metadata.creation_timestamp or "", default=None)
 
 
-def is_default(storage_class: StorageClass) -> bool:
+def is_default(storage_class: KubeObject) -> bool:
     """Whether the class is marked as a default."""
     notes = storage_class.metadata.annotations
     return "true" in (notes.get(names.DEFAULT_CLASS), notes.get(names.BETA_DEFAULT_CLASS))

@@ -148,24 +148,29 @@ class BoxNode:
         usual.symlink_to(self._registry)
 
     async def published(self) -> None:
-        """Wait until the scheduler can use the node's drivers and capacity. Raises HostError after 30 s.
+        """Wait until the scheduler can use the node's drivers and capacity, at most 30 s.
 
-        A pod that came before would be retried only after the scheduler's back-off.
+        A pod that came before would be retried only after the scheduler's back-off. A driver that the kubelet refuses
+        is logged: a person needs the API server to repair the node's labels. Raises HostError without capacity.
         """
+        if not self._lacks():
+            return
         done = asyncio.Event()
 
         def look(_old: KubeObject | None, _new: KubeObject | None) -> None:
-            if not self._lacks():
+            if not done.is_set() and not self._lacks():  # the handlers stay, and it reads all capacity
                 done.set()
 
         kinds: tuple[Kind[Any], ...] = (CAPACITIES, NODES, CSI_NODES)
         for kind in kinds:
             self._informers.of(kind).cache.on_change(look)
-        look(None, None)
         try:
             await asyncio.wait_for(done.wait(), _READY_SECONDS)
         except TimeoutError:
-            raise HostError(f"node {self.name} lacks {' and '.join(self._lacks())}: see the log") from None
+            lacks = f"node {self.name} lacks {' and '.join(self._lacks())}"
+            if self._unpublished():
+                raise HostError(f"{lacks}: see the log") from None
+            log.warning("%s: its pods get no volumes of them", lacks)
 
     def _lacks(self) -> list[str]:
         """What the scheduler cannot see of this node yet."""

@@ -138,7 +138,7 @@ class Simulation:
 
     def _play(self, end: float) -> Result:
         for stream, trace in enumerate(self._traces):
-            self.events.start(self._arrive(stream, trace))
+            self._next(stream, enumerate(trace))
         self._stranded.plan(self.events, self.tally, self._until)
         for step in range(1, PROGRESS_STEPS + 1):
             self.events.run(end * step / PROGRESS_STEPS)
@@ -147,20 +147,23 @@ class Simulation:
         self.series.finish(self.tally, hours=self._until / 3600)
         return tally.conclude(self._policy.name, self.tally, total_bytes=self.total_bytes)
 
-    def _arrive(self, stream: int, trace: Iterator[Arrival]) -> Iterator[float]:
-        """Create the pods of a stream when they arrive."""
+    def _next(self, stream: int, trace: Iterator[tuple[int, Arrival]]) -> None:
+        if (found := next(trace, None)) is not None:
+            self.events.at(found[1].time, partial(self._arrive, stream, trace, *found))
+
+    def _arrive(self, stream: int, trace: Iterator[tuple[int, Arrival]], number: int, arrival: Arrival) -> None:
+        """Create a pod of a stream."""
         spec = self._workload.streams[stream]
-        for number, arrival in enumerate(trace):
-            yield arrival.time - self.events.now
-            uid = f"{spec.name}-{number}"
-            claims = [
-                objects.claim(f"{uid}.v{index}", volume.storage_class, amount, self._version())
-                for index, (volume, amount) in enumerate(zip(spec.volumes, arrival.sizes, strict=True))
-            ]
-            for claim in claims:
-                self.scheduling.objects.claims.put(claim)
-            self.tally.writes["claims"] += len(claims)
-            self._come(_Pod(uid, stream, list(arrival.lifetimes), claims))
+        uid = f"{spec.name}-{number}"
+        claims = [
+            objects.claim(f"{uid}.v{index}", volume.storage_class, amount, self._version())
+            for index, (volume, amount) in enumerate(zip(spec.volumes, arrival.sizes, strict=True))
+        ]
+        for claim in claims:
+            self.scheduling.objects.claims.put(claim)
+        self.tally.writes["claims"] += len(claims)
+        self._come(_Pod(uid, stream, list(arrival.lifetimes), claims))
+        self._next(stream, trace)
 
     def _come(self, pod: _Pod) -> None:
         """A pod wants a node, for the first time or again."""
@@ -214,14 +217,9 @@ class Simulation:
     def _provision(self, pod: _Pod, agent: Agent) -> Generator[float, None, bool]:
         """Create and bind a pod's volumes; return False when the agent rescheduled the claims."""
         pod.orders = []
-        for claim in pod.claims:
-            yield self._write
-            version, source = self._version(), self._sources[claim.spec.storage_class_name or ""]
-            self.tally.writes["claims"] += 1
-            self.scheduling.sent(claim.metadata.uid, version)
-            amount = int(claim.spec.resources.requests["storage"])
-            pod.orders.append(Order(claim.metadata.uid, source, amount, version))
-            self.events.after(self._watch, partial(agent.see, pod.orders[-1]))
+        for number, claim in enumerate(pod.claims, 1):
+            self.events.after(self._write * number, partial(self._send, pod, claim, agent))
+        yield self._write * len(pod.claims)
         yield self._watch
         if not agent.reserve(pod.orders):
             yield self._write + self._watch
@@ -238,3 +236,12 @@ class Simulation:
         self.tally.writes["claims"] += len(pod.claims) * (tally.CLAIM_TO_BOUND - 2)
         self.tally.writes["volumes"] += len(pod.claims) * tally.VOLUME_TO_BOUND
         return True
+
+    def _send(self, pod: _Pod, claim: PersistentVolumeClaim, agent: Agent) -> None:
+        """Write the node into a claim; its agent sees that later."""
+        version, source = self._version(), self._sources[claim.spec.storage_class_name or ""]
+        self.tally.writes["claims"] += 1
+        self.scheduling.sent(claim.metadata.uid, version)
+        amount = int(claim.spec.resources.requests["storage"])
+        pod.orders.append(Order(claim.metadata.uid, source, amount, version))
+        self.events.after(self._watch, partial(agent.see, pod.orders[-1]))

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
-from tonnage.api.kinds import EVENTS, PODS
+from tonnage.api.kinds import EVENTS, NODES, PODS
 from tonnage.api.names import DRIVER
 from tonnage.api.pods import Pod
+from tonnage.box import node
 from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.kubelet.volumes import plugins
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
+from tonnage.box.node import BoxNode
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
 from tonnage.csi.client.types import NodeInfo
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.errors import PreconditionError
 from tonnage.kube.wait import until
 from tonnage.pools.fake import FakePool
 
@@ -73,6 +78,66 @@ async def test_an_external_driver_is_deregistered_when_the_box_stops(tmp_path: P
         finally:
             await made.stop()
         assert not list(registry.iterdir())
+
+
+async def test_a_box_without_inotify_comes_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user has 128 instances, and a box may have 1000 nodes."""
+
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "inotify: Too many open files")
+
+    monkeypatch.setattr(plugins, "Inotify", refuse)
+    made = box(tmp_path)
+    await made.start()
+    try:
+        await made.client.create(PODS, pod_with("p", {"data": "1Gi"}), "default")
+        await until(made.client, PODS, "p", running, namespace="default")
+    finally:
+        await made.stop()
+
+
+async def test_a_box_that_is_up_looks_no_more_at_what_its_nodes_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That reads all capacity, for each node."""
+    made = box(tmp_path)
+    await made.start()
+    try:
+        looks: list[str] = []
+
+        def look(one: BoxNode) -> list[str]:
+            looks.append(one.name)
+            return []
+
+        monkeypatch.setattr(BoxNode, "_lacks", look)
+        await made.client.patch(NODES, "node-1", {"metadata": {"labels": {"a": "b"}}})
+        assert made._informers is not None
+        cache = made._informers.of(NODES).cache
+        async with asyncio.timeout(60):
+            while (seen := cache.get("node-1")) is None or "a" not in seen.metadata.labels:
+                await asyncio.sleep(0.01)
+        assert not looks
+    finally:
+        await made.stop()
+
+
+async def test_a_driver_that_the_kubelet_refuses_does_not_stop_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after `kubectl label node`: without the API server, nobody could take the label back."""
+
+    async def refuse(writer: NodeInfoWriter, driver: str, info: NodeInfo) -> None:
+        raise PreconditionError("detected topology value collision")
+
+    monkeypatch.setattr(NodeInfoWriter, "add", refuse)
+    monkeypatch.setattr(node, "_READY_SECONDS", 1.0)
+    made = box(tmp_path)
+    try:
+        await made.start()
+        assert "node node-1 lacks registration of drivers csi.tonnage.dev: its pods get no volumes" in caplog.text
+        assert len((await made.client.list(NODES)).items) == 2
+    finally:
+        await made.stop()
 
 
 async def test_a_box_is_up_when_the_scheduler_knows_its_drivers(

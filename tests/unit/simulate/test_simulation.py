@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -18,7 +19,7 @@ from tonnage.simulate.policy import POLICIES
 from tonnage.simulate.simulation import RunOptions, Simulation
 from tonnage.simulate.tally import Result
 from tonnage.simulate.workload import workload
-from tonnage.simulate.workload.arrivals import expected
+from tonnage.simulate.workload.arrivals import arrivals, expected
 from tonnage.simulate.workload.workload import SimulatedNodes, Workload
 
 Make = Callable[..., Workload]
@@ -64,6 +65,33 @@ def test_without_tracking_nodes_send_pods_back(make_workload: Make) -> None:
     tracked, untracked = (simulate(made, nodes(8), name) for name in ("least-allocated", "untracked"))
     assert tracked.rescheduled == 0 < untracked.rescheduled
     assert tracked.placed == 40
+
+
+def test_moments_have_no_rounding_errors(make_workload: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of one moment would change places, and the same seed would give another result than before."""
+    made = make_workload({"rate": "400/h", "volumes": [{"size": "1Gi"}] * 3})
+    simulation = Simulation(made, nodes(5), POLICIES["least-allocated"])
+    come, decided, sent = simulation._come, simulation.scheduling._decided, simulation.scheduling.sent
+    came, expected_writes, writes = list[float](), list[float](), list[float]()
+
+    def note_arrival(*pod: Any) -> None:
+        came.append(simulation.events.now)
+        come(*pod)
+
+    def note_decision(*decision: Any) -> None:
+        expected_writes.extend(simulation.events.now + simulation._write * number for number in (1, 2, 3))
+        decided(*decision)
+
+    def note_write(*claim: Any) -> None:
+        writes.append(simulation.events.now)
+        sent(*claim)
+
+    monkeypatch.setattr(simulation, "_come", note_arrival)
+    monkeypatch.setattr(simulation.scheduling, "_decided", note_decision)
+    monkeypatch.setattr(simulation.scheduling, "sent", note_write)
+    assert simulation.run().placed == len(came)
+    assert came == [arrival.time for arrival in arrivals(made.streams[0], 3600.0, seed=0)]
+    assert sorted(writes) == sorted(expected_writes)
 
 
 def test_a_pod_comes_back_to_its_volumes(make_workload: Make) -> None:

@@ -14,8 +14,8 @@ import msgspec
 from tonnage.api import kinds, names
 from tonnage.api.kinds import Kind
 from tonnage.api.matching import default_class
+from tonnage.api.meta import PartialObject
 from tonnage.api.quantity import Quantity
-from tonnage.api.storage import StorageClass
 from tonnage.box.apiserver.admission import limit_ranger, priority, quota
 from tonnage.box.apiserver.request import errors
 from tonnage.box.apiserver.request.admission_context import AdmissionContext
@@ -100,7 +100,8 @@ def _protect(obj: Obj, finalizer: str) -> None:
 async def _default_class(context: AdmissionContext, claim: Obj) -> None:
     if "storageClassName" in claim["spec"] or _BETA_CLASS in (claim["metadata"].get("annotations") or {}):
         return
-    found = default_class(msgspec.convert(await context.list(kinds.STORAGE_CLASSES), list[StorageClass]))
+    # Only metadata: a class of which the rest cannot be read must not stop the creation of all claims.
+    found = default_class(msgspec.convert(await context.list(kinds.STORAGE_CLASSES), list[PartialObject]))
     if found is not None:
         claim["spec"]["storageClassName"] = found.metadata.name
 

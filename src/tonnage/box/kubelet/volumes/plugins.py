@@ -28,6 +28,7 @@ from tonnage.kube.controller import Controller
 
 log = logging.getLogger(__name__)
 _MASK = CREATE | DELETE | MOVED_FROM | MOVED_TO | DELETE_SELF | ONLYDIR
+_UNWATCHED_SECONDS = 1.0
 Identity = tuple[int, int]
 
 
@@ -53,12 +54,19 @@ class Plugins:
 
     async def _watch(self) -> None:
         os.makedirs(self._registry, mode=0o750, exist_ok=True)
-        with Inotify() as inotify:
+        try:
+            inotify = Inotify()
+        except OSError as failure:  # a process with many nodes, or other programs of the user, may have all of them
+            log.warning("folder read each second, it cannot be watched folder=%s error=%s", self._registry, failure)
+            while True:
+                self._scan(None)
+                await asyncio.sleep(_UNWATCHED_SECONDS)
+        with inotify:
             while True:
                 self._scan(inotify)
                 await inotify.wait()
 
-    def _scan(self, inotify: Inotify) -> None:
+    def _scan(self, inotify: Inotify | None) -> None:
         """Compare the existing sockets with the known ones."""
         found: dict[str, Identity] = dict(_sockets(self._registry, inotify))
         for path in found.keys() | self._sockets.keys():
@@ -175,10 +183,11 @@ def _version(text: str) -> tuple[int, ...] | None:
         return None
 
 
-def _sockets(folder: str, inotify: Inotify) -> Iterator[tuple[str, Identity]]:
+def _sockets(folder: str, inotify: Inotify | None) -> Iterator[tuple[str, Identity]]:
     """All sockets below folder; each folder is watched before it is read. Names that begin with a dot are not meant."""
     try:
-        inotify.add(folder, _MASK)
+        if inotify is not None:
+            inotify.add(folder, _MASK)
         entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return

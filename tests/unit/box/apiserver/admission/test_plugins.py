@@ -82,6 +82,14 @@ class TestDefaultClass:
         made = await api.create(f"{CORE}/persistentvolumeclaims", claim())
         assert made["spec"].get("storageClassName") == chosen
 
+    async def test_a_class_that_cannot_be_read_stops_no_claim(self, api: Api) -> None:
+        """Whoever wrote it: it may be in state.db already."""
+        await api.create(CLASSES, storage_class("fast", default="true"))
+        bad = storage_class("bad", parameters=["no map"])
+        await api.server.store.put(ObjectKey("storage.k8s.io/storageclasses", "", "bad"), bad, 0)
+        made = await api.create(f"{CORE}/persistentvolumeclaims", claim())
+        assert made["spec"]["storageClassName"] == "fast"
+
 
 class TestNamespace:
     async def test_must_exist(self, api: Api) -> None:
