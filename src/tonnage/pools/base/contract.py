@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+import msgspec
+
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import InvalidError, UnsupportedError
 
@@ -104,8 +106,7 @@ class PoolVolume:
         return {**self.parameters, **self.mutable}
 
 
-@dataclass(frozen=True)
-class Erasure:
+class Erasure(msgspec.Struct, frozen=True, rename={"reserved": "room"}):
     """Progress of erasing a deleted volume's content, whose bytes count as used until the end.
 
     name: the volume's former name. method: `zero`, `discard` or `shred`. total, done: bytes; of shred over all its

@@ -11,7 +11,7 @@ from tonnage.pools.base.contract import Capacity, Erasure, PoolVolume, Snapshot,
 from tonnage.pools.core.pool import Pool
 
 
-class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename={"capacity": "room"}):
     """Status of a pool.
 
     problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: conditions of unhealthy

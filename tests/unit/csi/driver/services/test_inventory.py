@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tonnage.csi._proto import csi_pb2
@@ -12,9 +13,10 @@ from tonnage.csi.driver.services import inventory
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-from tonnage.pools.base.contract import VolumeCondition, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.contract import Capacity, VolumeCondition, VolumeOrigin, VolumeRequest
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.core.status import PoolStatus
 
 GIB = 1 << 30
 
@@ -50,6 +52,17 @@ async def test_everything_is_told_as_the_pool_knows_it(pools: dict[str, Pool], s
     assert list(first.snapshots) == await a.list_snapshots()
     assert first.reserved == 4 * GIB
     assert (second.pool, second.volumes, second.reserved, second.erasing_bytes) == ("b", [], 0, 0)
+
+
+async def test_drivers_before_an_upgrade_are_understood() -> None:
+    text = (
+        b'[{"pool":"a","kind":"image","room":{"total":9,"free":5,"largest":4,"smallest":1,"used":4},'
+        b'"erasing":[{"name":"v","method":"zero","total":8,"done":2,"room":3,"problem":""}]}]'
+    )
+    (found,) = msgspec.json.decode(text, type=list[PoolStatus])
+    assert found.capacity == Capacity(9, 5, 4, 1, 4)
+    assert (found.erasing_bytes, found.erasing[0].percent) == (3, 25)
+    assert msgspec.json.encode([found]) == text  # and the other way round
 
 
 async def test_abnormal_volumes_are_told_by_name(
