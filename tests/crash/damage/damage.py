@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import TonnageError
+from tonnage.errors import BusyError, TonnageError
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.core import status
 from tonnage.pools.core.pool import Pool
+from tonnage.testing.wait import eventually
 
 MI = 1024**2
 NAME = "v"
@@ -79,7 +80,7 @@ class Life:
         if "iops" in pool.features.modifiable:
             await pool.modify(NAME, {"iops": "500"})
             await self._again(pool)
-        await pool.stage(NAME, self.staging)
+        await self._stage(pool)
         self._digest = self._look()
         await pool.unstage(NAME, self.staging)
         await pool.close()
@@ -95,9 +96,22 @@ class Life:
         """Where the volume is staged."""
         return self.folder / "staging"
 
+    async def _stage(self, pool: Pool) -> None:
+        """Stage it, again while it is busy, as the kubelet does: a mount namespace that any process on this machine made
+        has a copy of its last mount for a while."""
+
+        async def is_staged() -> bool:
+            try:
+                await pool.stage(NAME, self.staging)
+            except BusyError:
+                return False
+            return True
+
+        await eventually(is_staged)
+
     async def _fill(self, pool: Pool, name: str) -> None:
         """Write most of what there is room for."""
-        await pool.stage(NAME, self.staging)
+        await self._stage(pool)
         size = (await pool.get(NAME)).size
         path = self.staging / ("device" if self.request.block else name)
         count = size if self.request.block else min(self.request.size * 3 // 4, _MOST)
@@ -128,7 +142,7 @@ class Life:
                 await self._is_reported(pool, damaged)
                 return True
             try:
-                await pool.stage(NAME, self.staging)
+                await self._stage(pool)
             except TonnageError:
                 return False  # as one that is to grow and cannot; the content is looked at later
             assert self._look() == self._digest, "content is lost"

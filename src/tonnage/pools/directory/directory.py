@@ -150,11 +150,17 @@ class Directory:
                 raise
 
     def open_existing(self, name: str = "") -> bool:
-        """Open a subdirectory of a checked pool and clean it, if it is there; whether it is."""
-        if is_there := os.path.lexists(self.path):
-            self.open_inside(name)
-            self.clean()
-        return is_there
+        """Open a subdirectory of a checked pool and clean it, if it is there; whether it is.
+
+        Raises as open_inside(), OSError when that cannot be seen: what it holds is not gone then.
+        """
+        try:
+            os.lstat(self.path)
+        except FileNotFoundError:
+            return False
+        self.open_inside(name)
+        self.clean()
+        return True
 
     def open(self, name: str = "", *, inside: bool = False) -> None:
         """Create the directory if it is missing, check that it is a pool's, lock it.

@@ -234,22 +234,28 @@ def free_loops(indexes: Iterable[int]) -> None:
 
 def shown() -> set[str]:
     """The devices that are mounted, or whose nodes are bind-mounted."""
-    nodes = {f"/dev{entry.root}" for entry in mount.mounts() if entry.fstype == "devtmpfs" and entry.root != "/"}
-    return nodes | {entry.source for entry in mount.mounts()}
+    found = set()
+    for entry in mount.mounts():
+        found.add(entry.source)
+        if entry.fstype == "devtmpfs" and entry.root != "/":
+            found.add(f"/dev{entry.root}")
+    return found
 
 
 def roots(path: str, record: VolumeRecord) -> Iterator[int]:
     """The roots of all visible mounts of a volume on a device, opened; the caller closes them."""
     number = _own_number(path)
     for entry in mount.mounts():
-        if _number(entry.source) != number or entry.fstype not in FORMATS:
+        if entry.fstype not in FORMATS or _number(entry.source) != number:
             continue
+        fd = -1
         with suppress(OSError):
             fd = os.open(entry.target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             if btrfs.fsid(fd) == record.uuid if record.fstype == "btrfs" else os.fstat(fd).st_dev == number:
                 yield fd
-            else:
-                os.close(fd)  # another mount covers it
+                continue
+        if fd >= 0:
+            os.close(fd)  # another mount covers it, or its file system does not answer
 
 
 def is_mounted(path: str, target: Path) -> bool:

@@ -72,7 +72,7 @@ def undo(fd: int, image: Path, uuid: UUID) -> None:
     uuid: of its file system; metadata saved of another one are removed. Raises HostError.
     """
     before = _before(image)
-    if not os.path.lexists(before):
+    if device.find(before, follow=False) is None:
         return
     with (
         host_errors(f"cannot put back the metadata of {image} from {before}"),
@@ -98,7 +98,7 @@ def settle(image: Path, record: VolumeRecord) -> None:
 
     Raises BusyError while a tool of the killed process still works on it, HostError.
     """
-    if not os.path.lexists(_before(image)):
+    if device.find(_before(image), follow=False) is None:
         return
     if not record.pending:  # stopped between writing that down and forgetting
         forget(image)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tonnage.errors import BusyError, host_errors, ignore_errno
 from tonnage.host import device, loop, mount
+from tonnage.host.descriptor import closing as closing_fd
 from tonnage.host.descriptor import opened
 from tonnage.host.run import CommandError, run
 from tonnage.pools.base.parameters import erase_of
@@ -163,10 +164,35 @@ def fill_image(fd: int, path: Path, record: VolumeRecord) -> None:
 
 def mount_image(fd: int, path: Path, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
     """Attach and mount a formatted image. The loop device detaches itself with the last mount. Raises HostError."""
+    with closing(loop.attach(fd, str(path))) as attached:
+        _mount_device(attached.path, record, target, options)
+
+
+def mount_attached(path: Path, record: VolumeRecord, target: Path, options: Sequence[str]) -> bool:
+    """Mount a formatted image from the loop device that still has it, unmounted here; whether there is one.
+
+    Who makes a mount namespace while a volume is mounted, as at the start of a container, has a copy of the mount. The
+    copy keeps the device after our last umount. One device has one file system, however often it is mounted. Raises
+    HostError.
+    """
+    for index in loop.of_file(path):
+        node = loop.device(index)
+        with host_errors(f"cannot open {node}"), ignore_errno(errno.ENOENT, errno.ENXIO), opened(node):
+            # It stays attached while it is open here, so this is still so when it is mounted.
+            is_ours = loop.backs(index, path) and loop.is_autoclear(index) and not loop.is_readonly(index)
+            if is_ours and node not in block_device.shown():
+                with closing_fd(open_image(path, shared=True)) as fd:
+                    fill_holes(fd, path, record)
+                loop.set_capacity(index)
+                _mount_device(node, record, target, options)
+                return True
+    return False
+
+
+def _mount_device(node: str, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
     # What a pod deletes is handed back to the disk at once, unless it has to be overwritten first.
     hands_back = record.sparse and erase_of(record.volume().effective) not in OVERWRITES
-    with closing(loop.attach(fd, str(path))) as attached:
-        block_device.mount_at(attached.path, record, target, (*(("discard",) if hands_back else ()), *options))
+    block_device.mount_at(node, record, target, (*(("discard",) if hands_back else ()), *options))
 
 
 def fill_holes(fd: int, path: Path, record: VolumeRecord) -> None:

@@ -58,20 +58,37 @@ class ImageMounts(Mounts):
         if record.state == "new" and not image.exists():
             file.make(image, record)  # after a power cut an empty image may be missing although its record exists
         ext4_resize.settle(image, record)
-        with closing(file.open_image(image)) as fd:
-            if record.state == "new":
-                file.format_image(fd, image, record)
-                file.fill_image(fd, image, record)
-                record = replace(record, state="formatted", pending=False)
-                self._folder.write(record)
-            file.fill_holes(fd, image, record)
-            if record.pending and _grows_unmounted(record):
-                ext4_resize.grow(fd, image, record)
-                record = self.grown(record)
-                ext4_resize.forget(image)
-            file.mount_image(fd, image, record, path, options)
+        try:
+            fd = file.open_image(image)
+        except BusyError:
+            if not self._mount_attached(record, image, path, options):
+                raise
+        else:
+            with closing(fd):
+                record = self._mount(record, image, fd, path, options)
         if record.pending and "ro" not in options:
             self._grow(record, path)
+
+    def _mount(self, record: VolumeRecord, image: Path, fd: int, path: Path, options: Sequence[str]) -> VolumeRecord:
+        """Mount a locked image, formatted before if it is new; return its record."""
+        if record.state == "new":
+            file.format_image(fd, image, record)
+            file.fill_image(fd, image, record)
+            record = replace(record, state="formatted", pending=False)
+            self._folder.write(record)
+        file.fill_holes(fd, image, record)
+        if record.pending and _grows_unmounted(record):
+            ext4_resize.grow(fd, image, record)
+            record = self.grown(record)
+            ext4_resize.forget(image)
+        file.mount_image(fd, image, record, path, options)
+        return record
+
+    def _mount_attached(self, record: VolumeRecord, image: Path, path: Path, options: Sequence[str]) -> bool:
+        """Mount an image that something else still holds, if that needs no lock; whether it is mounted."""
+        if record.state == "new" or (record.pending and _grows_unmounted(record)) or "ro" in options:
+            return False
+        return file.mount_attached(image, record, path, options)
 
     def _grow(self, record: VolumeRecord, path: Path) -> None:
         """Grow a mounted file system that was expanded while it was not mounted."""

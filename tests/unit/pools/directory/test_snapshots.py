@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from uuid import UUID
 
@@ -32,6 +34,27 @@ def test_a_life(tmp_path: Path) -> None:
         snapshots.forget("s", durable=True)
     with pytest.raises(NotFoundError):
         snapshots.record("s")
+    snapshots.close()
+
+
+def test_a_folder_that_cannot_be_seen_is_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = Snapshots(tmp_path, "image", ".img")
+    snapshots.prepare()
+    snapshots.add(RECORD, durable=True)
+    snapshots.close()
+    real = os.lstat
+
+    def fails(path: str | Path, **more: int) -> os.stat_result:
+        if str(path) == str(snapshots.path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", fails)
+        with pytest.raises(OSError, match="Input/output"):
+            snapshots.open(lambda _: None)
+    snapshots.open(lambda _: None)
+    assert snapshots.all() == [RECORD]
     snapshots.close()
 
 

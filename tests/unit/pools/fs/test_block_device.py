@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from tonnage.errors import BusyError
-from tonnage.host import loop, mount
+from tonnage.host import btrfs, loop, mount
+from tonnage.host.mount import Mount
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device
 
 pytestmark = pytest.mark.real
@@ -84,3 +89,27 @@ def test_which_device_is_where(device: str, real_folder: Path) -> None:
     assert block_device.number_of(None) is None
     assert not block_device.is_character(device)
     assert block_device.is_character("/dev/null")
+
+
+def test_a_file_system_that_does_not_answer_is_not_kept_open(
+    device: str, real_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True)
+    staging = real_folder / "staging"
+    staging.mkdir()
+    mount.mount(device, staging, "ext4")
+    with monkeypatch.context() as patch:
+        patch.setattr(btrfs, "fsid", fails)
+        assert list(block_device.roots(device, VolumeRecord("v", MI, uuid4(), fstype="btrfs"))) == []
+    assert mount.umount(staging)  # PreconditionError while a file of it is open
+
+
+def test_the_table_of_mounts_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [
+        [Mount(1, "0:5", "/loop1", "/node", "rw", "devtmpfs", "devtmpfs"), Mount(2, "7:2", "/", "/a", "", "", "b")]
+    ]
+    monkeypatch.setattr(mount, "mounts", lambda: iter(tables.pop()))
+    assert block_device.shown() == {"devtmpfs", "/dev/loop1", "b"}

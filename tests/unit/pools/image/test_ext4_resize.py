@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -159,3 +160,24 @@ def test_nothing_is_done_while_a_tool_is_at_work(image: Path) -> None:
     ext4_resize.settle_all(image.parent, {"v": _record()}, ".img", spared=())
     assert _left(image) == [".before-v"]
     os.close(fd)
+
+
+def test_what_cannot_be_seen_is_not_taken_for_none(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _grow(image, _record())
+    _tear(image)
+    real = os.stat
+
+    def fails(path: str | Path, **more: bool) -> os.stat_result:
+        if ".before-" in str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, **more)
+
+    with monkeypatch.context() as patch, open(image, "r+b") as file:
+        patch.setattr(os, "stat", fails)
+        patch.setattr(os, "lstat", fails)
+        with pytest.raises(HostError, match="Input/output"):
+            ext4_resize.undo(file.fileno(), image, _UUID)
+        with pytest.raises(HostError, match="Input/output"):
+            ext4_resize.settle(image, _record())
+    ext4_resize.settle(image, _record())
+    _check(image, 16 * MI)

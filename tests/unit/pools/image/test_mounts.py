@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, InvalidError, OutOfRangeError, PreconditionError
-from tonnage.host import loop
+from tonnage.errors import BusyError, HostError, InvalidError, OutOfRangeError, PreconditionError
+from tonnage.host import filesystem, loop
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
@@ -207,3 +209,48 @@ async def test_the_device_of_a_raw_block_volume(pool: Pool, real_folder: Path) -
 
 async def test_how_many_there_can_be(pool: Pool) -> None:
     assert await pool.volume_limit() == loop.most()
+
+
+@pytest.fixture
+def namespace() -> Iterator[Callable[[], None]]:
+    """Makes a mount namespace, which has a copy of each mount until the end of the test."""
+    with ExitStack() as made:
+
+        def make() -> None:
+            command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read _"]
+            other = made.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            assert other.stdout is not None
+            if not other.stdout.readline():
+                pytest.skip("needs mount namespaces")
+            made.callback(other.communicate)
+
+        yield make
+
+
+@pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
+async def test_a_copy_of_a_mount_elsewhere_hinders_no_later_stage(
+    fstype: str,
+    pool: Pool,
+    real_folder: Path,
+    namespace: Callable[[], None],
+    need_program: Callable[[str], None],
+) -> None:
+    need_program(f"mkfs.{fstype}")
+    can_grow = fstype != "ext4" or filesystem.may_grow_ext4()
+    staging, size = real_folder / "staging", 320 * MI
+    await pool.create(VolumeRequest("a", size, fstype=fstype))
+    await pool.stage("a", staging)
+    (staging / "file").write_text("content")
+    namespace()
+    await pool.unstage("a", staging)
+    if can_grow:
+        await pool.expand("a", 2 * size)
+    with pytest.raises(BusyError):
+        await pool.stage("a", staging, options=("ro",))
+    await pool.stage("a", staging)
+    with pytest.raises(BusyError):  # as without the copy
+        await pool.stage("a", real_folder / "second")
+    assert (staging / "file").read_text() == "content"
+    assert len(loop.of_file(real_folder / "pool" / "a.img")) == 1, "two devices would write to one image"
+    assert (await pool.stats("a", staging)).total > (size * 3 // 2 if can_grow else size * 3 // 4)
+    await pool.unstage("a", staging)

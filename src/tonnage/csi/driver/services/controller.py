@@ -291,13 +291,13 @@ class ControllerService:
 
     def _volume(self, pool: Pool, name: str, volume: PoolVolume | None) -> csi_pb2.Volume:
         here = [csi_pb2.Topology(segments=self._driver.topology)]
-        content_source = csi_pb2.Volume(volume_id=id_of(pool.name, name), accessible_topology=here)
+        answer = csi_pb2.Volume(volume_id=id_of(pool.name, name), accessible_topology=here)
         if volume is not None:
-            content_source.capacity_bytes = volume.size
-            content_source.volume_context.update(context_of(volume))
+            answer.capacity_bytes = volume.size
+            answer.volume_context.update(context_of(volume))
             if volume.source is not None:
-                content_source.content_source.CopyFrom(_content_source(pool, volume.source))
-        return content_source
+                answer.content_source.CopyFrom(_content_source(pool, volume.source))
+        return answer
 
 
 def _content_source(pool: Pool, source: VolumeOrigin) -> csi_pb2.VolumeContentSource:
