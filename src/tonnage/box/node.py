@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,19 @@ log = logging.getLogger(__name__)
 _READY_SECONDS = 30.0
 
 
+def _agent_config(name: str, plan: BoxPlan, clusters: Sequence[str]) -> AgentConfig:
+    *former, cluster = clusters
+    return AgentConfig(
+        name,
+        scope="label",
+        capacity=plan.capacity,
+        starvation_guard=plan.settings.starvation_guard,
+        endpoints=tuple(plan.endpoints.get(name, [])),
+        cluster_uid=cluster,
+        former_clusters=tuple(former),
+    )
+
+
 class BoxNode:
     """A node: open() and start() bring it up, published() waits for its capacity, stop() takes everything down."""
 
@@ -52,7 +65,7 @@ class BoxNode:
     ) -> None:
         self.name, self._informers, self._data = name, informers, data
         self._pools, self._drivers = plan.nodes[name], plan.drivers
-        settings, endpoints = plan.settings, plan.endpoints.get(name, [])
+        settings = plan.settings
         root, self._sockets = data.node(name) / "kubelet", data.sockets() / name
         self._usual_registry = root / "plugins_registry"
         self._registry = registry = short_enough(self._usual_registry, self._sockets / "registry")
@@ -66,27 +79,20 @@ class BoxNode:
             sources=[Path(text) for text in settings.sources],
             clock=clock,
         )
-        *former, cluster = data.clusters()
         self.agent = NodeAgent(
-            client,
-            AgentConfig(
-                name,
-                scope="label",
-                capacity=plan.capacity,
-                starvation_guard=settings.starvation_guard,
-                endpoints=tuple(endpoints),
-                cluster_uid=cluster,
-                former_clusters=tuple(former),
-            ),
-            clients=self.driver.clients(),
-            clock=clock,
+            client, _agent_config(name, plan, data.clusters()), clients=self.driver.clients(), clock=clock
         )
         self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
-        self._registrar = Registrar(endpoints, registry, taken=self._drivers, clock=clock)
-        runtime = NoneRuntime(clock) if settings.runtime == "none" else BubblewrapRuntime(root, clock)
-        node = NodeFields(name, ADDRESS, machine(root, pods=plan.max_pods))
-        paths = Paths(root, registry=registry)
-        self.kubelet = Kubelet(client, informers, events, node, paths, runtime=runtime, clock=clock)
+        self._registrar = Registrar(plan.endpoints.get(name, []), registry, taken=self._drivers, clock=clock)
+        self.kubelet = Kubelet(
+            client,
+            informers,
+            events,
+            NodeFields(name, ADDRESS, machine(root, pods=plan.max_pods)),
+            Paths(root, registry=registry),
+            runtime=NoneRuntime(clock) if settings.runtime == "none" else BubblewrapRuntime(root, clock),
+            clock=clock,
+        )
         self._tasks = Background(f"node {name}")
         self._running: asyncio.Task[None] | None = None
         self._found: set[tuple[str, str]] | None = None  # the pools' contents when they were opened
@@ -153,13 +159,20 @@ class BoxNode:
         A pod that came before would be retried only after the scheduler's back-off. A driver that the kubelet refuses
         is logged: a person needs the API server to repair the node's labels. Raises HostError without capacity.
         """
+        await self._wait_published()
+        for driver, why in self.kubelet.plugins.refused.items():
+            log.warning("node %s: driver %s is not registered: %s; pods get no volumes of it", self.name, driver, why)
+
+    async def _wait_published(self) -> None:
         if not self._lacks():
             return
         done = asyncio.Event()
 
-        def look(_old: KubeObject | None, _new: KubeObject | None) -> None:
+        def look(_old: KubeObject | None = None, _new: KubeObject | None = None) -> None:
             if not done.is_set() and not self._lacks():  # the handlers stay, and it reads all capacity
                 done.set()
+
+        self.kubelet.plugins.on_refused = look
 
         kinds: tuple[Kind[Any], ...] = (CAPACITIES, NODES, CSI_NODES)
         for kind in kinds:
@@ -173,8 +186,9 @@ class BoxNode:
             log.warning("%s: its pods get no volumes of them", lacks)
 
     def _lacks(self) -> list[str]:
-        """What the scheduler cannot see of this node yet."""
-        lacks = {"capacity of classes": self._unpublished(), "registration of drivers": self._unregistered()}
+        """What the scheduler cannot see of this node yet, without drivers that wait for a person."""
+        unregistered = self._unregistered() - self.kubelet.plugins.refused.keys()
+        lacks = {"capacity of classes": self._unpublished(), "registration of drivers": unregistered}
         return [f"{what} {', '.join(sorted(missing))}" for what, missing in lacks.items() if missing]
 
     def _unregistered(self) -> set[str]:

@@ -22,7 +22,7 @@ from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import NodeInfo
 from tonnage.csi.driver.registration import CSI_PLUGIN, Registered, RegistrationClient
-from tonnage.errors import InvalidError, NotFoundError, TonnageError
+from tonnage.errors import InvalidError, NotFoundError, PreconditionError, TonnageError
 from tonnage.host.inotify import CREATE, DELETE, DELETE_SELF, MOVED_FROM, MOVED_TO, ONLYDIR, Inotify
 from tonnage.kube.controller import Controller
 
@@ -41,6 +41,9 @@ class Plugins:
         self._writer = writer
         self._sockets: dict[str, Identity] = {}
         self._registered: dict[str, tuple[Identity, str]] = {}
+        self.refused: dict[str, str] = {}
+        """Drivers that need a person, and why: no retry registers them while the Node stays as it is."""
+        self.on_refused: Callable[[], None] = lambda: None
         # The socket appears a moment before anybody listens, so the first wait is short.
         self._controller: Controller[str] = Controller(
             "plugins", self.reconcile, backoff=Backoff(initial=0.05, maximum=122.0)
@@ -95,9 +98,13 @@ class Plugins:
                 await self._admit(path, info, version)
             except TonnageError as failure:
                 log.warning("driver not registered socket=%s driver=%s error=%s", path, info.name, failure)
+                if isinstance(failure, PreconditionError):
+                    self.refused[info.name] = str(failure)
+                    self.on_refused()
                 await registrar.notify(registered=False, error=str(failure))
                 raise
             self._registered[path] = (identity, info.name)
+            self.refused.pop(info.name, None)
             await registrar.notify(registered=True)
             log.info("driver registered socket=%s driver=%s", path, info.name)
         finally:
