@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 JSON = "application/json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"

@@ -23,12 +23,20 @@ def restarted(make_cluster: Callable[..., Any], go_program: Callable[[str], Path
     return cluster
 
 
+@pytest.mark.parametrize("content_type", ["application/json", "application/vnd.kubernetes.protobuf"])
 @pytest.mark.parametrize("watch_list", ["true", "false"])
-def test_client_go_is_happy(restarted: Any, go_program: Callable[[str], Path], watch_list: str) -> None:
+def test_client_go_is_happy(
+    restarted: Any, go_program: Callable[[str], Path], watch_list: str, content_type: str
+) -> None:
     """watch_list: whether informers ask for the first list in the watch itself (sendInitialEvents)."""
     environment = {**restarted.environment, "KUBE_FEATURE_WatchListClient": watch_list}
     ended = subprocess.run(
-        [str(go_program("clientgo"))], capture_output=True, text=True, timeout=300, check=False, env=environment
+        [str(go_program("clientgo")), f"-content-type={content_type}"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=environment,
     )
     lines = [line for line in ended.stdout.splitlines() if not line.startswith("#")]
 

@@ -107,6 +107,15 @@ def test_changing_objects(cluster, pod) -> None:  # type: ignore[no-untyped-def]
     assert found["annotations"]["x"] == "y"
 
 
+def test_create_commands_that_speak_protobuf(cluster) -> None:  # type: ignore[no-untyped-def]
+    """kubectl's typed clients send protobuf."""
+    for what in ("namespace made", "configmap made --from-literal=a=b", "quota made --hard=pods=2"):
+        assert "created" in cluster.kubectl("create", *what.split())
+    assert cluster.get("configmap", "made")["data"] == {"a": "b"}
+    assert cluster.get("quota", "made")["spec"]["hard"] == {"pods": "2"}
+    cluster.kubectl("delete", "namespace/made", "configmap/made", "quota/made", "--timeout=60s")
+
+
 def test_watch_streams(cluster) -> None:  # type: ignore[no-untyped-def]
     command = [str(programs.kubectl()), "get", "pods", "-w", "--output-watch-events", "--no-headers"]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=cluster.environment)

@@ -17,7 +17,7 @@ import (
 var errorChecks = []check{
 	{"errors are typed, with details", typedErrors},
 	{"field validation: strict and warn", fieldValidation},
-	{"protobuf is refused, JSON preferred", contentTypes},
+	{"protobuf and JSON, each way", contentTypes},
 	{"server-side apply is refused by name", serverSideApply},
 	{"a wrong token is refused", wrongToken},
 	{"quota and limits", quotas},
@@ -80,22 +80,27 @@ func fieldValidation(s *suite) error {
 
 func contentTypes(s *suite) error {
 	config := rest.CopyConfig(s.config)
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	only := kubernetes.NewForConfigOrDie(config)
-	_, err := only.CoreV1().ConfigMaps(s.namespace).Create(s.ctx, configMap("a", nil), metav1.CreateOptions{})
-	if err := want("a protobuf body is refused", apierrors.IsUnsupportedMediaType(err), true); err != nil {
-		return fmt.Errorf("%w (%v)", err, err)
-	}
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	config.ContentType = "application/json"
-	both := kubernetes.NewForConfigOrDie(config)
-	if _, err = both.CoreV1().ConfigMaps(s.namespace).Create(s.ctx, configMap("a", nil), metav1.CreateOptions{}); err != nil {
-		return err
+	for _, pair := range [][2]string{
+		{"application/vnd.kubernetes.protobuf", "application/json"},
+		{"application/json", "application/vnd.kubernetes.protobuf"},
+		{"application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"},
+	} {
+		config.ContentType, config.AcceptContentTypes = pair[0], pair[1]
+		maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps(s.namespace)
+		wanted := configMap("", map[string]string{"key": "value"})
+		wanted.GenerateName = "a-"
+		made, err := maps.Create(s.ctx, wanted, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("%v: %w", pair, err)
+		}
+		if err := want("data", made.Data["key"], "value"); err != nil {
+			return fmt.Errorf("%v: %w", pair, err)
+		}
 	}
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf"
-	protobuf := kubernetes.NewForConfigOrDie(config)
-	_, err = protobuf.CoreV1().ConfigMaps(s.namespace).Get(s.ctx, "a", metav1.GetOptions{})
-	return want("an answer in protobuf alone", apierrors.IsNotAcceptable(err), true)
+	maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps(s.namespace)
+	_, err := maps.Get(s.ctx, "none", metav1.GetOptions{})
+	return want("a Status in protobuf", apierrors.IsNotFound(err), true)
 }
 
 func serverSideApply(s *suite) error {

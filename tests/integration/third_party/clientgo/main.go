@@ -32,13 +32,30 @@ type check struct {
 
 func main() {
 	only := flag.String("only", "", "run the checks whose name contains this")
+	contentType := flag.String("content-type", "application/json", "what the typed clients speak")
+	samples := flag.Int("samples", 0, "write so many samples of each kind that is read, in JSON and protobuf")
+	seed := flag.Int64("seed", 1, "of the samples")
+	read := flag.Bool("read-samples", false, "write the JSON of samples whose protobuf is read")
 	flag.Parse()
+	if *samples > 0 || *read {
+		var err error
+		if *read {
+			err = readSamples(os.Stdin, os.Stdout)
+		} else {
+			err = writeSamples(os.Stdin, os.Stdout, *samples, *seed)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
 		fmt.Println("FAILED kubeconfig:", err)
 		os.Exit(1)
 	}
-	config.ContentType = "application/json"
+	config.ContentType = *contentType
 	config.QPS, config.Burst = 1000, 1000
 	client := kubernetes.NewForConfigOrDie(config)
 	failed := false

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tonnage.box.apiserver.protobuf.wire import delimited
+
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _SWAGGER, _INFO, _PATHS, _DEFINITIONS = 1, 2, 8, 9
 _TEXTS = {"$ref": 1, "format": 2, "description": 4}
@@ -23,16 +25,16 @@ def encode(document: Mapping[str, Any]) -> bytes:
     return b"".join(
         (
             _text(_SWAGGER, document["swagger"]),
-            _field(_INFO, _text(1, info["title"]) + _text(2, info["version"])),
-            _field(_PATHS, b""),
-            _field(_DEFINITIONS, _named(document["definitions"])),
+            delimited(_INFO, _text(1, info["title"]) + _text(2, info["version"])),
+            delimited(_PATHS, b""),
+            delimited(_DEFINITIONS, _named(document["definitions"])),
         )
     )
 
 
 def _named(schemas: Mapping[str, Any]) -> bytes:
     """Repeated NamedSchema."""
-    return b"".join(_field(1, _text(1, name) + _field(2, _schema(schema))) for name, schema in schemas.items())
+    return b"".join(delimited(1, _text(1, name) + delimited(2, _schema(schema))) for name, schema in schemas.items())
 
 
 def _schema(schema: Mapping[str, Any]) -> bytes:
@@ -43,34 +45,20 @@ def _schema(schema: Mapping[str, Any]) -> bytes:
 def _word(name: str, value: Any) -> bytes:
     if name.startswith("x-"):
         text = msgspec.json.encode(value).decode()  # JSON is YAML
-        return _field(_VENDOR, _text(1, name) + _field(2, _text(2, text)))
+        return delimited(_VENDOR, _text(1, name) + delimited(2, _text(2, text)))
     match name:
         case "required":
             return b"".join(_text(_REQUIRED, item) for item in value)
         case "additionalProperties":
-            return _field(_ADDITIONAL, _field(1, _schema(value)))
+            return delimited(_ADDITIONAL, delimited(1, _schema(value)))
         case "items":
-            return _field(_ITEMS, _field(1, _schema(value)))
+            return delimited(_ITEMS, delimited(1, _schema(value)))
         case "properties":
-            return _field(_PROPERTIES, _named(value))
+            return delimited(_PROPERTIES, _named(value))
         case "type":
-            return _field(_TYPE, _text(1, value))
+            return delimited(_TYPE, _text(1, value))
     return _text(_TEXTS[name], value)
 
 
 def _text(number: int, value: str) -> bytes:
-    return _field(number, value.encode())
-
-
-def _field(number: int, data: bytes) -> bytes:
-    """A length-delimited field."""
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    return delimited(number, value.encode())

@@ -15,7 +15,7 @@ import msgspec
 
 from tonnage.box.apiserver.request.errors import bad_request, not_acceptable, too_large
 from tonnage.errors import ApiError
-from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH
 
 MAX_BODY = 3 << 20
 MAX_DEPTH = 64
@@ -37,10 +37,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Accepted:
-    """The format that the client accepts: whole objects, a Table, or metadata only."""
+    """The format that the client accepts: whole objects, a Table, or metadata only, in JSON or protobuf."""
 
     shape: Literal["object", "table", "metadata"] = "object"
     version: str = "v1"
+    is_protobuf: bool = False
 
 
 OBJECT = Accepted()
@@ -50,18 +51,28 @@ OBJECT = Accepted()
 def accepted(accept: str) -> Accepted:
     """The first entry of an Accept header that can be served. Raises a 406 that says what could be."""
     for kind, params in _entries(accept or "*/*"):
-        if kind not in (JSON, "*/*", "application/*"):
+        is_protobuf = kind == PROTOBUF
+        if not is_protobuf and kind not in (JSON, "*/*", "application/*"):
             continue
         wanted = params.get("as", "")
         if not wanted:
-            return OBJECT
+            return Accepted(is_protobuf=is_protobuf)
         if params.get("g") == "meta.k8s.io" and params.get("v", "v1") in ("v1", "v1beta1"):
             version = params.get("v", "v1")
-            if wanted == "Table":
+            if wanted == "Table" and not is_protobuf:
                 return Accepted("table", version)
             if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-                return Accepted("metadata", version)
-    raise not_acceptable(f"{JSON} (as Table and PartialObjectMetadata too); the request accepts {accept[:200]!r}")
+                return Accepted("metadata", version, is_protobuf)
+    offered = f"{JSON} (as Table and PartialObjectMetadata too), {PROTOBUF}"
+    raise not_acceptable(f"{offered}; the request accepts {accept[:200]!r}")
+
+
+def accepts_protobuf(accept: str) -> bool:
+    """Whether an Accept header asks for protobuf first of what can be served."""
+    try:
+        return "protobuf" in accept and accepted(accept).is_protobuf
+    except ApiError:
+        return False
 
 
 def _entries(header: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -72,11 +83,6 @@ def _entries(header: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _unsupported(content_type: str, allowed: str) -> ApiError:
-    if "protobuf" in content_type:
-        allowed += (
-            " (no protobuf: with kubectl use apply -f or create -f, as in `kubectl create ... --dry-run=client -o yaml"
-            " | kubectl apply -f -`; in Go set ContentType application/json)"
-        )
     return ApiError(
         f"the body of the request was in an unknown format ({content_type[:100]}) - accepted media types include: "
         f"{allowed}",
@@ -103,7 +109,7 @@ class Bodies:
         self._programs = asyncio.Semaphore(_PROGRAMS)
 
     async def object(self, body: bytes, content_type: str) -> dict[str, Any]:
-        """The object in a body (JSON, or YAML by its content type), without nulls. Raises 400, 413, 415."""
+        """The object in a body (JSON, protobuf or YAML by its content type), without nulls. Raises 400, 413, 415."""
         return (await self.checked(body, content_type))[0]
 
     async def checked(self, body: bytes, content_type: str) -> tuple[dict[str, Any], list[str]]:
@@ -112,8 +118,10 @@ class Bodies:
         kind = media_type(content_type)
         if kind in ("", JSON):
             return await apart(len(body), _json_object, body), []
+        if kind == PROTOBUF:
+            return await apart(len(body), _protobuf_object, body), []
         if kind not in _YAML:
-            raise _unsupported(content_type, f"{JSON}, application/yaml")
+            raise _unsupported(content_type, f"{JSON}, application/yaml, {PROTOBUF}")
         from tonnage.box.apiserver.request import yaml_body  # late: 1 MiB of parser that hardly any client asks for
 
         try:
@@ -158,6 +166,17 @@ def _uncollected(function: Callable[..., T], *arguments: Any) -> T:
 
 def _json_object(body: bytes) -> dict[str, Any]:
     value = _json(body)
+    return _object(value, nulls=b"null" in body)
+
+
+def _protobuf_object(body: bytes) -> dict[str, Any]:
+    from tonnage.box.apiserver.protobuf import envelope  # late: many clients never speak it
+
+    try:
+        value = envelope.decode(body, _json)
+    except ValueError as error:
+        raise bad_request(f"the body of the request is not valid protobuf: {str(error)[:300]}") from None
+    check_depth(value)
     return _object(value, nulls=b"null" in body)
 
 

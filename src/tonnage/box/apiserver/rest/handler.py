@@ -81,6 +81,11 @@ class Handler:
             if not isinstance(error, (TonnageError, RecursionError)):
                 log.exception("request failed method=%s path=%s", request.method, request.path[:200])
             answer = output.refusal(errors.as_api_error(error))
+        if isinstance(answer, Response) and negotiate.accepts_protobuf(request.accept):
+            try:
+                answer = await apart(len(answer.body), output.as_protobuf, answer)
+            except Exception:  # JSON has all that is to be said, and its type tells the client
+                log.exception("answer not encoded as protobuf path=%s", request.path[:200])
         self._count(request.method, plural, answer.status if isinstance(answer, Response) else 200)
         return answer
 
@@ -122,7 +127,7 @@ class Handler:
             self._allow(place, "watch")
             return self._reads.watch(place, options, view)
         self._allow(place, "list")
-        return output.answer(await self._reads.page(place, options, view))
+        return output.answer(await self._reads.page(place, options, view), protobuf=view.accepted.is_protobuf)
 
     async def _create(self, place: RequestPath, request: Request, user: str) -> Answer:
         resource = place.resource

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -14,13 +14,13 @@ from tonnage.box.apiserver.request.errors import bad_request, status
 from tonnage.box.apiserver.request.negotiate import OBJECT, Accepted, accepted
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.storage.store import Obj, StoredObject
-from tonnage.box.apiserver.storage.watch import Render, Shape, render_json
+from tonnage.box.apiserver.storage.watch import Render, Shape, line, render_json
 from tonnage.errors import ApiError
-from tonnage.kube.transport import JSON, Response
+from tonnage.kube.transport import JSON, PROTOBUF, Response
 
 encode = msgspec.json.Encoder().encode
 _INCLUDES = ("Metadata", "None", "Object")
-_AS_STORED = Shape()
+AS_STORED = Shape()
 Now = Callable[[], datetime]
 
 
@@ -28,6 +28,7 @@ class _Metadata(msgspec.Struct):
     metadata: msgspec.Raw
 
 
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _metadata = msgspec.json.Decoder(_Metadata).decode
 
 
@@ -53,7 +54,7 @@ class Representation(NamedTuple):
     @property
     def is_as_stored(self) -> bool:
         """Whether answers have the stored bytes of objects."""
-        return self.accepted.shape == "object" and not self.resource.stored_as
+        return self.accepted == OBJECT and not self.resource.stored_as
 
     @property
     def version(self) -> str:
@@ -74,9 +75,23 @@ def outward(resource: Resource, record: StoredObject, revision: int) -> Obj:
 
 
 def shape(view: Representation, now: Now) -> Shape:
-    """Encoding of an object for a client with this view."""
-    if view.is_as_stored:
-        return _AS_STORED
+    """Encoding of an object for a watch with this view."""
+    if not view.accepted.is_protobuf:
+        return json_shape(view, now)
+    from tonnage.box.apiserver.protobuf import envelope  # late: many clients never speak it
+
+    plain = json_shape(view, now)
+
+    def render(record: StoredObject, revision: int) -> bytes:
+        return envelope.encode(_decode(plain.render(record, revision)))
+
+    return Shape(("protobuf", view.resource.key, plain.name), render, envelope.frame, f"{PROTOBUF};stream=watch")
+
+
+def json_shape(view: Representation, now: Now) -> Shape:
+    """Encoding of an object in JSON for a client with this view."""
+    if view.accepted.shape == "object" and not view.resource.stored_as:
+        return AS_STORED
     resource, version = view.resource, view.version
     if view.accepted.shape == "table":
         return Shape(("table", resource.key, view.included, version), _table(view, now))
@@ -111,6 +126,8 @@ def _tabulate(
 
 def render_list(view: Representation, records: Sequence[StoredObject], meta: dict[str, Any], now: datetime) -> bytes:
     """The whole answer of a list."""
+    if view.accepted.is_protobuf:
+        return _protobuf_list(view, records, meta, now)
     one, items, kind = _one(view, now), "items", view.resource.kind
     head: dict[str, Any] = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version}
     if view.accepted.shape == "table":
@@ -135,6 +152,18 @@ def render_list(view: Representation, records: Sequence[StoredObject], meta: dic
     return answer.getvalue()
 
 
+def _protobuf_list(view: Representation, records: Sequence[StoredObject], meta: dict[str, Any], now: datetime) -> bytes:
+    from tonnage.box.apiserver.protobuf import envelope
+
+    one, kind = _one(view, now), view.resource.kind
+    api_version, name = kind.api_version, kind.kind
+    if view.accepted.shape == "metadata":
+        api_version, name = view.version, "PartialObjectMetadata"
+    message = envelope.message_of(api_version, name)
+    items: Iterator[bytes] = (message.write(_decode(one(record))) for record in records)
+    return envelope.encode_list(api_version, f"{name}List", meta, items)
+
+
 def prettied(body: bytes) -> bytes:
     """JSON with line ends and indents."""
     return msgspec.json.format(body, indent=2) + b"\n"
@@ -143,27 +172,34 @@ def prettied(body: bytes) -> bytes:
 def _one(view: Representation, now: datetime) -> Callable[[StoredObject], bytes]:
     """Encoding of an object of a list."""
     if view.accepted.shape != "table":
-        render = shape(view, lambda: now).render
+        render = json_shape(view, lambda: now).render
         return lambda record: render(record, record.revision)
     resource, columns = view.resource, view.resource.columns or table.DEFAULT
     return lambda record: encode(table.row(columns, outward(resource, record, record.revision), now, view.included))
 
 
 def bookmark(view: Representation, revision: int, *, initial: bool) -> bytes:
-    """The object of a BOOKMARK; initial marks the end of the initial events."""
+    """A BOOKMARK of a watch; initial marks the end of the initial events."""
+    obj = _bookmarked(view, revision, initial=initial)
+    if not view.accepted.is_protobuf:
+        return line("BOOKMARK", encode(obj))
+    from tonnage.box.apiserver.protobuf import envelope
+
+    return envelope.frame("BOOKMARK", envelope.encode(obj))
+
+
+def _bookmarked(view: Representation, revision: int, *, initial: bool) -> dict[str, Any]:
     meta: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial:
         meta["annotations"] = {"k8s.io/initial-events-end": "true"}
     if view.accepted.shape == "object":
-        return encode(view.resource.kind.head() | {"metadata": meta})
+        return view.resource.kind.head() | {"metadata": meta}
     partial = {"kind": "PartialObjectMetadata", "apiVersion": view.version, "metadata": meta}
     if view.accepted.shape == "metadata":
-        return encode(partial)
+        return partial
     rows = [{"cells": [], "object": partial}]
     meta = {"resourceVersion": str(revision)}
-    return encode(
-        {"kind": "Table", "apiVersion": view.version, "metadata": meta, "columnDefinitions": [], "rows": rows}
-    )
+    return {"kind": "Table", "apiVersion": view.version, "metadata": meta, "columnDefinitions": [], "rows": rows}
 
 
 _WARNINGS, _WARNING_LENGTH = 16, 256
@@ -171,8 +207,12 @@ _WARNINGS, _WARNING_LENGTH = 16, 256
 _HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache, private"}
 
 
-def answer(body: bytes, *, pretty: bool = False, code: int = 200, warnings: Sequence[str] = ()) -> Response:
-    """A body of JSON as an answer. pretty: still to be indented."""
+def answer(
+    body: bytes, *, pretty: bool = False, code: int = 200, warnings: Sequence[str] = (), protobuf: bool = False
+) -> Response:
+    """A body of JSON (or protobuf) as an answer. pretty: still to be indented."""
+    if protobuf:
+        return Response(code, body, _HEADERS | {"Content-Type": PROTOBUF})
     if pretty:
         body = prettied(body)
     if not warnings:
@@ -180,6 +220,19 @@ def answer(body: bytes, *, pretty: bool = False, code: int = 200, warnings: Sequ
     shown = [w[:_WARNING_LENGTH] for w in warnings[:_WARNINGS]]
     quoted = (w.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for w in shown)
     return Response(code, body, _HEADERS | {"Warning": ", ".join(f'299 - "{w}"' for w in quoted)})
+
+
+def as_protobuf(answer: Response) -> Response:
+    """An answer of JSON in protobuf; as it is, if it has no such encoding or is encoded already."""
+    from tonnage.box.apiserver.protobuf import envelope
+
+    if answer.headers.get("Content-Type") != JSON:
+        return answer
+    try:
+        body = envelope.encode(_decode(answer.body))
+    except KeyError:
+        return answer
+    return Response(answer.status, body, dict(answer.headers) | {"Content-Type": PROTOBUF})
 
 
 def refusal(error: ApiError) -> Response:

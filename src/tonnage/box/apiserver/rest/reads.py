@@ -21,7 +21,7 @@ from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.box.apiserver.rest import output
 from tonnage.box.apiserver.rest.output import Representation
 from tonnage.box.apiserver.storage.store import Store, StoredObject
-from tonnage.box.apiserver.storage.watch import Filter, Hub, Watcher, encode_change, line
+from tonnage.box.apiserver.storage.watch import Filter, Hub, Watcher, encode_change
 from tonnage.errors import ApiError, ApiGoneError, FieldCause
 
 _SNAPSHOTS_SURE = 8
@@ -71,9 +71,9 @@ class Reads:
         return datetime.fromtimestamp(self._clock.time(), UTC)
 
     async def shown(self, view: Representation, record: StoredObject) -> bytes:
-        """One object, encoded."""
-        render = output.shape(view, self.now).render
-        size = len(record.data) if view.pretty or not view.is_as_stored else 0
+        """One object, in JSON."""
+        shape = output.json_shape(view, self.now)
+        render, size = shape.render, len(record.data) if view.pretty or shape is not output.AS_STORED else 0
 
         def body() -> bytes:
             plain = render(record, record.revision)
@@ -193,7 +193,7 @@ class Reads:
         wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
         watcher = Watcher(wanted, output.shape(view, self.now), self._store.revision, bookmark=None)
         if options.bookmarks:
-            watcher.bookmark = lambda revision: line("BOOKMARK", output.bookmark(view, revision, initial=False))
+            watcher.bookmark = lambda revision: output.bookmark(view, revision, initial=False)
         watcher.begin(self._beginning(watcher, options, view))
         self._hub.open(watcher)
         if options.timeout:
@@ -205,20 +205,19 @@ class Reads:
 
         What they are is decided now, only their encoding waits for the reader.
         """
-        wanted, render, revision = watcher.filter, watcher.shape.render, self._store.revision
+        wanted, shape, revision = watcher.filter, watcher.shape, self._store.revision
         asked = int(options.resource_version or 0)
         if asked > revision:
             raise _too_large(asked, revision)
         lines: Iterator[bytes] = iter(())
         if options.initial_events or (not asked and options.initial_events is None):
             records = self._store.records(wanted.collection, wanted.namespace)
-            lines = (line("ADDED", render(r, r.revision)) if wanted.selects(r) else b"" for r in records)
+            lines = (shape.event("ADDED", shape.render(r, r.revision)) if wanted.selects(r) else b"" for r in records)
         elif asked:
             events = self._store.since(wanted.collection, asked)
             lines = (encode_change(watcher, e, {}) or b"" for e in events)
         if options.initial_events and options.bookmarks:
-            mark = line("BOOKMARK", output.bookmark(view, revision, initial=True))
-            lines = itertools.chain(lines, (mark,))
+            lines = itertools.chain(lines, (output.bookmark(view, revision, initial=True),))
         return lines
 
 

@@ -214,7 +214,9 @@ class HttpsServer:
             watcher.on_drop = transport.abort
             # What a connection has taken is a copy of its own: of a client that does not read it is to be little.
             transport.set_write_buffer_limits(high=_WATCH_PART)
-        response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+        response = web.StreamResponse(
+            headers={"Content-Type": watcher.shape.content_type, "Cache-Control": "no-cache, private"}
+        )
         response.enable_chunked_encoding()
         try:
             await response.prepare(request)

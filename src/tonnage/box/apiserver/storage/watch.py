@@ -20,6 +20,7 @@ import msgspec
 
 from tonnage.api.selectors import EVERYTHING, Selector
 from tonnage.box.apiserver.storage.store import EventType, Store, StoredObject, StoreEvent
+from tonnage.kube.transport import JSON
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -47,12 +48,19 @@ def render_json(record: StoredObject, revision: int) -> bytes:
     return _encode(obj)
 
 
+def line(kind: str, body: bytes) -> bytes:
+    """One event of a watch in JSON: a line."""
+    return b'{"type":"%s","object":%s}\n' % (kind.encode(), body)
+
+
 @dataclass(frozen=True)
 class Shape:
-    """Encoding of objects. name: identifies the shape; render: makes the bytes of one object."""
+    """Encoding of objects. name: identifies the shape; render: makes the bytes of one object; event: of a change."""
 
     name: Hashable = "json"
     render: Render = render_json
+    event: Callable[[str, bytes], bytes] = line
+    content_type: str = JSON
 
 
 @dataclass(frozen=True)
@@ -118,11 +126,6 @@ class _Fields(Mapping[str, str]):
 
     def __len__(self) -> int:
         return 2 + len(self._record.fields)
-
-
-def line(kind: str, body: bytes) -> bytes:
-    """One line of a watch."""
-    return b'{"type":"%s","object":%s}\n' % (kind.encode(), body)
 
 
 class Buffers:
@@ -465,5 +468,5 @@ def encode_change(watcher: Watcher, event: StoreEvent, lines: dict[Hashable, byt
     kind, record = change
     key = (watcher.shape.name, kind)
     if key not in lines:
-        lines[key] = line(kind, watcher.shape.render(record, event.record.revision))
+        lines[key] = watcher.shape.event(kind, watcher.shape.render(record, event.record.revision))
     return lines[key]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.kube.transport import MERGE_PATCH, STRATEGIC_PATCH
+from tonnage.box.apiserver.protobuf import envelope
+from tonnage.kube.transport import JSON, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -38,18 +40,62 @@ async def test_bad_bodies(api: Api, body: bytes, code: int) -> None:
 
 
 async def test_content_types(api: Api) -> None:
-    for wrong in ("application/vnd.kubernetes.protobuf", "text/plain"):
-        answer = await api.create(MAPS, config(), want=415, content_type=wrong)
-        assert wrong in answer["message"]
+    answer = await api.create(MAPS, config(), want=415, content_type="text/plain")
+    assert "text/plain" in answer["message"]
     await api.create(MAPS, b"metadata: {name: x}\ndata: {when: 2001-01-01}", content_type="application/yaml")
     assert (await api.get(f"{MAPS}/x"))["data"] == {"when": "2001-01-01"}
     bomb = b"metadata: {name: y}\na: &a [x]\nb: [*a, *a]"
     await api.create(MAPS, bomb, want=400, content_type="application/yaml")
-    await api.get(MAPS, want=406, accept="application/vnd.kubernetes.protobuf")
-    await api.get(MAPS, accept="application/vnd.kubernetes.protobuf, application/json")
+    await api.get(MAPS, want=406, accept="application/cbor")
     await api.get(MAPS, accept="*/*")
     apply = await api.patch(f"{MAPS}/x", b"{}", want=415, content_type="application/apply-patch+yaml")
     assert "server-side apply" in apply["message"]
+
+
+def read(body: bytes) -> Any:
+    return envelope.decode(body, json.loads)
+
+
+async def test_protobuf_is_read_and_written(api: Api) -> None:
+    body = envelope.encode(config(key="value"))
+    made = await api.send("POST", MAPS, body, content_type=PROTOBUF, accept=f"{PROTOBUF},{JSON}")
+    assert (made.status, made.headers["Content-Type"]) == (201, PROTOBUF)
+    assert read(made.body) == await api.get(f"{MAPS}/x")
+    assert read(made.body)["data"] == {"key": "value"}
+    part = f"{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    partial = await api.send("GET", f"{MAPS}/x", accept=part)
+    metadata = (await api.get(f"{MAPS}/x"))["metadata"]
+    assert read(partial.body) == {
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata
+    }  # fmt: skip
+    listed = await api.send("GET", MAPS, accept=PROTOBUF)
+    items = (await api.get(MAPS))["items"]
+    version = (await api.get(MAPS))["metadata"]["resourceVersion"]
+    head = {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": version}}
+    assert listed.body == envelope.encode(head | {"items": items})
+    table = await api.get(MAPS, accept=f"{PROTOBUF};as=Table;g=meta.k8s.io;v=v1,{JSON};as=Table;g=meta.k8s.io;v=v1")
+    assert table["kind"] == "Table"
+
+
+async def test_errors_are_in_protobuf_for_those_who_ask(api: Api) -> None:
+    for method, path, body in (("GET", f"{MAPS}/none", b""), ("POST", MAPS, b"k8s\0\xff"), ("GET", "/apis/none", b"")):
+        found = await api.send(method, path, body, content_type=PROTOBUF, accept=PROTOBUF)
+        status = read(found.body)
+        assert (status["kind"], status["code"]) == ("Status", found.status)
+    assert (await api.send("POST", MAPS, b"{}", content_type=PROTOBUF)).status == 400
+
+
+async def test_a_watch_in_protobuf_has_frames(api: Api) -> None:
+    await api.create(MAPS, config("a"))
+    request = Request("GET", MAPS, {"watch": "1", "allowWatchBookmarks": "1"}, accept=f"{PROTOBUF};stream=watch")
+    async with api.transport.stream(request) as chunks:
+        wanted = await api.get(f"{MAPS}/a")
+        data = await anext(chunks)
+        frame = envelope.frame("ADDED", envelope.encode(wanted))
+        assert data == frame
+        await api.create(MAPS, config("b", key="value"))
+        frame = envelope.frame("ADDED", envelope.encode(await api.get(f"{MAPS}/b")))
+        assert await anext(chunks) == frame
 
 
 PODS = "/api/v1/namespaces/default/pods"
