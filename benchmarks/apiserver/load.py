@@ -26,13 +26,18 @@ import aiohttp
 from benchmarks.figure import Figure
 
 from tonnage.aio.clock import RealClock
+from tonnage.box.apiserver.protobuf import envelope
 from tonnage.box.apiserver.server import auth
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.kube.transport import MERGE_PATCH, Request
+from tonnage.box.apiserver.storage.store import Store
+from tonnage.kube.transport import JSON, MERGE_PATCH, PROTOBUF, Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 CREATES, WRITERS, WATCHERS, IDLE, PODS = 10_000, 64, 1000, 5000, 10_000
+POD_CREATES = 1000
+NAME = "x{:06}"
+"""Of objects; all of one length, so that a body is made once."""
 
 
 def config(name: str, **labels: str) -> bytes:
@@ -46,12 +51,12 @@ def config(name: str, **labels: str) -> bytes:
     return json.dumps(body).encode()
 
 
-def pod(name: str) -> bytes:
-    """A pod of some 3 KB."""
+def pod(name: str, settings: int = 12) -> bytes:
+    """A pod of some 3 KB; with 32 settings, of 4."""
     container = {
         "name": "c",
         "image": "registry.example/app:1",
-        "env": [{"name": f"SETTING_{n}", "value": "x" * 40} for n in range(12)],
+        "env": [{"name": f"SETTING_{n}", "value": "x" * 40} for n in range(settings)],
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
@@ -92,13 +97,44 @@ async def said(process: asyncio.subprocess.Process) -> str:
     return (await process.stdout.readline()).decode().strip()
 
 
-async def durable_creates(folder: Path) -> Figure:
-    """Creates a second over HTTPS with 64 writers, each answered when durable."""
-    async with served(folder) as server:
-        process = await load(server, "create", str(CREATES))
-        rate = float(await said(process))
-        await process.wait()
-    return Figure("durable creates, 64 writers over HTTPS", rate, "a second", at_least=2000)
+async def durable_creates(folder: Path) -> list[Figure]:
+    """Creates a second over HTTPS with 64 writers, each answered when durable: in JSON, and in protobuf."""
+    rates = []
+    for content_type in (JSON, PROTOBUF):
+        async with served(folder / content_type) as server:
+            process = await load(server, "create", str(CREATES), content_type)
+            rates.append(float(await said(process)))
+            await process.wait()
+    plain, protobuf = rates
+    name = "durable creates, 64 writers over HTTPS"
+    return [
+        Figure(name, plain, "a second", at_least=2000),
+        Figure(f"{name}, protobuf", protobuf, "a second", other=plain, other_name="JSON", at_least=0.5),
+    ]
+
+
+async def pod_creates(folder: Path) -> list[Figure]:
+    """Median create of a pod of 4 kB in this process, without disk: in protobuf, beside JSON."""
+    server = ApiServer(Store(extractor()))
+    await server.start()
+    transport, times = server.transport(), dict[str, list[float]](((JSON, []), (PROTOBUF, [])))
+    for n in range(POD_CREATES):
+        for content_type, taken in times.items():
+            body = pod(f"p{n}-{len(content_type)}", settings=32)
+            if content_type == PROTOBUF:
+                body = envelope.encode(json.loads(body))
+            start = time.perf_counter()
+            path = MAPS.replace("configmaps", "pods")
+            answer = await transport.request(Request("POST", path, {}, body, content_type, content_type))
+            taken.append((time.perf_counter() - start) * 1000)
+            assert answer.status == 201, answer.body
+    await server.stop()
+    plain, protobuf = (statistics.median(taken) for taken in times.values())
+    name = "create of a pod of 4 kB"
+    return [
+        Figure(f"{name} in protobuf", protobuf, "ms", at_most=2),
+        Figure(f"{name} in protobuf, beside JSON", protobuf, "ms", other=plain, other_name="JSON", at_most=2),
+    ]
 
 
 async def fan_out(folder: Path) -> Figure:
@@ -155,10 +191,11 @@ async def memory(folder: Path) -> Figure:
 
 async def run() -> list[Figure]:
     """All figures."""
-    rows = []
-    for bench in (durable_creates, fan_out, beside_idle_watchers, memory):
+    rows: list[Figure] = []
+    for bench in (durable_creates, pod_creates, fan_out, beside_idle_watchers, memory):
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(await bench(Path(folder)))
+            found = await bench(Path(folder))
+            rows += found if isinstance(found, list) else [found]
     return rows
 
 
@@ -175,8 +212,13 @@ def _session(certificate: str, limit: int) -> aiohttp.ClientSession:
 class _Writer(asyncio.Protocol):
     """One connection that sends the next create when the last is answered; costs the machine as little as may be."""
 
-    def __init__(self, host: str, left: Iterator[int], done: asyncio.Future[None]) -> None:
-        self._head = f"POST {MAPS} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {os.environ['BENCH_TOKEN']}\r\n"
+    def __init__(self, host: str, kind: str, left: Iterator[int], done: asyncio.Future[None]) -> None:
+        self._head = (
+            f"POST {MAPS} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {os.environ['BENCH_TOKEN']}\r\n"
+            f"Accept: {kind}\r\nContent-Type: {kind}\r\n"
+        )
+        body = config(NAME.format(0))
+        self._body = envelope.encode(json.loads(body)) if kind == PROTOBUF else body
         self._left = left
         self._done = done
         self._got = b""
@@ -192,8 +234,8 @@ class _Writer(asyncio.Protocol):
         if number is None:
             self._done.set_result(None)
             return
-        body = config(f"x{number}")
-        head = f"{self._head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        body = self._body.replace(NAME.format(0).encode(), NAME.format(number).encode())
+        head = f"{self._head}Content-Length: {len(body)}\r\n\r\n"
         self._transport.write(head.encode() + body)
 
     def data_received(self, data: bytes) -> None:
@@ -206,13 +248,13 @@ class _Writer(asyncio.Protocol):
             self._send()
 
 
-async def _load_create(url: str, certificate: str, count: str) -> None:
+async def _load_create(url: str, certificate: str, count: str, kind: str) -> None:
     host, _, port = url.removeprefix("https://").rpartition(":")
     context, loop = ssl.create_default_context(cafile=certificate), asyncio.get_running_loop()
     left, done = iter(range(int(count))), [loop.create_future() for _ in range(WRITERS)]
     start = time.perf_counter()
     for end in done:
-        await loop.create_connection(functools.partial(_Writer, host, left, end), host, int(port), ssl=context)
+        await loop.create_connection(functools.partial(_Writer, host, kind, left, end), host, int(port), ssl=context)
     await asyncio.gather(*done)
     print(int(count) / (time.perf_counter() - start), flush=True)
 

@@ -23,6 +23,8 @@ from benchmarks.figure import Figure
 
 from tonnage.aio.clock import RealClock
 from tonnage.aio.tasks import Background, supervise
+from tonnage.box.apiserver.protobuf import envelope
+from tonnage.box.apiserver.protobuf.wire import delimited
 from tonnage.box.apiserver.request.negotiate import MAX_VALUES
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.box.apiserver.storage.store import StoreEvent
@@ -30,7 +32,7 @@ from tonnage.box.control_plane import control_plane
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
+from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, Request
 from tonnage.observe.process import settle
 from tonnage.scheduler.scheduler import Scheduler
 
@@ -88,6 +90,18 @@ def patch(path: str, data: bytes, kind: str) -> Request:
     return Request("PATCH", path, {}, data, kind)
 
 
+def keys(count: int) -> bytes:
+    """A ConfigMap of so many keys, in protobuf."""
+    return envelope.encode(
+        {"apiVersion": "v1", "kind": "ConfigMap"} | named("x", data={f"k{n}": "v" for n in range(count)})
+    )
+
+
+def containers_of(count: int) -> bytes:
+    """A pod of so many empty containers, in protobuf: two bytes each."""
+    return envelope.wrap("v1", "Pod", delimited(2, delimited(2, b"") * count))
+
+
 def bodies() -> list[Case]:
     """Large bodies that are created."""
     start, strict = b'{"metadata":{"name":"x"},', {"fieldValidation": "Strict"}
@@ -137,6 +151,8 @@ def bodies() -> list[Case]:
         Case("pod, wrong containers", post(PODS, wrong), (removed,), 422),
         Case("pod, wrong containers, 16 KiB", post(PODS, small_wrong), (removed,), 422),
         Case("delete of a pod with containers", removed, (removed, post(PODS, containers))),
+        Case("protobuf, keys", post(MAPS, keys(45_000), PROTOBUF), (gone,), 201),
+        Case("protobuf, too many fields", post(PODS, containers_of(1_500_000), PROTOBUF), (), 400),
         Case("YAML, 4 KiB", post(MAPS, b"metadata: {name: x}\nu:\n" + b"- 1\n" * 1000, YAML), (gone,), 201),
         Case(
             "YAML, 90,000 events",
@@ -186,6 +202,7 @@ def reads() -> list[Case]:
         Case("list as a Table", Request("GET", PODS, accept=TABLE)),
         Case("list of metadata", Request("GET", PODS, accept=META)),
         Case("list of 500 as a Table", Request("GET", PODS, {"limit": "500"}, accept=TABLE)),
+        Case("list in protobuf", Request("GET", PODS, accept=PROTOBUF)),
         Case("list, pretty", Request("GET", PODS, {"pretty": "true"})),
         Case("list, 1,000 requirements", Request("GET", PODS, {"labelSelector": labels})),
         Case("list, 8,000 values", Request("GET", PODS, {"labelSelector": values})),
@@ -253,12 +270,12 @@ async def watches(server: ApiServer) -> list[Figure]:
         seen = 0
         async with transport.stream(Request("GET", PODS, {"watch": "1"}, accept=accept)) as chunks:
             async for chunk in chunks:
-                seen += chunk.count(b"\n")
+                seen += chunk.count(b"ADDED")
                 if seen >= OBJECTS:
                     return
                 await asyncio.sleep(0)
 
-    for name, accept in (("", JSON), (" as a Table", TABLE)):
+    for name, accept in (("", JSON), (" as a Table", TABLE), (" in protobuf", PROTOBUF)):
         best = min([await held(begin(accept)) for _ in range(TRIES)])
         rows.append(Figure(f"loop held: watch from the start{name}", best * 1000, "ms", at_most=MOST_MS))
     opened = [transport.stream(Request("GET", MAPS, {"watch": "1"})) for _ in range(5000)]

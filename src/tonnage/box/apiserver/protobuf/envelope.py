@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tonnage.box.apiserver.protobuf.messages import Input, Message, ReadJson, message
+from tonnage.box.apiserver.protobuf.messages import Bytes, Input, Message, ReadJson, message
 from tonnage.box.apiserver.protobuf.wire import BYTES, WireError, delimited, fields
 
 MAGIC = b"k8s\x00"
@@ -54,7 +54,7 @@ def _unknown(body: bytes) -> tuple[str, str, int, int]:
     return named[1], named[2], start, stop
 
 
-def wrap(api_version: str, kind: str, data: bytes) -> bytes:
+def wrap(api_version: str, kind: str, data: Bytes) -> bytes:
     """A message in its envelope."""
     named = delimited(1, delimited(1, api_version.encode()) + delimited(2, kind.encode()))
     return b"".join((MAGIC, named, delimited(2, data), b"\x1a\x00\x22\x00"))

@@ -1,7 +1,7 @@
 """Messages of the served kinds: the schemas' structs with their numbers, as readers and writers of protobuf.
 
-Types, and which empty values are kept, are those of the schemas; the table adds only the numbers. A number such as 2.5
-belongs to a field that JSON shows one level higher: Volume has a VolumeSource inline.
+Types, and which empty values are preserved, are those of the schemas; the table adds only the numbers. A number such as
+2.5 belongs to a field that JSON shows one level higher: Volume has a VolumeSource inline.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -41,7 +41,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EMPTY: dict[str, Any] = {"str": "", "bytes": "", "bool": False, "number": 0.0, "quantity": "0", "[]": [], "{}": {}}
 
 ReadJson = Callable[[bytes], Any]
-Write = Callable[[Any], bytes]
+Bytes = bytes | bytearray
+Write = Callable[[Any], Bytes]
 """The content of a length-delimited field, or the whole value of another."""
 
 
@@ -64,19 +65,17 @@ Read = Callable[[Input, int, int], Any]
 """(input, start, stop) -> value; for a VARINT, start is the number."""
 
 
-@dataclass(slots=True)
-class FieldReader:
-    """How one tag is read. keeps: whether an empty value is one; message: of a struct; inner: of an inline message."""
+class FieldReader(NamedTuple):
+    """How one tag is read. many: "", "[]", "{}", "packed" or "inline"; message: of one struct, and of an inline one."""
 
     name: str
     read: Read
-    keeps: bool = True
+    keeps_empty: bool = True
     many: str = ""
     message: Message | None = None
 
 
-@dataclass(slots=True)
-class FieldWriter:
+class FieldWriter(NamedTuple):
     """How one JSON field is written: tag (as bytes), content; prefix: number of the inline message that has it."""
 
     tag: bytes
@@ -103,21 +102,22 @@ class Message:
             reader = readers.get(tag)
             if reader is None:
                 self._skip(tag)
-            elif not reader.many:
-                if reader.message is not None:  # of a message that comes twice, the parts are merged
-                    found[reader.name] = reader.message.read(source, at, end, found.get(reader.name))
-                elif ((value := reader.read(source, at, end)) or reader.keeps) and value is not None:
-                    found[reader.name] = value
-            elif reader.many == "[]":
-                found.setdefault(reader.name, []).append(reader.read(source, at, end))
-            elif reader.many == "{}":
-                key, value = reader.read(source, at, end)
-                found.setdefault(reader.name, {})[key] = value
-            elif reader.many == "packed":
-                found.setdefault(reader.name, []).extend(reader.read(source, at, end))
-            else:
-                assert reader.message is not None
-                reader.message.read(source, at, end, found)
+                continue
+            name, read, keeps_empty, many, inner = reader
+            if not many:
+                if inner is not None:  # of a message that comes twice, the parts are merged
+                    found[name] = inner.read(source, at, end, found.get(name))
+                elif ((value := read(source, at, end)) or keeps_empty) and value is not None:
+                    found[name] = value
+            elif many == "[]":
+                found.setdefault(name, []).append(read(source, at, end))
+            elif many == "{}":
+                key, value = read(source, at, end)
+                found.setdefault(name, {})[key] = value
+            elif many == "packed":
+                found.setdefault(name, []).extend(read(source, at, end))
+            elif inner is not None:
+                inner.read(source, at, end, found)
         source.count(number)
         return found
 
@@ -127,32 +127,24 @@ class Message:
             if known >> 3 == tag >> 3:
                 raise WireError(f"{self.name}.{reader.name} has wire type {tag & 7}, not {known & 7}")
 
-    def write(self, obj: dict[str, Any]) -> bytes:
+    def write(self, obj: dict[str, Any]) -> Bytes:
         """The message of an object that the schemas have passed; fields without number are left out."""
-        out, inline = bytearray(), dict[int, bytearray]()
+        out, inline, writers = bytearray(), dict[int, bytearray](), self.writers
         for name, value in obj.items():
-            writer = self.writers.get(name)
+            writer = writers.get(name)
             if writer is None or value is None:
                 continue
-            into = out if not writer.prefix else inline.setdefault(writer.prefix, bytearray())
-            if not writer.many:
-                _append(into, writer, writer.write(value))
-            elif writer.many == "[]":
-                for item in value:
-                    _append(into, writer, writer.write(item))
-            else:
-                for item in sorted(value.items()):
-                    _append(into, writer, writer.write(item))
-        for number, data in inline.items():
-            out += delimited(number, bytes(data))
-        return bytes(out)
-
-
-def _append(out: bytearray, writer: FieldWriter, data: bytes) -> None:
-    out += writer.tag
-    if writer.sized:
-        out += varint(len(data))
-    out += data
+            tag, write, sized, many, prefix = writer
+            into = out if not prefix else inline.setdefault(prefix, bytearray())
+            for item in (value,) if not many else value if many == "[]" else sorted(value.items()):
+                data = write(item)
+                into += tag
+                if sized:
+                    into += varint(len(data))
+                into += data
+        for number, part in inline.items():
+            out += delimited(number, part)
+        return out
 
 
 # Scalars, and the messages that are scalars in JSON.
@@ -290,12 +282,19 @@ def _entry_reading(kind: schemas.Type) -> Read:
     return read
 
 
-def _entry_writing(kind: schemas.Type) -> Callable[[tuple[str, Any]], bytes]:
+def _entry_writing(kind: schemas.Type) -> Callable[[tuple[str, Any]], Bytes]:
     inner, head, sized = _writing(kind), varint(2 << 3 | _wire_type(kind)), _wire_type(kind) == BYTES
 
-    def write(item: tuple[str, Any]) -> bytes:
-        data = inner(item[1])
-        return delimited(1, item[0].encode()) + head + (varint(len(data)) if sized else b"") + data
+    def write(item: tuple[str, Any]) -> Bytes:
+        key, data = item[0].encode(), inner(item[1])
+        out = bytearray(b"\x0a")
+        out += varint(len(key))
+        out += key
+        out += head
+        if sized:
+            out += varint(len(data))
+        out += data
+        return out
 
     return write
 

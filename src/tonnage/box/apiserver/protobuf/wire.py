@@ -15,9 +15,9 @@ class WireError(ValueError):
 
 def varint(value: int) -> bytes:
     """A whole number of 64 bits; negative ones as their two's complement."""
-    value &= _MASK
-    if value < 0x80:
+    if 0 <= value < 0x80:
         return _SMALL[value]
+    value &= _MASK
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)
@@ -29,7 +29,7 @@ def varint(value: int) -> bytes:
 _SMALL = [bytes([value]) for value in range(0x80)]
 
 
-def delimited(number: int, data: bytes) -> bytes:
+def delimited(number: int, data: bytes | bytearray) -> bytes:
     """A length-delimited field: bytes, text or a message."""
     return varint(number << 3 | BYTES) + varint(len(data)) + data
 
@@ -60,16 +60,24 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
     A VARINT field has its value in place of its start. The bounds are those of the message.
     """
     while at < end:
-        tag, at = read_varint(data, at, end)
-        if tag >> 3 == 0 or tag > 0xFFFFFFFF:
-            raise WireError(f"field number {tag >> 3} does not exist")
+        tag = data[at]
+        if tag < 0x80:  # as nearly all, and nearly all sizes
+            at += 1
+        else:
+            tag, at = read_varint(data, at, end)
         wire = tag & 7
-        if wire == VARINT:
+        if tag < 8 or tag > 0xFFFFFFFF:
+            raise WireError(f"field number {tag >> 3} does not exist")
+        if wire == BYTES:
+            if at < end and data[at] < 0x80:
+                size = data[at]
+                at += 1
+            else:
+                size, at = read_varint(data, at, end)
+        elif wire == VARINT:
             value, at = read_varint(data, at, end)
             yield tag, value, at, at
             continue
-        if wire == BYTES:
-            size, at = read_varint(data, at, end)
         elif wire in _SIZES:
             size = _SIZES[wire]
         else:

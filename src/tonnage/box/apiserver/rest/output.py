@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -160,7 +160,7 @@ def _protobuf_list(view: Representation, records: Sequence[StoredObject], meta: 
     if view.accepted.shape == "metadata":
         api_version, name = view.version, "PartialObjectMetadata"
     message = envelope.message_of(api_version, name)
-    items: Iterator[bytes] = (message.write(_decode(one(record))) for record in records)
+    items = (message.write(_decode(one(record))) for record in records)
     return envelope.encode_list(api_version, f"{name}List", meta, items)
 
 

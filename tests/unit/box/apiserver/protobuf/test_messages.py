@@ -46,7 +46,7 @@ def test_fields_of_inline_messages_are_shown_one_level_higher() -> None:
     data = message("core.v1.Volume").write(volume)
     limit = delimited(2, delimited(1, b"1Gi"))
     assert data == delimited(1, b"v") + delimited(2, delimited(2, limit))
-    assert read("core.v1.Volume", data) == volume
+    assert read("core.v1.Volume", bytes(data)) == volume
 
 
 def test_a_message_that_comes_twice_is_merged() -> None:
