@@ -105,6 +105,37 @@ PRIORITY_CLASSES = Kind(
 DISRUPTION_BUDGETS = Kind(
     "policy", "PodDisruptionBudget", "poddisruptionbudgets", policy.PodDisruptionBudget, short=("pdb",)
 )
+SERVICES = Kind("", "Service", "services", PartialObject, short=("svc",))
+ENDPOINTS = Kind("", "Endpoints", "endpoints", PartialObject, short=("ep",))
+REPLICATION_CONTROLLERS = Kind("", "ReplicationController", "replicationcontrollers", PartialObject, short=("rc",))
+POD_TEMPLATES = Kind("", "PodTemplate", "podtemplates", PartialObject)
+ENDPOINT_SLICES = Kind("discovery.k8s.io", "EndpointSlice", "endpointslices", PartialObject)
+_NETWORKING = "networking.k8s.io"
+INGRESSES = Kind(_NETWORKING, "Ingress", "ingresses", PartialObject, short=("ing",))
+INGRESS_CLASSES = Kind(_NETWORKING, "IngressClass", "ingressclasses", PartialObject, namespaced=False)
+NETWORK_POLICIES = Kind(_NETWORKING, "NetworkPolicy", "networkpolicies", PartialObject, short=("netpol",))
+AUTOSCALERS = Kind(
+    "autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", PartialObject, short=("hpa",), version="v2"
+)
+RUNTIME_CLASSES = Kind("node.k8s.io", "RuntimeClass", "runtimeclasses", PartialObject, namespaced=False)
+_CERTIFICATES = "certificates.k8s.io"
+SIGNING_REQUESTS = Kind(
+    _CERTIFICATES,
+    "CertificateSigningRequest",
+    "certificatesigningrequests",
+    PartialObject,
+    namespaced=False,
+    short=("csr",),
+)
+TRUST_BUNDLES = Kind(
+    _CERTIFICATES, "ClusterTrustBundle", "clustertrustbundles", PartialObject, namespaced=False, version="v1beta1"
+)
+POD_CERTIFICATE_REQUESTS = Kind(
+    _CERTIFICATES, "PodCertificateRequest", "podcertificaterequests", PartialObject, version="v1beta1"
+)
+ATTRIBUTES_CLASSES = Kind(
+    _STORAGE, "VolumeAttributesClass", "volumeattributesclasses", PartialObject, namespaced=False, short=("vac",)
+)
 ALL: tuple[Kind[Any], ...] = tuple(kind for kind in list(vars().values()) if isinstance(kind, Kind))
 """All kinds above, in that order."""
 # Of a cluster, not of the box: only their existence is checked.

@@ -64,12 +64,16 @@ _BY_KIND: dict[str, dict[str, str | None]] = {
     "PodDisruptionBudget": {"status.conditions": "type"},
     "ServiceAccount": {"secrets": "name"},
     "CSINode": {"spec.drivers": "name"},
+    "Service": {"spec.ports": "port", "status.conditions": "type"},
+    "PodCertificateRequest": {"status.conditions": "type"},
 }
 _POD_TEMPLATE = {path.replace("spec.", "spec.template.spec.", 1): key for path, key in _POD_SPEC.items()} | {
     f"spec.template.{path}": key for path, key in _META.items()
 }
 for _kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"):
     _BY_KIND[_kind] = _POD_TEMPLATE | {"status.conditions": "type"}
+_BY_KIND["ReplicationController"] = _BY_KIND["ReplicaSet"]
+_BY_KIND["PodTemplate"] = {path.removeprefix("spec."): key for path, key in _POD_TEMPLATE.items()}
 _BY_KIND["CronJob"] = {path.replace("spec.", "spec.jobTemplate.spec.", 1): k for path, k in _POD_TEMPLATE.items()} | {
     f"spec.jobTemplate.{path}": key for path, key in _META.items()
 }

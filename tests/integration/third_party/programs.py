@@ -9,7 +9,7 @@ import pytest
 from cluster.gobuild import Missing, Program, cache
 
 HERE = Path(__file__).parent
-NAMES = ("sanity", "clientgo", "helm", "mockdriver", "promtool")
+NAMES = ("sanity", "clientgo", "helm", "helm4", "mockdriver", "promtool")
 _FLAGS = {"promtool": ("-tags=remove_all_sd",)}
 """Of Prometheus its service discovery for all clouds is left out."""
 

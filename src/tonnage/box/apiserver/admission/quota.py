@@ -18,7 +18,7 @@ Usage = Mapping[str, int]
 
 _CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
 # Kinds that have a name of their own besides count/<resource>.
-_NAMED = frozenset({"configmaps", "secrets", "resourcequotas"})
+_NAMED = frozenset({"configmaps", "secrets", "resourcequotas", "replicationcontrollers", "services"})
 _BYTES = ("storage", "memory")
 _MUST_SAY = ("cpu", "memory")
 
@@ -38,7 +38,18 @@ def usage(collection: str, obj: Obj) -> dict[str, int]:
         counted |= _pod(obj)
     elif collection in _NAMED:
         counted[plural] = NANO
+        if collection == "services":
+            counted |= _service(obj)
     return counted
+
+
+def _service(service: Obj) -> dict[str, int]:
+    spec = service.get("spec") or {}
+    kind, ports = spec.get("type"), len(spec.get("ports") or ())
+    if kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
+        ports = 0
+    counted = {"services.nodeports": ports * NANO} if kind in ("LoadBalancer", "NodePort") and ports else {}
+    return counted | ({"services.loadbalancers": NANO} if kind == "LoadBalancer" else {})
 
 
 def _claim(claim: Obj) -> dict[str, int]:

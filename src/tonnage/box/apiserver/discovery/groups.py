@@ -15,6 +15,7 @@ _STATUS_VERBS = ("get", "patch", "update")
 # subresource -> (group, version, kind that is sent, verbs); kind "" is the parent's own.
 SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "status": ("", "", "", _STATUS_VERBS),
+    "approval": ("", "", "", _STATUS_VERBS),
     "finalize": ("", "", "", ("update",)),
     "binding": ("", "", "Binding", ("create",)),
     "eviction": ("policy", "v1", "Eviction", ("create",)),

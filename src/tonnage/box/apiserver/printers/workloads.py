@@ -33,7 +33,7 @@ def _ready(obj: Obj) -> str:
 
 
 _names, _images = partial(_each, "name"), partial(_each, "image")
-_WHAT = (of("Containers", _names, 1), of("Images", _images, 1))
+CONTAINERS = (of("Containers", _names, 1), of("Images", _images, 1))
 _SELECTOR = of("Selector", shown_selector, 1)
 _READY = of("Ready", _ready, text="Pods that are ready, of how many.")
 DEPLOYMENT = (
@@ -42,7 +42,7 @@ DEPLOYMENT = (
     _count("Up-to-date", "status", "updatedReplicas"),
     _count("Available", "status", "availableReplicas"),
     AGE,
-    *_WHAT,
+    *CONTAINERS,
     _SELECTOR,
 )
 REPLICA_SET = (
@@ -51,10 +51,10 @@ REPLICA_SET = (
     _count("Current", "status", "replicas"),
     _count("Ready", "status", "readyReplicas"),
     AGE,
-    *_WHAT,
+    *CONTAINERS,
     _SELECTOR,
 )
-STATEFUL_SET = (NAME, _READY, AGE, *_WHAT)
+STATEFUL_SET = (NAME, _READY, AGE, *CONTAINERS)
 
 
 def _nodes(obj: Obj) -> str:
@@ -71,7 +71,7 @@ DAEMON_SET = (
     _count("Available", "status", "numberAvailable"),
     of("Node Selector", _nodes),
     AGE,
-    *_WHAT,
+    *CONTAINERS,
     _SELECTOR,
 )
 
@@ -111,7 +111,7 @@ JOB = (
     of("Completions", _completions),
     Column("Duration", _took, text="How long it took, or has been running."),
     AGE,
-    *_WHAT,
+    *CONTAINERS,
     _SELECTOR,
 )
 

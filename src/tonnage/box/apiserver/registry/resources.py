@@ -13,7 +13,7 @@ from tonnage.box.apiserver.admission import plugins, priority
 from tonnage.box.apiserver.printers import core
 from tonnage.box.apiserver.printers import workloads as printers
 from tonnage.box.apiserver.printers.table import Column, dig
-from tonnage.box.apiserver.registry import defaults, strategy
+from tonnage.box.apiserver.registry import defaults, stored_kinds, strategy
 from tonnage.box.apiserver.request import event_versions
 from tonnage.box.apiserver.request.resource import Default, Resource, Validate, nothing
 from tonnage.box.apiserver.storage.store import Obj
@@ -181,6 +181,7 @@ _ROWS: tuple[Resource, ...] = (
         admit=priority.of_class,
     ),
     _row(kinds.DISRUPTION_BUDGETS, workloads.budget, core.DISRUPTION_BUDGET, **_OWN_STATUS),
+    *stored_kinds.ROWS,
     _row(kinds.LEASES, cluster.lease, core.LEASE),
     _review(_AUTHENTICATION, "TokenReview"),
     _review(_AUTHENTICATION, "SelfSubjectReview"),

@@ -71,6 +71,7 @@ class Resource:
     columns: the Table's columns of this kind.
     stored_as: the store's name of the collection when two kinds show the same objects; inward turns the served shape
         into the stored one, outward back (both may return their argument).
+    notice: the warning that answers each create and update of what has no effect here.
     graceful: deletion waits for the kubelet that ends the thing (pods).
     """
 
@@ -88,11 +89,13 @@ class Resource:
     inward: Callable[[Obj], Obj] = _same
     outward: Callable[[Obj], Obj] = _same
     graceful: bool = False
+    notice: str = ""
 
     @cached_property
     def key(self) -> str:
-        """Key in the registry."""
-        return self.kind.key
+        """Key in the registry: with the version, where another version of the kind is the stored one."""
+        kind = self.kind
+        return kind.key if self.stored_as != kind.key else f"{kind.group}/{kind.version}/{kind.plural}"
 
     @cached_property
     def collection(self) -> str:

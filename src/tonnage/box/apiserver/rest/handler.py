@@ -15,6 +15,7 @@ from tonnage.box.apiserver.request.options import DeleteOptions, ListOptions, Wr
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath, Routes
 from tonnage.box.apiserver.rest import output, reviews, subresources
+from tonnage.box.apiserver.rest.object_meta import STATUS_LIKE
 from tonnage.box.apiserver.rest.output import Representation, encode, is_pretty
 from tonnage.box.apiserver.rest.reads import Reads
 from tonnage.box.apiserver.rest.writes import Writes, Written, existing
@@ -96,7 +97,7 @@ class Handler:
         child.inc()
 
     async def _dispatch(self, place: RequestPath, request: Request, user: str) -> Answer:
-        if place.subresource and place.subresource != "status":
+        if place.subresource and place.subresource not in STATUS_LIKE:
             return await self._subresource(place, request, user)
         match request.method:
             case "GET":

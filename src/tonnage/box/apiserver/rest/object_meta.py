@@ -24,6 +24,8 @@ _PRESERVED = (
     "generateName",
 )  # fmt: skip
 _DEFAULT_GRACE = 30
+STATUS_LIKE = ("status", "approval")
+"""Subresources that write the status and preserve the rest."""
 
 
 _LAST_SECOND = 253402300799
@@ -164,7 +166,7 @@ def carry_over(new: Obj, old: Obj, resource: Resource, subresource: str) -> None
     for name in ("managedFields", "selfLink"):
         meta.pop(name, None)
     new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
-    if subresource == "status":
+    if subresource in STATUS_LIKE:
         _only_status(new, old)
     elif not subresource and "status" in resource.subresources:
         _put_back(new, old, "status")

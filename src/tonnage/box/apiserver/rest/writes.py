@@ -97,6 +97,8 @@ class Writes:
             name = obj["metadata"]["name"] = obj["metadata"]["generateName"] + self.stamps.suffix()
         resource.prepare(obj, None)
         resource.default(obj)
+        if resource.notice:
+            warnings.append(resource.notice)
         object_meta.first_generation(obj)
         if len(body) > negotiate.MAX_INSIDE:
             _check_size(obj, 0, 0)
@@ -154,7 +156,8 @@ class Writes:
                     written = await self._replace(place, record, old, new, context, worked_on, dry_run=options.dry_run)
                 except StaleError:
                     continue
-            written.warnings = warnings
+            notice = [resource.notice] if resource.notice and not place.subresource else []
+            written.warnings = warnings + notice
             await negotiate.apart(worked_on, old.clear)
             return written
         raise errors.conflict(resource.kind, place.name, _MODIFIED)

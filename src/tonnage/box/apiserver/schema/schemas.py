@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,40 +80,54 @@ class Struct:
         return _PREFIX.get(group, "io.k8s.api.") + self.name
 
 
+@functools.cache
 def struct(name: str) -> Struct:
-    """The struct with a short name. Raises KeyError."""
-    return all_structs()[name]
+    """The struct with a short name; read at the first question for it. Raises KeyError."""
+    return build(name, _blocks()[name])
+
+
+def all_structs() -> dict[str, Struct]:
+    """Every struct by its short name."""
+    return {name: struct(name) for name in _blocks()}
 
 
 @functools.cache
-def all_structs() -> dict[str, Struct]:
-    """Every struct by its short name; read once, at the first question."""
-    raw: dict[str, tuple[str, list[re.Match[str]]]] = {}
+def _blocks() -> dict[str, str]:
+    """The text of each struct by its short name. Most are never asked for, so that is all that is kept of them."""
+    found: dict[str, str] = {}
     for text in sorted(_TEXTS.glob("*.txt")):
-        _scan(text.read_text(encoding="utf-8"), raw)
-    return {name: _build(name, text, lines, raw) for name, (text, lines) in raw.items()}
+        found |= split(text.read_text(encoding="utf-8"))
+    return found
 
 
-def _scan(text: str, raw: dict[str, tuple[str, list[re.Match[str]]]]) -> None:
-    group, fields = "", list[re.Match[str]]()
+def split(text: str) -> dict[str, str]:
+    """The text of each struct of a schema text by the struct's short name. Raises ValueError."""
+    found: dict[str, str] = {}
+    group, name = "", ""
     for line in text.splitlines():
         if line.startswith("@"):
-            group = line[1:]
-        elif line.startswith("#"):
-            continue
-        elif match := _FIELD.fullmatch(line):
-            fields.append(match)
+            group, name = line[1:], ""
+        elif line.startswith("  ") and name:
+            found[name] += "\n" + line
         elif match := _STRUCT.fullmatch(line):
-            fields = []
-            raw[f"{group}.{match[1]}"] = (match[2] or "", fields)
-        else:
+            name = f"{group}.{match[1]}"
+            found[name] = line
+        elif not line.startswith("#"):
             raise ValueError(f"schema text: cannot read {line!r}")
+    return found
 
 
-def _build(
-    name: str, text: str, lines: list[re.Match[str]], known: dict[str, tuple[str, list[re.Match[str]]]]
-) -> Struct:
-    group = name.rpartition(".")[0]
+def _fields(block: str) -> Iterator[re.Match[str]]:
+    for line in block.splitlines()[1:]:
+        match = _FIELD.fullmatch(line)
+        if match is None:
+            raise ValueError(f"schema text: cannot read {line!r}")
+        yield match
+
+
+def build(name: str, block: str) -> Struct:
+    """The struct of that name from its text. Raises ValueError."""
+    group, known = name.rpartition(".")[0], _blocks()
 
     def resolve(word: str) -> Type:
         if word[0] in "[{":
@@ -125,8 +140,8 @@ def _build(
         raise ValueError(f"schema text: {name} uses the unknown type {word!r}")
 
     fields = {}
-    for line in lines:
+    for line in _fields(block):
         field, required, word, pointer, plus, key, tilde, about = line.groups()
         merge = key if plus else None
         fields[field] = Field(field, resolve(word), bool(required), bool(pointer), merge, bool(tilde), about or "")
-    return Struct(name, fields, text)
+    return Struct(name, fields, block.partition("\n")[0].partition(": ")[2])

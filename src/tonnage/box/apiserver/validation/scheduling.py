@@ -16,7 +16,7 @@ def scheduling(faults: Faults, spec: Obj) -> None:
     """nodeSelector, tolerations, affinity, topologySpreadConstraints, schedulingGates."""
     meta.labels(faults, spec.get("nodeSelector") or {}, "spec.nodeSelector")
     for here, toleration in items(spec, "tolerations", "spec."):
-        _toleration(faults, toleration, here)
+        check_toleration(faults, toleration, here)
     affinity = spec.get("affinity") or {}
     _node_affinity(faults, affinity.get("nodeAffinity") or {}, "spec.affinity.nodeAffinity")
     for word in ("podAffinity", "podAntiAffinity"):
@@ -29,7 +29,8 @@ def scheduling(faults: Faults, spec: Obj) -> None:
         faults.unique(here, gate.get("name", ""), names)
 
 
-def _toleration(faults: Faults, toleration: Obj, path: str) -> None:
+def check_toleration(faults: Faults, toleration: Obj, path: str) -> None:
+    """One toleration."""
     key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
     if key:
         faults.check(f"{path}.key", key, meta.qualified_name)

@@ -56,9 +56,11 @@ def test_names_in_documents() -> None:
     assert schemas.struct("meta.v1.Status").definition == "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 
 
-def test_a_line_that_cannot_be_read_is_an_error() -> None:
+@pytest.mark.parametrize("line", ["   wrong indent", "Pod wrong"])
+def test_a_line_that_cannot_be_read_is_an_error(line: str) -> None:
     with pytest.raises(ValueError, match="cannot read"):
-        schemas._scan("@x.v1\nPod\n   wrong indent\n", {})
+        for name, block in schemas.split(f"@x.v1\nPod: A pod.\n{line}\n").items():
+            schemas.build(name, block)
 
 
 def merged_lists(struct: str, path: str = "") -> dict[str, str]:
