@@ -21,7 +21,7 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Container, Pod, VolumeMount
-from tonnage.box.kubelet.containers import env, rootfs, seccomp, termination
+from tonnage.box.kubelet.containers import context, env, rootfs, seccomp, termination
 from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
 from tonnage.box.kubelet.containers.paths import Paths, component
 from tonnage.box.kubelet.containers.process import (
@@ -228,6 +228,12 @@ class _Plan:
         logs = paths.pod_logs(meta.namespace, meta.name, meta.uid)
         self._logs = f"{logs}/{component(name)}"
         self._log = f"{self._logs}/{spec.attempt}.log"
+        self._variables = {
+            "PATH": rootfs.PATH,
+            "HOME": self._who.home,
+            "HOSTNAME": rootfs.hostname(spec.pod),
+            **spec.environment,
+        }
 
     def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         """Start the container; its process and a pidfd of it.
@@ -238,6 +244,8 @@ class _Plan:
         self._make()
         filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
         program = seccomp.program(os.uname().machine) if filtered else b""
+        own = context.of(self._who, self._variables, working_dir=_working_dir(self._spec.container), filtered=filtered)
+        context.save(self._folder, own)
         return self._spawn(options, argv, clock, on_exit, program=program)
 
     def arguments(self) -> tuple[list[Bind], list[str], list[str]]:
@@ -246,12 +254,7 @@ class _Plan:
         Raises InvalidError, UnsupportedError, HostError.
         """
         spec, pod, container = self._spec, self._spec.pod, self._spec.container
-        variables = {
-            "PATH": rootfs.PATH,
-            "HOME": self._who.home,
-            "HOSTNAME": rootfs.hostname(pod),
-            **spec.environment,
-        }
+        variables = self._variables
         argv = env.arguments(container, spec.environment)
         _check(variables, argv)
         working_dir = _working_dir(container)
@@ -395,6 +398,7 @@ def _settle(folder: str) -> None:
     """Remove what a container that has ended leaves behind, but for its message and how it ended."""
     try:
         termination.end(folder)
+        context.remove(folder)
         remove_tree(f"{folder}/{ROOT}")
     except OSError as failure:
         raise HostError(f"cannot clean up container folder {folder}: {failure.strerror}") from failure

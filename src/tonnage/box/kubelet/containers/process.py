@@ -222,6 +222,23 @@ class ContainerProcess:
             return None
         return int(children[0]) if children else None
 
+    def anchor(self) -> int | None:
+        """A pidfd of its namespaces' first process, by which others join them; None while it does not run.
+
+        The caller closes it. The command's process exists only after the root was made.
+        """
+        first, _ = read_status(self.folder)
+        if self.ended is not None or first is None:
+            return None
+        try:
+            pidfd = os.pidfd_open(first)
+        except OSError:
+            return None
+        if self._command() is None:  # looked at after the pidfd was made: from here on the pid cannot be another's
+            os.close(pidfd)
+            return None
+        return pidfd
+
     def unwatch(self) -> None:
         """Stop watching; the process runs on. Idempotent."""
         if self._timer is not None:
