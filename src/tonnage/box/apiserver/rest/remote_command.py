@@ -33,8 +33,8 @@ async def upgrade(place: RequestPath, request: Request, opened: OpenSession | No
     session = await opened(place.namespace or "", place.name, options)
     if request.upgrade.startswith("spdy/"):
         raise bad_request(
-            "SPDY is not served: connect by WebSocket with the subprotocol v5.channel.k8s.io, as kubectl does since 1.30, "
-            "and 1.29 with KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true"
+            "SPDY is not served; connect by WebSocket with the subprotocol v5.channel.k8s.io: kubectl 1.30 and later do, "
+            "1.29 does with KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true"
         )
     if request.upgrade != "websocket" or request.method != "GET":
         raise bad_request("Upgrade request required")
