@@ -22,6 +22,7 @@ from tonnage.box.cleanup import clean, remove_unused
 from tonnage.box.control_plane import control_plane
 from tonnage.box.data_dir import DataFolder, missing, remove_empty
 from tonnage.box.kubelet.containers.logs import LogRouter
+from tonnage.box.kubelet.streaming.router import StreamRouter
 from tonnage.box.node import BoxNode
 from tonnage.box.plan import BoxPlan
 from tonnage.errors import TonnageError
@@ -76,6 +77,7 @@ class Box:
         self.nodes: dict[str, BoxNode] = {}
         self.client: Client
         self._logs: LogRouter
+        self._streams: StreamRouter
         self._progress, self._waiting = progress, waiting
         self._clock = clock or RealClock()
         self._tasks = Background("box")
@@ -134,7 +136,13 @@ class Box:
         except BaseException:
             await store.stop()
             raise
-        self._server = ApiServer(store, clock=self._clock, pod_logs=self._pod_logs, credentials=credentials)
+        self._server = ApiServer(
+            store,
+            clock=self._clock,
+            pod_logs=self._pod_logs,
+            pod_streams=lambda namespace, name, options: self._streams.open(namespace, name, options),
+            credentials=credentials,
+        )
         await self._server.start()
         self.data.keep(self.plan.settings, self._server.cluster_id())
         url = await self._server.listen(host, port, expose=host not in auth.LOOPBACK)
@@ -147,6 +155,7 @@ class Box:
             note = {"metadata": {"annotations": {names.FORMER_CLUSTERS: ",".join(former)}}}
             await self.client.patch(NAMESPACES, "kube-system", note)
         self._logs = LogRouter(self.client)
+        self._streams = StreamRouter(self.client)
         self._progress("API server", url)
 
     async def _start_controllers(self) -> None:
@@ -185,6 +194,7 @@ class Box:
                 self.client, self._informers, events, name, self.plan, self.data, clock=self._clock
             )
             self._logs.add(name, self.nodes[name].kubelet.logs)
+            self._streams.add(name, self.nodes[name].kubelet)
         try:
             for begin in (BoxNode.open, BoxNode.start):
                 async with asyncio.TaskGroup() as starting:

@@ -20,7 +20,11 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request. path begins with "/"; query values are not yet escaped; accept is JSON."""
+    """One HTTP request. path begins with "/"; query values are not yet escaped; accept is JSON.
+
+    upgrade: the protocol to which the connection shall change, in lower case. pairs: then the whole query, in which
+    names may repeat.
+    """
 
     method: str
     path: str
@@ -28,6 +32,8 @@ class Request:
     body: bytes = b""
     content_type: str = JSON
     accept: str = JSON
+    upgrade: str = ""
+    pairs: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
@@ -25,6 +27,9 @@ from tonnage.errors import NotFoundError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+
+if TYPE_CHECKING:
+    from tonnage.box.kubelet.streaming.pod_streams import PodStreams
 
 log = logging.getLogger(__name__)
 STOP_GRACE = 2.0
@@ -69,6 +74,7 @@ class Kubelet:
         self.workers = PodWorkers(parts, self._pods)
         self.logs = PodLogs(parts, self.workers)
         """Answers `kubectl logs` for this node's pods; LogRouter joins those of several nodes."""
+        self._parts = parts
         self._swept: set[str] = set()
         self._sweeps: asyncio.Queue[str] = asyncio.Queue()
         self.drivers.on_change = self._driver_changed
@@ -124,14 +130,27 @@ class Kubelet:
                 log.warning("staged volumes are left for now driver=%s again_in=%.1f error=%s", name, wait, failure)
                 asyncio.get_running_loop().call_later(wait, self._sweeps.put_nowait, name)
 
+    @cached_property
+    def streams(self) -> PodStreams:
+        """Serves exec and attach for this node's pods."""
+        from tonnage.box.kubelet.streaming.pod_streams import PodStreams
+
+        return PodStreams(self._parts, self.workers)
+
+    async def _close_streams(self) -> None:
+        if "streams" in self.__dict__:
+            await self.streams.close()
+
     async def stop(self, *, grace: float = STOP_GRACE) -> None:
         """End all containers and take down all mounts; objects and data stay. After run() was cancelled."""
+        await self._close_streams()
         await self.workers.stop(grace=grace)
         await self.runtime.close()
         self.plugins.close()
 
     async def close(self) -> None:
-        """Stop without ending anything: containers and mounts stay for the next kubelet."""
+        """Stop without ending anything: containers and mounts stay for the next kubelet. Sessions end."""
+        await self._close_streams()
         await self.workers.evictions.close()
         await self.runtime.close()
         self.plugins.close()

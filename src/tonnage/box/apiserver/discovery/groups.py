@@ -20,6 +20,8 @@ SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "binding": ("", "", "Binding", ("create",)),
     "eviction": ("policy", "v1", "Eviction", ("create",)),
     "log": ("", "", "", ("get",)),
+    "exec": ("", "", "PodExecOptions", ("create", "get")),
+    "attach": ("", "", "PodAttachOptions", ("create", "get")),
     "scale": ("autoscaling", "v1", "Scale", _STATUS_VERBS),
 }
 

@@ -122,7 +122,7 @@ _ROWS: tuple[Resource, ...] = (
         pod.validate,
         core.POD,
         defaults.pod,
-        subresources=frozenset({"status", "binding", "eviction", "log"}),
+        subresources=frozenset({"status", "binding", "eviction", "log", "exec", "attach"}),
         categories=("all",),
         admit=plugins.pod,
         prepare=strategy.pod,

@@ -65,20 +65,26 @@ class Routes:
         name = _identifier(rest[1]) if len(rest) > 1 else ""
         subresource = rest[2] if len(rest) > 2 else ""
         if subresource and subresource not in resource.subresources:
-            if subresource in _NOT_BUILT.get(resource.key, ()):
-                raise UnsupportedError(f"{resource.key}/{subresource} is not built here: see docs/limitations.md")
+            if (hint := _NOT_BUILT.get(resource.key, {}).get(subresource)) is not None:
+                raise UnsupportedError(f"{resource.key}/{subresource} is not built here: {hint}")
             raise _nothing()
         if name and resource.kind.namespaced and namespace is None:
             raise _nothing()
         return RequestPath(resource, namespace, name, subresource)
 
 
+_LIMITATION = "see docs/limitations.md"
 _NOT_BUILT = {
-    "pods": ("exec", "attach", "portforward", "proxy", "ephemeralcontainers", "resize"),
-    "nodes": ("proxy",),
-    "serviceaccounts": ("token",),
+    "pods": {
+        "portforward": "containers share this machine's loopback: connect to 127.0.0.1:PORT",
+        "ephemeralcontainers": "kubectl debug cannot add a container to a pod; use kubectl exec",
+        "proxy": _LIMITATION,
+        "resize": _LIMITATION,
+    },
+    "nodes": {"proxy": _LIMITATION},
+    "serviceaccounts": {"token": _LIMITATION},
 }
-"""Subresources that Kubernetes has and that clients ask for, refused by name."""
+"""Subresources that Kubernetes has and that clients ask for, refused by name, and what to do instead."""
 
 
 def _nothing() -> ApiError:

@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tonnage.api import kinds
+from tonnage.api.remote_command import OpenSession
 from tonnage.api.selectors import Requirement, Selector
 from tonnage.box.apiserver.request import errors, negotiate
 from tonnage.box.apiserver.request.negotiate import apart
 from tonnage.box.apiserver.request.options import DeleteOptions, ListOptions, WriteOptions, flag
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath, Routes
-from tonnage.box.apiserver.rest import output, reviews, subresources
+from tonnage.box.apiserver.rest import output, remote_command, reviews, subresources
 from tonnage.box.apiserver.rest.object_meta import STATUS_LIKE
 from tonnage.box.apiserver.rest.output import Representation, encode, is_pretty
 from tonnage.box.apiserver.rest.reads import Reads
+from tonnage.box.apiserver.rest.remote_command import Upgrade
 from tonnage.box.apiserver.rest.writes import Writes, Written, existing
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
 from tonnage.errors import TonnageError
@@ -39,7 +41,7 @@ class Stream:
     content_type: str = "text/plain"
 
 
-Answer = Response | Watcher | Stream
+Answer = Response | Watcher | Stream | Upgrade
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,13 @@ class Sources:
     """Answers that come from other parts of the server.
 
     documents: paths that name no resource. pod_logs: pods/log. token_user: the user of a token, for TokenReviews.
+    pod_streams: pods/exec and pods/attach.
     """
 
     documents: Document
     pod_logs: PodLogs | None = None
     token_user: reviews.TokenCheck = lambda token: None
+    pod_streams: OpenSession | None = None
 
 
 class Handler:
@@ -176,6 +180,9 @@ class Handler:
         what = (request.method, place.resource.key, place.subresource)
         if what == ("GET", "pods", "log"):
             return self._logs(place, request.query)
+        if what[1] == "pods" and place.subresource in remote_command.SUBRESOURCES:
+            existing(self._store, place)
+            return await remote_command.upgrade(place, request, self._sources.pod_streams)
         if place.subresource == "scale":
             return await self._scale(place, request, user)
         if request.method not in ("POST", "PUT"):

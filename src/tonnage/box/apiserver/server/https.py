@@ -19,6 +19,7 @@ from tonnage.box.apiserver.request.errors import as_api_error
 from tonnage.box.apiserver.request.negotiate import MAX_BODY, check_size
 from tonnage.box.apiserver.rest.handler import Handler, Stream
 from tonnage.box.apiserver.rest.output import refusal
+from tonnage.box.apiserver.rest.remote_command import Upgrade
 from tonnage.box.apiserver.server.auth import Credentials
 from tonnage.box.apiserver.server.connection import HttpConnection, Server, Tls
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
@@ -177,6 +178,10 @@ class HttpsServer:
             return await self._send(request, answer)
         if isinstance(answer, Watcher):
             return await self._watch(request, answer)
+        if isinstance(answer, Upgrade):
+            from tonnage.box.apiserver.server.websocket import serve
+
+            return await serve(request, answer)
         return await _stream(request, answer)
 
     async def _send(self, request: web.BaseRequest, answer: Response) -> web.StreamResponse:
@@ -265,6 +270,7 @@ async def _read(request: web.BaseRequest, patience: float) -> Request:
         body,
         headers.get("Content-Type", JSON),
         headers.get("Accept", JSON),
+        *((upgrade.lower(), tuple(url.query.items())) if (upgrade := headers.get("Upgrade", "")) else ()),
     )
 
 

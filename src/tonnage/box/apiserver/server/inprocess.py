@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tonnage.box.apiserver.rest.handler import Handler, Stream
+from tonnage.box.apiserver.rest.remote_command import Upgrade
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
 from tonnage.errors import ApiError, UnavailableError
 from tonnage.kube.client import status_error
@@ -29,6 +30,8 @@ class InProcess:
             return answer
         if isinstance(answer, Stream):
             return Response(200, b"".join([chunk async for chunk in answer.chunks]))
+        if isinstance(answer, Upgrade):
+            raise _no_upgrade()
         self._hub.close(answer)
         raise ApiError("a watch is asked for by stream(), not by request()", code=400, reason="BadRequest")
 
@@ -43,6 +46,8 @@ class InProcess:
             yield _once(answer.body)
         elif isinstance(answer, Stream):
             yield answer.chunks
+        elif isinstance(answer, Upgrade):
+            raise _no_upgrade()
         else:
             try:
                 yield _chunks(answer)
@@ -56,6 +61,10 @@ class InProcess:
     def _check(self) -> None:
         if not self._open:
             raise UnavailableError("this transport is closed")
+
+
+def _no_upgrade() -> ApiError:
+    return ApiError("connections of this process cannot be upgraded", code=400, reason="BadRequest")
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

@@ -12,6 +12,7 @@ from typing import Any
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import kinds
 from tonnage.api.policy import SYSTEM_CLASSES
+from tonnage.api.remote_command import OpenSession
 from tonnage.box.apiserver.admission import priority
 from tonnage.box.apiserver.admission.quota_controller import QuotaController
 from tonnage.box.apiserver.discovery.catalog import Catalog
@@ -58,7 +59,7 @@ def extractor() -> Extract:
 class ApiServer:
     """Call start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
 
-    The store must have been made with extractor(). pod_logs answers pods/log.
+    The store must have been made with extractor(). pod_logs answers pods/log; pod_streams pods/exec and pods/attach.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ApiServer:
         *,
         clock: Clock | None = None,
         pod_logs: PodLogs | None = None,
+        pod_streams: OpenSession | None = None,
         credentials: Credentials | None = None,
         entropy: random.Random | None = None,
     ) -> None:
@@ -86,7 +88,8 @@ class ApiServer:
 
         token_user: TokenCheck = credentials.token_user if credentials is not None else lambda token: None
         self._writes = Writes(store, Stamps(self.clock, entropy or random.Random()), self._quota.used)
-        self._handler = Handler(self.hub, RESOURCES, self._writes, Sources(documented, pod_logs, token_user))
+        sources = Sources(documented, pod_logs, token_user, pod_streams)
+        self._handler = Handler(self.hub, RESOURCES, self._writes, sources)
         self._https: HttpsServer | None = None
 
     async def start(self) -> None:

@@ -1,0 +1,73 @@
+"""Context of a container: what a further process in it needs, stored when the container is started.
+
+A later kubelet finds it there. It may contain secrets, as the environment does: the folder is root's alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+from tonnage.box.kubelet.containers.rootfs import CAPABILITIES, User
+from tonnage.host.encoding import encode
+
+_FILE = "context.json"
+_NUMBERS = {
+    "CAP_CHOWN": 0,
+    "CAP_DAC_OVERRIDE": 1,
+    "CAP_FOWNER": 3,
+    "CAP_FSETID": 4,
+    "CAP_KILL": 5,
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+    "CAP_SETPCAP": 8,
+    "CAP_NET_BIND_SERVICE": 10,
+    "CAP_SYS_CHROOT": 18,
+    "CAP_AUDIT_WRITE": 29,
+    "CAP_SETFCAP": 31,
+}
+"""linux/capability.h."""
+
+
+class ContainerContext(msgspec.Struct, frozen=True):
+    """How processes of a container run. filtered: whether a seccomp filter holds; capabilities: a mask."""
+
+    environment: dict[str, bytes]
+    working_dir: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    filtered: bool
+    capabilities: int
+
+
+def of(who: User, variables: Mapping[str, str], *, working_dir: str, filtered: bool) -> ContainerContext:
+    """The context of a container that runs as `who`. Raises InvalidError (a variable that cannot be encoded)."""
+    environment = {key: encode(value, f"value of variable {key}") for key, value in variables.items()}
+    mask = sum(1 << _NUMBERS[name] for name in CAPABILITIES)
+    return ContainerContext(environment, working_dir, who.uid, who.gid, who.groups, filtered, mask)
+
+
+def save(folder: str, context: ContainerContext) -> None:
+    """Store it in the container's folder. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(f"{folder}/{_FILE}", flags, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(context))
+
+
+def load(folder: str) -> ContainerContext | None:
+    """Read it; None if the container has ended, or was started by an older version."""
+    try:
+        with open(f"{folder}/{_FILE}", "rb") as file:
+            return msgspec.json.decode(file.read(), type=ContainerContext)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def remove(folder: str) -> None:
+    """Remove it. Idempotent."""
+    with suppress(FileNotFoundError):
+        os.unlink(f"{folder}/{_FILE}")
