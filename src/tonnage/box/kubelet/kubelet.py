@@ -133,5 +133,6 @@ class Kubelet:
     async def close(self) -> None:
         """Stop without ending anything: containers and mounts stay for the next kubelet."""
         await self.workers.evictions.close()
+        await self.workers.prober.close()
         await self.runtime.close()
         self.plugins.close()
