@@ -15,6 +15,7 @@ from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, NODES, PODS
 from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
+from tonnage.box.kubelet.node_lease import RENEW_EVERY, NodeLease
 from tonnage.box.kubelet.node_status import NodeObject
 from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
@@ -53,6 +54,7 @@ class Kubelet:
         self._pods = informers.of(PODS, fields=f"spec.nodeName={node.name}")
         self._csi_drivers, self._nodes = informers.of(CSI_DRIVERS), informers.of(NODES)
         self._node = NodeObject(client, events, clock, node, runtime=runtime.name, root=paths.root)
+        self._lease, self._clock = NodeLease(client, clock, node.name), clock
         self._writer = NodeInfoWriter(client, node.name)
         self.plugins = Plugins(self.paths.registry, self.drivers, self._writer)
         sources = ObjectSources(client, node)
@@ -106,8 +108,17 @@ class Kubelet:
             tasks.create_task(self.workers.controller.run())
             tasks.create_task(self._node.beat())
             tasks.create_task(self._node.watch_disk())
+            tasks.create_task(self._renew())
             tasks.create_task(self._sweep())
             self.ready.set()
+
+    async def _renew(self) -> None:
+        """Renew the lease, and say that the node is Ready when another said it is not, until cancelled."""
+        while True:
+            node: Node | None = self._nodes.cache.get(self.node_name)
+            if node is not None and await self._lease.renew_safely(node):
+                await self._node.repair(node)
+            await self._clock.sleep(RENEW_EVERY)
 
     async def _sweep(self) -> None:
         """Once a driver is there: unstage what earlier pods left staged, again and again until all is."""
