@@ -24,7 +24,7 @@ from tonnage.box.data_dir import DataFolder, missing, remove_empty
 from tonnage.box.kubelet.containers.logs import LogRouter
 from tonnage.box.node import BoxNode
 from tonnage.box.plan import BoxPlan
-from tonnage.errors import TonnageError
+from tonnage.errors import ApiError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -134,7 +134,9 @@ class Box:
         except BaseException:
             await store.stop()
             raise
-        self._server = ApiServer(store, clock=self._clock, pod_logs=self._pod_logs, credentials=credentials)
+        self._server = ApiServer(
+            store, clock=self._clock, pod_logs=self._pod_logs, node_proxy=self._node_proxy, credentials=credentials
+        )
         await self._server.start()
         self.data.keep(self.plan.settings, self._server.cluster_id())
         url = await self._server.listen(host, port, expose=host not in auth.LOOPBACK)
@@ -198,6 +200,11 @@ class Box:
 
     def _pod_logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         return self._logs.read(namespace, name, query)
+
+    async def _node_proxy(self, node: str, path: str) -> tuple[str, bytes]:
+        if node not in self.nodes:
+            raise ApiError(f"node {node} is not served here", code=503, reason="ServiceUnavailable")
+        return await self.nodes[node].kubelet.answer(path)
 
     async def stop(self) -> None:
         """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. Idempotent.

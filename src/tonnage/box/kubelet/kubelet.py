@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
@@ -26,6 +27,9 @@ from tonnage.errors import NotFoundError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+
+if TYPE_CHECKING:
+    from tonnage.box.kubelet.stats.kubelet_api import KubeletApi
 
 log = logging.getLogger(__name__)
 STOP_GRACE = 2.0
@@ -71,10 +75,19 @@ class Kubelet:
         self.workers = PodWorkers(parts, self._pods)
         self.logs = PodLogs(parts, self.workers)
         """Answers `kubectl logs` for this node's pods; LogRouter joins those of several nodes."""
+        self._api: KubeletApi | None = None
         self._swept: set[str] = set()
         self._sweeps: asyncio.Queue[str] = asyncio.Queue()
         self.drivers.on_change = self._driver_changed
         informers.of(CLAIMS).cache.on_change(self._claim_changed)
+
+    async def answer(self, path: str) -> tuple[str, bytes]:
+        """Content type and content of a path below nodes/proxy. Raises ApiError."""
+        from tonnage.box.kubelet.stats.kubelet_api import KubeletApi
+
+        if self._api is None:
+            self._api = KubeletApi(self.node_name, self.paths, self.drivers, self.volumes)
+        return await self._api.answer(path, self.workers.pods())
 
     def _node_labels(self) -> Mapping[str, str]:
         node: Node | None = self._nodes.cache.get(self.node_name)

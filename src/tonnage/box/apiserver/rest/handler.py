@@ -26,6 +26,8 @@ from tonnage.observe import metrics
 log = logging.getLogger(__name__)
 PodLogs = Callable[[str, str, Mapping[str, str]], AsyncIterator[bytes]]
 """(namespace, name, query) -> the log in chunks; raises an ApiError at the first chunk when there is none to show."""
+NodeProxy = Callable[[str, str], Awaitable[tuple[str, bytes]]]
+"""(node, path) -> content type and content of what the node's kubelet serves there; raises an ApiError."""
 Document = Callable[[Request], Awaitable[Response | None]]
 """Answers paths that name no resource (discovery, health), or None."""
 
@@ -46,11 +48,13 @@ class Sources:
     """Answers that come from other parts of the server.
 
     documents: paths that name no resource. pod_logs: pods/log. token_user: the user of a token, for TokenReviews.
+    node_proxy: nodes/proxy.
     """
 
     documents: Document
     pod_logs: PodLogs | None = None
     token_user: reviews.TokenCheck = lambda token: None
+    node_proxy: NodeProxy | None = None
 
 
 class Handler:
@@ -170,6 +174,8 @@ class Handler:
         what = (request.method, place.resource.key, place.subresource)
         if what == ("GET", "pods", "log"):
             return self._logs(place, request.query)
+        if what == ("GET", "nodes", "proxy"):
+            return await self._node_proxy(place)
         if place.subresource == "scale":
             return await self._scale(place, request, user)
         if request.method not in ("POST", "PUT"):
@@ -214,6 +220,13 @@ class Handler:
         if self._sources.pod_logs is None:
             raise errors.not_built("no kubelet here keeps logs")
         return Stream(self._sources.pod_logs(place.namespace or "", place.name, query))
+
+    async def _node_proxy(self, place: RequestPath) -> Response:
+        existing(self._store, place)
+        if self._sources.node_proxy is None:
+            raise errors.not_built("no kubelet here answers")
+        content_type, body = await self._sources.node_proxy(place.name, place.rest)
+        return Response(200, body, {"Content-Type": content_type})
 
     async def _written(self, view: Representation, written: Written) -> Response:
         if not written.status and written.record is not None:

@@ -19,7 +19,7 @@ from tonnage.box.apiserver.registry.resources import RESOURCES
 from tonnage.box.apiserver.request.options import WriteOptions
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath
-from tonnage.box.apiserver.rest.handler import Handler, PodLogs, Sources
+from tonnage.box.apiserver.rest.handler import Handler, NodeProxy, PodLogs, Sources
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.rest.reviews import USER, TokenCheck
 from tonnage.box.apiserver.rest.writes import Writes
@@ -58,7 +58,7 @@ def extractor() -> Extract:
 class ApiServer:
     """Call start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
 
-    The store must have been made with extractor(). pod_logs answers pods/log.
+    The store must have been made with extractor(). pod_logs answers pods/log, node_proxy nodes/proxy.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class ApiServer:
         *,
         clock: Clock | None = None,
         pod_logs: PodLogs | None = None,
+        node_proxy: NodeProxy | None = None,
         credentials: Credentials | None = None,
         entropy: random.Random | None = None,
     ) -> None:
@@ -86,7 +87,9 @@ class ApiServer:
 
         token_user: TokenCheck = credentials.token_user if credentials is not None else lambda token: None
         self._writes = Writes(store, Stamps(self.clock, entropy or random.Random()), self._quota.used)
-        self._handler = Handler(self.hub, RESOURCES, self._writes, Sources(documented, pod_logs, token_user))
+        self._handler = Handler(
+            self.hub, RESOURCES, self._writes, Sources(documented, pod_logs, token_user, node_proxy)
+        )
         self._https: HttpsServer | None = None
 
     async def start(self) -> None:

@@ -389,6 +389,10 @@ class PodWorkers:
         if record.pod is not None:
             self._events.record(refer(PODS, record.pod), kind, reason, message)
 
+    def pods(self) -> list[Pod]:
+        """The pods of this node whose objects are there."""
+        return [record.pod for record in self._records.values() if record.pod is not None]
+
     def find(self, namespace: str, name: str) -> PodRecord | None:
         """The record of a pod by its name, for logs."""
         key = f"{namespace}/{name}"
