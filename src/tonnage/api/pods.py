@@ -127,8 +127,10 @@ class EnvVar(Object, frozen=True):
 
 
 class ContainerPort(Object, frozen=True):
-    """A port; only host ports matter to the scheduler."""
+    """A port; only host ports matter to the scheduler, names to probes."""
 
+    name: str = ""
+    container_port: int = 0
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"

@@ -25,7 +25,7 @@ from tonnage.box.kubelet.containers.logs import LogRouter
 from tonnage.box.kubelet.streaming.router import StreamRouter
 from tonnage.box.node import BoxNode
 from tonnage.box.plan import BoxPlan
-from tonnage.errors import TonnageError
+from tonnage.errors import ApiError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -141,6 +141,7 @@ class Box:
             clock=self._clock,
             pod_logs=self._pod_logs,
             pod_streams=lambda namespace, name, options: self._streams.open(namespace, name, options),
+            node_proxy=self._node_proxy,
             credentials=credentials,
         )
         await self._server.start()
@@ -208,6 +209,11 @@ class Box:
 
     def _pod_logs(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         return self._logs.read(namespace, name, query)
+
+    async def _node_proxy(self, node: str, path: str) -> tuple[str, bytes]:
+        if node not in self.nodes:
+            raise ApiError(f"node {node} is not served here", code=503, reason="ServiceUnavailable")
+        return await self.nodes[node].kubelet.answer(path)
 
     async def stop(self) -> None:
         """End containers, unmount volumes, stop everything, within 5 s. Objects and volumes stay. Idempotent.

@@ -10,6 +10,8 @@ from tonnage.api import names
 from tonnage.box.controllers.ephemeral import EphemeralController
 from tonnage.box.controllers.garbage_collector import GarbageCollector
 from tonnage.box.controllers.namespace import NamespaceController
+from tonnage.box.controllers.node_health import NodeHealth
+from tonnage.box.controllers.pod_gc import PodGarbageCollector
 from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.box.controllers.service_account import ServiceAccountController
@@ -59,6 +61,8 @@ def control_plane(
         "volume protection": VolumeProtection(client, informers),
         "garbage collector": GarbageCollector(client, informers, events),
         "namespaces": NamespaceController(client, informers),
+        "node health": NodeHealth(client, informers, recorder("node-controller"), clock=clock),
+        "pods of gone nodes": PodGarbageCollector(client, informers, clock=clock),
         "service accounts": ServiceAccountController(client, informers),
         "claim node labels": ClaimNodeLabels(context),
         "pre-assigned pods": PreassignedPods(context),

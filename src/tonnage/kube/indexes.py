@@ -12,6 +12,7 @@ from tonnage.kube.cache import Cache
 from tonnage.kube.informer import Informer, Informers
 
 PODS_BY_CLAIM = "controllers: pods by claim"
+PODS_BY_NODE = "controllers: pods by node"
 CLAIMS_UNBOUND = "controllers: unbound claims by class"
 CLAIMS_BY_VOLUME = "controllers: claims by volume"
 VOLUMES_BY_CLAIM = "controllers: volumes by claim"
@@ -22,6 +23,13 @@ def pods_by_claim(informers: Informers, *, fields: str = "") -> Informer[Pod]:
     """The pods (of that field selector), indexed by `namespace/name` of each claim that they use."""
     informer = informers.of(PODS, fields=fields)
     informer.cache.add_index(PODS_BY_CLAIM, claim_keys)
+    return informer
+
+
+def pods_by_node(informers: Informers) -> Informer[Pod]:
+    """All pods, indexed by the name of their node; those without one are not in the index."""
+    informer = informers.of(PODS)
+    informer.cache.add_index(PODS_BY_NODE, lambda pod: filter(None, (pod.spec.node_name,)))
     return informer
 
 

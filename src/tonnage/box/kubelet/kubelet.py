@@ -17,6 +17,7 @@ from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, NODES, PODS
 from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
+from tonnage.box.kubelet.node_lease import RENEW_EVERY, NodeLease
 from tonnage.box.kubelet.node_status import NodeObject
 from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
@@ -30,6 +31,7 @@ from tonnage.kube.informer import Informers
 
 if TYPE_CHECKING:
     from tonnage.box.kubelet.streaming.pod_streams import PodStreams
+    from tonnage.box.kubelet.stats.kubelet_api import KubeletApi
 
 log = logging.getLogger(__name__)
 STOP_GRACE = 2.0
@@ -58,6 +60,7 @@ class Kubelet:
         self._pods = informers.of(PODS, fields=f"spec.nodeName={node.name}")
         self._csi_drivers, self._nodes = informers.of(CSI_DRIVERS), informers.of(NODES)
         self._node = NodeObject(client, events, clock, node, runtime=runtime.name, root=paths.root)
+        self._lease, self._clock = NodeLease(client, clock, node.name), clock
         self._writer = NodeInfoWriter(client, node.name)
         self.plugins = Plugins(self.paths.registry, self.drivers, self._writer)
         sources = ObjectSources(client, node)
@@ -75,10 +78,19 @@ class Kubelet:
         self.logs = PodLogs(parts, self.workers)
         """Answers `kubectl logs` for this node's pods; LogRouter joins those of several nodes."""
         self._parts = parts
+        self._api: KubeletApi | None = None
         self._swept: set[str] = set()
         self._sweeps: asyncio.Queue[str] = asyncio.Queue()
         self.drivers.on_change = self._driver_changed
         informers.of(CLAIMS).cache.on_change(self._claim_changed)
+
+    async def answer(self, path: str) -> tuple[str, bytes]:
+        """Content type and content of a path below nodes/proxy. Raises ApiError."""
+        from tonnage.box.kubelet.stats.kubelet_api import KubeletApi
+
+        if self._api is None:
+            self._api = KubeletApi(self.node_name, self.paths, self.drivers, self.volumes)
+        return await self._api.answer(path, self.workers.pods())
 
     def _node_labels(self) -> Mapping[str, str]:
         node: Node | None = self._nodes.cache.get(self.node_name)
@@ -112,8 +124,17 @@ class Kubelet:
             tasks.create_task(self.workers.controller.run())
             tasks.create_task(self._node.beat())
             tasks.create_task(self._node.watch_disk())
+            tasks.create_task(self._renew())
             tasks.create_task(self._sweep())
             self.ready.set()
+
+    async def _renew(self) -> None:
+        """Renew the lease, and say that the node is Ready when another said it is not, until cancelled."""
+        while True:
+            node: Node | None = self._nodes.cache.get(self.node_name)
+            if node is not None and await self._lease.renew_safely(node):
+                await self._node.repair(node)
+            await self._clock.sleep(RENEW_EVERY)
 
     async def _sweep(self) -> None:
         """Once a driver is there: unstage what earlier pods left staged, again and again until all is."""
@@ -152,5 +173,6 @@ class Kubelet:
         """Stop without ending anything: containers and mounts stay for the next kubelet. Sessions end."""
         await self._close_streams()
         await self.workers.evictions.close()
+        await self.workers.prober.close()
         await self.runtime.close()
         self.plugins.close()

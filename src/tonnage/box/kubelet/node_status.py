@@ -62,6 +62,10 @@ def _existing(path: Path) -> Path:
     return path
 
 
+def _is_ready(node: Node) -> bool:
+    return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+
+
 def architecture() -> str:
     """As Kubernetes names it."""
     return _ARCH.get(platform.machine(), platform.machine())
@@ -105,9 +109,17 @@ class NodeObject:
     async def _patch_status(self, status: Mapping[str, Any]) -> Node:
         return await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
 
+    async def repair(self, node: Node) -> None:
+        """Write the conditions of a node that is said not to be Ready, though this kubelet runs."""
+        if _is_ready(node):
+            return
+        try:
+            await self._patch_status({"conditions": self._conditions(node)})
+        except (ApiError, UnavailableError) as failure:
+            log.info("status not written node=%s error=%s", self._name, failure)
+
     def _current(self, node: Node) -> bool:
-        ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
-        return ready and node.status.allocatable == self._node.allocatable
+        return _is_ready(node) and node.status.allocatable == self._node.allocatable
 
     async def watch_disk(self) -> None:
         """Report DiskPressure, and its end, until cancelled."""

@@ -244,6 +244,11 @@ class CsiClient:
         request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=str(target))
         await self._call(self._node.NodeUnpublishVolume, request, self._node_timeout)
 
+    async def volume_use(self, volume_id: str, path: Path | str) -> types.VolumeUse:
+        """Use and condition of a volume that is published at path, of a driver with GET_VOLUME_STATS."""
+        request = csi_pb2.NodeGetVolumeStatsRequest(volume_id=volume_id, volume_path=str(path))
+        return convert.volume_use(await self._call(self._node.NodeGetVolumeStats, request, self._node_timeout))
+
     # How
 
     @cached_property

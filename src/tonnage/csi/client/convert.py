@@ -69,6 +69,22 @@ def health(condition: csi_pb2.VolumeCondition) -> types.Health:
     return types.Health(condition.abnormal, condition.message)
 
 
+def volume_use(answer: csi_pb2.NodeGetVolumeStatsResponse) -> types.VolumeUse:
+    """Stats of a response; a unit that is missing counts 0."""
+    by_unit = {usage.unit: usage for usage in answer.usage}
+    size = by_unit.get(csi_pb2.VolumeUsage.BYTES, csi_pb2.VolumeUsage())
+    inodes = by_unit.get(csi_pb2.VolumeUsage.INODES, csi_pb2.VolumeUsage())
+    return types.VolumeUse(
+        size.total,
+        size.used,
+        size.available,
+        inodes.total,
+        inodes.used,
+        inodes.available,
+        health(answer.volume_condition) if answer.HasField("volume_condition") else None,
+    )
+
+
 def capacity(answer: csi_pb2.GetCapacityResponse) -> types.GetCapacityResult:
     """A GetCapacity result; fields that the driver leaves out are None."""
     return types.GetCapacityResult(

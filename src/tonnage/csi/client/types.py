@@ -102,6 +102,19 @@ class Health:
 
 
 @dataclass(frozen=True)
+class VolumeUse:
+    """Use of a mounted volume: bytes, and inodes where the driver tells them. health: None when it does not tell."""
+
+    total: int = 0
+    used: int = 0
+    available: int = 0
+    inodes: int = 0
+    inodes_used: int = 0
+    inodes_free: int = 0
+    health: Health | None = None
+
+
+@dataclass(frozen=True)
 class GetCapacityResult:
     """Response of GetCapacity. maximum, minimum: None when the driver leaves them out."""
 
@@ -140,4 +153,5 @@ GET_VOLUME = "GET_VOLUME"
 CLONE_VOLUME = "CLONE_VOLUME"
 SINGLE_NODE_MULTI_WRITER = "SINGLE_NODE_MULTI_WRITER"
 STAGE_UNSTAGE_VOLUME = "STAGE_UNSTAGE_VOLUME"
+GET_VOLUME_STATS = "GET_VOLUME_STATS"
 VOLUME_MOUNT_GROUP = "VOLUME_MOUNT_GROUP"

@@ -24,6 +24,8 @@ class RequestPath:
     namespace: str | None = None
     name: str = ""
     subresource: str = ""
+    rest: str = ""
+    """The path below nodes/proxy."""
 
     @cached_property
     def key(self) -> ObjectKey:
@@ -60,6 +62,8 @@ class Routes:
         if not rest:
             raise _nothing()
         resource = self._by_prefix.get((group, version, rest[0]))
+        if resource is not None and resource.key == "nodes" and rest[2:3] == ["proxy"]:
+            return RequestPath(resource, None, _identifier(rest[1]), "proxy", "/".join(rest[3:]))
         if resource is None or len(rest) > 3 or (namespace is not None and not resource.kind.namespaced):
             raise _nothing()
         name = _identifier(rest[1]) if len(rest) > 1 else ""
@@ -81,7 +85,6 @@ _NOT_BUILT = {
         "proxy": _LIMITATION,
         "resize": _LIMITATION,
     },
-    "nodes": {"proxy": _LIMITATION},
     "serviceaccounts": {"token": _LIMITATION},
 }
 """Subresources that Kubernetes has and that clients ask for, refused by name, and what to do instead."""

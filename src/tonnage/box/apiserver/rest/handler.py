@@ -29,6 +29,8 @@ from tonnage.observe import metrics
 log = logging.getLogger(__name__)
 PodLogs = Callable[[str, str, Mapping[str, str]], AsyncIterator[bytes]]
 """(namespace, name, query) -> the log in chunks; raises an ApiError at the first chunk when there is none to show."""
+NodeProxy = Callable[[str, str], Awaitable[tuple[str, bytes]]]
+"""(node, path) -> content type and content of what the node's kubelet serves there; raises an ApiError."""
 Document = Callable[[Request], Awaitable[Response | None]]
 """Answers paths that name no resource (discovery, health), or None."""
 
@@ -49,13 +51,14 @@ class Sources:
     """Answers that come from other parts of the server.
 
     documents: paths that name no resource. pod_logs: pods/log. token_user: the user of a token, for TokenReviews.
-    pod_streams: pods/exec and pods/attach.
+    pod_streams: pods/exec and pods/attach. node_proxy: nodes/proxy.
     """
 
     documents: Document
     pod_logs: PodLogs | None = None
     token_user: reviews.TokenCheck = lambda token: None
     pod_streams: OpenSession | None = None
+    node_proxy: NodeProxy | None = None
 
 
 class Handler:
@@ -183,6 +186,8 @@ class Handler:
         if what[1] == "pods" and place.subresource in remote_command.SUBRESOURCES:
             existing(self._store, place)
             return await remote_command.upgrade(place, request, self._sources.pod_streams)
+        if what == ("GET", "nodes", "proxy"):
+            return await self._node_proxy(place)
         if place.subresource == "scale":
             return await self._scale(place, request, user)
         if request.method not in ("POST", "PUT"):
@@ -227,6 +232,13 @@ class Handler:
         if self._sources.pod_logs is None:
             raise errors.not_built("no kubelet here keeps logs")
         return Stream(self._sources.pod_logs(place.namespace or "", place.name, query))
+
+    async def _node_proxy(self, place: RequestPath) -> Response:
+        existing(self._store, place)
+        if self._sources.node_proxy is None:
+            raise errors.not_built("no kubelet here answers")
+        content_type, body = await self._sources.node_proxy(place.name, place.rest)
+        return Response(200, body, {"Content-Type": content_type})
 
     async def _written(self, view: Representation, written: Written) -> Response:
         if not written.status and written.record is not None:

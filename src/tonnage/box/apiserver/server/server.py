@@ -20,7 +20,7 @@ from tonnage.box.apiserver.registry.resources import RESOURCES
 from tonnage.box.apiserver.request.options import WriteOptions
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath
-from tonnage.box.apiserver.rest.handler import Handler, PodLogs, Sources
+from tonnage.box.apiserver.rest.handler import Handler, NodeProxy, PodLogs, Sources
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.rest.reviews import USER, TokenCheck
 from tonnage.box.apiserver.rest.writes import Writes
@@ -59,7 +59,8 @@ def extractor() -> Extract:
 class ApiServer:
     """Call start(), then listen() for HTTPS and transport() for clients in this process; stop() ends all.
 
-    The store must have been made with extractor(). pod_logs answers pods/log; pod_streams pods/exec and pods/attach.
+    The store must have been made with extractor(). pod_logs answers pods/log; pod_streams pods/exec and pods/attach;
+    node_proxy nodes/proxy.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ApiServer:
         clock: Clock | None = None,
         pod_logs: PodLogs | None = None,
         pod_streams: OpenSession | None = None,
+        node_proxy: NodeProxy | None = None,
         credentials: Credentials | None = None,
         entropy: random.Random | None = None,
     ) -> None:
@@ -88,7 +90,7 @@ class ApiServer:
 
         token_user: TokenCheck = credentials.token_user if credentials is not None else lambda token: None
         self._writes = Writes(store, Stamps(self.clock, entropy or random.Random()), self._quota.used)
-        sources = Sources(documented, pod_logs, token_user, pod_streams)
+        sources = Sources(documented, pod_logs, token_user, pod_streams, node_proxy)
         self._handler = Handler(self.hub, RESOURCES, self._writes, sources)
         self._https: HttpsServer | None = None
 

@@ -21,7 +21,7 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Container, Pod, VolumeMount
-from tonnage.box.kubelet.containers import context, env, rootfs, seccomp, termination
+from tonnage.box.kubelet.containers import context, env, inside, rootfs, seccomp, termination
 from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
 from tonnage.box.kubelet.containers.paths import Paths, component
 from tonnage.box.kubelet.containers.process import (
@@ -36,7 +36,7 @@ from tonnage.box.kubelet.containers.process import (
     stat_fields,
 )
 from tonnage.box.kubelet.containers.rootfs import Bind
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, OnExit
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, OnExit, RunningContainer
 from tonnage.box.kubelet.containers.spawn import spawn
 from tonnage.box.kubelet.containers.stdio import Stdio
 from tonnage.box.kubelet.folder import make_folder, names, remove_tree
@@ -49,6 +49,7 @@ from tonnage.host.iolimits import Cgroups
 log = logging.getLogger(__name__)
 _PIPES = {"stdout": "out", "stderr": "err"}
 _PAUSES = (0.01, 0.05, 0.2)  # seconds
+_OPEN_TRIES, _OPEN_PAUSE = 250, 0.02  # 5 s
 _ATTEMPTS = 2
 """Attempts whose folder and log stay: the current one and the one before."""
 
@@ -101,6 +102,29 @@ class BubblewrapRuntime:
         self._processes[process.id] = process
         process.watch(pidfd)
         return process
+
+    async def run(
+        self, where: RunningContainer, argv: Sequence[str], *, timeout: float | None, limit: int
+    ) -> tuple[int, bytes]:
+        """See Runtime."""
+        pid, pidfd = await self._open(where)
+        try:
+            group = self.cgroups.own_pod(where.pod.metadata.uid)
+            target = inside.Inside(where.pod, where.container, pid, pidfd, group)
+            return await inside.run(target, argv, timeout=timeout, limit=limit)
+        finally:
+            os.close(pidfd)
+
+    async def _open(self, where: RunningContainer) -> tuple[int, int]:
+        """Pid and a new pidfd of a container's command; waits while bwrap still makes its root. Raises HostError."""
+        process = self._processes.get(where.process.id)
+        for _ in range(_OPEN_TRIES):
+            if process is None or process.ended is not None:
+                break
+            if (opened := process.open()) is not None:
+                return opened
+            await asyncio.sleep(_OPEN_PAUSE)
+        raise HostError(f"container {where.container.name}: no command runs in it: it does not run")
 
     async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
         """See Runtime."""

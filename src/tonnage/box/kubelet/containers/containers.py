@@ -3,27 +3,47 @@
 Init containers run one after the other; those with restartPolicy Always (sidecars) stay. The first restart is at once,
 then after 10 s, 20 s ... 5 min; 10 minutes without a crash reset the back-off. Level-based: sync() compares what runs
 with what should run and does the missing steps.
+
+A container with a postStart hook counts as running when the hook has ended; one whose liveness or startup probe has
+failed is stopped, and so restarted as its pod wants.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Container, ContainerStatus, Pod
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, FoundProcess, LostProcess, Process, Runtime
+from tonnage.box.kubelet.containers.runtime import (
+    ContainerSpec,
+    Ended,
+    FoundProcess,
+    LostProcess,
+    Process,
+    RunningContainer,
+    Runtime,
+)
+from tonnage.box.kubelet.probes import handler as handlers
+from tonnage.box.kubelet.probes.probe_state import ProbeKind, ProbeResult, ProbeSpec
+from tonnage.box.kubelet.probes.prober import ContainerProbes, Prober
 from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import HostError, TonnageError
 
+log = logging.getLogger(__name__)
 CRASH_LOOP = "CrashLoopBackOff"
 CREATE_ERROR = "CreateContainerError"
 CONFIG_ERROR = "CreateContainerConfigError"
 INITIALIZING = "PodInitializing"
 CREATING = "ContainerCreating"
 UNKNOWN = "ContainerStatusUnknown"
+DEFAULT_GRACE = 30
 _FIRST, _MOST, _FORGET = 10.0, 300.0, 600.0
+_LEAST_GRACE = 2.0
+"""Seconds that a container gets after its preStop hook, however long that took."""
 
 Environment = Callable[[Pod, Container], Awaitable[dict[str, str]]]
 Emit = Callable[[str, str, str], None]
@@ -41,6 +61,13 @@ class Run:
     waiting: tuple[str, str] = (CREATING, "")
     backoff: float = 0.0
     not_before: float = 0.0
+    probes: ContainerProbes | None = None
+    starting: bool = False
+    """Its postStart hook is under way."""
+    stopping: asyncio.Task[None] | None = None
+    """Its preStop hook."""
+    stop_at: float = 0.0
+    """When its grace ends, by the loop's time, from the first order to stop on."""
 
     @property
     def sidecar(self) -> bool:
@@ -51,6 +78,28 @@ class Run:
     def running(self) -> bool:
         """Whether its process runs."""
         return self.process is not None and self.process.ended is None
+
+    @property
+    def up(self) -> bool:
+        """Whether it runs, and its postStart hook has ended."""
+        return self.running and not self.starting
+
+    @property
+    def started(self) -> bool:
+        """Whether it is up, and its startup probe has succeeded."""
+        return self.up and (self.probes is None or self.probes.started)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it does its work: it is up and its readiness probe succeeds, or it is an init container that did."""
+        if self.init and not self.sidecar and self.succeeded:
+            return True
+        return self.up and (self.probes is None or self.probes.ready)
+
+    @property
+    def began(self) -> bool:
+        """Whether it ever was up."""
+        return self.process is not None and (not self.starting or self.previous is not None)
 
     @property
     def ended(self) -> Ended | None:
@@ -87,6 +136,7 @@ class Containers:
     environment: Environment
     emit: Emit
     woken: Callable[[], None]
+    prober: Prober | None = None
     inits: list[Run] = field(default_factory=list)
     mains: list[Run] = field(default_factory=list)
     failed: Run | None = None
@@ -110,7 +160,7 @@ class Containers:
     @property
     def initialized(self) -> bool:
         """Whether all init containers are done (sidecars: started)."""
-        return all(run.running if run.sidecar else run.succeeded for run in self.inits)
+        return all(run.started if run.sidecar else run.succeeded for run in self.inits)
 
     @property
     def over(self) -> bool:
@@ -132,8 +182,12 @@ class Containers:
                 run.previous, run.process, run.attempt = run.process, one.process, one.attempt
         statuses = {s.name: s for s in (*self.pod.status.init_container_statuses, *self.pod.status.container_statuses)}
         for run in self.all:
-            if run.process is None and (status := statuses.get(run.container.name)) is not None:
+            status = statuses.get(run.container.name)
+            if run.process is None and status is not None:
                 self._remember(run, status)
+            elif run.process is not None and run.running:
+                is_same = status is not None and status.container_id == f"tonnage://{run.process.id}"
+                self._probe(run, known=_known(status if is_same else None))
 
     def orphans(self, found: list[FoundProcess]) -> None:
         """Take over containers of a pod whose object is deleted, to watch their end."""
@@ -164,24 +218,29 @@ class Containers:
 
     async def sync(self, volumes: Mapping[str, Mounted]) -> float | None:
         """Start what should run; returns the seconds until the next sync, None to wait for a container's end."""
+        self._stop_failed()
         for run in self.inits:
-            if run.sidecar:
-                await self._ensure(run, volumes)
-                if not run.running:
-                    return self._wait(run)
-            elif run.running:
-                return self._next()
-            elif not run.succeeded:
-                if run.ended is not None and self.pod.spec.restart_policy == "Never":
-                    self.failed = run
-                    return None
-                await self._ensure(run, volumes)
-                if not run.succeeded:
-                    return self._next()
+            if not await self._sync_init(run, volumes):
+                return None if self.failed is not None else self._next()
         for run in self.mains:
             if run.ended is None or self.restarts(run):
                 await self._ensure(run, volumes)
+                if run.starting:
+                    break  # those after it wait for its hook
         return self._next()
+
+    async def _sync_init(self, run: Run, volumes: Mapping[str, Mounted]) -> bool:
+        """Start an init container if it should run; whether those after it may start."""
+        if run.sidecar:
+            await self._ensure(run, volumes)
+            return run.started
+        if run.running or run.succeeded:
+            return run.succeeded
+        if run.ended is not None and self.pod.spec.restart_policy == "Never":
+            self.failed = run
+            return False
+        await self._ensure(run, volumes)
+        return run.succeeded
 
     def restarts(self, run: Run) -> bool:
         """Whether an ended container is started again."""
@@ -253,6 +312,55 @@ class Containers:
         self._noted = True
         if self.runtime.name != "none":
             self.emit("Normal", "Started", f"Started container {name}")
+        self._begin(run)
+
+    def _begin(self, run: Run) -> None:
+        """After the start of a process: its hook, then its probes."""
+        run.probes, run.stopping, run.stop_at = None, None, 0.0
+        hook = (run.container.lifecycle or {}).get("postStart")
+        if hook and self.prober is not None and run.running:
+            run.starting = True
+            self.prober.tasks.start(self._post_start(run, hook), "postStart")
+        else:
+            self._probe(run)
+
+    async def _post_start(self, run: Run, hook: Mapping[str, Any]) -> None:
+        where = self._where(run)
+        try:
+            await handlers.hook(self.runtime, where, hook)
+        except TonnageError as failure:
+            log.info("hook failed pod=%s hook=postStart error=%s", self.pod.key, failure)
+            self.emit("Warning", "FailedPostStartHook", "PostStartHook failed")
+            if run.running:
+                self._stop(run, self._grace, "FailedPostStartHook")
+        finally:
+            run.starting = False
+        self._probe(run)
+        self.woken()
+
+    def _probe(self, run: Run, *, known: dict[ProbeKind, ProbeResult] | None = None) -> None:
+        """Begin to probe a container. known: what an earlier kubelet knew of it."""
+        if self.prober is not None and run.running and ProbeSpec.of(run.container):
+            run.probes = self.prober.add(self._where(run), lambda _: self.woken(), self.emit, known=known)
+
+    def _where(self, run: Run) -> RunningContainer:
+        assert run.process is not None
+        return RunningContainer(self.pod, run.container, run.process)
+
+    @property
+    def _grace(self) -> float:
+        grace = self.pod.spec.termination_grace_period_seconds
+        return float(DEFAULT_GRACE if grace is None else grace)
+
+    def _stop_failed(self) -> None:
+        """Stop containers whose probes say that they must be restarted."""
+        for run in self.all:
+            spec = run.probes.failed() if run.probes is not None and run.running else None
+            if spec is not None:
+                text = f"Container {run.container.name} failed {spec.kind.word.lower()} probe"
+                if run.sidecar or self.pod.spec.restart_policy != "Never":
+                    text += ", will be restarted"
+                self._stop(run, self._grace if spec.grace is None else spec.grace, text)
 
     def _refuse(self, run: Run, reason: str, failure: TonnageError) -> None:
         run.waiting = reason, str(failure)
@@ -264,6 +372,9 @@ class Containers:
     def stop(self, grace: float) -> bool:
         """Stop all, sidecars last; returns at once whether all have ended. Idempotent."""
         self.finishing = True
+        for run in self.all:
+            if run.probes is not None:
+                run.probes.is_over = True
         for group in ([run for run in self.all if not run.sidecar], self.inits):
             running = [run for run in group if run.running]
             for run in running:
@@ -272,14 +383,47 @@ class Containers:
                 break
         return not self.alive
 
-    def _stop(self, run: Run, grace: float) -> None:
+    def _stop(self, run: Run, grace: float, message: str = "") -> None:
+        """Stop one container, with its preStop hook within the grace (seconds). A repetition may only shorten that."""
         assert run.process is not None
-        mark = f"stop {run.process.id}"
-        if mark not in self._counted:
+        mark, deadline = f"stop {run.process.id}", asyncio.get_running_loop().time() + grace
+        is_first = mark not in self._counted
+        if is_first:
             self._counted.add(mark)
             if self.runtime.name != "none":
-                self.emit("Normal", "Killing", f"Stopping container {run.container.name}")
+                self.emit("Normal", "Killing", message or f"Stopping container {run.container.name}")
+            hook = (run.container.lifecycle or {}).get("preStop")
+            if hook and grace > 0 and self.prober is not None:
+                run.stop_at = deadline
+                run.stopping = self.prober.tasks.start(self._pre_stop(run, hook, grace), "preStop")
+        if run.stopping is not None and not run.stopping.done():
+            if deadline >= run.stop_at:
+                return
+            run.stopping.cancel()
         run.process.stop(grace)
+
+    async def _pre_stop(self, run: Run, hook: Mapping[str, Any], grace: float) -> None:
+        """Run the hook for at most grace seconds, then stop the process in what is left of them."""
+        where = self._where(run)
+        try:
+            async with asyncio.timeout(grace):
+                await handlers.hook(self.runtime, where, hook)
+        except TimeoutError:
+            log.info("hook not done within the grace pod=%s hook=preStop", self.pod.key)
+        except TonnageError as failure:
+            log.info("hook failed pod=%s hook=preStop error=%s", self.pod.key, failure)
+            self.emit("Warning", "FailedPreStopHook", "PreStopHook failed")
+        where.process.stop(max(run.stop_at - asyncio.get_running_loop().time(), _LEAST_GRACE))
+
+
+def _known(status: ContainerStatus | None) -> dict[ProbeKind, ProbeResult]:
+    """What the status says of a container's probes: a restart of the kubelet does not make it unready."""
+    known = {}
+    if status is not None and status.started:
+        known[ProbeKind.STARTUP] = ProbeResult.SUCCESS
+    if status is not None and status.ready:
+        known[ProbeKind.READINESS] = ProbeResult.SUCCESS
+    return known
 
 
 def _duration(seconds: float) -> str:

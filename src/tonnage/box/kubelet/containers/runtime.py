@@ -6,7 +6,7 @@ decided by the pod's Containers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,6 +83,15 @@ class FoundProcess:
     process: Process
 
 
+@dataclass(frozen=True)
+class RunningContainer:
+    """A container that runs, to run a command in."""
+
+    pod: Pod
+    container: Container
+    process: Process
+
+
 class Runtime(Protocol):
     """Runs containers."""
 
@@ -102,6 +111,14 @@ class Runtime(Protocol):
 
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Process:
         """Start a container. Raises UnsupportedError, InvalidError (what it asks for), HostError."""
+
+    async def run(
+        self, where: RunningContainer, argv: Sequence[str], *, timeout: float | None, limit: int
+    ) -> tuple[int, bytes]:
+        """Run a command in a running container: its exit code and the first `limit` bytes that it prints.
+
+        timeout: seconds after which it is killed. Raises TimeoutError, HostError (not running), InvalidError.
+        """
 
     async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
         """Find the containers of a pod after a start of the kubelet; the last attempt of each comes last."""
@@ -154,6 +171,12 @@ class NoneRuntime:
         if init and spec.container.restart_policy != "Always":
             process.ended = Ended(0, now)
         return process
+
+    async def run(
+        self, where: RunningContainer, argv: Sequence[str], *, timeout: float | None, limit: int
+    ) -> tuple[int, bytes]:
+        """Nothing runs, and nothing fails."""
+        return 0, b""
 
     async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
         """Trust the API server's status."""

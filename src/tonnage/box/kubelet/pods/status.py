@@ -25,10 +25,10 @@ def phase(containers: Containers) -> str:
     if containers.finishing and not containers.alive:
         well = all(run.succeeded for run in containers.mains)
         return "Succeeded" if well else "Failed"
-    if not containers.initialized and not any(run.started_once for run in containers.mains):
+    if not containers.initialized and not any(run.began for run in containers.mains):
         return "Pending"
     mains = containers.mains
-    if any(not run.started_once for run in mains) and not any(run.running for run in mains):
+    if any(not run.began for run in mains) and not any(run.up for run in mains):
         return "Pending"
     if any(run.ended is None or containers.restarts(run) for run in mains):
         return "Running"
@@ -48,7 +48,7 @@ def build(
     """The status to write; preserves conditions of the scheduler and others. evicted: why the pod is evicted."""
     current = "Failed" if evicted and not containers.alive else phase(containers)
     over = current in ("Succeeded", "Failed")
-    ready = current == "Running" and all(run.running for run in containers.mains)
+    ready = current == "Running" and not _unready(containers)
     status: Status = {
         "phase": current,
         "conditions": _conditions(pod, containers, now, ready=ready, over=over, volumes=ready_volumes, evicted=evicted),
@@ -85,9 +85,9 @@ def _conditions(
     if over:
         why = ("PodFailed" if evicted or containers.failed is not None else "PodCompleted", "")
     elif not ready:
-        why = _incomplete("ContainersNotReady", "unready", (run for run in containers.mains if not run.running))
+        why = _incomplete("ContainersNotReady", "unready", _unready(containers))
     if not containers.initialized and not over:
-        left = (run for run in containers.inits if not (run.running or run.succeeded))
+        left = (run for run in containers.inits if not (run.started or run.succeeded))
         initialized = _incomplete("ContainersNotInitialized", "incomplete", left)
     wanted = {
         "PodReadyToStartContainers": (volumes and not over, "", ""),
@@ -101,6 +101,11 @@ def _conditions(
     if not any(c.type == _SCHEDULED for c in remaining):  # a pod whose node was set by hand
         remaining.append(condition((), _SCHEDULED, "True", now=stamp))
     return [to_builtins(c) for c in (*result, *remaining)]
+
+
+def _unready(containers: Containers) -> list[Run]:
+    """Containers that keep the pod from being ready: sidecars count, other init containers do not."""
+    return [run for run in containers.all if not run.ready and (run.sidecar or not run.init)]
 
 
 def _incomplete(reason: str, what: str, runs: Iterable[Run]) -> tuple[str, str]:
@@ -125,13 +130,13 @@ def _full(run: Run, containers: Containers) -> dict[str, Any]:
         "image": run.container.image,
         "imageID": "",
         "restartCount": run.attempt,
-        "ready": run.running or (run.init and run.succeeded),
-        "started": run.running,
+        "ready": run.ready,
+        "started": run.started,
         "lastState": {},
     }
     if run.process is not None and not isinstance(run.process, LostProcess):
         status["containerID"] = f"tonnage://{run.process.id}"
-    if run.running:
+    if run.up:
         assert run.process is not None
         status["state"] = {"running": {"startedAt": rfc3339(run.process.started)}}
         status["lastState"] = _terminated(run.previous)
@@ -141,8 +146,7 @@ def _full(run: Run, containers: Containers) -> dict[str, Any]:
     else:
         reason, message = run.waiting
         status["state"] = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
-        if ended is not None:
-            status["lastState"] = _terminated(run.process)
+        status["lastState"] = _terminated(run.process if ended is not None else run.previous)
     return status
 
 

@@ -17,13 +17,14 @@ from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, rfc3339
 from tonnage.api.kinds import PODS
 from tonnage.api.pods import Pod
-from tonnage.box.kubelet.containers.containers import Containers
+from tonnage.box.kubelet.containers.containers import DEFAULT_GRACE, Containers
 from tonnage.box.kubelet.containers.env import Environment
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
 from tonnage.box.kubelet.folder import names
 from tonnage.box.kubelet.pods import status as statuses
 from tonnage.box.kubelet.pods.eviction import EvictionManager
+from tonnage.box.kubelet.probes.prober import Prober
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.volumes import Mounted, VolumeManager, VolumesError
 from tonnage.errors import ApiConflictError, ApiNotFoundError, NotFoundError, TonnageError
@@ -40,7 +41,6 @@ PATIENCE = 10.0
 QUIET = 1.0
 """Seconds between looks meanwhile; usually a wake comes earlier."""
 ANY_DRIVER = "driver"
-DEFAULT_GRACE = 30
 _WORKERS = 1024
 _AT_ONCE = 16
 _STOP_TRIES, _STOP_PAUSE = 5, 0.2
@@ -92,6 +92,7 @@ class PodWorkers:
         self._mounts = 0
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._stopping = False
+        self.prober = Prober(parts.runtime)
         self.evictions = EvictionManager(parts.paths, parts.clock, self._above_limit)
         self.controller: Controller[str] = Controller(
             "pods", self.reconcile, workers=_WORKERS, backoff=Backoff(initial=0.5, maximum=122.0)
@@ -153,6 +154,7 @@ class PodWorkers:
             self._environment.of,
             lambda kind, reason, message: self._emit(record, kind, reason, message),
             lambda: self.controller.enqueue(uid),
+            self.prober,
         )
         found = await self._runtime.adopt(uid, record.pod, containers.exited)
         if record.pod is not None:
@@ -368,6 +370,7 @@ class PodWorkers:
             containers.stop(grace)
             ends.append(self._stop(record, containers))
         await asyncio.gather(*ends)
+        await self.prober.close()
 
     async def _stop(self, record: PodRecord, containers: Containers) -> None:
         await containers.wait()
@@ -386,6 +389,10 @@ class PodWorkers:
         if record.pod is not None:
             self._events.record(refer(PODS, record.pod), kind, reason, message)
 
+    def pods(self) -> list[Pod]:
+        """The pods of this node whose objects are there."""
+        return [record.pod for record in self._records.values() if record.pod is not None]
+
     def find(self, namespace: str, name: str) -> PodRecord | None:
         """The record of a pod by its name, for logs."""
         key = f"{namespace}/{name}"
@@ -395,15 +402,6 @@ class PodWorkers:
 def not_done(pod: Pod) -> list[str]:
     """Fields of a pod that this kubelet ignores, though the pod runs."""
     found = []
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
-        parts = {
-            "livenessProbe": container.liveness_probe,
-            "readinessProbe": container.readiness_probe,
-            "startupProbe": container.startup_probe,
-            "lifecycle": container.lifecycle,
-        }
-        if asked := [name for name, part in parts.items() if part]:
-            found.append(f"{', '.join(asked)} of container {container.name}")
     if pod.spec.active_deadline_seconds is not None:
         found.append("activeDeadlineSeconds")
     return found

@@ -137,6 +137,7 @@ class Plugins:
                 staging=types.STAGE_UNSTAGE_VOLUME in capabilities,
                 multi_writer=types.SINGLE_NODE_MULTI_WRITER in capabilities,
                 mount_group=types.VOLUME_MOUNT_GROUP in capabilities,
+                has_stats=types.GET_VOLUME_STATS in capabilities,
             )
         )
         if old is not None:
@@ -213,7 +214,7 @@ def _sockets(folder: str, inotify: Inotify | None) -> Iterator[tuple[str, Identi
 
 @dataclass(frozen=True)
 class RegisteredDriver:
-    """A registered driver. staging, multi_writer, mount_group: its node capabilities; version: of CSI."""
+    """A registered driver. staging to has_stats: its node capabilities; version: of CSI."""
 
     name: str
     client: CsiClient
@@ -222,6 +223,7 @@ class RegisteredDriver:
     staging: bool = False
     multi_writer: bool = False
     mount_group: bool = False
+    has_stats: bool = False
 
 
 class RegisteredDrivers:

@@ -360,6 +360,10 @@ class VolumeManager:
             raise NotFoundError(f'secret "{ref.namespace}/{ref.name}" not found')
         return {key: value.decode(errors="surrogateescape") for key, value in found.items()}
 
+    def mounted(self, uid: str) -> Mapping[str, Mounted]:
+        """What is mounted for a pod, by the volume's name in it."""
+        return self._mounted.get(uid, {})
+
     async def unmount(self, uid: str, *, keep_files: bool = False) -> None:
         """Unmount all volumes of a pod, as recorded on disk; its containers have ended. Idempotent."""
         await self.csi.unmount(uid, keep_inline=keep_files)

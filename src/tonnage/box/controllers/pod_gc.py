@@ -1,0 +1,80 @@
+"""Pod garbage collector: deletes pods of nodes that are no more (Kubernetes' controller/podgc).
+
+A node counts as gone when it has been for 40 s and a live read says so: a kubelet that registers again in time keeps
+its pods. The kubelet that runs such a pod, if there is one, takes it down when its object is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from tonnage.aio.clock import Clock, rfc3339
+from tonnage.api.core import Node
+from tonnage.api.kinds import NODES, PODS
+from tonnage.api.meta import condition, to_builtins
+from tonnage.api.pods import Pod
+from tonnage.errors import ApiConflictError, ApiNotFoundError
+from tonnage.kube.client import Client
+from tonnage.kube.controller import Reconciler
+from tonnage.kube.indexes import PODS_BY_NODE, pods_by_node
+from tonnage.kube.informer import Informers
+
+log = logging.getLogger(__name__)
+QUARANTINE = 40.0
+"""Seconds for which a node must be gone."""
+
+
+class PodGarbageCollector(Reconciler[str]):
+    """Deletes orphaned pods; a key is a node's name."""
+
+    def __init__(self, client: Client, informers: Informers, *, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        nodes, pods = informers.of(NODES), pods_by_node(informers)
+        self._nodes, self._pods = nodes.cache, pods.cache
+        self._gone: dict[str, float] = {}
+        super().__init__("pod_gc", workers=2)
+        self.watch(nodes, _node_gone)
+        self.watch(pods, self._pod_placed)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Delete the pods of a node that is gone for long enough. Idempotent. Raises ApiError."""
+        if self._nodes.get(name) is not None or not (pods := self._pods.by(PODS_BY_NODE, name)):
+            self._gone.pop(name, None)
+            return None
+        now = self._clock.monotonic()
+        left = self._gone.setdefault(name, now) + QUARANTINE - now
+        if left > 0:
+            return left
+        with suppress(ApiNotFoundError):
+            await self._client.get(NODES, name)
+            return QUARANTINE  # the watch is late
+        for pod in list(pods):
+            await self._delete(pod)
+        self._gone.pop(name, None)
+        return None
+
+    async def _delete(self, pod: Pod) -> None:
+        log.info("pod of a node that is no more is deleted pod=%s node=%s", pod.key, pod.spec.node_name)
+        meta = pod.metadata
+        with suppress(ApiNotFoundError, ApiConflictError):  # another one has it now
+            if not pod.terminated:
+                await self._client.patch(
+                    PODS, meta.name, {"status": self._failed(pod)}, meta.namespace, subresource="status", uid=meta.uid
+                )
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_seconds=0)
+
+    def _failed(self, pod: Pod) -> dict[str, object]:
+        text, now = "PodGC: node no longer exists", rfc3339(self._clock.time())
+        mark = condition(pod.status.conditions, "DisruptionTarget", "True", "DeletionByPodGC", text, now=now)
+        others = [c for c in pod.status.conditions if c.type != mark.type]
+        return {"phase": "Failed", "conditions": [to_builtins(c) for c in (*others, mark)]}
+
+    def _pod_placed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        node = new.spec.node_name if new is not None else ""
+        return (node,) if node and (old is None or old.spec.node_name != node) and self._nodes.get(node) is None else ()
+
+
+def _node_gone(old: Node | None, new: Node | None) -> Iterable[str]:
+    return (old.metadata.name,) if new is None and old is not None else ()
