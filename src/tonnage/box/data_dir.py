@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: list[str] = []
     scoring: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     capacity: str = tier.MODES[0]
+    images: str = ""
+    require_images: bool = False
     starvation_guard: int = msgspec.field(default=0, name="hold_back")  # its name in folders of before
 
 

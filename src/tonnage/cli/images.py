@@ -11,7 +11,7 @@ import msgspec
 from tonnage.api.quantity import from_bytes
 from tonnage.box.data_dir import default_folder
 from tonnage.cli import listing
-from tonnage.errors import HostError, InvalidError, TonnageError
+from tonnage.errors import HostError, InvalidError
 from tonnage.images.store import ImageRecord, ImageStore, is_store
 
 _COLUMNS = ("IMAGE", "DIGEST", "PLATFORM", "LAYERS", "SIZE", "USES")
@@ -76,17 +76,6 @@ def expand(path: Path) -> list[Path]:
     if not found:
         raise InvalidError(f"{path} has no image: want files *.tar, or folders with an OCI layout")
     return found
-
-
-def load_all(store: ImageStore, folder: Path) -> list[str]:
-    """Load everything in a folder; the problems of those that are not loaded."""
-    problems = []
-    for path in expand(folder):
-        try:
-            store.load(path)
-        except TonnageError as failure:
-            problems.append(str(failure))
-    return problems
 
 
 def _show(store: ImageStore, records: list[ImageRecord], form: str) -> None:

@@ -73,7 +73,7 @@ class LayerUnpacker:
         for entry in reader:
             self._count(entry)
             self._apply(entry, reader)
-        for parts in self._whiteouts:
+        for parts in sorted(self._whiteouts, key=len):  # a folder that is hidden needs none for its content
             self._white_out(parts)
         for parts, mtime in reversed(self._times):  # at last: what is made in a folder changes its time
             with suppress(OSError), closing(self._open(parts)) as fd:
@@ -266,12 +266,19 @@ class LayerUnpacker:
             os.utime(fd, (entry.mtime, entry.mtime))
 
     def _white_out(self, parts: Parts) -> None:
-        """Hide a path of lower layers; what this layer has there stays."""
+        """Hide a path of lower layers; what this layer has there stays.
+
+        Only where something is to be hidden: in a folder that no lower layer has, overlayfs would list the device.
+        """
         *_, name = parts
-        with closing(self._parent(parts)) as at:
-            if name == _OPAQUE_NAME:
+        if name == _OPAQUE_NAME:
+            with closing(self._parent(parts)) as at:
                 os.setxattr(nofollow.by_fd(at), OPAQUE, b"y")
-                return
+            return
+        if (found := self._find(parts)) is None:
+            return
+        os.close(found)
+        with closing(self._parent(parts)) as at:
             try:
                 with opened(name, _FOLDER, dir_fd=at) as fd:
                     os.setxattr(fd, OPAQUE, b"y")

@@ -78,7 +78,7 @@ class Unpacked:
     def read(self, size: int, /) -> bytes:
         """Read at most size bytes. Raises InvalidError."""
         if not self._rest:
-            self._rest = next(self._pieces, b"")
+            self._rest = next(filter(None, self._pieces), b"")  # a decompressor may need more for its first byte
             self.count += len(self._rest)
             self._hash.update(self._rest)
             if self.count > self._most:

@@ -65,6 +65,7 @@ class Kubelet:
             labels=self._node_labels,
             prepare=self.runtime.prepare,
         )
+        self.volumes.images = self.runtime.images
         parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources)
         self.workers = PodWorkers(parts, self._pods)
         self.logs = PodLogs(parts, self.workers)

@@ -14,15 +14,20 @@ from dataclasses import dataclass, field
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Container, ContainerStatus, Pod
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, FoundProcess, LostProcess, Process, Runtime
+from tonnage.box.kubelet.images.node_images import ImageMissingError
 from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import HostError, TonnageError
 
 CRASH_LOOP = "CrashLoopBackOff"
 CREATE_ERROR = "CreateContainerError"
 CONFIG_ERROR = "CreateContainerConfigError"
+PULL_ERROR = "ErrImagePull"
+PULL_BACK_OFF = "ImagePullBackOff"
+PULL_NEVER = "ErrImageNeverPull"
 INITIALIZING = "PodInitializing"
 CREATING = "ContainerCreating"
 UNKNOWN = "ContainerStatusUnknown"
+_RETRIED = (CRASH_LOOP, CREATE_ERROR, CONFIG_ERROR, PULL_ERROR, PULL_BACK_OFF, PULL_NEVER)
 _FIRST, _MOST, _FORGET = 10.0, 300.0, 600.0
 
 Environment = Callable[[Pod, Container], Awaitable[dict[str, str]]]
@@ -160,7 +165,8 @@ class Containers:
         else:
             return
         mark = f"{run.container.name}/{status.restart_count}"
-        run.process, run.attempt = LostProcess(mark, ended), status.restart_count
+        run.process = LostProcess(mark, ended, image_id=status.image_id)
+        run.attempt = status.restart_count
 
     async def sync(self, volumes: Mapping[str, Mounted]) -> float | None:
         """Start what should run; returns the seconds until the next sync, None to wait for a container's end."""
@@ -201,7 +207,7 @@ class Containers:
         if run.running or run.not_before <= 0 or (run.ended is not None and not self.restarts(run)):
             return None
         left = run.not_before - self.clock.monotonic()
-        return max(left, 0.01) if run.waiting[0] in (CRASH_LOOP, CREATE_ERROR, CONFIG_ERROR) else None
+        return max(left, 0.01) if run.waiting[0] in _RETRIED else None
 
     async def _ensure(self, run: Run, volumes: Mapping[str, Mounted]) -> None:
         """Start a container that does not run, when its time has come."""
@@ -242,15 +248,22 @@ class Containers:
         spec = ContainerSpec(self.pod, run.container, attempt, volumes, environment)
         try:
             process = await self.runtime.start(spec, self.exited)
+        except ImageMissingError as failure:
+            repeated = run.waiting[0] in (failure.reason, PULL_BACK_OFF) and failure.reason == PULL_ERROR
+            self._refuse(run, PULL_BACK_OFF if repeated else failure.reason, failure)
+            return
         except TonnageError as failure:
             self._refuse(run, CREATE_ERROR if isinstance(failure, HostError) else CONFIG_ERROR, failure)
             return
         if not isinstance(run.process, LostProcess):
             run.previous = run.process or run.previous
         run.process, run.attempt = process, attempt
-        if self.runtime.note and not self._noted:
+        if process.image_id:
+            text = f'Container image "{run.container.image}" already present on machine and can be accessed by the pod'
+            self.emit("Normal", "Pulled", text)
+        elif self.runtime.note and not self._noted:
             self.emit("Normal", "ImageNotPulled", self.runtime.note)
-        self._noted = True
+            self._noted = True
         if self.runtime.name != "none":
             self.emit("Normal", "Started", f"Started container {name}")
 
