@@ -85,6 +85,13 @@ class EmptyDirVolumeSource(Object, frozen=True):
     size_limit: str | None = None
 
 
+class ImageVolumeSource(Object, frozen=True):
+    """The content of an image, read-only (KEP-4639)."""
+
+    reference: str = ""
+    pull_policy: str = ""
+
+
 class Volume(Object, frozen=True):
     """spec.volumes[] of a pod; exactly one source is set."""
 
@@ -96,6 +103,7 @@ class Volume(Object, frozen=True):
     secret: SecretVolumeSource | None = None
     empty_dir: EmptyDirVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
+    image: ImageVolumeSource | None = None
     projected: dict[str, Any] | None = None
     downward_api: dict[str, Any] | None = msgspec.field(default=None, name="downwardAPI")
 
@@ -154,6 +162,7 @@ class Container(Object, frozen=True):
 
     name: str = ""
     image: str = ""
+    image_pull_policy: str = ""
     command: list[str] = []
     args: list[str] = []
     working_dir: str = ""
@@ -254,6 +263,7 @@ class ContainerStatus(Object, frozen=True):
     ready: bool = False
     restart_count: int = 0
     image: str = ""
+    image_id: str = msgspec.field(default="", name="imageID")
     container_id: str = msgspec.field(default="", name="containerID")
     started: bool | None = None
     state: ContainerState = ContainerState()

@@ -4,6 +4,7 @@
     <data>/lock                held (flock) by the process that runs the cluster; its pid inside
     <data>/state.db            every object of the API server
     <data>/tls, <data>/kubeconfig, <data>/tonnage.log
+    <data>/images              the image store; it may be there before a cluster is
     <data>/nodes/<node>/kubelet        as /var/lib/kubelet of a real node
     <data>/nodes/<node>/pools/<pool>   the volumes
 
@@ -47,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: list[str] = []
     scoring: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     capacity: str = tier.MODES[0]
+    images: str = ""
+    require_images: bool = False
     starvation_guard: int = msgspec.field(default=0, name="hold_back")  # its name in folders of before
 
 
@@ -104,6 +107,7 @@ class DataFolder:
         self.tls = self.path / "tls"
         self.kubeconfig = self.path / "kubeconfig"
         self.log = self.path / "tonnage.log"
+        self.images = self.path / "images"
         self._marker = self.path / "tonnage.json"
         self._fresh = self._marker.with_suffix(".new")  # a kill may leave one
         self._lock_file = self.path / "lock"
@@ -193,7 +197,7 @@ class DataFolder:
     def _check_ours(self) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             raise InvalidError(f"data folder {self.path} is not a folder")
-        own = (self._lock_file, self.log, self._fresh, self.path / _LOST)
+        own = (self._lock_file, self.log, self._fresh, self.images, self.path / _LOST)
         try:
             foreign = (
                 self.path.exists()
@@ -313,7 +317,7 @@ class DataFolder:
         The caller has looked for volumes. Raises HostError.
         """
         if self.is_new and self._lock is not None:
-            self._empty(keep=() if self._made else (self.log,))
+            self._empty(keep=(self.images,) if self._made else (self.log, self.images))
             remove_empty(self._made)
 
     def purge(self) -> None:

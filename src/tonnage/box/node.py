@@ -14,17 +14,19 @@ from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CSI_NODES, NODES, STORAGE_CLASSES, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.api.quantity import from_bytes
-from tonnage.box.data_dir import DataFolder, short_enough
+from tonnage.box.data_dir import DataFolder, Settings, short_enough
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.rootfs import ADDRESS
-from tonnage.box.kubelet.containers.runtime import NoneRuntime
+from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
+from tonnage.box.kubelet.images.node_images import NodeImages
 from tonnage.box.kubelet.kubelet import Kubelet
 from tonnage.box.kubelet.node_status import machine
 from tonnage.box.kubelet.volumes.sources import NodeFields
 from tonnage.box.plan import BoxPlan
 from tonnage.csi.client.registrar import Registrar
 from tonnage.errors import HostError, TonnageError
+from tonnage.images.store import ImageStore, is_store
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -47,6 +49,13 @@ def _agent_config(name: str, plan: BoxPlan, clusters: Sequence[str]) -> AgentCon
         cluster_uid=cluster,
         former_clusters=tuple(former),
     )
+
+
+def _runtime(root: Path, settings: Settings, data: DataFolder, clock: Clock) -> Runtime:
+    """The node's runtime, with the images of the data folder and of a store that the user names."""
+    stores = [data.images, *([Path(settings.images)] if settings.images and is_store(Path(settings.images)) else [])]
+    images = NodeImages([ImageStore(path) for path in stores], required=settings.require_images)
+    return NoneRuntime(clock, images) if settings.runtime == "none" else BubblewrapRuntime(root, clock, images)
 
 
 class BoxNode:
@@ -90,7 +99,7 @@ class BoxNode:
             events,
             NodeFields(name, ADDRESS, machine(root, pods=plan.max_pods)),
             Paths(root, registry=registry),
-            runtime=NoneRuntime(clock) if settings.runtime == "none" else BubblewrapRuntime(root, clock),
+            runtime=_runtime(root, plan.settings, data, clock),
             clock=clock,
         )
         self._tasks = Background(f"node {name}")

@@ -27,6 +27,7 @@ VERBS = {
     "why": "explain node by node why a pod is not scheduled, and what to do",
     "driver": "run a CSI driver for any orchestrator",
     "pools": "show size, allocation and faults of pools; create pools on devices",
+    "images": "load, list and remove the images of a box",
     "volumes": "list, show, purge and adopt volumes",
     "simulate": "simulate a workload on virtual nodes, and compare scheduling policies",
     "demo": "show the main features on real volumes, with a check of every line",

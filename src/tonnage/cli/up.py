@@ -18,7 +18,8 @@ from tonnage.box.data_dir import DataFolder, Settings, default_folder, missing, 
 from tonnage.box.plan import DEFAULT_POOL_SIZE, BoxPlan, plan, what_stays
 from tonnage.cli.output import Output
 from tonnage.controller.config import ControllerConfig
-from tonnage.errors import InvalidError, TonnageError
+from tonnage.errors import HostError, InvalidError, TonnageError
+from tonnage.images.store import is_store
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.driver import DriverConfig
 from tonnage.observe import log as logs
@@ -56,6 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="scoring of nodes: free cpu and memory (least-allocated), or for pods "
         "with volumes the share of free storage that they would use (default: least-allocated, or as before)",
     )  # fmt: skip
+    parser.add_argument(
+        "--images", type=Path, metavar="DIR", help="images for containers: a store, or a folder of layouts and "
+        "archives that are loaded into the data folder's store",
+    )  # fmt: skip
+    parser.add_argument(
+        "--require-images", action=argparse.BooleanOptionalAction,
+        help="start no container whose image is in no store; without it such a container runs from this machine's /usr",
+    )  # fmt: skip
     option.add_arguments(parser, ControllerConfig, ["capacity"], remark=", or as before")
     option.add_arguments(parser, AgentConfig, ["starvation_guard"], remark=", or as before")
     option.add_arguments(parser, DriverConfig, ["sources"])
@@ -87,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
     stream = os.fdopen(int(report), "w") if report else None
     out = Output(stream) if stream else Output()
     start = BoxOptions(options.listen, options.port, options.kubeconfig, recover=options.recover)
+    _load_images(data, settings)
     box = Box(data, plan_, start, progress=out.step, waiting=out.waits)
     try:
         return asyncio.run(_serve(box, plan_, out, detached=stream is not None))
@@ -118,8 +128,21 @@ def _settings(options: argparse.Namespace, saved: Settings | None) -> Settings:
         sources=options.sources or base.sources,
         scoring=ScoringStrategy(options.scoring or base.scoring),
         capacity=options.capacity or base.capacity,
+        images=os.path.abspath(options.images) if options.images else base.images,
+        require_images=base.require_images if options.require_images is None else options.require_images,
         starvation_guard=guard,
     )
+
+
+def _load_images(data: DataFolder, settings: Settings) -> None:
+    """Load a folder of archives into the box's store, in a process that ends with that work. Raises HostError."""
+    if not settings.images or is_store(Path(settings.images)):
+        return
+    command = [sys.executable, "-m", "tonnage.cli", "images", "load", settings.images, "--data", str(data.path)]
+    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        why = ended.stderr.strip().removeprefix("tonnage images: ")
+        raise HostError(f"--images {settings.images}: {why or 'not loaded'}; the box is not started")
 
 
 async def _serve(box: Box, plan_: BoxPlan, out: Output, *, detached: bool) -> int:

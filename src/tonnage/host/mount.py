@@ -116,6 +116,26 @@ def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Seq
         _move(tree, at, target)
 
 
+def overlay(
+    target: str | os.PathLike[str],
+    lowers: Sequence[int],
+    *,
+    upper: int | None = None,
+    work: int | None = None,
+    options: Sequence[str] = (),
+) -> None:
+    """Mount an overlay of open directories, the highest of lowers first; read-only without upper and work.
+
+    By mount(2): one string of all lowers, which descriptors hold below the page that the kernel takes. Raises HostError
+    (also for one lower without an upper), PreconditionError when there is a symlink in target.
+    """
+    parts = [f"lowerdir={':'.join(nofollow.by_fd(fd) for fd in lowers)}"]
+    if upper is not None and work is not None:
+        parts += [f"upperdir={nofollow.by_fd(upper)}", f"workdir={nofollow.by_fd(work)}"]
+    with _opened(target) as at:
+        _old_mount("overlay", target, at, "overlay", [*options, *parts])
+
+
 def visit(source: str, fstype: str, options: Sequence[str] = ()) -> None:
     """Mount a file system detached and unmount it again, which replays its log. Raises HostError."""
     with unseen(source, fstype, options):

@@ -18,7 +18,8 @@ from tonnage.errors import PreconditionError
 from tonnage.host import libc
 from tonnage.host.descriptor import closing
 
-_OPENAT2, _NO_SYMLINKS, _AT_FDCWD = 437, 0x04, -100
+_OPENAT2, _AT_FDCWD = 437, -100
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH, _IN_ROOT = 0x02, 0x04, 0x08, 0x10
 _ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox returns the latter; then the steps find the cause
 
 
@@ -29,18 +30,55 @@ def open_path(path: str | os.PathLike[str], flags: int = os.O_PATH) -> int:
     """
     flags |= os.O_CLOEXEC
     try:
-        return _openat2(os.fsencode(path), flags)
+        return _open_absolute(os.fsencode(path), flags)
     except OSError as failure:
         if failure.errno in _ABSENT:
             return _step_by_step(path, flags)
         raise _symlink(path, failure) from failure
 
 
-def _openat2(path: bytes, flags: int) -> int:
-    if not path.startswith(b"/") or b"\0" in path:
+def _open_absolute(path: bytes, flags: int) -> int:
+    if not path.startswith(b"/"):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-    how = struct.pack("=QQQ", flags, 0, _NO_SYMLINKS)  # struct open_how
-    return libc.syscall(_OPENAT2, _AT_FDCWD, path, how, len(how))
+    return _openat2(_AT_FDCWD, path, flags, _NO_SYMLINKS)
+
+
+def _openat2(at: int, path: bytes, flags: int, resolve: int) -> int:
+    if b"\0" in path:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)  # struct open_how
+    return libc.syscall(_OPENAT2, at, path, how, len(how))
+
+
+def open_beneath(root: int, path: bytes, flags: int = os.O_PATH) -> int:
+    """Open a relative path that stays beneath an open directory and has no symlink.
+
+    flags: as for os.open(), nothing is created. Raises OSError: ELOOP or ENOTDIR for a symlink, EXDEV for `..`.
+    """
+    try:
+        return _openat2(root, path, flags, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    except OSError as failure:
+        if failure.errno not in _ABSENT:
+            raise
+    at = os.dup(root)
+    for part in path.split(b"/"):
+        try:
+            if part == b"..":
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            inner = os.open(part or b".", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        finally:
+            os.close(at)
+        at = inner
+    with closing(at):
+        return os.open(f"/proc/self/fd/{at}", flags | os.O_CLOEXEC)
+
+
+def open_in_root(root: int, path: str, flags: int = os.O_PATH) -> int:
+    """Open a path as a process would whose root is an open directory: symlinks are followed, but stay inside.
+
+    Raises OSError, ENOSYS on Linux before 5.6.
+    """
+    return _openat2(root, os.fsencode(path), flags, _IN_ROOT | _NO_MAGICLINKS)
 
 
 def _step_by_step(path: str | os.PathLike[str], flags: int) -> int:

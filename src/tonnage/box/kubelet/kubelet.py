@@ -30,8 +30,8 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
 if TYPE_CHECKING:
-    from tonnage.box.kubelet.streaming.pod_streams import PodStreams
     from tonnage.box.kubelet.stats.kubelet_api import KubeletApi
+    from tonnage.box.kubelet.streaming.pod_streams import PodStreams
 
 log = logging.getLogger(__name__)
 STOP_GRACE = 2.0
@@ -73,6 +73,7 @@ class Kubelet:
             labels=self._node_labels,
             prepare=self.runtime.prepare,
         )
+        self.volumes.images = self.runtime.images
         parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources)
         self.workers = PodWorkers(parts, self._pods)
         self.logs = PodLogs(parts, self.workers)

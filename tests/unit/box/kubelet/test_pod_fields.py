@@ -190,7 +190,7 @@ class _Bench:
             if volume.ephemeral is None and volume.csi is None and volume.persistent_volume_claim is None:
                 await _mount(files, pod, volume)
         spec = ContainerSpec(pod, container, 0, self.volumes, environment)
-        _, options, command = bubblewrap._Plan(self.runtime, spec).arguments()
+        _, options, command, *_ = bubblewrap._Plan(self.runtime, spec).arguments()
         for text in command:
             assert b"\0" not in encode(text, "argument")
         return Asked(_parse(join(options)), command)

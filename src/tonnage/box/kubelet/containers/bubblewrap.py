@@ -12,15 +12,17 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from tonnage.aio.clock import Clock
-from tonnage.api.pods import Container, Pod, VolumeMount
+from tonnage.api.pods import Pod, VolumeMount
 from tonnage.box.kubelet.containers import context, env, inside, rootfs, seccomp, termination
 from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
 from tonnage.box.kubelet.containers.paths import Paths, component
@@ -40,11 +42,16 @@ from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, 
 from tonnage.box.kubelet.containers.spawn import spawn
 from tonnage.box.kubelet.containers.stdio import Stdio
 from tonnage.box.kubelet.folder import make_folder, names, remove_tree
+from tonnage.box.kubelet.images import image_root, image_user
+from tonnage.box.kubelet.images.image_user import Accounts
+from tonnage.box.kubelet.images.node_images import NO_IMAGES, NodeImages
+from tonnage.box.kubelet.images.tools import tools as image_tools
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import HostError, InvalidError, TonnageError, UnsupportedError
 from tonnage.host.encoding import encode
 from tonnage.host.iolimits import Cgroups
+from tonnage.images.store import ImageRecord, ImageStore
 
 log = logging.getLogger(__name__)
 _PIPES = {"stdout": "out", "stderr": "err"}
@@ -60,8 +67,9 @@ class BubblewrapRuntime:
     name = "bwrap"
     note = "Images are not pulled here: the command runs from this machine's /usr, whatever the image is named"
 
-    def __init__(self, root: Path, clock: Clock) -> None:
+    def __init__(self, root: Path, clock: Clock, images: NodeImages = NO_IMAGES) -> None:
         self.paths = Paths(root)
+        self.images = images
         self._clock = clock
         self.cgroups = Cgroups()
         self.program = shutil.which("bwrap") or "bwrap"
@@ -212,23 +220,24 @@ class BubblewrapRuntime:
             process.release()
         self._processes.clear()
 
-    def mounts(self, spec: ContainerSpec) -> list[Bind]:
+    def mounts(self, spec: ContainerSpec, *, in_image: bool = False) -> list[Bind]:
         """Volume mounts of the container. Makes the bind mounts of subPaths. Raises InvalidError, UnsupportedError."""
         binds = []
         for index, mount in enumerate(spec.container.volume_mounts):
-            binds.append(self._mount(spec, mount, index))
+            binds.append(self._mount(spec, mount, index, in_image=in_image))
         for device in spec.container.volume_devices:
             source = _volume(spec.volumes, device.name)
-            binds.append(Bind(source.path, rootfs.target(device.device_path, "devicePath"), device=True))
+            target = rootfs.target(device.device_path, "devicePath", in_image=in_image)
+            binds.append(Bind(source.path, target, device=True))
         _check_nested(binds)
         return binds
 
-    def _mount(self, spec: ContainerSpec, mount: VolumeMount, index: int) -> Bind:
+    def _mount(self, spec: ContainerSpec, mount: VolumeMount, index: int, *, in_image: bool) -> Bind:
         if mount.mount_propagation not in (None, "None"):
             raise UnsupportedError(f"mountPropagation {mount.mount_propagation} of {mount.mount_path} is not supported")
         volume = _volume(spec.volumes, mount.name)
         read_only = mount.read_only or volume.read_only
-        target = rootfs.target(mount.mount_path)
+        target = rootfs.target(mount.mount_path, in_image=in_image)
         part = env.expand(mount.sub_path_expr, spec.environment) or mount.sub_path
         if not part:
             if not os.path.exists(volume.path):
@@ -239,6 +248,17 @@ class BubblewrapRuntime:
         return Bind(subpaths.bind(volume.path, part, place, read_only=read_only), target, read_only)
 
 
+class _Command(NamedTuple):
+    """What a container sees, bwrap's options, what it runs, and as whom."""
+
+    binds: list[Bind]
+    options: list[str]
+    argv: list[str]
+    who: rootfs.User
+    variables: dict[str, str]
+    working_dir: str
+
+
 class _Plan:
     """One start of a container. Runs in a thread."""
 
@@ -247,43 +267,81 @@ class _Plan:
         paths = runtime.paths
         self._runtime = runtime
         self._spec = spec
-        self._who = rootfs.user(spec.pod.spec.security_context, spec.container.security_context)
         self._base = f"{paths.containers(meta.uid)}/{component(name)}"
         self._folder = f"{self._base}/{spec.attempt}"
         logs = paths.pod_logs(meta.namespace, meta.name, meta.uid)
         self._logs = f"{logs}/{component(name)}"
         self._log = f"{self._logs}/{spec.attempt}.log"
-        self._variables = {
-            "PATH": rootfs.PATH,
-            "HOME": self._who.home,
-            "HOSTNAME": rootfs.hostname(spec.pod),
-            **({"TERM": "xterm"} if spec.container.tty else {}),
-            **spec.environment,
-        }
+        self._image: ImageRecord | None = None
 
     def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         """Start the container; its process and a pidfd of it.
 
         Raises InvalidError, UnsupportedError, HostError, OSError.
         """
-        binds, options, argv = self.arguments()
-        self._make()
+        found = self._runtime.images.find(self._spec.container)
+        if found is not None:
+            command = self._from_image(*found)
+        else:
+            command = self.arguments()
+            self._make()
+            rootfs.populate(f"{self._folder}/{ROOT}", command.who, rootfs.hostname(self._spec.pod))
+        binds = command.binds
         filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
         program = seccomp.program(os.uname().machine) if filtered else b""
-        own = context.of(self._who, self._variables, working_dir=_working_dir(self._spec.container), filtered=filtered)
+        own = context.of(command.who, command.variables, working_dir=command.working_dir, filtered=filtered)
         context.save(self._folder, own)
-        return self._spawn(options, argv, clock, on_exit, program=program)
+        return self._spawn(command, clock, on_exit, program=program)
 
-    def arguments(self) -> tuple[list[Bind], list[str], list[str]]:
-        """What the container sees, bwrap's options, and what it runs.
+    def _variables(self, who: rootfs.User, image: Sequence[str] = ()) -> dict[str, str]:
+        """The container's environment: what each has, the image's, the container's own."""
+        spec = self._spec
+        return {
+            "PATH": rootfs.PATH,
+            "HOME": who.home_folder,
+            "HOSTNAME": rootfs.hostname(spec.pod),
+            **({"TERM": "xterm"} if spec.container.tty else {}),
+            **dict(text.split("=", 1) for text in image),
+            **spec.environment,
+        }
 
-        Raises InvalidError, UnsupportedError, HostError.
-        """
+    def _from_image(self, store: ImageStore, record: ImageRecord) -> _Command:
+        """As arguments(), for a root of an image, which is made first: what runs and as whom is read in it."""
+        spec, pod, container, folder = self._spec, self._spec.pod, self._spec.container, self._folder
+        binds = self._runtime.mounts(spec, in_image=True)
+        binds.append(Bind(termination.path(folder), "/dev/termination-log"))
+        self._image = record
+        self._make()
+        image_root.make(folder, store, record)
+        files = [image_root.read(folder, path, image_user.MAX_FILE) for path in ("/etc/passwd", "/etc/group")]
+        who = image_user.user(pod, container, record.config.user or "", Accounts(*files))
+        name, config = rootfs.hostname(pod), record.config
+        variables = self._variables(who, config.env or ())
+        argv = env.image_arguments(container, spec.environment, config)
+        _check(variables, argv)
+        working_dir = _working_dir(container.working_dir or config.working_dir or "")
+        _make_inside(binds, working_dir)
+        real = image_root.prepare(folder, binds, rootfs.network_files(name), working_dir)
+        tools = image_tools()
+        options = rootfs.arguments(
+            [*real, *tools.binds],
+            name=name,
+            environment=variables,
+            working_dir=working_dir,
+            read_only=bool(container.security_context.read_only_root_filesystem),
+            in_image=True,
+        )
+        start = rootfs.command(who, variables, argv, working_dir=working_dir, terminal=container.tty, tools=tools)
+        return _Command(binds, options, start, who, variables, working_dir)
+
+    def arguments(self) -> _Command:
+        """How a container starts that uses the machine's programs. Raises InvalidError, UnsupportedError, HostError."""
         spec, pod, container = self._spec, self._spec.pod, self._spec.container
-        variables = self._variables
+        who = rootfs.user(pod.spec.security_context, container.security_context)
+        variables = self._variables(who)
         argv = env.arguments(container, spec.environment)
         _check(variables, argv)
-        working_dir = _working_dir(container)
+        working_dir = _working_dir(container.working_dir)
         binds = self._runtime.mounts(spec)
         binds.append(Bind(termination.path(self._folder), "/dev/termination-log"))
         _make_inside(binds, working_dir)
@@ -294,11 +352,8 @@ class _Plan:
             working_dir=working_dir,
             read_only=bool(container.security_context.read_only_root_filesystem),
         )
-        return (
-            binds,
-            options,
-            rootfs.command(self._who, variables, argv, working_dir=working_dir, terminal=container.tty),
-        )
+        start = rootfs.command(who, variables, argv, working_dir=working_dir, terminal=container.tty)
+        return _Command(binds, options, start, who, variables, working_dir)
 
     def _make(self) -> None:
         """Create the container's folder; removes those of older attempts."""
@@ -313,24 +368,23 @@ class _Plan:
                         os.unlink(f"{self._logs}/{file}")
             elif name.isdigit() and int(name) < attempt:
                 _settle(f"{self._base}/{name}")
-        os.makedirs(f"{self._folder}/{ROOT}", mode=0o755)
+        os.makedirs(self._folder if self._image is not None else f"{self._folder}/{ROOT}", mode=0o755)
         os.chmod(self._folder, 0o700)
-        rootfs.populate(f"{self._folder}/{ROOT}", self._who, rootfs.hostname(self._spec.pod))
         for pipe in _PIPES.values():
             os.mkfifo(f"{self._folder}/{pipe}", 0o600)
         termination.make(self._folder)
 
     def _spawn(
-        self, options: list[str], argv: list[str], clock: Clock, on_exit: OnExit, *, program: bytes
+        self, command: _Command, clock: Clock, on_exit: OnExit, *, program: bytes
     ) -> tuple[ContainerProcess, int]:
-        stdio = Stdio.open(self._spec.container, self._who.uid, [f"{self._folder}/{p}" for p in _PIPES.values()])
+        stdio = Stdio.open(self._spec.container, command.who.uid, [f"{self._folder}/{p}" for p in _PIPES.values()])
         pump = _pump(self._folder, self._log, terminal=stdio.stdin if self._spec.container.tty else -1)
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             child = spawn(
                 [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],
-                options,
-                argv,
+                command.options,
+                command.argv,
                 streams=stdio.theirs,
                 keep=status,
                 program=program,
@@ -352,6 +406,8 @@ class _Plan:
             self._runtime.boot,
             clock.time(),
             self._log,
+            self._image.image_id if self._image is not None else "",
+            _signal(self._image.config.stop_signal if self._image is not None else None),
         )
         _save(f"{self._folder}/{STATE}", state)
         return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin), pidfd
@@ -383,8 +439,16 @@ def _volume(volumes: Mapping[str, Mounted], name: str) -> Mounted:
     return found
 
 
-def _working_dir(container: Container) -> str:
-    path = container.working_dir
+def _signal(name: str | None) -> int:
+    """A signal by name or number, as images have it; SIGTERM for one that is not known."""
+    text = (name or "").upper()
+    if text.isascii() and text.isdigit() and int(text) in signal.valid_signals():
+        return int(text)
+    found = signal.Signals.__members__.get(text if text.startswith("SIG") else f"SIG{text}", signal.SIGTERM)
+    return int(found)
+
+
+def _working_dir(path: str) -> str:
     encode(path, "workingDir")
     if path and (not path.startswith("/") or ".." in path.split("/")):
         raise InvalidError(f"workingDir {path!r}: want an absolute path without '..'")
@@ -429,7 +493,7 @@ def _settle(folder: str) -> None:
     try:
         termination.end(folder)
         context.remove(folder)
-        remove_tree(f"{folder}/{ROOT}")
+        image_root.remove(folder)
     except OSError as failure:
         raise HostError(f"cannot clean up container folder {folder}: {failure.strerror}") from failure
 

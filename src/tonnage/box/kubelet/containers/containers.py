@@ -27,6 +27,7 @@ from tonnage.box.kubelet.containers.runtime import (
     RunningContainer,
     Runtime,
 )
+from tonnage.box.kubelet.images.node_images import ImageMissingError
 from tonnage.box.kubelet.probes import handler as handlers
 from tonnage.box.kubelet.probes.probe_state import ProbeKind, ProbeResult, ProbeSpec
 from tonnage.box.kubelet.probes.prober import ContainerProbes, Prober
@@ -37,10 +38,14 @@ log = logging.getLogger(__name__)
 CRASH_LOOP = "CrashLoopBackOff"
 CREATE_ERROR = "CreateContainerError"
 CONFIG_ERROR = "CreateContainerConfigError"
+PULL_ERROR = "ErrImagePull"
+PULL_BACK_OFF = "ImagePullBackOff"
+PULL_NEVER = "ErrImageNeverPull"
 INITIALIZING = "PodInitializing"
 CREATING = "ContainerCreating"
 UNKNOWN = "ContainerStatusUnknown"
 DEFAULT_GRACE = 30
+_RETRIED = (CRASH_LOOP, CREATE_ERROR, CONFIG_ERROR, PULL_ERROR, PULL_BACK_OFF, PULL_NEVER)
 _FIRST, _MOST, _FORGET = 10.0, 300.0, 600.0
 _LEAST_GRACE = 2.0
 """Seconds that a container gets after its preStop hook, however long that took."""
@@ -214,7 +219,8 @@ class Containers:
         else:
             return
         mark = f"{run.container.name}/{status.restart_count}"
-        run.process, run.attempt = LostProcess(mark, ended), status.restart_count
+        run.process = LostProcess(mark, ended, image_id=status.image_id)
+        run.attempt = status.restart_count
 
     async def sync(self, volumes: Mapping[str, Mounted]) -> float | None:
         """Start what should run; returns the seconds until the next sync, None to wait for a container's end."""
@@ -260,7 +266,7 @@ class Containers:
         if run.running or run.not_before <= 0 or (run.ended is not None and not self.restarts(run)):
             return None
         left = run.not_before - self.clock.monotonic()
-        return max(left, 0.01) if run.waiting[0] in (CRASH_LOOP, CREATE_ERROR, CONFIG_ERROR) else None
+        return max(left, 0.01) if run.waiting[0] in _RETRIED else None
 
     async def _ensure(self, run: Run, volumes: Mapping[str, Mounted]) -> None:
         """Start a container that does not run, when its time has come."""
@@ -301,15 +307,22 @@ class Containers:
         spec = ContainerSpec(self.pod, run.container, attempt, volumes, environment)
         try:
             process = await self.runtime.start(spec, self.exited)
+        except ImageMissingError as failure:
+            repeated = run.waiting[0] in (failure.reason, PULL_BACK_OFF) and failure.reason == PULL_ERROR
+            self._refuse(run, PULL_BACK_OFF if repeated else failure.reason, failure)
+            return
         except TonnageError as failure:
             self._refuse(run, CREATE_ERROR if isinstance(failure, HostError) else CONFIG_ERROR, failure)
             return
         if not isinstance(run.process, LostProcess):
             run.previous = run.process or run.previous
         run.process, run.attempt = process, attempt
-        if self.runtime.note and not self._noted:
+        if process.image_id:
+            text = f'Container image "{run.container.image}" already present on machine and can be accessed by the pod'
+            self.emit("Normal", "Pulled", text)
+        elif self.runtime.note and not self._noted:
             self.emit("Normal", "ImageNotPulled", self.runtime.note)
-        self._noted = True
+            self._noted = True
         if self.runtime.name != "none":
             self.emit("Normal", "Started", f"Started container {name}")
         self._begin(run)

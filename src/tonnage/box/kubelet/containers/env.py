@@ -8,7 +8,8 @@ from typing import Any
 
 from tonnage.api.pods import Container, EnvVar, Pod
 from tonnage.box.kubelet.volumes.sources import ObjectSources
-from tonnage.errors import InvalidError, NotFoundError, UnsupportedError
+from tonnage.errors import HostError, InvalidError, NotFoundError, UnsupportedError
+from tonnage.images.manifest import RunConfig
 
 _PART = re.compile(r"\$\$|\$\(([^)]*)\)")
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
@@ -24,12 +25,30 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _PART.sub(put, text) if "$" in text else text
 
 
+def image_arguments(container: Container, values: Mapping[str, str], image: RunConfig) -> list[str]:
+    """The command line of a container of an image: command replaces Entrypoint and Cmd, args replace Cmd.
+
+    Raises HostError when there is none at all, as container runtimes do.
+    """
+    command = [expand(text, values) for text in container.command] or list(image.entrypoint or ())
+    args = [expand(text, values) for text in container.args]
+    if not args and not container.command:
+        args = list(image.cmd or ())
+    if not command + args:
+        raise HostError(
+            f"container {container.name}: no command specified: image {container.image!r} has neither Entrypoint nor "
+            "Cmd; give the container a command"
+        )
+    return command + args
+
+
 def arguments(container: Container, values: Mapping[str, str]) -> list[str]:
     """The whole command line. Raises InvalidError when there is no command: nothing is known of images."""
     if not container.command:
         raise InvalidError(
             f"container {container.name} has no command: images are not pulled here, so nothing is known of image "
-            f"{container.image!r}; give the container a command that the machine has in /usr"
+            f"{container.image!r}; load it with `tonnage images load`, or give the container a command that the "
+            "machine has in /usr"
         )
     return [expand(text, values) for text in (*container.command, *container.args)]
 

@@ -17,6 +17,7 @@ CONFIG_MAP = "kubernetes.io~configmap"
 SECRET = "kubernetes.io~secret"
 DOWNWARD = "kubernetes.io~downward-api"
 PROJECTED = "kubernetes.io~projected"
+IMAGE = "kubernetes.io~image"
 
 
 def component(text: str) -> str:

@@ -29,7 +29,10 @@ _SOON = 0.02
 
 
 class ProcessState(msgspec.Struct, frozen=True):
-    """state.json. started: seconds since the epoch; ticks: start time of the process, in the kernel's ticks."""
+    """state.json. started: seconds since the epoch; ticks: start time of the process, in the kernel's ticks.
+
+    image: the digest that it runs from, "" for the machine's /usr; signal: asks it to end.
+    """
 
     id: str
     pid: int
@@ -37,6 +40,8 @@ class ProcessState(msgspec.Struct, frozen=True):
     boot: str
     started: float
     log: str
+    image: str = ""
+    signal: int = signal.SIGTERM
 
 
 class _Status(msgspec.Struct, rename="kebab"):
@@ -110,6 +115,8 @@ class ContainerProcess:
         """stdin: where the container's input is written, if it has one; the process owns it."""
         self.id = state.id
         self.started = state.started
+        self.image_id = state.image
+        self._signal = state.signal
         self.ended: Ended | None = None
         self._pid = state.pid
         self.folder = folder
@@ -193,7 +200,7 @@ class ContainerProcess:
         self._timer = loop.call_at(deadline, self._kill)
 
     def _ask(self) -> None:
-        """SIGTERM to the command, which is the first child of the namespace's first process."""
+        """The stop signal to the command, which is the first child of the namespace's first process."""
         if self.ended is not None:
             return
         if (command := self._command()) is None:  # bwrap is still at work
@@ -201,7 +208,7 @@ class ContainerProcess:
             return
         self._asked = True
         with suppress(ProcessLookupError):
-            os.kill(command, signal.SIGTERM)
+            os.kill(command, self._signal)
 
     def _kill(self) -> None:
         """SIGKILL to the first process of the namespace: the kernel ends all others with it."""

@@ -35,8 +35,10 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SETPRIV = "/usr/bin/setpriv"
 ADDRESS = "127.0.0.1"
 """The IP of each node, which its pods share."""
+TOOLS = "/dev/.tonnage"
+"""Where the machine's tools are bound inside an image."""
 _ENV = "/usr/bin/env"
-_SETSID = "/usr/bin/setsid"
+SETSID = "/usr/bin/setsid"
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FOLDERS = (
     "etc",
@@ -72,6 +74,7 @@ _OF_ETC = (
 _PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs", "/proc/irq", "/proc/bus", "/proc/acpi", "/proc/mtrr")
 _PROC_HIDDEN = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kmsg")
 _TAKEN = ("/", "/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib64")
+_TAKEN_IN_IMAGE = ("/", "/proc", "/dev")
 _LONGEST_HOSTNAME = 63
 
 
@@ -82,16 +85,18 @@ class User:
     uid: int = 0
     gid: int = 0
     groups: tuple[int, ...] = ()
+    home: str = ""
+    """Its home folder; "" for that of the machine's root file system."""
 
     @property
-    def home(self) -> str:
+    def home_folder(self) -> str:
         """Its home folder."""
-        return "/root" if self.uid == 0 else "/"
+        return self.home or ("/root" if self.uid == 0 else "/")
 
-    def arguments(self) -> list[str]:
+    def arguments(self, setpriv: Sequence[str] = (SETPRIV,)) -> list[str]:
         """setpriv, which becomes this user inside the new root."""
         groups = ["--groups", ",".join(map(str, self.groups))] if self.groups else ["--clear-groups"]
-        return [SETPRIV, "--reuid", str(self.uid), "--regid", str(self.gid), *groups, "--inh-caps=-all", "--"]
+        return [*setpriv, "--reuid", str(self.uid), "--regid", str(self.gid), *groups, "--inh-caps=-all", "--"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,20 @@ class Bind:
     target: str
     read_only: bool = False
     device: bool = False
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Commands that start a container's own command, and the binds that they need in its root."""
+
+    env: tuple[str, ...] = (_ENV,)
+    setpriv: tuple[str, ...] = (SETPRIV,)
+    setsid: tuple[str, ...] = (SETSID,)
+    binds: tuple[Bind, ...] = ()
+
+
+MACHINE = Tools()
+"""Those of /usr, where that is the machine's."""
 
 
 def user(pod: SecurityContext, container: SecurityContext) -> User:
@@ -122,18 +141,19 @@ def hostname(pod: Pod) -> str:
     return (pod.spec.hostname or pod.metadata.name)[:_LONGEST_HOSTNAME].rstrip("-.")
 
 
-def target(path: str, word: str = "mountPath") -> str:
+def target(path: str, word: str = "mountPath", *, in_image: bool = False) -> str:
     """A mountPath or devicePath (word) in normal form. Raises InvalidError for one that would cover what must be there.
 
+    in_image: the root is that of an image, in which /usr is like any folder.
     Nothing below /proc: bwrap would follow its magic links (/proc/self/root) out of the container's root.
     """
     encode(path, word)
     if not path.startswith("/") or ".." in path.split("/"):
         raise InvalidError(f"{word} {path[:80]!r}: want an absolute path without '..'")
     clean = os.path.normpath("/" + path.strip("/"))
-    if clean in _TAKEN or clean.startswith("/proc/"):
+    if clean in (_TAKEN_IN_IMAGE if in_image else _TAKEN) or clean.startswith("/proc/"):
         raise InvalidError(f"{word} {clean!r} would cover a part of the container's root that must stay")
-    if clean.startswith("/usr/") and not os.path.lexists(clean):
+    if not in_image and clean.startswith("/usr/") and not os.path.lexists(clean):
         raise InvalidError(
             f"{word} {clean!r}: /usr is this machine's, read-only, and has no {clean}: mount it elsewhere"
         )
@@ -153,16 +173,19 @@ def populate(root: str, who: User, name: str) -> None:
         passwd += f"user:x:{who.uid}:{who.gid}::/:/bin/sh\n"
     if who.gid not in (0, 65534):
         group += f"user:x:{who.gid}:\n"
-    files = {
-        "passwd": passwd,
-        "group": group,
+    files = {"passwd": passwd, "group": group, **network_files(name)}
+    for file, text in files.items():
+        with open(f"{root}/etc/{file}", "w") as out:
+            out.write(text)
+
+
+def network_files(name: str) -> dict[str, str]:
+    """Files of /etc that each container gets; name: its hostname."""
+    return {
         "hostname": f"{name}\n",
         "hosts": f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{ADDRESS}\t{name}\n",
         "resolv.conf": _read("/etc/resolv.conf"),
     }
-    for file, text in files.items():
-        with open(f"{root}/etc/{file}", "w") as out:
-            out.write(text)
 
 
 def _read(path: str) -> str:
@@ -178,16 +201,25 @@ def arguments(
     environment: Mapping[str, str],
     working_dir: str,
     read_only: bool,
+    in_image: bool = False,
 ) -> list[str]:
     """bwrap's arguments after the root's own --bind; deeper places come after what they lie in.
+
+    in_image: the root is an image's, with all in it that is needed.
 
     They hold the environment, so they are not for a command line, which everybody on the machine can read.
     """
     args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", name, "--unshare-cgroup-try"]
-    args += [*_machine_files(), "--proc", "/proc", *_guard_proc(), "--dev", "/dev"]
+    args += [*([] if in_image else _machine_files()), "--proc", "/proc", *_guard_proc(), "--dev", "/dev"]
+    args += ["--dir", TOOLS] if in_image else []
     for bind in sorted(binds, key=lambda b: b.target.count("/")):
         args += [_option(bind), bind.source, bind.target]
-    if working_dir and not working_dir.startswith(("/usr", "/proc", "/dev")) and not holder(binds, working_dir):
+    if (
+        not in_image
+        and working_dir
+        and not working_dir.startswith(("/usr", "/proc", "/dev"))
+        and not holder(binds, working_dir)
+    ):
         args += ["--dir", working_dir]
     if read_only:
         args += ["--remount-ro", "/"]
@@ -238,22 +270,33 @@ def holder(binds: Sequence[Bind], path: str) -> Bind | None:
 
 
 def command(
-    who: User, environment: Mapping[str, str], argv: Sequence[str], *, working_dir: str = "", terminal: bool = False
+    who: User,
+    environment: Mapping[str, str],
+    argv: Sequence[str],
+    *,
+    working_dir: str = "",
+    terminal: bool = False,
+    tools: Tools = MACHINE,
 ) -> list[str]:
     """What bwrap runs: go to the working directory, become the user, set what could act on the way, then the command.
 
     bwrap itself must not go there: it still holds the machine's /proc open, and /proc/self/fd, also behind a symlink of
     a volume, would lead to it. terminal: standard input is one, which becomes the controlling terminal.
     """
-    start = [_SETSID, "--ctty"] if terminal else []
-    start += [_ENV, f"--chdir={working_dir}"] if working_dir else []
+    start = [*tools.setsid, "--ctty"] if terminal else []
+    start += [*tools.env, f"--chdir={working_dir}"] if working_dir else []
     early = [f"{key}={value}" for key, value in environment.items() if _acts_early(key)]
-    return [*start, *who.arguments(), *([_ENV, *early] if early else []), *argv]
+    return [*start, *who.arguments(tools.setpriv), *([*tools.env, *early] if early else []), *argv]
 
 
 def _acts_early(key: str) -> bool:
     """Variables that change what the C library loads: they must not reach a program that still is root."""
-    return key.startswith(("LD_", "MALLOC_")) or key in ("GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "NLSPATH")
+    return key.startswith(("LD_", "MALLOC_", "LC_", "LANG")) or key in (
+        "GCONV_PATH",
+        "GLIBC_TUNABLES",
+        "LOCPATH",
+        "NLSPATH",
+    )
 
 
 def _option(bind: Bind) -> str:

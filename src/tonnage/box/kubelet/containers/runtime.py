@@ -12,6 +12,7 @@ from typing import Protocol
 
 from tonnage.aio.clock import Clock, parse_rfc3339
 from tonnage.api.pods import Container, Pod
+from tonnage.box.kubelet.images.node_images import NO_IMAGES, NodeImages
 from tonnage.box.kubelet.volumes.volumes import Mounted
 
 OnExit = Callable[[], None]
@@ -51,6 +52,10 @@ class Process(Protocol):
         """Unique for ever; part of the containerID."""
 
     @property
+    def image_id(self) -> str:
+        """The image that it runs from, by its digest; "" for none."""
+
+    @property
     def started(self) -> float:
         """Seconds since the epoch."""
 
@@ -69,6 +74,7 @@ class LostProcess:
     id: str
     ended: Ended
     started: float = 0.0
+    image_id: str = ""
 
     def stop(self, grace: float) -> None:
         """Nothing runs."""
@@ -102,6 +108,10 @@ class Runtime(Protocol):
     @property
     def note(self) -> str:
         """What a user should know of images under this runtime; "" for nothing. Emitted once a pod, as an Event."""
+
+    @property
+    def images(self) -> NodeImages:
+        """Images of containers and of image volumes."""
 
     async def prepare(self, uid: str) -> None:
         """Make what a pod's volumes may need before its containers: its cgroup, which limits their IO. Idempotent.
@@ -142,6 +152,7 @@ class Pretended:
     _on_exit: OnExit
     _clock: Clock
     ended: Ended | None = None
+    image_id: str = ""
 
     def stop(self, grace: float) -> None:
         """Ends at once, well."""
@@ -156,8 +167,9 @@ class NoneRuntime:
     name = "none"
     note = ""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, images: NodeImages = NO_IMAGES) -> None:
         self._clock = clock
+        self.images = images
 
     async def prepare(self, uid: str) -> None:
         """Nothing will run."""

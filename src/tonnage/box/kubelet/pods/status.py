@@ -128,7 +128,7 @@ def _full(run: Run, containers: Containers) -> dict[str, Any]:
     status: dict[str, Any] = {
         "name": run.container.name,
         "image": run.container.image,
-        "imageID": "",
+        "imageID": run.process.image_id if run.process is not None else "",
         "restartCount": run.attempt,
         "ready": run.ready,
         "started": run.started,

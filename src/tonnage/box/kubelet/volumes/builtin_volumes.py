@@ -15,7 +15,7 @@ from typing import Any
 from tonnage.api.decode import convert
 from tonnage.api.pods import ConfigMapVolumeSource, KeyToPath, Pod, SecretVolumeSource, Volume
 from tonnage.api.quantity import to_bytes
-from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, PROJECTED, SECRET, Paths
+from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, IMAGE, PROJECTED, SECRET, Paths
 from tonnage.box.kubelet.folder import names, remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.sources import ObjectSources
@@ -26,7 +26,7 @@ from tonnage.host.atomic_writer import Content
 from tonnage.host.encoding import encode
 
 Files = dict[str, Content]
-PLUGINS = (EMPTY_DIR, CONFIG_MAP, SECRET, DOWNWARD, PROJECTED)
+PLUGINS = (EMPTY_DIR, CONFIG_MAP, SECRET, DOWNWARD, PROJECTED, IMAGE)
 _ON_TMPFS = frozenset({SECRET, PROJECTED})
 _MODE = 0o644
 _SMALL = "nr_inodes=4096"
@@ -130,7 +130,10 @@ class FileVolumes:
         return pick(keys, source.items, source.default_mode, optional=source.optional)
 
     def unmount(self, uid: str) -> None:
-        """Unmount the tmpfs of a pod's volumes; files on disk stay. Blocking. Raises HostError, PreconditionError."""
+        """Unmount the tmpfs and images of a pod's volumes; files on disk stay. Blocking.
+
+        Raises HostError, PreconditionError.
+        """
         for plugin in PLUGINS:
             folder = self._paths.volumes(uid, plugin)
             for name in names(folder):

@@ -26,8 +26,9 @@ from tonnage.api.meta import ObjectMeta
 from tonnage.api.pods import Pod, Volume, claim_name
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIDriver, CSIDriverSpec
-from tonnage.box.kubelet.containers.paths import Paths
-from tonnage.box.kubelet.folder import remove_empty, remove_tree
+from tonnage.box.kubelet.containers.paths import IMAGE, Paths
+from tonnage.box.kubelet.folder import make_folder, remove_empty, remove_tree
+from tonnage.box.kubelet.images.node_images import NO_IMAGES
 from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
@@ -191,6 +192,7 @@ class VolumeManager:
         self._csi_driver = csi_driver
         self._labels = labels
         self._prepare = prepare
+        self.images = NO_IMAGES
         self._files = FileVolumes(paths, sources)
         self.csi = CsiMounts(paths, drivers, self._node)
         self._mounted: dict[str, dict[str, Mounted]] = {}
@@ -226,6 +228,8 @@ class VolumeManager:
                 return await self._persistent(pod, volume, known=known)
             if volume.csi is not None:
                 return await self._inline(pod, volume)
+            if volume.image is not None:
+                return await self._image(pod, volume, volume.image.reference)
             if not _has_source(volume):
                 raise UnsupportedError(await self._name_source(pod, volume))
             return Mounted(await self._files.mount(pod, volume))
@@ -233,6 +237,13 @@ class VolumeManager:
             return failure
         except (TonnageError, OSError) as failure:
             return MountError(f'MountVolume.SetUp failed for volume "{volume.name}" : {failure}')
+
+    async def _image(self, pod: Pod, volume: Volume, name: str) -> Mounted:
+        """Mount an image's content, read-only (KEP-4639)."""
+        path = self._paths.volume(pod.metadata.uid, IMAGE, volume.name)
+        make_folder(path)
+        await asyncio.to_thread(self.images.mount, name, path)
+        return Mounted(path, read_only=True)
 
     async def _name_source(self, pod: Pod, volume: Volume) -> str:
         """The kind of a volume that we do not know: only the raw object tells it."""

@@ -1,0 +1,94 @@
+"""`tonnage images`: load, list and remove the images of a box's store."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import msgspec
+
+from tonnage.api.quantity import from_bytes
+from tonnage.box.data_dir import default_folder
+from tonnage.cli import listing
+from tonnage.errors import HostError, InvalidError
+from tonnage.images.store import ImageRecord, ImageStore, is_store
+
+_COLUMNS = ("IMAGE", "DIGEST", "PLATFORM", "LAYERS", "SIZE", "USES")
+_SHORT = 19  # characters of a digest in a table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions, with their options."""
+    actions = parser.add_subparsers(dest="action", metavar="load|list|rm", required=True)
+    load = actions.add_parser("load", help="load OCI layouts, OCI archives and archives of `docker save`")
+    load.add_argument("sources", nargs="+", type=Path, metavar="FILE|DIR", help="an archive, a layout, or a folder of")
+    load.add_argument("--name", default="", help="name for the image, instead of that in the archive")
+    show = actions.add_parser("list", help="show the images")
+    remove = actions.add_parser("rm", help="remove images, and the layers that nothing uses")
+    remove.add_argument("names", nargs="+", metavar="NAME")
+    for action in (load, show, remove):
+        action.add_argument("--data", type=Path, metavar="DIR", help="a box's data folder (default: as `tonnage up`)")
+        action.add_argument("--store", type=Path, metavar="DIR", help="a store elsewhere, as `up --images` takes it")
+    for action in (load, show):
+        action.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load, list or remove; 1 when one of several failed."""
+    path = options.store or (options.data or default_folder()) / "images"
+    store = ImageStore(Path(os.path.abspath(path)))
+    if options.action == "load":
+        return _load(store, options)
+    if options.action == "rm":
+        for name in options.names:
+            print(f"removed {store.remove(name).name}")
+        return 0
+    records = store.images()
+    _show(store, records, options.output)
+    return 0
+
+
+def _load(store: ImageStore, options: argparse.Namespace) -> int:
+    if os.geteuid() != 0:
+        raise HostError("images are unpacked with their owners, which only root can set: run it as root (sudo)")
+    paths = [path for given in options.sources for path in expand(given)]
+    if options.name and len(paths) > 1:
+        raise InvalidError(f"--name {options.name}: it is for one archive, {len(paths)} are given")
+    records: list[ImageRecord] = []
+    for path in paths:
+        records += store.load(path, options.name)
+    _show(store, records, options.output)
+    return 0
+
+
+def expand(path: Path) -> list[Path]:
+    """The archives and layouts of a folder; any other path is one itself. Raises InvalidError for an empty folder."""
+    if not path.is_dir() or (path / "oci-layout").exists() or (path / "manifest.json").exists():
+        return [path]
+    if is_store(path):
+        raise InvalidError(f"{path} is an image store, not an archive: give it to `tonnage up --images`")
+    found = sorted(
+        entry
+        for entry in path.iterdir()
+        if entry.suffix == ".tar" or (entry.is_dir() and (entry / "oci-layout").exists())
+    )
+    if not found:
+        raise InvalidError(f"{path} has no image: want files *.tar, or folders with an OCI layout")
+    return found
+
+
+def _show(store: ImageStore, records: list[ImageRecord], form: str) -> None:
+    uses = store.uses()
+    rows = [
+        (
+            record.name,
+            record.digest[:_SHORT],
+            record.platform,
+            str(len(record.layers)),
+            from_bytes(record.size),
+            str(uses.get(record.layers[-1], 0) if record.layers else 0),
+        )
+        for record in records
+    ]
+    listing.show(form, _COLUMNS, rows, {"images": [msgspec.to_builtins(record) for record in records]})
