@@ -38,6 +38,7 @@ from tonnage.box.kubelet.containers.process import (
 from tonnage.box.kubelet.containers.rootfs import Bind
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, OnExit
 from tonnage.box.kubelet.containers.spawn import spawn
+from tonnage.box.kubelet.containers.stdio import Stdio
 from tonnage.box.kubelet.folder import make_folder, names, remove_tree
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.box.kubelet.volumes.volumes import Mounted
@@ -232,6 +233,7 @@ class _Plan:
             "PATH": rootfs.PATH,
             "HOME": self._who.home,
             "HOSTNAME": rootfs.hostname(spec.pod),
+            **({"TERM": "xterm"} if spec.container.tty else {}),
             **spec.environment,
         }
 
@@ -268,7 +270,11 @@ class _Plan:
             working_dir=working_dir,
             read_only=bool(container.security_context.read_only_root_filesystem),
         )
-        return binds, options, rootfs.command(self._who, variables, argv, working_dir=working_dir)
+        return (
+            binds,
+            options,
+            rootfs.command(self._who, variables, argv, working_dir=working_dir, terminal=container.tty),
+        )
 
     def _make(self) -> None:
         """Create the container's folder; removes those of older attempts."""
@@ -293,26 +299,26 @@ class _Plan:
     def _spawn(
         self, options: list[str], argv: list[str], clock: Clock, on_exit: OnExit, *, program: bytes
     ) -> tuple[ContainerProcess, int]:
-        pump = _pump(self._folder, self._log)
+        stdio = Stdio.open(self._spec.container, self._who.uid, [f"{self._folder}/{p}" for p in _PIPES.values()])
+        pump = _pump(self._folder, self._log, terminal=stdio.stdin if self._spec.container.tty else -1)
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        # Open for reading too: the container never sees a broken pipe while no kubelet is there to read.
-        outs = [os.open(f"{self._folder}/{pipe}", os.O_RDWR | os.O_CLOEXEC) for pipe in _PIPES.values()]
         try:
             child = spawn(
                 [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],
                 options,
                 argv,
-                outputs=(outs[0], outs[1]),
+                streams=stdio.theirs,
                 keep=status,
                 program=program,
                 group=self._runtime.cgroups.own_pod(self._spec.pod.metadata.uid),
             )
         except OSError:
             pump.close()
+            stdio.close()
             raise
         finally:
-            for fd in (status, *outs):
-                os.close(fd)
+            os.close(status)
+            stdio.close_theirs()
         pidfd = os.pidfd_open(child.pid)
         fields = stat_fields(child.pid)
         state = ProcessState(
@@ -324,7 +330,7 @@ class _Plan:
             self._log,
         )
         _save(f"{self._folder}/{STATE}", state)
-        return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump), pidfd
+        return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin), pidfd
 
 
 def _save(path: str, state: ProcessState) -> None:
@@ -333,8 +339,8 @@ def _save(path: str, state: ProcessState) -> None:
     os.rename(f"{path}.new", path)
 
 
-def _pump(folder: str, path: str) -> LogPump:
-    return LogPump({name: f"{folder}/{pipe}" for name, pipe in _PIPES.items()}, LogFile(path))
+def _pump(folder: str, path: str, *, terminal: int = -1) -> LogPump:
+    return LogPump({name: f"{folder}/{pipe}" for name, pipe in _PIPES.items()}, LogFile(path), terminal=terminal)
 
 
 def _check(variables: Mapping[str, str], argv: Sequence[str]) -> None:

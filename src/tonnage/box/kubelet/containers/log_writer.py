@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 ROTATE = 10 << 20
@@ -34,6 +35,7 @@ class LogLines:
 
     def __init__(self, stream: bytes) -> None:
         self._stream = stream
+        self.stream = stream.decode()
         self._rest = b""
 
     def feed(self, data: bytes, now: bytes) -> bytes:
@@ -93,10 +95,25 @@ class LogFile:
         os.close(self._fd)
 
 
-class LogPump:
-    """Copies the output of one container while the loop runs. pipes: stream name -> path of its FIFO."""
+class OutputTap(Protocol):
+    """A client that is attached to a container's output."""
 
-    def __init__(self, pipes: dict[str, str], file: LogFile, *, now: Callable[[], int] = time.time_ns) -> None:
+    def feed(self, stream: str, data: bytes) -> None:
+        """Take output. It may call LogPump.pause()."""
+
+    def end(self) -> None:
+        """There is no more."""
+
+
+class LogPump:
+    """Copies the output of one container while the loop runs. pipes: stream name -> path of its FIFO.
+
+    terminal: the kubelet's side of the container's terminal, in place of pipes. It is duplicated.
+    """
+
+    def __init__(
+        self, pipes: dict[str, str], file: LogFile, *, now: Callable[[], int] = time.time_ns, terminal: int = -1
+    ) -> None:
         self._file = file
         self._now = now
         self._streams: dict[int, LogLines] = {}
@@ -104,6 +121,10 @@ class LogPump:
         for name, path in pipes.items():
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             self._streams[fd] = LogLines(name.encode())
+        if terminal >= 0:
+            self._streams[os.dup(terminal)] = LogLines(b"stdout")
+        self.taps: set[OutputTap] = set()
+        self._paused: set[OutputTap] = set()
 
     def start(self) -> None:
         """Begin to read; call it in the loop's thread."""
@@ -111,15 +132,33 @@ class LogPump:
         for fd in self._streams:
             self._loop.add_reader(fd, self._read, fd)
 
+    def pause(self, tap: OutputTap) -> None:
+        """Read no more until resume(): the container waits for a slow client. Idempotent."""
+        if not self._paused:
+            for fd in self._streams:
+                self._unwatch(fd)
+        self._paused.add(tap)
+
+    def resume(self, tap: OutputTap) -> None:
+        """Undo pause(). Idempotent."""
+        if tap in self._paused:
+            self._paused.discard(tap)
+            if not self._paused:
+                self.start()
+
     def _read(self, fd: int) -> bool:
         """Move one chunk; whether there was one."""
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
             return False
+        except OSError:  # a terminal without a process
+            data = b""
         if not data:  # all writing ends are closed
             self._unwatch(fd)
             return False
+        for tap in tuple(self.taps):
+            tap.feed(self._streams[fd].stream, data)
         if lines := self._streams[fd].feed(data, stamp(self._now())):
             self._file.write(lines)
         return True
@@ -141,6 +180,8 @@ class LogPump:
             self._unwatch(fd)
             os.close(fd)
         self._streams.clear()
+        for tap in tuple(self.taps):
+            tap.end()
         self._file.close()
 
     def _unwatch(self, fd: int) -> None:

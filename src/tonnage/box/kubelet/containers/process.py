@@ -98,7 +98,9 @@ class ContainerProcess:
         *,
         child: subprocess.Popen[bytes] | None = None,
         pump: LogPump | None = None,
+        stdin: int = -1,
     ) -> None:
+        """stdin: where the container's input is written, if it has one; the process owns it."""
         self.id = state.id
         self.started = state.started
         self.ended: Ended | None = None
@@ -107,7 +109,8 @@ class ContainerProcess:
         self._clock = clock
         self._on_exit = on_exit
         self._child = child
-        self._pump = pump
+        self.pump = pump
+        self.stdin = stdin
         self._pidfd = -1
         self._kill_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -118,8 +121,8 @@ class ContainerProcess:
         """Ask the kernel for a notification of its end."""
         self._pidfd = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._gone)
-        if self._pump is not None:
-            self._pump.start()
+        if self.pump is not None:
+            self.pump.start()
 
     def _gone(self) -> None:
         """bwrap has ended; what ran in its namespace may do so a moment later, and holds the volumes until then."""
@@ -149,8 +152,9 @@ class ContainerProcess:
 
     def _finish(self) -> None:
         self.unwatch()
-        if self._pump is not None:
-            self._pump.finish()
+        self.close_stdin()
+        if self.pump is not None:
+            self.pump.finish()
         self.ended = self.read_end(self._code)
         self._on_exit()
 
@@ -239,6 +243,12 @@ class ContainerProcess:
             return None
         return pidfd
 
+    def close_stdin(self) -> None:
+        """End the container's input; hangs up a terminal. Idempotent."""
+        if self.stdin >= 0:
+            os.close(self.stdin)
+            self.stdin = -1
+
     def unwatch(self) -> None:
         """Stop watching; the process runs on. Idempotent."""
         if self._timer is not None:
@@ -249,9 +259,10 @@ class ContainerProcess:
             self._pidfd = -1
 
     def release(self) -> None:
-        """unwatch(), and stop reading its output."""
+        """unwatch(), stop reading its output, and end its input."""
         self.unwatch()
-        if self._pump is not None:
-            self._pump.close()
+        self.close_stdin()
+        if self.pump is not None:
+            self.pump.close()
         if self._child is not None:
             self._child.returncode = 0  # it runs on without a waiting parent: prevents Popen's warning

@@ -36,6 +36,7 @@ SETPRIV = "/usr/bin/setpriv"
 ADDRESS = "127.0.0.1"
 """The IP of each node, which its pods share."""
 _ENV = "/usr/bin/env"
+_SETSID = "/usr/bin/setsid"
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FOLDERS = (
     "etc",
@@ -236,13 +237,16 @@ def holder(binds: Sequence[Bind], path: str) -> Bind | None:
     return max(holders, key=lambda b: len(b.target), default=None)
 
 
-def command(who: User, environment: Mapping[str, str], argv: Sequence[str], *, working_dir: str = "") -> list[str]:
+def command(
+    who: User, environment: Mapping[str, str], argv: Sequence[str], *, working_dir: str = "", terminal: bool = False
+) -> list[str]:
     """What bwrap runs: go to the working directory, become the user, set what could act on the way, then the command.
 
     bwrap itself must not go there: it still holds the machine's /proc open, and /proc/self/fd, also behind a symlink of
-    a volume, would lead to it.
+    a volume, would lead to it. terminal: standard input is one, which becomes the controlling terminal.
     """
-    start = [_ENV, f"--chdir={working_dir}"] if working_dir else []
+    start = [_SETSID, "--ctty"] if terminal else []
+    start += [_ENV, f"--chdir={working_dir}"] if working_dir else []
     early = [f"{key}={value}" for key, value in environment.items() if _acts_early(key)]
     return [*start, *who.arguments(), *([_ENV, *early] if early else []), *argv]
 

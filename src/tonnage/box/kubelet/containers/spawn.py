@@ -15,16 +15,16 @@ def spawn(
     options: Sequence[str],
     argv: Sequence[str],
     *,
-    outputs: tuple[int, int],
+    streams: tuple[int, int, int],
     keep: int,
     program: bytes,
     group: Cgroup | None,
 ) -> subprocess.Popen[bytes]:
     """Start `command` (bwrap and its first options) with more options, to run argv. Blocking.
 
-    outputs: its standard output and error. keep: a descriptor that it inherits. program: a seccomp filter, b"" for
-    none. group: the cgroup it shall be in. Raises OSError, InvalidError (an option or argument cannot be encoded); then
-    nothing runs.
+    streams: its standard input, output and error. keep: a descriptor that it inherits. program: a seccomp filter, b""
+    for none. group: the cgroup it shall be in. Raises OSError, InvalidError (an option or argument cannot be encoded);
+    then nothing runs.
 
     bwrap reads its options before it makes any process, the last of them from a pipe in which there are none: it waits
     for the pipe's end, which comes when bwrap is in its cgroup. So nothing of the container has ever been outside. A
@@ -45,9 +45,9 @@ def spawn(
                 "--",
                 *arguments,
             ],
-            stdin=subprocess.DEVNULL,
-            stdout=outputs[0],
-            stderr=outputs[1],
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
             env={},
             cwd="/",
             pass_fds=(keep, gate, *files),

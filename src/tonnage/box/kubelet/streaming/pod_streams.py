@@ -14,8 +14,9 @@ from tonnage.box.kubelet.containers import context
 from tonnage.box.kubelet.containers.logs import choose
 from tonnage.box.kubelet.containers.process import ROOT, ContainerProcess
 from tonnage.box.kubelet.pods.worker import KubeletParts, PodWorkers
-from tonnage.box.kubelet.streaming.stream_copy import copy_input, copy_output
+from tonnage.box.kubelet.streaming.attach import attach
 from tonnage.box.kubelet.streaming.exec_process import ExecProcess, JoinRequest, start
+from tonnage.box.kubelet.streaming.stream_copy import copy_input, copy_output
 from tonnage.errors import ApiError, TonnageError
 from tonnage.host.iolimits import Cgroups
 
@@ -40,10 +41,6 @@ class PodStreams:
     def open(self, pod: Pod, options: StreamOptions) -> Session:
         """What serves a client. Raises ApiError in Kubernetes' words."""
         container = choose(pod, options.container)
-        if options.is_attach:
-            raise ApiError(
-                "pods/attach is not built here: use kubectl logs -f or kubectl exec", code=501, reason="NotImplemented"
-            )
         if self._runtime == "none":
             raise ApiError(
                 f"node {pod.spec.node_name} runs no containers (--runtime none): there is nothing to exec in",
@@ -65,6 +62,8 @@ class PodStreams:
 
     async def _serve(self, pod: Pod, container: Container, options: StreamOptions, streams: Streams) -> int:
         process = self.process(pod, container.name)
+        if options.is_attach:
+            return await attach(process, container, options, streams)
         async with self.command(pod, process, options) as running:
             return await _converse(running, options, streams)
 

@@ -27,7 +27,15 @@ def _spawn(folder: Path, group: Cgroup | None, output: int) -> subprocess.Popen[
     program.chmod(0o700)
     keep = os.open("/dev/null", os.O_RDONLY)
     try:
-        return spawn([str(program)], ["--a", "b"], ["x"], outputs=(output, output), keep=keep, program=b"", group=group)
+        return spawn(
+            [str(program)],
+            ["--a", "b"],
+            ["x"],
+            streams=(subprocess.DEVNULL, output, output),
+            keep=keep,
+            program=b"",
+            group=group,
+        )
     finally:
         os.close(keep)
 

@@ -14,7 +14,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import PODS
 from tonnage.api.remote_command import Session, StreamOptions
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.errors import ApiError
+from tonnage.errors import ApiError, PreconditionError
 
 pytestmark = [
     pytest.mark.real,
@@ -281,3 +281,75 @@ async def test_a_container_that_hunts_the_process_that_joins(machine: Any) -> No
     for _ in range(20):
         await run(machine, "true")
     assert seen.read_text() == ""
+
+
+async def attached(machine: Any, client: FakeClient, **options: Any) -> asyncio.Future[int]:
+    """A client at the container's own streams."""
+    await machine.phase("p", "Running")
+    return asyncio.ensure_future((await session(machine, **options))(client))
+
+
+def container(script: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"name": "main", "image": "x", "command": ["sh", "-c", script], **more}]
+
+
+async def test_attach_with_input_that_ends_once(machine: Any) -> None:
+    await machine.pod("p", restartPolicy="Never", containers=container("cat; echo over", stdin=True, stdinOnce=True))
+    client = FakeClient()
+    running = await attached(machine, client, stdin=True)
+    client.type(b"hello\n")
+    await client.until(b"hello\n")
+    client.end()
+    async with asyncio.timeout(60):
+        assert await running == 0
+    assert client.output[1] == b"hello\nover\n"
+    await machine.phase("p", "Succeeded")
+
+
+async def test_attach_again_where_input_stays_open(machine: Any) -> None:
+    await machine.pod("p", containers=container("while read line; do echo got $line; done", stdin=True))
+    for text in (b"one", b"two"):
+        client = FakeClient()
+        running = await attached(machine, client, stdin=True)
+        client.type(text + b"\n")
+        await client.until(b"got " + text)
+        client.end()
+        async with asyncio.timeout(60):
+            assert await running == 0
+
+
+async def test_attach_to_a_terminal(machine: Any) -> None:
+    await machine.pod("p", restartPolicy="Never", containers=container("exec sh", stdin=True, tty=True))
+    client = FakeClient()
+    running = await attached(machine, client, stdin=True, tty=True)
+    client.resize(77, 22)
+    client.type(b"stty size; echo $TERM; sh -c 'echo sle''eps; exec sleep 1000'\n")
+    await client.until(b"sleeps")
+    client.type(b"\x03")
+    client.type(b"exit 3\n")
+    async with asyncio.timeout(60):
+        assert await running == 0
+    assert b"22 77\r\nxterm\r\nsleeps" in client.output[1]
+    pod = await machine.phase("p", "Failed")
+    assert pod.status.container_statuses[0].state.terminated["exitCode"] == 3
+
+
+async def test_attached_output_comes_whole_and_is_logged(machine: Any) -> None:
+    """Much more than may wait for a client."""
+    script = "read go; head -c 3000000 /dev/zero | tr '\\0' 'x'; echo; echo end"
+    await machine.pod("p", restartPolicy="Never", containers=container(script, stdin=True))
+    client = FakeClient()
+    running = await attached(machine, client, stdin=True)
+    client.type(b"go\n")
+    async with asyncio.timeout(60):
+        assert await running == 0
+    assert client.output[1] == b"x" * 3000000 + b"\nend\n"
+
+
+async def test_input_of_an_adopted_container_is_refused(machine: Any) -> None:
+    await machine.pod("p", containers=container("sleep 1000", stdin=True))
+    await machine.phase("p", "Running")
+    await machine.restart()
+    await machine.until("p", lambda _: machine.kubelet.workers.find("default", "p") is not None)
+    with pytest.raises(PreconditionError, match="its input was closed"):
+        await (await session(machine, stdin=True))(FakeClient())
