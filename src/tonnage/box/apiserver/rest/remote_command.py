@@ -11,8 +11,6 @@ from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.kube.transport import Request
 
 SUBRESOURCES = ("exec", "attach")
-_MAX_COMMAND = 128 << 10
-"""Bytes of a command; the kernel takes no longer argument."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,8 @@ async def upgrade(place: RequestPath, request: Request, opened: OpenSession | No
     session = await opened(place.namespace or "", place.name, options)
     if request.upgrade.startswith("spdy/"):
         raise bad_request(
-            "SPDY is not served; connect by WebSocket with the subprotocol v5.channel.k8s.io: kubectl 1.30 and later do, "
-            "1.29 does with KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true"
+            "SPDY is not served; connect by WebSocket with the subprotocol v5.channel.k8s.io: kubectl 1.30 and later "
+            "do, 1.29 does with KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true"
         )
     if request.upgrade != "websocket" or request.method != "GET":
         raise bad_request("Upgrade request required")
@@ -44,11 +42,10 @@ async def upgrade(place: RequestPath, request: Request, opened: OpenSession | No
 def read_options(subresource: str, request: Request) -> StreamOptions:
     """PodExecOptions or PodAttachOptions of a query. Raises a 400."""
     query = request.query
-    command = tuple(value for key, value in request.pairs if key == "command") if subresource == "exec" else ()
+    pairs = request.pairs or tuple(query.items())
+    command = tuple(value for key, value in pairs if key == "command") if subresource == "exec" else ()
     if subresource == "exec" and not (command and command[0]):
         raise bad_request("you must specify at least 1 command for the container")
-    if sum(len(text) for text in command) > _MAX_COMMAND:
-        raise bad_request(f"the command is longer than {_MAX_COMMAND} bytes")
     stdin, tty = flag(query, "stdin"), flag(query, "tty")
     stdout, stderr = _is_on(request, "stdout"), _is_on(request, "stderr")
     if tty:
