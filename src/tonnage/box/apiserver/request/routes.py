@@ -76,7 +76,6 @@ class Routes:
 _NOT_BUILT = {
     "pods": ("exec", "attach", "portforward", "proxy", "ephemeralcontainers", "resize"),
     "nodes": ("proxy",),
-    "serviceaccounts": ("token",),
 }
 """Subresources that Kubernetes has and that clients ask for, refused by name."""
 
