@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tonnage.api import core, pods, policy, storage, workloads
+from tonnage.api import core, pods, policy, rbac, storage, workloads
 from tonnage.api.decode import decode
 from tonnage.api.meta import KubeObject, PartialObject
 from tonnage.errors import ApiNotFoundError
@@ -136,6 +136,11 @@ POD_CERTIFICATE_REQUESTS = Kind(
 ATTRIBUTES_CLASSES = Kind(
     _STORAGE, "VolumeAttributesClass", "volumeattributesclasses", PartialObject, namespaced=False, short=("vac",)
 )
+_RBAC = "rbac.authorization.k8s.io"
+ROLES = Kind(_RBAC, "Role", "roles", PartialObject)
+ROLE_BINDINGS = Kind(_RBAC, "RoleBinding", "rolebindings", PartialObject)
+CLUSTER_ROLES = Kind(_RBAC, "ClusterRole", "clusterroles", rbac.ClusterRole, namespaced=False)
+CLUSTER_ROLE_BINDINGS = Kind(_RBAC, "ClusterRoleBinding", "clusterrolebindings", PartialObject, namespaced=False)
 ALL: tuple[Kind[Any], ...] = tuple(kind for kind in list(vars().values()) if isinstance(kind, Kind))
 """All kinds above, in that order."""
 # Of a cluster, not of the box: only their existence is checked.

@@ -11,9 +11,11 @@ import pytest
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.api.core import Lease, Node, PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, StorageClass
 from tonnage.api.workloads import DaemonSet, Deployment
+from tonnage.box.apiserver.request.user import ApiUser
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.capacity.object import managed_by, object_name
@@ -168,10 +170,23 @@ def ward() -> Ward:
     return Ward()
 
 
+async def restricted(server: ApiServer) -> Client:
+    """A client of a user who may do everything but ask for reviews about others."""
+    admin = Client(server.transport())
+    group = "rbac.authorization.k8s.io"
+    groups = ["", "admissionregistration.k8s.io", "apps", "authentication.k8s.io", "storage.k8s.io"]
+    rules = [{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["get"]}]
+    await admin.create(CLUSTER_ROLES, {"metadata": {"name": "most"}, "rules": rules})
+    subjects = [{"apiGroup": group, "kind": "User", "name": "jane"}]
+    ref = {"apiGroup": group, "kind": "ClusterRole", "name": "most"}
+    await admin.create(CLUSTER_ROLE_BINDINGS, {"metadata": {"name": "jane"}, "roleRef": ref, "subjects": subjects})
+    return Client(server.transport(ApiUser("jane")))
+
+
 @pytest.fixture
 async def kube() -> AsyncIterator[Client]:
-    """A client of a server that serves no policies, no DaemonSets and no reviews about others, as a box."""
+    """A client of a server that serves no policies, whose user may not ask for reviews about others."""
     server = ApiServer(Store(extractor()))
     await server.start()
-    yield Client(server.transport("system:admin"))
+    yield await restricted(server)
     await server.stop()

@@ -19,6 +19,7 @@ SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "finalize": ("", "", "", ("update",)),
     "binding": ("", "", "Binding", ("create",)),
     "eviction": ("policy", "v1", "Eviction", ("create",)),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
     "log": ("", "", "", ("get",)),
     "exec": ("", "", "PodExecOptions", ("create", "get")),
     "attach": ("", "", "PodAttachOptions", ("create", "get")),

@@ -23,6 +23,7 @@ _JOB: Mapping[str, str | int] = {
     "suspend": False,
     "podReplacementPolicy": "TerminatingOrFailed",
 }
+_RBAC = "rbac.authorization.k8s.io"
 _HISTORY = 10
 _QUARTER = "25%"
 _CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
@@ -124,6 +125,15 @@ def _volume(volume: Obj) -> None:
         template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     if "image" in volume and "pullPolicy" not in volume["image"]:
         volume["image"]["pullPolicy"] = _pull_policy(volume["image"].get("reference", ""))
+
+
+def role_binding(obj: Obj) -> None:
+    """RoleBinding and ClusterRoleBinding: groups of the role and of its subjects."""
+    ref = obj.setdefault("roleRef", {})
+    ref["apiGroup"] = ref.get("apiGroup") or _RBAC
+    for subject in obj.get("subjects") or ():
+        if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
+            subject["apiGroup"] = _RBAC
 
 
 def claim(obj: Obj) -> None:

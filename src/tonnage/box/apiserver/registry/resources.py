@@ -9,8 +9,10 @@ from typing import Any
 from tonnage.api import kinds
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import PartialObject
+from tonnage.box.apiserver.access import escalation
 from tonnage.box.apiserver.admission import plugins, priority
 from tonnage.box.apiserver.printers import core
+from tonnage.box.apiserver.printers import rbac as printers_rbac
 from tonnage.box.apiserver.printers import workloads as printers
 from tonnage.box.apiserver.printers.table import Column, dig
 from tonnage.box.apiserver.registry import defaults, stored_kinds, strategy
@@ -24,6 +26,7 @@ from tonnage.box.apiserver.validation import (
     job,
     persistent_volume,
     pod,
+    rbac,
     storage,
     workloads,
 )
@@ -90,8 +93,8 @@ def _row(
     return Resource(kind, validate=validate, columns=columns, default=default, **hooks)
 
 
-def _review(group: str, kind: str) -> Resource:
-    row = Kind(group, kind, kind.lower() + "s", PartialObject, namespaced=False)
+def _review(group: str, kind: str, *, namespaced: bool = False) -> Resource:
+    row = Kind(group, kind, kind.lower() + "s", PartialObject, namespaced=namespaced)
     return Resource(row, verbs=("create",))
 
 
@@ -151,7 +154,24 @@ _ROWS: tuple[Resource, ...] = (
         prepare=strategy.secret,
         fields=_paths(type=("type",)),
     ),
-    _row(kinds.SERVICE_ACCOUNTS, config.service_account, core.SERVICE_ACCOUNT),
+    _row(
+        kinds.SERVICE_ACCOUNTS,
+        config.service_account,
+        core.SERVICE_ACCOUNT,
+        subresources=frozenset({"token"}),
+    ),
+    _row(kinds.ROLES, rbac.role, printers_rbac.ROLE, admit=escalation.role),
+    _row(
+        kinds.ROLE_BINDINGS, rbac.role_binding, printers_rbac.BINDING, defaults.role_binding, admit=escalation.binding
+    ),
+    _row(kinds.CLUSTER_ROLES, rbac.cluster_role, printers_rbac.CLUSTER_ROLE, admit=escalation.cluster_role),
+    _row(
+        kinds.CLUSTER_ROLE_BINDINGS,
+        rbac.cluster_role_binding,
+        printers_rbac.BINDING,
+        defaults.role_binding,
+        admit=escalation.cluster_binding,
+    ),
     _row(kinds.RESOURCE_QUOTAS, cluster.resource_quota, core.RESOURCE_QUOTA, **_OWN_STATUS),
     _row(kinds.LIMIT_RANGES, cluster.limit_range, default=defaults.limit_range),
     _row(kinds.STORAGE_CLASSES, storage.storage_class, core.STORAGE_CLASS, defaults.storage_class),
@@ -185,6 +205,8 @@ _ROWS: tuple[Resource, ...] = (
     _row(kinds.LEASES, cluster.lease, core.LEASE),
     _review(_AUTHENTICATION, "TokenReview"),
     _review(_AUTHENTICATION, "SelfSubjectReview"),
+    _review(_AUTHORIZATION, "SubjectAccessReview"),
+    _review(_AUTHORIZATION, "LocalSubjectAccessReview", namespaced=True),
     _review(_AUTHORIZATION, "SelfSubjectAccessReview"),
     _review(_AUTHORIZATION, "SelfSubjectRulesReview"),
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.kinds import Kind
 from tonnage.box.apiserver.request.negotiate import apart
+from tonnage.box.apiserver.request.user import ApiUser, Attributes
 from tonnage.box.apiserver.storage.store import Obj, ObjectKey, Store
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
@@ -18,12 +19,34 @@ Used = Callable[[str], Awaitable[Mapping[str, int]]]
 """What the objects of a namespace use, by the names that quota gives resources, in nanos."""
 
 
+class AccessControl(Protocol):
+    """Access control as admission sees it."""
+
+    @property
+    def issues_tokens(self) -> bool:
+        """Whether service accounts get tokens here."""
+        ...
+
+    def is_allowed(self, user: ApiUser, asked: Attributes) -> bool:
+        """Whether the user may do it."""
+        ...
+
+    def missing(self, user: ApiUser, rules: Iterable[Obj], namespace: str) -> list[str]:
+        """Those of the rules that the user does not have in a namespace ("": the cluster), for people."""
+        ...
+
+    def role_rules(self, kind: str, name: str, namespace: str) -> list[Obj] | None:
+        """Rules of a Role or ClusterRole, None when there is none."""
+        ...
+
+
 @dataclass
 class AdmissionContext:
     """One write; leaving it releases the locks. Reads see every write that has been answered.
 
     key: of the object (generated names are already made). subresource: what is written of it (status, binding), or "".
-    user: the authenticated one. now: the time of the request, RFC 3339.
+    user: the authenticated one. now: the time of the request, RFC 3339. access: who may grant what, and whether pods
+    get tokens.
     """
 
     store: Store
@@ -32,8 +55,9 @@ class AdmissionContext:
     operation: Operation
     key: ObjectKey
     subresource: str
-    user: str
+    user: ApiUser
     now: str
+    access: AccessControl
     _held: set[str] = field(default_factory=set)
     _stack: AsyncExitStack | None = None
 

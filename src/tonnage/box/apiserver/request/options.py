@@ -10,6 +10,7 @@ from tonnage.api import selectors
 from tonnage.api.number import whole
 from tonnage.api.selectors import EVERYTHING, Selector
 from tonnage.box.apiserver.request.errors import bad_request, invalid
+from tonnage.box.apiserver.request.user import ADMIN, ApiUser
 from tonnage.errors import ApiError, FieldCause, InvalidError
 
 _TRUE = {"1", "t", "T", "true", "True", "TRUE", ""}
@@ -59,11 +60,11 @@ class WriteOptions:
 
     dry_run: bool = False
     field_validation: str = ""
-    user: str = ""
+    user: ApiUser = ADMIN
     repeated: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, query: Mapping[str, str], user: str) -> WriteOptions:
+    def read(cls, query: Mapping[str, str], user: ApiUser) -> WriteOptions:
         """Raises 400 and 422."""
         if not query:
             return cls(user=user)
@@ -84,10 +85,10 @@ class DeleteOptions:
     uid: str | None = None
     resource_version: str | None = None
     dry_run: bool = False
-    user: str = ""
+    user: ApiUser = ADMIN
 
     @classmethod
-    def read(cls, query: Mapping[str, str], body: Mapping[str, Any], user: str) -> DeleteOptions:
+    def read(cls, query: Mapping[str, str], body: Mapping[str, Any], user: ApiUser) -> DeleteOptions:
         """The body's members hold before the query's. Raises 400 and 422."""
         grace = body.get("gracePeriodSeconds", number(query, "gracePeriodSeconds"))
         if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):

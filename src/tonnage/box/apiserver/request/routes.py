@@ -85,7 +85,6 @@ _NOT_BUILT = {
         "proxy": _LIMITATION,
         "resize": _LIMITATION,
     },
-    "serviceaccounts": {"token": _LIMITATION},
 }
 """Subresources that Kubernetes has and that clients ask for, refused by name, and what to do instead."""
 

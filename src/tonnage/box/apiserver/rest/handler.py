@@ -10,12 +10,15 @@ from typing import Any
 from tonnage.api import kinds
 from tonnage.api.remote_command import OpenSession
 from tonnage.api.selectors import Requirement, Selector
+from tonnage.box.apiserver.access import reviews, token_request
+from tonnage.box.apiserver.access.access import ApiAccess
 from tonnage.box.apiserver.request import errors, negotiate
 from tonnage.box.apiserver.request.negotiate import apart
 from tonnage.box.apiserver.request.options import DeleteOptions, ListOptions, WriteOptions, flag
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath, Routes
-from tonnage.box.apiserver.rest import output, remote_command, reviews, subresources
+from tonnage.box.apiserver.request.user import ApiUser
+from tonnage.box.apiserver.rest import output, remote_command, subresources
 from tonnage.box.apiserver.rest.object_meta import STATUS_LIKE
 from tonnage.box.apiserver.rest.output import Representation, encode, is_pretty
 from tonnage.box.apiserver.rest.reads import Reads
@@ -50,13 +53,13 @@ Answer = Response | Watcher | Stream | Upgrade
 class Sources:
     """Answers that come from other parts of the server.
 
-    documents: paths that name no resource. pod_logs: pods/log. token_user: the user of a token, for TokenReviews.
+    documents: paths that name no resource. access: what users may do, reviews and tokens. pod_logs: pods/log.
     pod_streams: pods/exec and pods/attach. node_proxy: nodes/proxy.
     """
 
     documents: Document
+    access: ApiAccess
     pod_logs: PodLogs | None = None
-    token_user: reviews.TokenCheck = lambda token: None
     pod_streams: OpenSession | None = None
     node_proxy: NodeProxy | None = None
 
@@ -74,11 +77,12 @@ class Handler:
         self._bodies = negotiate.Bodies()
         self._counters: dict[tuple[str, str, int], Any] = {}
 
-    async def handle(self, request: Request, user: str) -> Answer:
+    async def handle(self, request: Request, user: ApiUser) -> Answer:
         """Answer one request. The caller closes a Watcher in the answer with Hub.close."""
         plural = ""
         answer: Answer
         try:
+            self._sources.access.check(user, request)
             documented = await self._sources.documents(request)
             if documented is not None:
                 return documented
@@ -103,7 +107,7 @@ class Handler:
             child = self._counters[method, plural, code] = metrics.API_REQUESTS.labels(method, plural, str(code))
         child.inc()
 
-    async def _dispatch(self, place: RequestPath, request: Request, user: str) -> Answer:
+    async def _dispatch(self, place: RequestPath, request: Request, user: ApiUser) -> Answer:
         if place.subresource and place.subresource not in STATUS_LIKE:
             return await self._subresource(place, request, user)
         match request.method:
@@ -137,7 +141,7 @@ class Handler:
         self._allow(place, "list")
         return output.answer(await self._reads.page(place, options, view), protobuf=view.accepted.is_protobuf)
 
-    async def _create(self, place: RequestPath, request: Request, user: str) -> Answer:
+    async def _create(self, place: RequestPath, request: Request, user: ApiUser) -> Answer:
         resource = place.resource
         self._allow(place, "create")
         if resource.kind.namespaced and place.namespace is None:
@@ -146,12 +150,12 @@ class Handler:
         obj, repeated = await self._bodies.checked(request.body, request.content_type)
         view = Representation.read(resource, request.accept, request.query)
         if resource.verbs == ("create",):
-            review = reviews.answer(resource, obj, user, self._sources.token_user)
+            review = await reviews.answer(self._sources.access, place, obj, user)
             return output.answer(encode(review), pretty=view.pretty, code=201)
         options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
         return await self._written(view, await self._writes.create(place, obj, options, request.body))
 
-    async def _update(self, place: RequestPath, request: Request, user: str) -> Answer:
+    async def _update(self, place: RequestPath, request: Request, user: ApiUser) -> Answer:
         if request.method == "PATCH":
             self._allow(place, "patch")
             patch = await self._bodies.patch(request.body, request.content_type)
@@ -164,7 +168,7 @@ class Handler:
         options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
         return await self._written(view, await self._writes.update(place, obj, options, request.body))
 
-    async def _delete(self, place: RequestPath, request: Request, user: str) -> Answer:
+    async def _delete(self, place: RequestPath, request: Request, user: ApiUser) -> Answer:
         resource = place.resource
         view = Representation.read(resource, request.accept, request.query)
         body = await self._bodies.object(request.body, request.content_type) if request.body.strip() else {}
@@ -179,7 +183,7 @@ class Handler:
         gone = await self._writes.delete_collection(resource, await self._reads.selected(place, chosen), options)
         return output.answer(await self._reads.rendered(Representation(resource, pretty=view.pretty), gone, {}))
 
-    async def _subresource(self, place: RequestPath, request: Request, user: str) -> Answer:
+    async def _subresource(self, place: RequestPath, request: Request, user: ApiUser) -> Answer:
         what = (request.method, place.resource.key, place.subresource)
         if what == ("GET", "pods", "log"):
             return self._logs(place, request.query)
@@ -200,6 +204,9 @@ class Handler:
             case ("POST", "pods", "eviction"):
                 budgets = self._resources[kinds.DISRUPTION_BUDGETS.key]
                 await subresources.evict(self._writes, budgets, place, body, options)
+            case ("POST", "serviceaccounts", "token"):
+                issued = await token_request.issue(self._sources.access, place, body)
+                return output.answer(encode(issued), pretty=is_pretty(request.query), code=201)
             case ("PUT", "namespaces", "finalize"):
                 written = await subresources.finalize(self._writes, place, body, options)
                 return await self._written(Representation(place.resource, pretty=is_pretty(request.query)), written)
@@ -208,7 +215,7 @@ class Handler:
                 raise errors.not_built(f"{request.method} {qualified}/{place.subresource} is not built here")
         return output.answer(encode(errors.created()), pretty=is_pretty(request.query), code=201)
 
-    async def _scale(self, place: RequestPath, request: Request, user: str) -> Answer:
+    async def _scale(self, place: RequestPath, request: Request, user: ApiUser) -> Answer:
         options, pretty = WriteOptions.read(request.query, user), is_pretty(request.query)
         if request.method == "GET":
             record = existing(self._store, place)

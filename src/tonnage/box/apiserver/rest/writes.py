@@ -16,10 +16,11 @@ from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import patch as patches
 from tonnage.api import strategic
 from tonnage.box.apiserver.request import errors, negotiate
-from tonnage.box.apiserver.request.admission_context import AdmissionContext, Operation, Used
+from tonnage.box.apiserver.request.admission_context import AccessControl, AdmissionContext, Operation, Used
 from tonnage.box.apiserver.request.options import DeleteOptions, WriteOptions
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath
+from tonnage.box.apiserver.request.user import ApiUser
 from tonnage.box.apiserver.rest import object_meta
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.schema import decode
@@ -54,13 +55,14 @@ class Written:
 class Writes:
     """The writing verbs. A client may retry each after an error that says so (409, 503, 507)."""
 
-    def __init__(self, store: Store, stamps: Stamps, used: Used) -> None:
+    def __init__(self, store: Store, stamps: Stamps, used: Used, access: AccessControl) -> None:
         self.store = store
         self.stamps = stamps
+        self._access = access
         self._admission = partial(AdmissionContext, store, KeyedLocks(), used)
 
-    def _context(self, operation: Operation, place: RequestPath, user: str) -> AdmissionContext:
-        return self._admission(operation, place.key, place.subresource, user, self.stamps.now())
+    def _context(self, operation: Operation, place: RequestPath, user: ApiUser) -> AdmissionContext:
+        return self._admission(operation, place.key, place.subresource, user, self.stamps.now(), self._access)
 
     # create
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from tonnage.aio.clock import Clock
-from tonnage.box.apiserver.rest.reviews import USER
+from tonnage.box.apiserver.request.private_file import write_private
 from tonnage.errors import HostError
 from tonnage.host.run import run
 
@@ -59,15 +59,14 @@ class Credentials:
     key: Path
     token: str
 
-    def authenticate(self, header: str) -> str | None:
-        """The user of an Authorization header, or None."""
-        scheme, _, token = header.partition(" ")
-        return self.token_user(token.strip()) if scheme.lower() == "bearer" else None
+    @property
+    def signing_key(self) -> Path:
+        """File of the key that signs tokens of service accounts; it is made with the first of them."""
+        return self.key.with_name("service-account.key")
 
-    def token_user(self, token: str) -> str | None:
-        """The user of a token, or None."""
-        right = hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
-        return USER if right else None
+    def is_token(self, token: str) -> bool:
+        """Whether it is the token of the kubeconfig."""
+        return hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
 
     def ssl_context(self) -> ssl.SSLContext:
         """For the server's side of TLS (1.2 and later, HTTP/1.1)."""
@@ -131,21 +130,6 @@ def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: d
     write_private(certificate, public)
     note = _Note(until.timestamp(), list(names), _digest(public, private))
     write_private(certificate.with_suffix(".json"), msgspec.json.encode(note))
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file of mode 0600 atomically. Idempotent. Raises OSError."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def write_kubeconfig(path: Path, url: str, credentials: Credentials) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from tonnage.aio.tasks import Background
+from tonnage.box.apiserver.access.access import ApiAccess
 from tonnage.box.apiserver.request.errors import as_api_error
 from tonnage.box.apiserver.request.negotiate import MAX_BODY, check_size
 from tonnage.box.apiserver.rest.handler import Handler, Stream
@@ -100,13 +101,20 @@ class HttpsServer:
     """One listening socket."""
 
     def __init__(
-        self, handler: Handler, hub: Hub, credentials: Credentials, *, patience: float = PATIENCE_SECONDS
+        self,
+        handler: Handler,
+        hub: Hub,
+        credentials: Credentials,
+        access: ApiAccess,
+        *,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         """patience: seconds for a first request to begin, and for a body to come whole."""
         self._patience = patience
         self._handler = handler
         self._hub = hub
         self._credentials = credentials
+        self._access = access
         self._runner: web.ServerRunner | None = None
         self._server: Server | None = None
         self._sockets: list[socket.socket] = []
@@ -164,12 +172,13 @@ class HttpsServer:
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(request.protocol, HttpConnection):
             request.protocol.begun()
-        user = self._credentials.authenticate(request.headers.get("Authorization", ""))
+        user = await self._access.authenticator.header_user(request.headers.get("Authorization", ""))
         if user is None:
             return _http(refusal(_UNAUTHORIZED), close=True)
         if isinstance(request.protocol, HttpConnection):
             request.protocol.authenticated()
         try:
+            user = self._access.impersonated(user, request.headers)
             asked = await _read(request, self._patience)
         except ApiError as error:
             return _http(refusal(error), close=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tonnage.box.apiserver.request.user import ApiUser
 from tonnage.box.apiserver.rest.handler import Handler, Stream
 from tonnage.box.apiserver.rest.remote_command import Upgrade
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
@@ -16,7 +17,7 @@ from tonnage.kube.transport import Request, Response
 class InProcess:
     """A kube.transport.Transport. `user` is the authenticated user of its requests."""
 
-    def __init__(self, handler: Handler, hub: Hub, user: str) -> None:
+    def __init__(self, handler: Handler, hub: Hub, user: ApiUser) -> None:
         self._handler = handler
         self._hub = hub
         self._user = user

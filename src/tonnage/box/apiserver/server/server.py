@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import kinds
+from tonnage.api.kinds import Kind
 from tonnage.api.policy import SYSTEM_CLASSES
 from tonnage.api.remote_command import OpenSession
+from tonnage.box.apiserver.access.access import ApiAccess
+from tonnage.box.apiserver.access.default_roles import cluster_role_bindings, cluster_roles
+from tonnage.box.apiserver.access.issuer import discovery
 from tonnage.box.apiserver.admission import priority
 from tonnage.box.apiserver.admission.quota_controller import QuotaController
 from tonnage.box.apiserver.discovery.catalog import Catalog
@@ -20,9 +25,9 @@ from tonnage.box.apiserver.registry.resources import RESOURCES
 from tonnage.box.apiserver.request.options import WriteOptions
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath
+from tonnage.box.apiserver.request.user import ADMIN, ApiUser
 from tonnage.box.apiserver.rest.handler import Handler, NodeProxy, PodLogs, Sources
 from tonnage.box.apiserver.rest.object_meta import Stamps
-from tonnage.box.apiserver.rest.reviews import USER, TokenCheck
 from tonnage.box.apiserver.rest.writes import Writes
 from tonnage.box.apiserver.server.auth import Credentials
 from tonnage.box.apiserver.server.health import basic
@@ -86,11 +91,15 @@ class ApiServer:
             if request.path == "/metrics":
                 for collection in store.collections():
                     metrics.API_OBJECTS.labels(collection).set(store.count(collection))
-            return await catalog.answer(request) or await basic(request)
+            found = await catalog.answer(request) or await basic(request)
+            return found or await discovery(request, self.access.key)
 
-        token_user: TokenCheck = credentials.token_user if credentials is not None else lambda token: None
-        self._writes = Writes(store, Stamps(self.clock, entropy or random.Random()), self._quota.used)
-        sources = Sources(documented, pod_logs, token_user, pod_streams, node_proxy)
+        if credentials is None:
+            self.access = ApiAccess(store, self.clock)
+        else:
+            self.access = ApiAccess(store, self.clock, credentials.signing_key, credentials.is_token)
+        self._writes = Writes(store, Stamps(self.clock, entropy or random.Random()), self._quota.used, self.access)
+        sources = Sources(documented, self.access, pod_logs, pod_streams, node_proxy)
         self._handler = Handler(self.hub, RESOURCES, self._writes, sources)
         self._https: HttpsServer | None = None
 
@@ -98,13 +107,20 @@ class ApiServer:
         """Load the store and make what every cluster has: namespaces and priorities. Raises what Store.start raises."""
         await self.store.start()
         self._quota.start()
+        self.access.start()
         namespaces = [{"metadata": {"name": name}} for name in DEFAULT_NAMESPACES]
         classes = [priority.system_class(name) for name in SYSTEM_CLASSES]
-        for kind, objects in ((kinds.NAMESPACES, namespaces), (kinds.PRIORITY_CLASSES, classes)):
-            row = RESOURCES[kind.key]
-            for obj in objects:
-                if self.store.get(ObjectKey(row.collection, "", obj["metadata"]["name"])) is None:
-                    await self._writes.create(RequestPath(row), obj, WriteOptions())
+        await self._ensure(kinds.NAMESPACES, namespaces)
+        await self._ensure(kinds.PRIORITY_CLASSES, classes)
+        if self.access.issues_tokens:  # without tokens nobody needs a role
+            await self._ensure(kinds.CLUSTER_ROLES, cluster_roles())
+            await self._ensure(kinds.CLUSTER_ROLE_BINDINGS, cluster_role_bindings())
+
+    async def _ensure(self, kind: Kind[Any], objects: Iterable[Obj]) -> None:
+        """Create what is missing; the writes share commits."""
+        row = RESOURCES[kind.key]
+        missing = [o for o in objects if self.store.get(ObjectKey(row.collection, "", o["metadata"]["name"])) is None]
+        await asyncio.gather(*(self._writes.create(RequestPath(row), obj, WriteOptions()) for obj in missing))
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0, *, expose: bool = False) -> str:
         """Serve HTTPS and return the URL.
@@ -117,7 +133,7 @@ class ApiServer:
             raise InvalidError(
                 f"{host} can be reached by others: the API server listens on loopback unless exposed on purpose"
             )
-        listening = HttpsServer(self._handler, self.hub, self.credentials)
+        listening = HttpsServer(self._handler, self.hub, self.credentials, self.access)
         try:
             bound = await listening.start(host, port)
         except OSError as error:
@@ -131,9 +147,9 @@ class ApiServer:
         log.info("API server ready url=%s", self.url)
         return self.url
 
-    def transport(self, user: str = USER) -> InProcess:
-        """A transport for clients of this process."""
-        return InProcess(self._handler, self.hub, user)
+    def transport(self, user: ApiUser | str = ADMIN) -> InProcess:
+        """A transport for clients of this process. A user that is only a name may do everything."""
+        return InProcess(self._handler, self.hub, ApiUser(user, ADMIN.groups) if isinstance(user, str) else user)
 
     def cluster_id(self) -> str:
         """uid of the namespace kube-system. Raises UnavailableError before start()."""

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 
 from tests.unit.box.apiserver.conftest import Api
 
+from tonnage.aio.clock import RealClock
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import kinds
+from tonnage.box.apiserver.access.access import ApiAccess
 from tonnage.box.apiserver.request.admission_context import AdmissionContext
+from tonnage.box.apiserver.request.user import ADMIN
 from tonnage.box.apiserver.storage.store import ObjectKey, Store
 
 
@@ -19,7 +22,9 @@ async def used(namespace: str) -> Mapping[str, int]:
 
 def context(store: Store, locks: KeyedLocks) -> AdmissionContext:
     key = ObjectKey("pods", "default", "p")
-    return AdmissionContext(store, locks, used, "CREATE", key, "", "me", "2026-01-01T00:00:00Z")
+    return AdmissionContext(
+        store, locks, used, "CREATE", key, "", ADMIN, "2026-01-01T00:00:00Z", ApiAccess(store, RealClock())
+    )
 
 
 async def test_it_reads_what_is_stored(api: Api) -> None:

@@ -58,18 +58,9 @@ def test_a_key_of_another_certificate_is_noticed(tmp_path: Path) -> None:
 
 def test_only_the_token_opens(tmp_path: Path) -> None:
     credentials = auth.ensure(tmp_path, RealClock())
-    assert credentials.authenticate(f"Bearer {credentials.token}") == "kubernetes-admin"
-    assert credentials.authenticate(f"bearer  {credentials.token}") == "kubernetes-admin"
-    for wrong in (
-        "",
-        "Bearer",
-        "Bearer ",
-        "Bearer x",
-        f"Basic {credentials.token}",
-        credentials.token,
-        "Bearer \udcff",
-    ):
-        assert credentials.authenticate(wrong) is None
+    assert credentials.is_token(credentials.token)
+    for wrong in ("", "x", f"{credentials.token}x", "\udcff"):
+        assert not credentials.is_token(wrong)
 
 
 def test_the_kubeconfig_is_private_and_complete(tmp_path: Path) -> None:
