@@ -24,6 +24,7 @@ MODULES = {
     "start": "box.start",
     "burst": "box.burst",
     "idle": "box.idle",
+    "exec": "box.remote_commands",
     "driver": "driver.life",
     "lvm": "driver.lvm",
     "kubernetes": "kubernetes.volumes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -201,3 +202,39 @@ def test_attach_shows_output(box: Cluster) -> None:
     box.kubectl("exec", "talker", "--", "touch", "/tmp/go")
     attached.wait()
     assert b"seen" in attached.shown or "seen" in box.kubectl("logs", "talker")
+
+
+def running(argument: str) -> list[str]:
+    """Processes of the machine with this argument, but kubectl."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if argument in words and "exec" not in words:
+            found.append(folder.name)
+    return found
+
+
+def test_a_client_that_is_killed_ends_its_command(box: Cluster) -> None:
+    seconds = f"{3_000_000 + os.getpid()}"
+    client = subprocess.Popen([str(programs.kubectl()), "exec", "app", "--", "sleep", seconds], env=box.environment)
+    box.until("the command runs", lambda: bool(running(seconds)))
+    client.kill()
+    client.wait()
+    box.until("the command has ended", lambda: not running(seconds))
+
+
+def test_a_box_that_is_killed_ends_its_commands(box: Cluster) -> None:
+    """The container lives on, and the next box runs commands in it."""
+    seconds = f"{4_000_000 + os.getpid()}"
+    box.kubectl("exec", "app", "--", "touch", "/tmp/mark")
+    client = subprocess.Popen([str(programs.kubectl()), "exec", "app", "--", "sleep", seconds], env=box.environment)
+    box.until("the command runs", lambda: bool(running(seconds)))
+    os.kill(box.pid(), signal.SIGKILL)
+    client.wait()
+    box.until("the command has ended", lambda: not running(seconds))
+    box.up()
+    box.kubectl("wait", "--for=condition=Ready", "pod/app", "--timeout=60s")
+    assert box.kubectl("exec", "app", "--", "sh", "-c", "ls /tmp/mark; echo $GREETING") == "/tmp/mark\na b\n"

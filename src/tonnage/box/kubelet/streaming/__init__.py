@@ -1,4 +1,4 @@
-"""Streaming: exec and attach. The kubelet calls it for the API server's clients.
+"""Streaming: exec and attach for the containers of one node, and the helper that joins a running container.
 
-A process that joins a container is started by a short-lived helper. It may touch the container's namespaces only.
+Called by the API server for its clients. It starts processes in a container's namespaces, and touches nothing outside.
 """

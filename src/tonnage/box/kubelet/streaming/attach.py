@@ -1,4 +1,4 @@
-"""Attach: a client at the standard streams of a container's own process, beside its log."""
+"""Attach: a client at the standard streams of a container's own process, in addition to its log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHANNELS = {"stdout": STDOUT, "stderr": STDERR}
 
 
 class AttachedOutput:
-    """Output on its way to one client (OutputTap)."""
+    """Output that waits for one client (OutputTap)."""
 
     def __init__(self, pump: LogPump) -> None:
         self._pump = pump
