@@ -45,7 +45,7 @@ def test_endpoints() -> None:
 
 
 def test_ingress() -> None:
-    spec = {"ingressClassName": "c", "rules": [{"host": h} for h in "abcd"], "tls": [{}]}
+    spec: Obj = {"ingressClassName": "c", "rules": [{"host": h} for h in "abcd"], "tls": [{}]}
     found = cells(INGRESSES, spec=spec)
     assert (found["Hosts"], found["Ports"], found["Class"]) == ("a,b,c + 1 more...", "80, 443", "c")
     assert cells(INGRESSES, spec={})["Hosts"] == "*"
