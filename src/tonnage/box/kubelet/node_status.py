@@ -29,7 +29,7 @@ from tonnage.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 HEARTBEAT = 300.0
-KUBELET_VERSION = f"v1.34.0+tonnage-{__version__}"
+KUBELET_VERSION = f"v1.36.0+tonnage-{__version__}"
 _DISK_EVERY = 10.0
 """Seconds between two looks at the disk, as of the kubelet's eviction manager."""
 _ARCH = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -16,11 +16,14 @@ from tonnage.kube.transport import JSON, Request, Response
 
 _OPENAPI2_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 _OPENAPI3_PROTOBUF = "application/com.github.proto-openapi.spec.v3"
+_OTHER_PATHS = (
+    "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
+)  # fmt: skip
 _encode = msgspec.json.Encoder().encode
 
 
 class Catalog:
-    """Answers /api, /apis, /api/v1, /apis/G[/V], /openapi/v2 and /openapi/v3[/...]. Idempotent.
+    """Answers /, /api, /apis, /api/v1, /apis/G[/V], /openapi/v2 and /openapi/v3[/...]. Idempotent.
 
     Documents are cached compressed: about 100 KB for all.
     """
@@ -32,9 +35,15 @@ class Catalog:
 
     async def answer(self, request: Request) -> Response | None:
         """The document of a path, None for any other path. Raises ApiError 406 (v3 as protobuf)."""
-        if not request.path.startswith(("/api", "/openapi")) or request.method not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD"):
             return None
-        parts = [part for part in request.path.split("/") if part]
+        if request.path in ("", "/"):
+            return self._document("", lambda: {"paths": self._paths()})
+        if not request.path.startswith(("/api", "/openapi")):
+            return None
+        return self._found([part for part in request.path.split("/") if part], request)
+
+    def _found(self, parts: list[str], request: Request) -> Response | None:
         match parts:
             case ["api"] | ["apis"]:
                 return self._root(parts[0], request.accept)
@@ -54,6 +63,13 @@ class Catalog:
                     raise not_acceptable(f"{JSON}; OpenAPI v3 is not served as protobuf")
                 return self._openapi3("/".join(rest))
         return None
+
+    def _paths(self) -> list[str]:
+        """Where there is something to read, for `kubectl get --raw /`."""
+        versions = dict.fromkeys(openapi.key(resource) for resource in self._resources)
+        found = [f"/{key}" for key in versions] + [f"/apis/{group}" for group in self._groups if group]
+        found += [f"/openapi/v3/{key}" for key in versions]
+        return sorted([*found, *_OTHER_PATHS])
 
     def _root(self, word: str, accept: str) -> Response:
         core = word == "api"

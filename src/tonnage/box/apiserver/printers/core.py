@@ -1,4 +1,4 @@
-"""Columns of `kubectl get` for core and storage kinds, as in Kubernetes 1.34 (pkg/printers/internalversion)."""
+"""Columns of `kubectl get` for core and storage kinds, as in Kubernetes 1.36 (pkg/printers/internalversion)."""
 
 from __future__ import annotations
 

@@ -68,5 +68,6 @@ def _read(notes: dict[str, str], key: str, field: str) -> Any:
         decode.normalize(_SPEC, held)
     except (KeyError, ValueError, RecursionError, ApiError):
         return None
-    del notes[key]
+    if held.get(field):
+        del notes[key]
     return held.get(field)

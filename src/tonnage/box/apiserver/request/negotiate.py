@@ -193,7 +193,10 @@ def _patch(body: bytes, content_type: str) -> tuple[str, Any]:
     if kind not in _PATCHES:
         hint = ""
         if kind.startswith("application/apply-patch"):
-            hint = "; server-side apply is not built here: use client-side apply (kubectl apply without --server-side)"
+            hint = (
+                "; server-side apply is not built here: use client-side apply (kubectl apply without --server-side, "
+                "helm 4 with --server-side=false)"
+            )
         raise _unsupported(content_type, ", ".join(_PATCHES) + hint)
     return kind, _json(body)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
+from collections.abc import Mapping
 
 import msgspec
 
@@ -12,11 +13,13 @@ from tonnage import __version__
 from tonnage.kube.transport import JSON, Request, Response
 from tonnage.observe import metrics
 
-KUBERNETES = (1, 34)
+KUBERNETES = (1, 36)
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TEXT_TYPE = "text/plain; charset=utf-8"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-_HEALTH = ("/healthz", "/livez", "/readyz")
+_HEALTH = ("healthz", "livez", "readyz")
+_CHECKS = ("ping", "log", "etcd")
+"""Names that clients ask for. A server that answers has its store, which is what etcd is elsewhere, and its log."""
 
 
 def version() -> dict[str, str]:
@@ -35,15 +38,28 @@ def version() -> dict[str, str]:
     }
 
 
+def _health(word: str, check: str, query: Mapping[str, str]) -> Response | None:
+    """Health as Kubernetes words it: one check alone, all in one word, or each in a line (verbose)."""
+    headers = {"Content-Type": _TEXT_TYPE}
+    if check:
+        return Response(200, b"ok", headers) if check in _CHECKS else None
+    if "verbose" not in query:
+        return Response(200, b"ok", headers)
+    excluded = query.get("exclude", "")
+    lines = [f"[+]{name} {'excluded: ok' if name == excluded else 'ok'}" for name in _CHECKS]
+    return Response(200, "\n".join([*lines, f"{word} check passed\n"]).encode(), headers)
+
+
 async def basic(request: Request) -> Response | None:
-    """Answer /version, /readyz, /livez, /healthz (and single checks below them) and /metrics; None for other paths."""
+    """Answer /version, /metrics, and /readyz, /livez, /healthz with single checks below them; None for other paths."""
     path = request.path
     if path.startswith("/api"):
         return None
     if path in ("/version", "/version/"):
         return Response(200, msgspec.json.encode(version()), {"Content-Type": JSON})
-    if path in _HEALTH or path.rpartition("/")[0] in _HEALTH:
-        return Response(200, b"ok", {"Content-Type": _TEXT_TYPE})
+    word, _, check = path.removeprefix("/").partition("/")
+    if word in _HEALTH:
+        return _health(word, check.strip("/"), request.query)
     if path == "/metrics":
         return Response(200, await asyncio.to_thread(metrics.render), {"Content-Type": _METRICS_TYPE})
     return None

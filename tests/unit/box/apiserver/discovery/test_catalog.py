@@ -50,3 +50,10 @@ async def test_documents_are_made_once_and_kept_small() -> None:
     assert again is not None
     assert first.headers["ETag"] == again.headers["ETag"]
     assert sum(len(body) for body, _ in catalog._packed.values()) < 100_000
+
+
+async def test_the_root_lists_what_can_be_read(api: Api) -> None:
+    paths = (await api.get("/"))["paths"]
+    assert {"/api/v1", "/apis/apps", "/apis/apps/v1", "/openapi/v3", "/version", "/livez"} <= set(paths)
+    for path in paths:
+        assert (await api.send("GET", path)).status == 200, path

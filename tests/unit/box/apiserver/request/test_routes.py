@@ -15,9 +15,7 @@ async def test_bad_names_in_paths(api: Api, name: str) -> None:
     await api.delete(f"/api/v1/namespaces/{name}/configmaps/x", want=400)
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/api/v2/pods", "/apis/x/v1/y", "/api/v1/pods/x", f"{PODS}/x/nothing", "/nothing"]
-)
+@pytest.mark.parametrize("path", ["/api/v2/pods", "/apis/x/v1/y", "/api/v1/pods/x", f"{PODS}/x/nothing", "/nothing"])
 async def test_unknown_paths(api: Api, path: str) -> None:
     answer = await api.get(path, want=404)
     assert answer["reason"] == "NotFound"
