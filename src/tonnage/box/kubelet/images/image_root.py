@@ -29,12 +29,13 @@ _MAX_LINKS = 40
 _PRELOAD = "ld.so.preload"
 
 
-def make(folder: str, store: ImageStore, record: ImageRecord) -> None:
+def make(folder: str, store: ImageStore, image: str) -> ImageRecord:
     """Mount the root of an image in a container's folder. Raises HostError, NotFoundError (removed meanwhile)."""
     for name in (ROOT, UPPER, WORK):
         os.mkdir(f"{folder}/{name}", 0o755)
-    if store.use(record.name, f"{folder}/{UPPER}") is None:
-        raise NotFoundError(f"image {record.name}: it was removed meanwhile")
+    record = store.use(image, f"{folder}/{UPPER}")  # what the name means now: only that is protected
+    if record is None:
+        raise NotFoundError(f"image {image}: it was removed meanwhile")
     with ExitStack() as stack, host_errors(f"image {record.name}: its layers cannot be opened"):
         lowers = [stack.enter_context(opened(store.layer(chain), _FOLDER)) for chain in reversed(record.layers)]
         upper, work = (stack.enter_context(opened(f"{folder}/{name}", _FOLDER)) for name in (UPPER, WORK))
@@ -44,6 +45,7 @@ def make(folder: str, store: ImageStore, record: ImageRecord) -> None:
         os.fchown(upper, found.st_uid, found.st_gid)
         os.fchmod(upper, stat.S_IMODE(found.st_mode))
         mount.overlay(f"{folder}/{ROOT}", lowers, upper=upper, work=work, options=("nosuid", "nodev"))
+    return record
 
 
 def remove(folder: str) -> None:

@@ -50,6 +50,14 @@ def test_a_required_image_that_is_missing(policy: str, reason: str, text: str) -
         NodeImages([ImageStore(Path("/none"))], required=True).find(Container(image="X"))
 
 
+def test_a_damaged_store_is_not_taken_for_one_without_the_image(tmp_path: Path) -> None:
+    found = store(tmp_path, "web", ONE)
+    for path in (found.path / "images").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(InvalidError, match="cannot be read"):
+        NodeImages([found]).find(Container(image="web"))
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("layers", [[ONE], [ONE, TWO], []])
 def test_an_image_is_mounted_read_only(tmp_path: Path, layers: list[bytes]) -> None:
