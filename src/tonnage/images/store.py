@@ -23,22 +23,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tonnage.errors import HostError, InvalidError, NotFoundError, TonnageError, host_errors
 from tonnage.host import libc, tree
 from tonnage.host.descriptor import closing, opened
-from tonnage.images import manifest, reference, source
-from tonnage.images.layer import LayerLimits, LayerUnpacker
+from tonnage.images import manifest, reference
 from tonnage.images.manifest import RunConfig
-from tonnage.images.source import ImageArchive, ImageSource, LayerSource
-from tonnage.images.stream import Unpacked
-from tonnage.images.tar_reader import TarReader
+
+if TYPE_CHECKING:  # a box reads its store, and does not load into it
+    from tonnage.images.layer import LayerLimits
+    from tonnage.images.source import ImageArchive, ImageSource, LayerSource
 
 FORMAT = 1
 MARKER = "tonnage-images.json"
-LIMITS = LayerLimits()
 _NEW = "new-"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _RESERVE = 64 << 20  # bytes of the disk that a load leaves free
@@ -89,7 +89,7 @@ def is_store(path: Path) -> bool:
 class ImageStore:
     """A store. Reading needs no lock; several processes may use it at once."""
 
-    def __init__(self, path: Path, *, limits: LayerLimits = LIMITS) -> None:
+    def __init__(self, path: Path, *, limits: LayerLimits | None = None) -> None:
         self.path = path
         self._limits = limits
         self._blobs, self._layers = path / "blobs" / "sha256", path / "layers"
@@ -161,6 +161,8 @@ class ImageStore:
 
         Raises InvalidError, NotFoundError, UnsupportedError (what the image is), HostError.
         """
+        from tonnage.images import source
+
         given = str(reference.parse(name)) if name else ""
         with source.opened(path) as archive:
             found = archive.images(manifest.machine())
@@ -168,8 +170,12 @@ class ImageStore:
                 raise InvalidError(f"{path}: it has {len(found)} images: load it without --name")
             with self._changing():
                 records = []
-                for image in found:
-                    records += self._load(archive, image, (given,) if given else image.names)
+                try:
+                    for image in found:
+                        records += self._load(archive, image, (given,) if given else image.names)
+                except TonnageError:
+                    self._collect()  # layers of an image that is refused
+                    raise
                 self._collect()
         return records
 
@@ -202,18 +208,22 @@ class ImageStore:
 
     def _unpack(self, archive: ImageArchive, layer: LayerSource, chain: str, below: Sequence[str], what: str) -> None:
         """Unpack a layer into a new folder, and give that its name when it is whole and synced."""
+        from tonnage.images.layer import LayerLimits, LayerUnpacker
+        from tonnage.images.stream import Unpacked
+        from tonnage.images.tar_reader import TarReader
+
+        limits = self._limits or LayerLimits()
         new = self._fresh()
         try:
             (new / "root").mkdir(parents=True, mode=0o755)
             blob = archive.open(layer, what)
             disk = os.statvfs(self.path)
-            most = min(self._limits.size, max(disk.f_bavail * disk.f_frsize - _RESERVE, 0))
+            most = min(limits.size, max(disk.f_bavail * disk.f_frsize - _RESERVE, 0))
             content = Unpacked(blob, layer.compression, what, most=most + (_RESERVE if layer.compression else 0))
             with ExitStack() as stack:
                 root = stack.enter_context(opened(new / "root", _FOLDER))
                 lowers = [stack.enter_context(opened(self.layer(lower), _FOLDER)) for lower in reversed(below)]
-                limits = replace(self._limits, size=most)
-                counts = LayerUnpacker(root, lowers, what, limits).unpack(TarReader(content, what))
+                counts = LayerUnpacker(root, lowers, what, replace(limits, size=most)).unpack(TarReader(content, what))
             while content.read(1 << 20):
                 pass
             blob.finish()

@@ -150,6 +150,7 @@ def test_a_bad_layer_leaves_nothing(store: ImageStore, tmp_path: Path) -> None:
         store.load(put(tmp_path, "bad", BASE, bad))
     assert store.images() == []
     assert leftovers(store) == []
+    assert not layers_of(store)
     assert not (tmp_path / "escape").exists()
 
 

@@ -312,7 +312,7 @@ class _Plan:
         binds.append(Bind(termination.path(folder), "/dev/termination-log"))
         self._image = record
         self._make()
-        image_root.make(folder, store, record)
+        self._image = record = image_root.make(folder, store, container.image)
         files = [image_root.read(folder, path, image_user.MAX_FILE) for path in ("/etc/passwd", "/etc/group")]
         who = image_user.user(pod, container, record.config.user or "", Accounts(*files))
         name, config = rootfs.hostname(pod), record.config

@@ -25,15 +25,17 @@ from tonnage.images.store import ImageRecord, ImageStore
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FIXED = ("/proc", "/dev")
+_MAX_LINKS = 40
 _PRELOAD = "ld.so.preload"
 
 
-def make(folder: str, store: ImageStore, record: ImageRecord) -> None:
+def make(folder: str, store: ImageStore, image: str) -> ImageRecord:
     """Mount the root of an image in a container's folder. Raises HostError, NotFoundError (removed meanwhile)."""
     for name in (ROOT, UPPER, WORK):
         os.mkdir(f"{folder}/{name}", 0o755)
-    if store.use(record.name, f"{folder}/{UPPER}") is None:
-        raise NotFoundError(f"image {record.name}: it was removed meanwhile")
+    record = store.use(image, f"{folder}/{UPPER}")  # what the name means now: only that is protected
+    if record is None:
+        raise NotFoundError(f"image {image}: it was removed meanwhile")
     with ExitStack() as stack, host_errors(f"image {record.name}: its layers cannot be opened"):
         lowers = [stack.enter_context(opened(store.layer(chain), _FOLDER)) for chain in reversed(record.layers)]
         upper, work = (stack.enter_context(opened(f"{folder}/{name}", _FOLDER)) for name in (UPPER, WORK))
@@ -43,6 +45,7 @@ def make(folder: str, store: ImageStore, record: ImageRecord) -> None:
         os.fchown(upper, found.st_uid, found.st_gid)
         os.fchmod(upper, stat.S_IMODE(found.st_mode))
         mount.overlay(f"{folder}/{ROOT}", lowers, upper=upper, work=work, options=("nosuid", "nodev"))
+    return record
 
 
 def remove(folder: str) -> None:
@@ -89,10 +92,11 @@ def _target(root: int, bind: Bind, placed: dict[str, str]) -> str:
     return real
 
 
-def place(root: int, path: str, *, folder: bool) -> str:
+def place(root: int, path: str, *, folder: bool, links: int = 0) -> str:
     """The real path of an absolute path inside root, an open directory; made as a folder or file if it is missing.
 
-    Raises InvalidError (something else is there), OSError.
+    What a symlink leads to is made too. links: how many such were followed. Raises InvalidError (something else is
+    there), OSError.
     """
     done, parts = "/", [part for part in path.split("/") if part]
     for number, part in enumerate(parts, 1):
@@ -103,6 +107,9 @@ def place(root: int, path: str, *, folder: bool) -> str:
         except OSError as failure:
             if failure.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
+            link = _link(root, done, part) if failure.errno == errno.ENOENT and links < _MAX_LINKS else ""
+            if link:
+                return place(root, "/".join([link, *parts[number:]]), folder=folder, links=links + 1)
             raise InvalidError(f"path {candidate!r} leads nowhere in the image: {failure.strerror}") from failure
         with closing(fd):
             if stat.S_ISDIR(os.fstat(fd).st_mode) != wants_folder:
@@ -123,6 +130,13 @@ def _opened_or_made(root: int, at: str, name: str, *, wants_folder: bool) -> int
             else:
                 os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=parent))
         return _in_root(root, path)
+
+
+def _link(root: int, at: str, name: str) -> str:
+    """Where a symlink leads, as an absolute path; "" if it is none."""
+    with closing(_in_root(root, at)) as parent, ignore_errno(errno.EINVAL, errno.ENOENT):
+        return os.path.normpath(os.path.join("/", at, os.readlink(name, dir_fd=parent)))
+    return ""
 
 
 def _in_root(root: int, path: str) -> int:

@@ -12,6 +12,7 @@ from tonnage.api.pods import Container
 from tonnage.errors import InvalidError, NotFoundError
 from tonnage.host import mount
 from tonnage.host.descriptor import opened
+from tonnage.images import reference
 from tonnage.images.store import ImageRecord, ImageStore
 
 log = logging.getLogger(__name__)
@@ -42,11 +43,12 @@ class NodeImages:
         """
         name = container.image
         try:
-            found = self._search(name)
+            reference.parse(name)
         except InvalidError:
             if self.required:
                 raise
             return None
+        found = self._search(name)
         if found is None and self.required:
             if container.image_pull_policy == NEVER:
                 text = f'Container image "{name}" is not present with pull policy of Never'
@@ -77,7 +79,7 @@ class NodeImages:
         store, record = found
         if mount.is_mount(target):
             return record
-        store.use(name, target)
+        record = store.use(name, target) or record
         layers = [store.layer(chain) for chain in reversed(record.layers)]
         if len(layers) == 1:  # overlayfs wants two without an upper
             mount.bind(layers[0], target, readonly=True, options=("nosuid", "nodev"))

@@ -1,0 +1,78 @@
+"""Images in a box, with kubectl: load, run, write, remove, and a restart of the box."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.testing import image_archive as made
+from tonnage.testing.image_archive import LayerTar
+
+BUSYBOX = shutil.which("busybox")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(BUSYBOX is None, reason="needs busybox (package busybox-static)"),
+]
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web"},
+    "spec": {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "main", "image": "example/web:1", "args": ["cat /hello; id -u; exec sleep 1000"]}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def box(make_cluster: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One node, with an image that was loaded from a folder at its start."""
+    folder = tmp_path_factory.mktemp("images")
+    layers = [made.busybox(BUSYBOX or ""), LayerTar().add("hello", b"hello\n", mode=0o644).data()]
+    files = made.layout(layers, name="example/web:1", Entrypoint=["/bin/sh", "-c"], User="web")
+    (folder / "web.tar").write_bytes(made.archive(files))
+    box = make_cluster("--nodes", "1", "--pool", "image,name=scratch,size=1Gi,sparse=yes", "--images", str(folder))
+    box.up()
+    yield box
+    box.down("--purge")
+
+
+def _tonnage(box: Any, *arguments: str) -> str:
+    command = [sys.executable, "-m", "tonnage.cli", "images", *arguments, "--data", str(box.data)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def _layers(box: Any) -> list[Path]:
+    return list((box.data / "images/layers").iterdir())
+
+
+def test_the_life_of_an_image(box: Any) -> None:
+    (image,) = json.loads(_tonnage(box, "list", "-o", "json"))["images"]
+    assert image["name"] == "docker.io/example/web:1"
+    box.kubectl("apply", "-f", "-", stdin=json.dumps(POD))
+    box.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=300s")
+    box.until("the log", lambda: box.kubectl("logs", "web") == "hello\n33\n")
+    status = box.get("pod", "web")["status"]["containerStatuses"][0]
+    assert status["imageID"] == f"docker.io/example/web@{image['digest']}"
+    assert "Pulled" in box.kubectl("get", "events")
+
+    box.down()
+    box.up()
+    box.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=300s")
+    _tonnage(box, "rm", "example/web:1")
+    assert len(_layers(box)) == 2  # the container has them
+    box.kubectl("delete", "pod", "web", "--timeout=300s")
+    box.until("the pod's folder goes", lambda: not list((box.data / "nodes").glob("*/kubelet/pods/*")))
+    one = box.data.parent / "one"
+    made.write(one, made.layout([LayerTar().add("a").data()], name="one:1"))
+    _tonnage(box, "load", str(one))
+    assert len(_layers(box)) == 1

@@ -1,0 +1,38 @@
+"""The machine's tools inside an image."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.box.kubelet.images import tools
+from tonnage.errors import HostError
+
+
+def test_the_linker_of_a_program() -> None:
+    assert Path(tools.interpreter("/usr/bin/env")).exists()
+
+
+def test_a_static_program_has_none() -> None:
+    if (busybox := shutil.which("busybox")) is None or "not a dynamic" not in subprocess.getoutput(f"ldd {busybox}"):
+        pytest.skip("needs a static busybox (package busybox-static)")
+    assert tools.interpreter(busybox) == ""
+
+
+@pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF\x01" + bytes(60)])
+def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "p").write_bytes(data)
+    with pytest.raises(HostError, match="is not an ELF program"):
+        tools.interpreter(str(tmp_path / "p"))
+
+
+@pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}")
+def test_what_they_need_is_bound_read_only() -> None:
+    found = tools.tools()
+    targets = {bind.target for bind in found.binds}
+    assert {found.env[-1], found.setpriv[-1]} <= targets
+    assert all(bind.read_only and Path(bind.source).is_file() for bind in found.binds)

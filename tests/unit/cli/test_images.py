@@ -1,0 +1,75 @@
+"""`tonnage images`: what it loads, shows and removes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.testing import image_archive as made
+from tonnage.testing.image_archive import LayerTar
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="layers are unpacked with their owners, which needs root")
+Run = Callable[..., Any]
+LAYER = LayerTar().add("a", b"1" * 2048).data()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An archive, and a layout in a folder."""
+    path = tmp_path / "images"
+    made.write(path / "layout", made.layout([LAYER, LAYER], name="layout:1"))
+    (path / "web.tar").write_bytes(made.archive(made.saved([LAYER], name="web:1")))
+    return path
+
+
+def test_load_list_and_rm(tonnage: Run, folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shown = tonnage("images", "load", folder, "--data", data)
+    header, layout, web = shown.out.splitlines()
+    assert header.split() == ["IMAGE", "DIGEST", "PLATFORM", "LAYERS", "SIZE", "USES"]
+    assert layout.split()[0] == "docker.io/library/layout:1"
+    assert web.split()[3:] == ["1", "2Ki", "0"]
+    assert tonnage("images", "list", "--data", data).out == shown.out
+    listed = json.loads(tonnage("images", "list", "--data", data, "-o", "json").out)["images"]
+    assert [image["name"] for image in listed] == ["docker.io/library/layout:1", "docker.io/library/web:1"]
+    removed = tonnage("images", "rm", "web:1", "layout:1", "--data", data)
+    assert removed.out.splitlines() == ["removed docker.io/library/web:1", "removed docker.io/library/layout:1"]
+    assert json.loads(tonnage("images", "list", "--data", data, "-o", "json").out) == {"images": []}
+
+
+def test_a_name_for_one(tonnage: Run, folder: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shown = tonnage("images", "load", folder / "web.tar", "--name", "my/web", "--store", store, "-o", "yaml")
+    assert "name: docker.io/my/web:latest" in shown.out
+    refused = tonnage("images", "load", folder, "--name", "x", "--store", store)
+    assert refused.code == 2
+    assert "it is for one archive, 2 are given" in refused.error
+
+
+def test_refusals(tonnage: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    refused = tonnage("images", "load", tmp_path / "empty", "--data", tmp_path)
+    assert "has no image: want files *.tar, or folders with an OCI layout" in refused.error
+    assert "it is not in store" in tonnage("images", "rm", "none", "--store", tmp_path / "new").error
+    store = tmp_path / "store"
+    tonnage("images", "load", folder / "web.tar", "--store", store)
+    assert "give it to `tonnage up --images`" in tonnage("images", "load", store, "--store", store).error
+    (folder / "web.tar").write_bytes(b"\0" * 100)
+    assert "tar" in tonnage("images", "load", folder / "web.tar", "--store", store).error
+
+
+def test_a_folder_with_images_may_become_a_box(tonnage: Run, folder: Path, tmp_path: Path) -> None:
+    from tonnage.box.data_dir import DataFolder, Settings
+
+    data = tmp_path / "data"
+    tonnage("images", "load", folder, "--data", data)
+    box = DataFolder(data)
+    box.open(Settings())
+    box.undo()
+    box.close()
+    assert len(json.loads(tonnage("images", "list", "--data", data, "-o", "json").out)["images"]) == 2
