@@ -121,3 +121,4 @@ class VolumeAttachment(KubeObject, frozen=True):
     """VolumeAttachment, raw."""
 
     spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}

@@ -29,6 +29,7 @@ from tonnage.api.storage import CSIDriver, CSIDriverSpec
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.folder import remove_empty, remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
+from tonnage.box.kubelet.volumes.attachments import Attachments
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 
 
 BLOCK = "Block"
+EMPTY: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -163,8 +165,8 @@ class VolumesError(TonnageError):
             failure = failures.get(volume.name)
             if isinstance(failure, ClaimError):
                 self.waits.add(f"claim {pod.metadata.namespace}/{claim_name(pod.metadata.name, volume)}")
-            elif isinstance(failure, MountError) and failure.driver:
-                self.waits.add(f"driver {failure.driver}")
+            elif isinstance(failure, MountError) and failure.topic:
+                self.waits.add(failure.topic)
 
 
 class VolumeManager:
@@ -196,6 +198,8 @@ class VolumeManager:
         self._tokens = ServiceTokens(client)
         self._files = FileVolumes(paths, sources)
         self.csi = CsiMounts(paths, drivers, self._node)
+        self.attachments = Attachments(client, self._node)
+        self.csi.on_unused = self.attachments.release
         self._mounted: dict[str, dict[str, Mounted]] = {}
 
     async def mount(self, pod: Pod) -> dict[str, Mounted]:
@@ -306,6 +310,9 @@ class VolumeManager:
         pv, source, security = bound.volume, bound.volume.spec.csi, pod.spec.security_context
         assert source is not None
         spec = self._spec(source.driver, pv.metadata.name, EPHEMERAL if inline else PERSISTENT)
+        attachment, attached = "", EMPTY
+        if spec.attach_required and not inline:
+            attachment, attached = await self.attachments.wait(pv.metadata.name, source.driver, source.volume_handle)
         driver = self._drivers.find(source.driver)
         modes, read_only = pv.spec.access_modes, bound.read_only or source.read_only
         group, fstype, flags = security.fs_group, source.fs_type or "", tuple(pv.spec.mount_options)
@@ -341,6 +348,8 @@ class VolumeManager:
             publish_secrets=publish_secrets,
             pod_group=group if gives else None,
             group_policy=security.fs_group_change_policy,
+            attachment=attachment,
+            attached=attached,
         )
 
     async def _inline(self, pod: Pod, volume: Volume) -> Mounted:
@@ -373,11 +382,6 @@ class VolumeManager:
         if mode not in spec.volume_lifecycle_modes:
             only = " ".join(f'"{m}"' for m in spec.volume_lifecycle_modes)
             raise MountError(f'{prefix}volume mode "{mode}" not supported by driver {driver} (only supports [{only}])')
-        if spec.attach_required and mode == PERSISTENT:
-            raise MountError(
-                f"{prefix}driver {driver} wants volumes to be attached, which is not offered here: "
-                "give it a CSIDriver object with attachRequired: false if it needs no ControllerPublishVolume"
-            )
         return spec
 
     async def _secrets(self, ref: SecretReference | None) -> dict[str, str] | None:
