@@ -44,6 +44,8 @@ class NodeStatus(Object, frozen=True):
 
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
+    volumes_in_use: list[str] = []
+    volumes_attached: list[dict[str, str]] = []
 
 
 class Node(KubeObject, frozen=True):

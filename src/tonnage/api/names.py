@@ -244,3 +244,13 @@ def volume_name(claim_uid: str) -> str:
 def inline_handle(pod_uid: str, volume: str) -> str:
     """Handle of a CSI inline volume (KEP-596)."""
     return "csi-" + hashlib.sha256(f"{pod_uid}{volume}".encode()).hexdigest()
+
+
+def attachment_name(handle: str, driver: str, node: str) -> str:
+    """Name of the VolumeAttachment of a volume on a node."""
+    return f"csi-{hashlib.sha256(f'{handle}{driver}{node}'.encode()).hexdigest()}"
+
+
+def attached_volume(driver: str, handle: str) -> str:
+    """Name of a volume in a Node's status."""
+    return f"kubernetes.io/csi/{driver}^{handle}"

@@ -58,6 +58,7 @@ class CSIDriverSpec(Object, frozen=True):
     volume_lifecycle_modes: list[str] = msgspec.field(default_factory=lambda: ["Persistent"])
     requires_republish: bool = False
     token_requests: list[dict[str, Any]] = []
+    service_account_token_in_secrets: bool | None = None
     se_linux_mount: bool = msgspec.field(default=False, name="seLinuxMount")
 
 
@@ -120,3 +121,4 @@ class VolumeAttachment(KubeObject, frozen=True):
     """VolumeAttachment, raw."""
 
     spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
+from tonnage.box.controllers.attach_detach import AttachDetach
 from tonnage.box.controllers.ephemeral import EphemeralController
 from tonnage.box.controllers.garbage_collector import GarbageCollector
 from tonnage.box.controllers.namespace import NamespaceController
@@ -61,6 +62,7 @@ def control_plane(
         "volume protection": VolumeProtection(client, informers),
         "garbage collector": GarbageCollector(client, informers, events),
         "namespaces": NamespaceController(client, informers),
+        "attachments": AttachDetach(client, informers, recorder("attachdetach-controller")),
         "node health": NodeHealth(client, informers, recorder("node-controller"), clock=clock),
         "pods of gone nodes": PodGarbageCollector(client, informers, clock=clock),
         "service accounts": ServiceAccountController(client, informers),

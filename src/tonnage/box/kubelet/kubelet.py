@@ -13,13 +13,15 @@ from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import supervise
 from tonnage.api.core import Node, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, NODES, PODS
+from tonnage.api.kinds import ATTACHMENTS, CLAIMS, CSI_DRIVERS, NODES, PODS
+from tonnage.api.storage import VolumeAttachment
 from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
 from tonnage.box.kubelet.node_lease import RENEW_EVERY, NodeLease
 from tonnage.box.kubelet.node_status import NodeObject
 from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
+from tonnage.box.kubelet.volumes.attachments import topic
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
 from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
@@ -84,6 +86,7 @@ class Kubelet:
         self._sweeps: asyncio.Queue[str] = asyncio.Queue()
         self.drivers.on_change = self._driver_changed
         informers.of(CLAIMS).cache.on_change(self._claim_changed)
+        informers.of(ATTACHMENTS).cache.on_change(self._attachment_changed)
 
     async def answer(self, path: str) -> tuple[str, bytes]:
         """Content type and content of a path below nodes/proxy. Raises ApiError."""
@@ -100,6 +103,10 @@ class Kubelet:
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         if new is not None:
             self.workers.wake(f"claim {new.key}")
+
+    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        if new is not None:
+            self.workers.wake(topic(new.metadata.name))
 
     def _driver_changed(self, name: str) -> None:
         if self.drivers.find(name) is None:
@@ -118,6 +125,7 @@ class Kubelet:
         await self._writer.create_csinode(node)
         self._informers.start()
         self.workers.recover()
+        self.volumes.attachments.recover(node, self.volumes.csi.attached())
         for informer in (self._pods, self._csi_drivers, self._nodes):
             await informer.wait_synced()
         async with asyncio.TaskGroup() as tasks:
@@ -126,6 +134,7 @@ class Kubelet:
             tasks.create_task(self._node.beat())
             tasks.create_task(self._node.watch_disk())
             tasks.create_task(self._renew())
+            tasks.create_task(self.volumes.attachments.run())
             tasks.create_task(self._sweep())
             self.ready.set()
 

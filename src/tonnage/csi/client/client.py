@@ -29,6 +29,7 @@ Answer = TypeVar("Answer")
 CREATE_TIMEOUT = 10.0
 NODE_TIMEOUT = 120.0
 PAGE = 500
+Context = Mapping[str, str] | types.AttachedContext | None
 
 
 class CreateOptions(TypedDict, total=False):
@@ -198,7 +199,7 @@ class CsiClient:
         staging: Path | str,
         capability: types.VolumeCapability,
         *,
-        context: Mapping[str, str] | None = None,
+        context: Context = None,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
         """Stage a volume at the staging path, which exists."""
@@ -207,7 +208,7 @@ class CsiClient:
             staging_target_path=str(staging),
             volume_capability=volume_capability(capability),
             secrets=secrets or {},
-            volume_context=context or {},
+            **_contexts(context),
         )
         await self._call(self._node.NodeStageVolume, request, self._node_timeout)
 
@@ -224,7 +225,7 @@ class CsiClient:
         *,
         staging: Path | str = "",
         readonly: bool = False,
-        context: Mapping[str, str] | None = None,
+        context: Context = None,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
         """Publish a volume at target, whose parent exists. staging: "" for drivers without staging."""
@@ -235,7 +236,7 @@ class CsiClient:
             volume_capability=volume_capability(capability),
             readonly=readonly,
             secrets=secrets or {},
-            volume_context=context or {},
+            **_contexts(context),
         )
         await self._call(self._node.NodePublishVolume, request, self._node_timeout)
 
@@ -298,3 +299,10 @@ class CsiClient:
             if (counter := self._counters.get(key)) is None:
                 counter = self._counters[key] = CSI_OPERATIONS.labels(self.driver, method.name, label_of(code))
             counter.observe(time.monotonic() - started)
+
+
+def _contexts(context: Context) -> dict[str, Mapping[str, str]]:
+    """The fields of a request."""
+    if isinstance(context, types.AttachedContext):
+        return {"volume_context": context.volume, "publish_context": context.publish}
+    return {"volume_context": context or {}}

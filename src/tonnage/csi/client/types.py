@@ -52,6 +52,14 @@ class VolumeCapability:
 
 
 @dataclass(frozen=True)
+class AttachedContext:
+    """The context of a volume that is attached: its own, and what ControllerPublishVolume returned."""
+
+    volume: Mapping[str, str]
+    publish: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class CsiTopologyRequirement:
     """The topology of a new volume: reachable in one of requisite, best in the first of preferred."""
 

@@ -40,6 +40,8 @@ PATIENCE = 10.0
 """Seconds for which a volume that waits for somebody else is not reported."""
 QUIET = 1.0
 """Seconds between looks meanwhile; usually a wake comes earlier."""
+REPUBLISH_EVERY = 60.0
+"""Seconds between two publishes of a volume whose driver has requiresRepublish."""
 ANY_DRIVER = "driver"
 _WORKERS = 1024
 _AT_ONCE = 16
@@ -69,6 +71,8 @@ class PodRecord:
     since: float
     containers: Containers | None = None
     volumes: dict[str, Mounted] | None = None
+    published: float = 0.0
+    """When its volumes were published, by the monotonic clock."""
     written: statuses.Status = field(default_factory=dict)
     started: str = ""
     evicted: str = ""
@@ -177,17 +181,11 @@ class PodWorkers:
             self._emit(record, "Warning", "NotSupported", f"not done by this kubelet: {'; '.join(left_out)}")
         record.started = record.started or pod.status.start_time or rfc3339(self._clock.time())
         if record.volumes is None:
-            before = self._wakes
-            try:
-                record.volumes = await self._mount(record, pod)
-            except VolumesError as failure:
-                self._wait_for(record, failure.waits, before)
-                reported = self._report(record, failure)
-                await self._creating(record)
-                if not reported:
-                    return QUIET
-                raise
-            self._forget_waits(record)
+            if not await self._bring(record, pod):
+                return QUIET
+        elif self._volumes.is_republished(pod):
+            await self._republish(record, pod)
+        assert record.volumes is not None
         after = await containers.sync(record.volumes)
         if self._runtime.name != "none":
             self.evictions.hold(pod)
@@ -195,7 +193,37 @@ class PodWorkers:
         await self._write(record)
         if over:
             await self._rest(record, pod, containers)
+        elif self._volumes.is_republished(pod):
+            again = record.published + REPUBLISH_EVERY - self._clock.monotonic()
+            after = max(again if after is None else min(after, again), 0.01)
         return after
+
+    async def _bring(self, record: PodRecord, pod: Pod) -> bool:
+        """Mount all volumes; False while they wait for others, which is not yet told. Raises VolumesError."""
+        before = self._wakes
+        try:
+            record.volumes = await self._mount(record, pod)
+        except VolumesError as failure:
+            self._wait_for(record, failure.waits, before)
+            reported = self._report(record, failure)
+            await self._creating(record)
+            if not reported:
+                return False
+            raise
+        self._forget_waits(record)
+        record.published = self._clock.monotonic()
+        return True
+
+    async def _republish(self, record: PodRecord, pod: Pod) -> None:
+        """Publish volumes again when it is time; a failure is told, and the pod runs on with what it has."""
+        if self._clock.monotonic() - record.published < REPUBLISH_EVERY:
+            return
+        try:
+            await self._volumes.republish(pod)
+        except VolumesError as failure:
+            for one in failure.failures.values():
+                self._emit(record, "Warning", "FailedMount", str(one))
+        record.published = self._clock.monotonic()
 
     def _above_limit(self, uid: str, message: str) -> None:
         """A pod uses more storage than it may."""

@@ -12,19 +12,20 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tonnage.aio.tasks import KeyedLocks
+from tonnage.api.names import attached_volume
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.paths import CSI, Paths
 from tonnage.box.kubelet.folder import make_folder, names, remove_empty
 from tonnage.box.kubelet.volumes import fsgroup, vol_data
 from tonnage.box.kubelet.volumes.plugins import RegisteredDriver, RegisteredDrivers
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT, VolumeData
-from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.client.types import AttachedContext, VolumeCapability
 from tonnage.csi.errors import CsiError
 from tonnage.errors import HostError, InvalidError, TonnageError
 from tonnage.host import mount as mounts
@@ -52,22 +53,31 @@ class CsiVolume:
     publish_secrets: Mapping[str, str] | None = None
     pod_group: int | None = None
     group_policy: str | None = None
+    attachment: str = ""
+    """Name of its VolumeAttachment, for a driver that wants one."""
+    attached: Mapping[str, str] = field(default_factory=dict)
+    """What the driver returned when it was attached."""
+
+    def contexts(self, context: Mapping[str, str]) -> Mapping[str, str] | AttachedContext:
+        """A context for a call, with that of the attachment."""
+        return AttachedContext(context, self.attached) if self.attachment else context
 
 
 class MountError(TonnageError):
     """Mounting one volume failed; the text is that of Kubernetes' FailedMount event.
 
-    driver: the driver, when it is not registered.
+    driver: the driver, when it is not registered. topic: what it waits for besides.
     """
 
-    def __init__(self, message: str, *, driver: str = "") -> None:
+    def __init__(self, message: str, *, driver: str = "", topic: str = "") -> None:
         super().__init__(message)
         self.driver = driver
+        self.topic = topic or (f"driver {driver}" if driver else "")
 
     @property
     def waiting(self) -> bool:
         """Whether others may be about to change that."""
-        return bool(self.driver)
+        return bool(self.topic)
 
 
 class CsiMounts:
@@ -77,6 +87,8 @@ class CsiMounts:
         self._paths = paths
         self._drivers = drivers
         self._node = node_name
+        self.on_unused: Callable[[VolumeData], None] = lambda data: None
+        """Called with a volume that no pod uses any more."""
         self._locks = KeyedLocks()
         self._staged: set[tuple[str, str]] = set()
         # Which pods use a volume (by driver and handle), and the other way round.
@@ -119,7 +131,7 @@ class CsiMounts:
                 volume.handle,
                 staging,
                 volume.capability,
-                context=volume.context,
+                context=volume.contexts(volume.context),
                 secrets=volume.stage_secrets or {},
             )
         except (TonnageError, OSError) as failure:
@@ -154,7 +166,7 @@ class CsiMounts:
                 volume.capability,
                 staging=staging,
                 readonly=volume.read_only,
-                context=volume.publish_context,
+                context=volume.contexts(volume.publish_context),
                 secrets=volume.publish_secrets or {},
             )
         except (TonnageError, OSError) as failure:
@@ -181,7 +193,8 @@ class CsiMounts:
     def _note(self, folder: str, volume: CsiVolume) -> None:
         """Write vol_data.json unless it is there."""
         mode = EPHEMERAL if volume.inline else PERSISTENT
-        data = VolumeData(volume.driver, volume.handle, volume.spec, self._node, volume_lifecycle_mode=mode)
+        attachment = volume.attachment
+        data = VolumeData(volume.driver, volume.handle, volume.spec, self._node, attachment, volume_lifecycle_mode=mode)
         if make_folder(folder) or _read(folder, anyway=True) != data:
             # This file is the only record of an inline volume once the pod is deleted, so it must be durable.
             vol_data.save(folder, data, durable=volume.inline)
@@ -276,6 +289,18 @@ class CsiMounts:
         remove_empty(folder)
         if block:
             remove_empty(os.path.dirname(folder))
+        self.on_unused(data)
+
+    def attached(self) -> set[str]:
+        """Volumes with an attachment that may be mounted, by what is on disk; named as in a Node's status."""
+        plugins, pods = self._paths.plugins, self._paths.pods
+        folders = [f"{plugins}/{driver}/{name}" for driver in names(plugins) for name in names(f"{plugins}/{driver}")]
+        folders += [f"{folder}/data" for folder in folders]
+        for uid in names(pods):
+            base = self._paths.volumes(uid, CSI)
+            folders += [f"{base}/{name}" for name in names(base)]
+        found = (_read(folder, anyway=True) for folder in folders)
+        return {attached_volume(*data.key) for data in found if data is not None and data.attachment}
 
     def recover(self, uids: list[str]) -> None:
         """After a start: learn from disk which pods use which volume. Nothing counts as staged yet."""

@@ -30,9 +30,11 @@ from tonnage.box.kubelet.containers.paths import IMAGE, Paths
 from tonnage.box.kubelet.folder import make_folder, remove_empty, remove_tree
 from tonnage.box.kubelet.images.node_images import NO_IMAGES
 from tonnage.box.kubelet.volumes import fsgroup
+from tonnage.box.kubelet.volumes.attachments import Attachments
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
+from tonnage.box.kubelet.volumes.service_tokens import ServiceTokens
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT
 from tonnage.csi.client.types import AccessMode, VolumeCapability
@@ -43,6 +45,7 @@ log = logging.getLogger(__name__)
 
 
 BLOCK = "Block"
+EMPTY: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ class Mounted:
     block: bool = False
     read_only: bool = False
     claim: str = ""
+    driver: str = ""
 
 
 class VolumesError(TonnageError):
@@ -162,8 +166,8 @@ class VolumesError(TonnageError):
             failure = failures.get(volume.name)
             if isinstance(failure, ClaimError):
                 self.waits.add(f"claim {pod.metadata.namespace}/{claim_name(pod.metadata.name, volume)}")
-            elif isinstance(failure, MountError) and failure.driver:
-                self.waits.add(f"driver {failure.driver}")
+            elif isinstance(failure, MountError) and failure.topic:
+                self.waits.add(failure.topic)
 
 
 class VolumeManager:
@@ -193,10 +197,12 @@ class VolumeManager:
         self._labels = labels
         self._prepare = prepare
         self.images = NO_IMAGES
+        self._tokens = ServiceTokens(client)
         self._files = FileVolumes(paths, sources)
         self.csi = CsiMounts(paths, drivers, self._node)
+        self.attachments = Attachments(client, self._node)
+        self.csi.on_unused = self.attachments.release
         self._mounted: dict[str, dict[str, Mounted]] = {}
-        self._warned: set[str] = set()
 
     async def mount(self, pod: Pod) -> dict[str, Mounted]:
         """Mount what is not yet mounted and return all volumes by name. Idempotent. Raises VolumesError."""
@@ -221,6 +227,29 @@ class VolumeManager:
         if failures:
             raise VolumesError(pod, failures)
         return done
+
+    def is_republished(self, pod: Pod) -> bool:
+        """Whether a mounted volume of the pod is of a driver with requiresRepublish."""
+        return bool(self._republished(pod))
+
+    def _republished(self, pod: Pod) -> list[Volume]:
+        mounted = self._mounted.get(pod.metadata.uid, {})
+        found = []
+        for volume in pod.spec.volumes:
+            driver = mounted[volume.name].driver if volume.name in mounted else ""
+            spec = self._csi_driver(driver) if driver else None
+            if spec is not None and spec.spec.requires_republish:
+                found.append(volume)
+        return found
+
+    async def republish(self, pod: Pod) -> None:
+        """Publish again what is_republished() means, with fresh contexts. Raises VolumesError; all stays mounted."""
+        volumes = self._republished(pod)
+        results = await asyncio.gather(*(self._one(pod, volume, known=True) for volume in volumes))
+        pairs = zip(volumes, results, strict=True)
+        failures = {volume.name: result for volume, result in pairs if isinstance(result, Exception)}
+        if failures:
+            raise VolumesError(pod, failures)
 
     async def _one(self, pod: Pod, volume: Volume, *, known: bool) -> Mounted | Exception:
         try:
@@ -261,7 +290,8 @@ class VolumeManager:
         name, claim = pv.metadata.name, bound.claim.metadata.name
         if pv.spec.csi is not None:
             ready = await self._csi_volume(pod, bound)
-            return Mounted(await self.csi.mount(pod, ready), bound.block, bound.read_only or ready.read_only, claim)
+            path = await self.csi.mount(pod, ready)
+            return Mounted(path, bound.block, bound.read_only or ready.read_only, claim, ready.driver)
         try:
             if pv.spec.local is not None:
                 path = _local_path(pv.spec.local.path, block=bound.block)
@@ -291,6 +321,9 @@ class VolumeManager:
         pv, source, security = bound.volume, bound.volume.spec.csi, pod.spec.security_context
         assert source is not None
         spec = self._spec(source.driver, pv.metadata.name, EPHEMERAL if inline else PERSISTENT)
+        attachment, attached = "", EMPTY
+        if spec.attach_required and not inline:
+            attachment, attached = await self.attachments.wait(pv.metadata.name, source.driver, source.volume_handle)
         driver = self._drivers.find(source.driver)
         modes, read_only = pv.spec.access_modes, bound.read_only or source.read_only
         group, fstype, flags = security.fs_group, source.fs_type or "", tuple(pv.spec.mount_options)
@@ -306,19 +339,28 @@ class VolumeManager:
             mount_flags=flags,
             mount_group=str(group) if group is not None and delegated else "",
         )
+        publish_context = {**source.volume_attributes, **_pod_info(pod, spec, inline=inline)}
+        publish_secrets = await self._secrets(source.node_publish_secret_ref)
+        if tokens := await self._tokens.of(pod, spec.token_requests):
+            if spec.service_account_token_in_secrets:
+                publish_secrets = {**(publish_secrets or {}), **tokens}
+            else:
+                publish_context |= tokens
         return CsiVolume(
             pv.metadata.name,
             source.driver,
             source.volume_handle,
             capability,
             source.volume_attributes,
-            {**source.volume_attributes, **_pod_info(pod, spec, inline=inline)},
+            publish_context,
             read_only=read_only,
             inline=inline,
             stage_secrets=await self._secrets(source.node_stage_secret_ref),
-            publish_secrets=await self._secrets(source.node_publish_secret_ref),
+            publish_secrets=publish_secrets,
             pod_group=group if gives else None,
             group_policy=security.fs_group_change_policy,
+            attachment=attachment,
+            attached=attached,
         )
 
     async def _inline(self, pod: Pod, volume: Volume) -> Mounted:
@@ -339,7 +381,7 @@ class VolumeManager:
         pv = PersistentVolume(metadata=ObjectMeta(name=volume.name), spec=spec)
         bound = Bound(PersistentVolumeClaim(), pv, read_only=given.read_only)
         ready = await self._csi_volume(pod, bound, inline=True)
-        return Mounted(await self.csi.mount(pod, ready), read_only=given.read_only)
+        return Mounted(await self.csi.mount(pod, ready), read_only=given.read_only, driver=given.driver)
 
     def _spec(self, driver: str, volume: str, mode: str) -> CSIDriverSpec:
         """The driver's CSIDriver spec; refuses what it does not support and what we do not. Raises MountError."""
@@ -351,16 +393,6 @@ class VolumeManager:
         if mode not in spec.volume_lifecycle_modes:
             only = " ".join(f'"{m}"' for m in spec.volume_lifecycle_modes)
             raise MountError(f'{prefix}volume mode "{mode}" not supported by driver {driver} (only supports [{only}])')
-        if spec.attach_required and mode == PERSISTENT:
-            raise MountError(
-                f"{prefix}driver {driver} wants volumes to be attached, which is not offered here: "
-                "give it a CSIDriver object with attachRequired: false if it needs no ControllerPublishVolume"
-            )
-        if spec.token_requests:
-            raise MountError(f"{prefix}driver {driver} wants service account tokens (tokenRequests): not offered here")
-        if spec.requires_republish and driver not in self._warned:
-            self._warned.add(driver)
-            log.warning("volumes are published only once, requiresRepublish is ignored driver=%s", driver)
         return spec
 
     async def _secrets(self, ref: SecretReference | None) -> dict[str, str] | None:
@@ -391,6 +423,7 @@ class VolumeManager:
 
     def remove(self, uid: str) -> None:
         """Remove the pod's folder after unmount(). Raises HostError when something is still mounted in it."""
+        self._tokens.forget(uid)
         pod = self._paths.pod(uid)
         for name in ("volumes/kubernetes.io~csi", "volumes", "volumeDevices/kubernetes.io~csi", "volumeDevices"):
             remove_empty(f"{pod}/{name}")

@@ -1,0 +1,205 @@
+"""Attach/detach controller: VolumeAttachments of drivers with attachRequired (Kubernetes' volume/attachdetach).
+
+A volume is attached to the nodes of the pods that use it, and detached when no pod of a node does and the kubelet there
+no longer says that it uses it (status.volumesInUse). The driver's external-attacher does the work. A driver without
+attachRequired costs no write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tonnage.api import names
+from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import ATTACHMENTS, CLAIMS, CSI_DRIVERS, NODES, PODS
+from tonnage.api.pods import Pod
+from tonnage.api.storage import VolumeAttachment
+from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Reconciler
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.indexes import PODS_BY_CLAIM, claimed, pods_by_claim, volumes
+from tonnage.kube.informer import Informers
+
+_BY_VOLUME, _BY_NODE = "attachments by volume", "attachments by node"
+_REMEMBERED = 10_000
+_SHARED = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+
+
+class AttachDetach(Reconciler[tuple[str, str]]):
+    """Keys are ("volume", PV) for its attachments, and ("node", name) for the node's status.volumesAttached."""
+
+    def __init__(self, client: Client, informers: Informers, events: EventRecorder) -> None:
+        self._client, self._events = client, events
+        pods, pvs, claims = pods_by_claim(informers), volumes(informers), informers.of(CLAIMS)
+        nodes, drivers, attachments = informers.of(NODES), informers.of(CSI_DRIVERS), informers.of(ATTACHMENTS)
+        attachments.cache.add_index(_BY_VOLUME, lambda one: filter(None, (volume_of(one),)))
+        attachments.cache.add_index(_BY_NODE, lambda one: filter(None, (node_of(one),)))
+        self._pods, self._volumes, self._claims = pods.cache, pvs.cache, claims.cache
+        self._nodes, self._drivers, self._attachments = nodes.cache, drivers.cache, attachments.cache
+        self._told: set[tuple[str, str]] = set()
+        super().__init__("attach_detach", workers=8)
+        self.watch(pods, self._pod_changed)
+        self.watch(claims, _claim_bound)
+        self.watch(nodes, self._node_changed)
+        self.watch(attachments, _attachment_changed)
+        self.watch(drivers)  # they must be known before the first look
+        self.watch(pvs)
+
+    async def reconcile(self, key: tuple[str, str]) -> None:
+        """Do the missing steps. Idempotent. Raises ApiError."""
+        kind, name = key
+        if kind == "node":
+            await self._write_node(name)
+        else:
+            await self._attach(name, self._volumes.get(name), self._attachments.by(_BY_VOLUME, name))
+
+    async def _attach(self, name: str, pv: PersistentVolume | None, found: Sequence[VolumeAttachment]) -> None:
+        wanted = self._wanted(pv) if pv is not None and self._is_attached(pv) else {}
+        there = {node_of(one): one for one in found}
+        for node, one in there.items():
+            if node not in wanted and not one.metadata.deleting and not self._is_in_use(one, pv):
+                try:
+                    await self._client.delete(ATTACHMENTS, one.metadata.name, uid=one.metadata.uid)
+                except ApiNotFoundError:
+                    continue
+        if pv is None:
+            return
+        is_shared = bool(_SHARED & set(pv.spec.access_modes))
+        for node, pods in wanted.items():
+            if node in there:
+                self._tell(pv, there[node], pods)
+            elif there and not is_shared:
+                self._refuse(name, pods, [pod for other in there for pod in wanted.get(other, [])])
+            else:
+                there[node] = await self._create(pv, node)
+
+    def _is_attached(self, pv: PersistentVolume) -> bool:
+        """Whether its driver wants volumes to be attached: as long as nothing else is said."""
+        if pv.spec.csi is None:
+            return False
+        driver = self._drivers.get(pv.spec.csi.driver)
+        return driver is None or driver.spec.attach_required
+
+    def _wanted(self, pv: PersistentVolume) -> dict[str, list[Pod]]:
+        """The pods that use the volume, by their nodes."""
+        found: dict[str, list[Pod]] = {}
+        for claim in claimed(pv):
+            for pod in self._pods.by(PODS_BY_CLAIM, claim):
+                if pod.spec.node_name and not pod.terminated and self._nodes.get(pod.spec.node_name) is not None:
+                    found.setdefault(pod.spec.node_name, []).append(pod)
+        return found
+
+    def _is_in_use(self, one: VolumeAttachment, pv: PersistentVolume | None) -> bool:
+        """Whether the node's kubelet says so; nothing is known of a node or volume that is gone."""
+        node = self._nodes.get(node_of(one))
+        if node is None or pv is None or pv.spec.csi is None:
+            return False
+        return names.attached_volume(pv.spec.csi.driver, pv.spec.csi.volume_handle) in node.status.volumes_in_use
+
+    async def _create(self, pv: PersistentVolume, node: str) -> VolumeAttachment:
+        assert pv.spec.csi is not None
+        name = names.attachment_name(pv.spec.csi.volume_handle, pv.spec.csi.driver, node)
+        source = {"persistentVolumeName": pv.metadata.name}
+        spec = {"attacher": pv.spec.csi.driver, "nodeName": node, "source": source}
+        try:
+            return await self._client.create(ATTACHMENTS, {"metadata": {"name": name}, "spec": spec})
+        except ApiAlreadyExistsError:
+            return await self._client.get(ATTACHMENTS, name)
+
+    def _tell(self, pv: PersistentVolume, one: VolumeAttachment, pods: Iterable[Pod]) -> None:
+        """Events of what came of an attachment, once each."""
+        error = (one.status.get("attachError") or {}).get("message", "")
+        outcome = "" if one.status.get("attached") else error
+        mark = (one.metadata.uid, outcome)
+        if mark in self._told or not (one.status.get("attached") or error):
+            return
+        self._note(mark)
+        name = pv.metadata.name
+        for pod in pods:
+            if outcome:
+                text = f'AttachVolume.Attach failed for volume "{name}" : {outcome}'
+                self._events.warning(refer(PODS, pod), "FailedAttachVolume", text)
+            else:
+                text = f'AttachVolume.Attach succeeded for volume "{name}" '
+                self._events.normal(refer(PODS, pod), "SuccessfulAttachVolume", text)
+
+    def _note(self, mark: tuple[str, str]) -> None:
+        if len(self._told) > _REMEMBERED:
+            self._told.clear()
+        self._told.add(mark)
+
+    def _refuse(self, volume: str, pods: Iterable[Pod], others: Sequence[Pod]) -> None:
+        """Events of pods whose volume is attached to another node."""
+        for pod in pods:
+            if (mark := (pod.metadata.uid, volume)) in self._told:
+                continue
+            self._note(mark)
+            local = [other.metadata.name for other in others if other.metadata.namespace == pod.metadata.namespace]
+            why = "Volume is already exclusively attached to one node and can't be attached to another"
+            if local:
+                more = len(others) - len(local)
+                why = f"Volume is already used by pod(s) {', '.join(local)}"
+                why += f" and {more} pod(s) in different namespaces" if more else ""
+            elif others:
+                why = f"Volume is already used by {len(others)} pod(s) in different namespaces"
+            text = f'Multi-Attach error for volume "{volume}" {why}'
+            self._events.warning(refer(PODS, pod), "FailedAttachVolume", text)
+
+    async def _write_node(self, name: str) -> None:
+        """Say in the node's status which volumes are attached to it."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        wanted = sorted(filter(None, map(self._shown, self._attachments.by(_BY_NODE, name))))
+        if wanted != sorted(entry.get("name", "") for entry in node.status.volumes_attached):
+            attached = [{"name": unique, "devicePath": ""} for unique in wanted]
+            body = {"status": {"volumesAttached": attached or None}}
+            await self._client.patch(NODES, name, body, subresource="status")
+
+    def _shown(self, one: VolumeAttachment) -> str:
+        pv = self._volumes.get(volume_of(one))
+        if not one.status.get("attached") or pv is None or pv.spec.csi is None:
+            return ""
+        return names.attached_volume(pv.spec.csi.driver, pv.spec.csi.volume_handle)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[tuple[str, str]]:
+        before = (old.spec.node_name, old.terminated) if old is not None else None
+        after = (new.spec.node_name, new.terminated) if new is not None else None
+        pod = new or old
+        if pod is None or before == after or not pod.spec.node_name:
+            return
+        for name in pod.claim_names():
+            claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
+            if claim is not None and claim.spec.volume_name:
+                yield "volume", claim.spec.volume_name
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[tuple[str, str]]:
+        if old is not None and new is not None and old.status.volumes_in_use == new.status.volumes_in_use:
+            return
+        node = new or old
+        assert node is not None
+        for one in self._attachments.by(_BY_NODE, node.metadata.name):
+            yield "volume", volume_of(one)
+
+
+def volume_of(one: VolumeAttachment) -> str:
+    """Name of the PV that is to be attached."""
+    return str((one.spec.get("source") or {}).get("persistentVolumeName") or "")
+
+
+def node_of(one: VolumeAttachment) -> str:
+    """Name of the node."""
+    return str(one.spec.get("nodeName") or "")
+
+
+def _claim_bound(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[tuple[str, str]]:
+    if new is not None and new.spec.volume_name and (old is None or old.spec.volume_name != new.spec.volume_name):
+        yield "volume", new.spec.volume_name
+
+
+def _attachment_changed(old: VolumeAttachment | None, new: VolumeAttachment | None) -> Iterable[tuple[str, str]]:
+    one = new or old
+    assert one is not None
+    yield "volume", volume_of(one)
+    yield "node", node_of(one)

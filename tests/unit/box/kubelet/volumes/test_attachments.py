@@ -1,0 +1,142 @@
+"""Volumes that must be attached: controller and kubelet together; the test plays the external-attacher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.unit.box.kubelet.conftest import DRIVER, NODE, Eventually
+
+from tonnage.aio.tasks import Background
+from tonnage.api import names
+from tonnage.api.kinds import ATTACHMENTS, CSI_DRIVERS, NODES, PODS
+from tonnage.api.storage import VolumeAttachment
+from tonnage.box.controllers.attach_detach import AttachDetach
+from tonnage.csi.client.types import AttachedContext
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+
+CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
+
+
+@pytest.fixture
+async def attaching(machine: Any) -> AsyncIterator[Any]:
+    """The node, with a driver that wants attachments, and the controller."""
+    await machine.client.delete(CSI_DRIVERS, DRIVER)
+    await machine.client.create(CSI_DRIVERS, {"metadata": {"name": DRIVER}, "spec": {"attachRequired": True}})
+    while not (found := machine.kubelet._csi_drivers.cache.get(DRIVER)) or not found.spec.attach_required:
+        await asyncio.sleep(0.01)
+    informers, tasks = Informers(machine.client), Background("controller")
+    events = EventRecorder(machine.client, "attachdetach-controller")
+    controller = AttachDetach(machine.client, informers, events)
+    informers.start()
+    tasks.start(events.run())
+    tasks.start(controller.run())
+    yield machine
+    await tasks.close()
+    await informers.close()
+
+
+async def _attachment(machine: Any) -> VolumeAttachment:
+    while not (found := (await machine.client.list(ATTACHMENTS)).items):
+        await asyncio.sleep(0.01)
+    (one,) = found
+    assert isinstance(one, VolumeAttachment)
+    return one
+
+
+async def _answer(machine: Any, **status: Any) -> None:
+    one = await _attachment(machine)
+    await machine.client.patch(ATTACHMENTS, one.metadata.name, {"status": status}, subresource="status")
+
+
+async def _node(machine: Any) -> tuple[list[str], list[str]]:
+    status = (await machine.client.get(NODES, NODE)).status
+    return status.volumes_in_use, [entry["name"] for entry in status.volumes_attached]
+
+
+async def test_a_pod_waits_until_its_volume_is_attached(
+    attaching: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await eventually(lambda: attaching.kubelet.drivers.find(DRIVER))
+    client = attaching.kubelet.drivers.get(DRIVER).client
+    real, contexts = client.stage, []
+
+    async def stage(*arguments: Any, **more: Any) -> None:
+        contexts.append(more["context"])
+        await real(*arguments, **more)
+
+    monkeypatch.setattr(client, "stage", stage)
+    await attaching.volume("a")
+    await attaching.pod("p", volumes=CLAIM)
+    one = await _attachment(attaching)
+    pv = (await attaching.client.read("/api/v1/persistentvolumes/pv-a")).decode()
+    handle = pv.split('"volumeHandle":"')[1].split('"')[0]
+    assert one.metadata.name == names.attachment_name(handle, DRIVER, NODE)
+    assert one.spec == {"attacher": DRIVER, "nodeName": NODE, "source": {"persistentVolumeName": "pv-a"}}
+    unique = f"kubernetes.io/csi/{DRIVER}^{handle}"
+    while await _node(attaching) != ([unique], []):
+        await asyncio.sleep(0.01)
+    assert contexts == []
+    await _answer(attaching, attached=True, attachmentMetadata={"device": "7"})
+    await attaching.phase("p", "Running")
+    (context,) = contexts
+    assert isinstance(context, AttachedContext)
+    assert context.publish == {"device": "7"}
+    event = await attaching.event("SuccessfulAttachVolume")
+    assert event.message == 'AttachVolume.Attach succeeded for volume "pv-a" '
+    while await _node(attaching) != ([unique], [unique]):
+        await asyncio.sleep(0.01)
+    await attaching.restart()
+    await attaching.client.delete(PODS, "p", "default")
+    await attaching.gone("p")
+    while (await attaching.client.list(ATTACHMENTS)).items:
+        await asyncio.sleep(0.01)
+    while await _node(attaching) != ([], []):
+        await asyncio.sleep(0.01)
+
+
+async def test_a_volume_in_use_is_not_detached(attaching: Any) -> None:
+    await attaching.volume("a")
+    await attaching.pod("p", volumes=CLAIM)
+    await _answer(attaching, attached=True)
+    await attaching.phase("p", "Running")
+    await attaching.kill()
+    await attaching.client.delete(PODS, "p", "default", grace_seconds=0)
+    assert not (await _attachment(attaching)).metadata.deleting
+    await attaching.start()
+    while (await attaching.client.list(ATTACHMENTS)).items:
+        await asyncio.sleep(0.01)
+    assert (await _node(attaching))[0] == []
+
+
+async def test_a_failure_is_told(attaching: Any) -> None:
+    await attaching.volume("a")
+    await attaching.pod("p", volumes=CLAIM)
+    await _answer(attaching, attached=False, attachError={"message": "no slot left", "time": "2026-01-01T00:00:00Z"})
+    event = await attaching.event("FailedAttachVolume")
+    assert event.message == 'AttachVolume.Attach failed for volume "pv-a" : no slot left'
+    await attaching.client.delete(PODS, "p", "default")
+    await attaching.gone("p")
+
+
+async def test_a_volume_is_attached_to_one_node_at_a_time(attaching: Any) -> None:
+    await attaching.client.create(NODES, {"metadata": {"name": "other"}})
+    await attaching.volume("a")
+    await attaching.pod("p", volumes=CLAIM)
+    await _answer(attaching, attached=True)
+    await attaching.phase("p", "Running")
+    await attaching.pod("q", volumes=CLAIM, nodeName="other")
+    event = await attaching.event("FailedAttachVolume", about="q")
+    assert event.message == 'Multi-Attach error for volume "pv-a" Volume is already used by pod(s) p'
+    await attaching.client.delete(PODS, "p", "default")
+    await attaching.gone("p")
+    while (await _attachment_node(attaching)) != "other":
+        await asyncio.sleep(0.01)
+
+
+async def _attachment_node(machine: Any) -> str:
+    found = (await machine.client.list(ATTACHMENTS)).items
+    return found[0].spec["nodeName"] if len(found) == 1 else ""
