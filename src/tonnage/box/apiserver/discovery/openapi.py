@@ -92,7 +92,8 @@ class OpenApiVersion:
     def struct(self, struct: Struct) -> Obj:
         """The schema of a struct."""
         schema: Obj = {"type": "object"}
-        if struct.text:
+        # `kubectl explain` prints a field's text and its type's, and the fields of these types say the same.
+        if struct.text and not struct.short.endswith(("Spec", "Status")):
             schema["description"] = struct.text
         required = [f.name for f in struct.fields.values() if f.required]
         if required:

@@ -217,6 +217,7 @@ def _template(obj: Obj) -> Obj:
 def replica_set(obj: Obj) -> None:
     """ReplicaSet: one pod."""
     _template(obj).setdefault("replicas", 1)
+    _counts(obj, "replicas")
 
 
 def deployment(obj: Obj) -> None:
@@ -238,6 +239,7 @@ def stateful_set(obj: Obj) -> None:
     retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
     for word in ("whenDeleted", "whenScaled"):
         retention.setdefault(word, "Retain")
+    _counts(obj, "replicas", "availableReplicas")
     for template in spec.get("volumeClaimTemplates") or ():
         template |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
         claim(template)
@@ -248,6 +250,20 @@ def daemon_set(obj: Obj) -> None:
     spec = _template(obj)
     spec.setdefault("revisionHistoryLimit", _HISTORY)
     _rolling(spec.setdefault("updateStrategy", {}), maxUnavailable=1, maxSurge=0)
+    words = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
+    _counts(obj, *words)
+
+
+def budget(obj: Obj) -> None:
+    """PodDisruptionBudget: nothing counted yet."""
+    _counts(obj, "currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
+
+
+def _counts(obj: Obj, *words: str) -> None:
+    """Numbers of the status that are there from the beginning."""
+    status = obj.setdefault("status", {})
+    for word in words:
+        status.setdefault(word, 0)
 
 
 def _rolling(strategy: Obj, **bounds: Any) -> None:

@@ -200,7 +200,7 @@ _ROWS: tuple[Resource, ...] = (
         defaults.priority_class,
         admit=priority.of_class,
     ),
-    _row(kinds.DISRUPTION_BUDGETS, workloads.budget, core.DISRUPTION_BUDGET, **_OWN_STATUS),
+    _row(kinds.DISRUPTION_BUDGETS, workloads.budget, core.DISRUPTION_BUDGET, defaults.budget, **_OWN_STATUS),
     *stored_kinds.ROWS,
     _row(kinds.LEASES, cluster.lease, core.LEASE),
     _review(_AUTHENTICATION, "TokenReview"),

@@ -25,7 +25,7 @@ async def test_the_server_says_who_asks(api: Api) -> None:
     made = await asked(api)
     assert (made["spec"]["username"], made["spec"]["groups"][0]) == ("kubernetes-admin", "system:masters")
     assert "uid" not in made["spec"]
-    assert "status" not in made
+    assert made["status"] == {}
 
 
 async def test_approval_changes_conditions_only(api: Api) -> None:

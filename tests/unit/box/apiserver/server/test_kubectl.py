@@ -209,3 +209,55 @@ async def test_a_data_source_of_any_kind(kubectl: Kubectl) -> None:
     assert (
         not {"dataSource", "dataSourceRef"} & json.loads(await kubectl("get", "pvc", "d", "-o", "json"))["spec"].keys()
     )
+
+
+STORED = """
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web}
+spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec: {maxReplicas: 3, scaleTargetRef: {kind: Deployment, name: web}}
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: vm}
+handler: vm
+"""
+
+
+async def test_kinds_without_effect_are_stored_printed_and_described(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text=STORED)
+    assert "service/web unchanged" in await kubectl("apply", "-f", "-", text=STORED)
+    rows = lines(await kubectl("get", "svc"))
+    assert rows[0] == ["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"]
+    assert rows[1][:2] == ["web", "ClusterIP"]
+    assert lines(await kubectl("get", "ing"))[0] == ["NAME", "CLASS", "HOSTS", "ADDRESS", "PORTS", "AGE"]
+    head = ["NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE"]
+    assert lines(await kubectl("get", "hpa"))[0] == lines(await kubectl("get", "hpa.v1.autoscaling"))[0] == head
+    assert "Internal Traffic Policy:  Cluster" in await kubectl("describe", "service", "web")
+    assert "<unknown> / 80%" in await kubectl("describe", "hpa", "web")
+    assert "Handler:      vm" in await kubectl("describe", "runtimeclass", "vm")
+
+
+async def test_every_kind_is_explained(kubectl: Kubectl) -> None:
+    shown = lines(await kubectl("api-resources", "--verbs=get", "--no-headers"))
+    kinds = [(row[0], next(word for word in row if word == "v1" or "/v" in word)) for row in shown]
+    assert len(kinds) > 30
+    for plural, version in kinds:
+        said = await kubectl("explain", plural, "--recursive", f"--api-version={version}")
+        assert "FIELDS:" in said, plural
+        assert "<empty>" not in said, plural
+
+
+@pytest.mark.parametrize("path", ["/", "/api", "/apis", "/version", "/livez?verbose", "/readyz/ping", "/openapi/v3"])
+async def test_raw_paths(kubectl: Kubectl, path: str) -> None:
+    assert await kubectl("get", "--raw", path)
