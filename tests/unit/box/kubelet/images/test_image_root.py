@@ -185,6 +185,25 @@ async def test_a_kubelet_that_was_killed_finds_its_container(machine: Any, image
 
 
 @on_a_node
+async def test_a_start_that_was_killed_leaves_no_mount(machine: Any, image: Any, folder: Path) -> None:
+    """The kubelet was killed before it could write down what it had started."""
+    image(**ENTRY, Cmd=["sleep 1000"])
+    await machine.pod("p", containers=[{"name": "main", "image": "web:1"}])
+    await machine.phase("p", "Running")
+    await machine.kill()
+    (state,) = (folder / "kubelet/pods").glob("*/containers/main/0/state.json")
+    state.write_bytes(b"")
+    await machine.start()
+    await machine.until("p", lambda pod: pod.status.container_statuses[0].restart_count == 1)
+    roots = [
+        found.target for found in mount.mounts() if found.target.startswith(f"{folder}/") and found.fstype == "overlay"
+    ]
+    assert roots == [f"{state.parents[1]}/1/rootfs"]
+    await _gone(machine)
+    assert ImageStore(folder / "store").uses() == {}
+
+
+@on_a_node
 async def test_volumes_on_top_of_an_image(machine: Any, image: Any) -> None:
     """Mount paths go where the image's symlinks lead inside it."""
     layer = LayerTar().symlink("var/run", "/run").symlink("usr/out", "../../../../../../srv").data()
@@ -279,6 +298,7 @@ async def test_a_required_image_that_is_missing(machine: Any, image: Any) -> Non
     pod = await machine.until("p", lambda pod: pod.status.container_statuses and _waiting(pod).get("message"))
     assert _waiting(pod)["reason"] in ("ErrImagePull", "ImagePullBackOff")
     assert 'failed to pull image "web:1"' in _waiting(pod)["message"]
+    assert (await machine.event("Failed", about="p")).type == "Warning"
     await _gone(machine)
 
 
