@@ -92,7 +92,8 @@ async def test_a_container_is_what_its_image_says(machine: Any, image: Any) -> N
     script = "id; pwd; echo $A $B $HOME; cat /srv/hello; cat /etc/hostname"
     layer = LayerTar().add("srv/hello", b"hello\n", mode=0o644).data()
     found = image(layer, **ENTRY, Cmd=[script], User="web", WorkingDir="/srv/work", Env=["A=image", "B=image"])
-    pod = await _run(machine, env=[{"name": "B", "value": "pod"}])
+    early = {"name": "LC_ALL", "value": "C"}  # set when it already is the image's user
+    pod = await _run(machine, env=[{"name": "B", "value": "pod"}, early])
     lines = ["uid=33(web) gid=44(staff) groups=55(logs)", "/srv/work", "image pod /srv/web", "hello", "p"]
     assert _log(machine, pod) == lines
     assert pod.status.container_statuses[0].image_id == found
