@@ -96,9 +96,9 @@ def run(options: argparse.Namespace) -> int:
     stream = os.fdopen(int(report), "w") if report else None
     out = Output(stream) if stream else Output()
     start = BoxOptions(options.listen, options.port, options.kubeconfig, recover=options.recover)
-    _load_images(data, settings)
     box = Box(data, plan_, start, progress=out.step, waiting=out.waits)
     try:
+        _load_images(data, settings)
         return asyncio.run(_serve(box, plan_, out, detached=stream is not None))
     except TonnageError as failure:
         if stream is not None and not stream.closed:

@@ -65,10 +65,13 @@ def open_beneath(root: int, path: bytes, flags: int = os.O_PATH) -> int:
         try:
             if part == b"..":
                 raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-            inner = os.open(part or b".", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            inner = os.open(part or b".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
         finally:
             os.close(at)
         at = inner
+        if stat.S_ISLNK(os.fstat(at).st_mode):
+            os.close(at)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     with closing(at):
         return os.open(f"/proc/self/fd/{at}", flags | os.O_CLOEXEC)
 

@@ -25,6 +25,7 @@ OPAQUE = "trusted.overlay.opaque"
 _WHITEOUT, _OPAQUE_NAME, _RESERVED = b".wh.", b".wh..wh..opq", b".wh..wh."
 _LONGEST_PATH, _LONGEST_NAME, _DEEPEST = 4096, 255, 100
 _MAX_ID = (1 << 32) - 2
+_MAX_HELD = 64 << 20
 _MODE = 0o1777
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -66,6 +67,7 @@ class LayerUnpacker:
     def __post_init__(self) -> None:
         self._whiteouts: list[Parts] = []
         self._times: list[tuple[Parts, float]] = []
+        self._held = 0  # bytes of paths in these lists
         self._ends = self.monotonic() + self.limits.seconds
 
     def unpack(self, reader: TarReader) -> LayerCounts:
@@ -114,6 +116,9 @@ class LayerUnpacker:
     def _mark(self, parts: Parts) -> None:
         """Note a whiteout, which acts on lower layers only, wherever it is in the archive."""
         name = parts[-1]
+        self._held += sum(map(len, parts))
+        if self._held > _MAX_HELD:
+            raise self._invalid("too many folders and whiteouts")
         if name == _OPAQUE_NAME:
             self._whiteouts.append(parts)
         elif name.startswith(_RESERVED):
@@ -232,7 +237,9 @@ class LayerUnpacker:
             if stat.S_ISDIR(found.st_mode):
                 os.fchown(fd, found.st_uid, found.st_gid)
                 os.fchmod(fd, stat.S_IMODE(found.st_mode))
-                self._times.append((parts, found.st_mtime))
+                self._held += sum(map(len, parts)) + 1
+                if self._held <= _MAX_HELD:
+                    self._times.append((parts, found.st_mtime))
 
     def _clear(self, name: bytes, at: int) -> None:
         """Remove what an entry replaces: the last of a name wins."""
@@ -261,7 +268,9 @@ class LayerUnpacker:
                         continue
                     raise self._invalid(f"{_show(entry.name)}: attribute {_show(name)} cannot be set") from failure
         if entry.kind == "dir":
-            self._times.append((parts, entry.mtime))
+            self._held += sum(map(len, parts)) + 1
+            if self._held <= _MAX_HELD:  # the time of a folder is not worth more memory
+                self._times.append((parts, entry.mtime))
         else:
             os.utime(fd, (entry.mtime, entry.mtime))
 

@@ -25,6 +25,7 @@ from tonnage.images.stream import Blob, read_blob
 from tonnage.images.tar_reader import TarReader
 
 _MAX_MEMBERS = 100_000
+_MAX_NAMES = 32 << 20  # bytes
 _MAX_IMAGES = 1000
 _MAX_JSON = 8 << 20
 _REF_NAME, _FULL_NAME = "org.opencontainers.image.ref.name", "io.containerd.image.name"
@@ -120,6 +121,7 @@ class _Archive:
         self._file = file
         self._members: dict[str, tuple[int, int]] = {}
         self._links: dict[str, str] = {}
+        held = 0
         reader = TarReader(file, what, seek=file.seek)
         for entry in reader:
             name = os.path.normpath(os.fsdecode(entry.name))
@@ -128,7 +130,8 @@ class _Archive:
             elif entry.kind in ("link", "symlink"):
                 base = os.path.dirname(name) if entry.kind == "symlink" else ""
                 self._links[name] = os.path.normpath(os.path.join(base, os.fsdecode(entry.link)))
-            if len(self._members) + len(self._links) > _MAX_MEMBERS:
+            held += len(name) + len(entry.link)
+            if len(self._members) + len(self._links) > _MAX_MEMBERS or held > _MAX_NAMES:
                 raise InvalidError(f"{what}: more than {_MAX_MEMBERS} files in the archive")
 
     def _real(self, path: str) -> str:

@@ -90,6 +90,8 @@ class TarReader:
                 found = _records(self._body(size), self._what)
                 if kind == b"g":
                     self._global.update(found)
+                    if sum(len(k) + len(v) for k, v in self._global.items()) > _MAX_HEADER:
+                        raise self._invalid(f"global headers have more than {_MAX_HEADER} bytes")
                 else:
                     records = found
             elif kind == b"L":

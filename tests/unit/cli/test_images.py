@@ -63,6 +63,14 @@ def test_refusals(tonnage: Run, folder: Path, tmp_path: Path) -> None:
     assert "tar" in tonnage("images", "load", folder / "web.tar", "--store", store).error
 
 
+def test_up_with_a_folder_that_is_not_there(tonnage: Run, tmp_path: Path) -> None:
+    options = ("--pool", "fake", "--runtime", "none", "--port", "0", "--data", tmp_path / "data")
+    refused = tonnage("up", "--images", tmp_path / "none", *options)
+    assert refused.code == 4
+    assert f"--images {tmp_path}/none: {tmp_path}/none: there is no such file or folder" in refused.error
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_folder_with_images_may_become_a_box(tonnage: Run, folder: Path, tmp_path: Path) -> None:
     from tonnage.box.data_dir import DataFolder, Settings
 

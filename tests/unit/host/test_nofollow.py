@@ -106,3 +106,44 @@ def test_a_folder_exchanged_meanwhile_is_never_entered(folder: Path) -> None:
             seen.add("absent")
     assert os.listdir(folder / "secret") == []
     assert "made" in seen
+
+
+@pytest.fixture
+def tree_with_links(tmp_path: Path) -> Path:
+    """A folder with symlinks out of it."""
+    (tmp_path / "root/a/b").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    for name, target in {"up": "../../outside", "abs": str(tmp_path / "outside"), "in": "/a/b"}.items():
+        (tmp_path / "root/a" / name).symlink_to(target)
+    return tmp_path / "root"
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_what_is_opened_beneath_has_no_symlink(
+    tree_with_links: Path, monkeypatch: pytest.MonkeyPatch, absent: bool
+) -> None:
+    if absent:
+        monkeypatch.setattr(nofollow, "_OPENAT2", 100_000)
+    root = os.open(tree_with_links, os.O_RDONLY)
+    fd = nofollow.open_beneath(root, b"a/b", os.O_RDONLY | os.O_DIRECTORY)
+    assert os.path.samestat(os.fstat(fd), os.stat(tree_with_links / "a/b"))
+    os.close(fd)
+    (tree_with_links / "a/file").write_text("1")
+    fd = nofollow.open_beneath(root, b"a/file", os.O_RDONLY)
+    assert os.read(fd, 9) == b"1"
+    os.close(fd)
+    for path in (b"a/up", b"a/abs/x", b"a/in", b"../outside", b"a/../../outside", b"none", b"a\0b"):
+        with pytest.raises((OSError, ValueError)):
+            nofollow.open_beneath(root, path, os.O_RDONLY | os.O_DIRECTORY)
+    os.close(root)
+
+
+def test_symlinks_stay_in_the_root(tree_with_links: Path) -> None:
+    root = os.open(tree_with_links, os.O_RDONLY)
+    fd = nofollow.open_in_root(root, "/a/in")
+    assert os.path.samestat(os.fstat(fd), os.stat(tree_with_links / "a/b"))
+    os.close(fd)
+    for path in ("/a/up", "/a/abs", "../outside"):
+        with pytest.raises(FileNotFoundError):
+            nofollow.open_in_root(root, path)
+    os.close(root)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tonnage.errors import InvalidError, TonnageError
 from tonnage.host import mount
 from tonnage.host.descriptor import opened
+from tonnage.images import layer as layers_module
 from tonnage.images.layer import LayerCounts, LayerLimits, LayerUnpacker, find
 from tonnage.images.tar_reader import TarReader
 from tonnage.testing.image_archive import LayerTar
@@ -129,6 +130,14 @@ def test_hostile_layers_are_refused_by_name(place: Place, case: str) -> None:
 def test_too_many_entries(place: Place) -> None:
     with pytest.raises(InvalidError, match="more than 3 entries"):
         place.unpack(names("a", "b", "c", "d"), LayerLimits(entries=3))
+
+
+def test_memory_for_paths_is_limited(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers_module, "_MAX_HELD", 10)
+    with pytest.raises(InvalidError, match="too many folders and whiteouts"):
+        place.unpack(names(".wh.one", ".wh.two"))
+    place.unpack(tar().folder("one").folder("two").folder("three").data())
+    assert sorted(os.listdir(place.path)) == ["one", "three", "two"]
 
 
 def test_a_layer_that_takes_too_long(place: Place) -> None:

@@ -53,6 +53,15 @@ def test_large_numbers_of_gnu() -> None:
     assert found.uid == 1 << 30
 
 
+def test_global_records_have_a_limit() -> None:
+    def header(number: int) -> bytes:
+        record = b" k%d=" % number + b"v" * 500_000 + b"\n"
+        return raw({156: b"g"}, data=b"%d" % (len(record) + 6) + record)[:-1024]
+
+    with pytest.raises(InvalidError, match="global headers have more than"):
+        entries(b"".join(map(header, range(3))) + raw({}))
+
+
 def test_data_is_of_the_entry() -> None:
     reader = TarReader(io.BytesIO(LayerTar().add("a", b"1" * 100_000).add("b", b"2").data()), "layer")
     assert [b"".join(reader.data()) for _ in reader] == [b"1" * 100_000, b"2"]

@@ -308,8 +308,7 @@ class Containers:
         try:
             process = await self.runtime.start(spec, self.exited)
         except ImageMissingError as failure:
-            repeated = run.waiting[0] in (failure.reason, PULL_BACK_OFF) and failure.reason == PULL_ERROR
-            self._refuse(run, PULL_BACK_OFF if repeated else failure.reason, failure)
+            self._refuse_image(run, failure)
             return
         except TonnageError as failure:
             self._refuse(run, CREATE_ERROR if isinstance(failure, HostError) else CONFIG_ERROR, failure)
@@ -377,10 +376,26 @@ class Containers:
 
     def _refuse(self, run: Run, reason: str, failure: TonnageError) -> None:
         run.waiting = reason, str(failure)
+        self._count(run)
+        self.emit("Warning", "Failed", f"Error: {failure}")
+
+    def _refuse_image(self, run: Run, failure: ImageMissingError) -> None:
+        """An image that must be there is not (pkg/kubelet/images/image_manager.go)."""
+        reason, text = failure.reason, str(failure)
+        if reason == PULL_ERROR and run.waiting[0] in (PULL_ERROR, PULL_BACK_OFF):
+            reason, back_off = PULL_BACK_OFF, f'Back-off pulling image "{run.container.image}"'
+            run.waiting = reason, f"{back_off}: {PULL_ERROR}: {text}"
+            self.emit("Normal", "BackOff", back_off)
+        else:
+            run.waiting = reason, text
+            self.emit("Warning", PULL_NEVER if reason == PULL_NEVER else "Failed", text[0].upper() + text[1:])
+        self._count(run)
+        self.emit("Warning", "Failed", f"Error: {reason}")
+
+    def _count(self, run: Run) -> None:
         now = self.clock.monotonic()
         if run.fail(now) == 0:
             run.fail(now)  # what cannot be started is not tried again at once
-        self.emit("Warning", "Failed", f"Error: {failure}")
 
     def stop(self, grace: float) -> bool:
         """Stop all, sidecars last; returns at once whether all have ended. Idempotent."""

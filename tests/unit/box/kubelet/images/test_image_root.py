@@ -92,7 +92,8 @@ async def test_a_container_is_what_its_image_says(machine: Any, image: Any) -> N
     script = "id; pwd; echo $A $B $HOME; cat /srv/hello; cat /etc/hostname"
     layer = LayerTar().add("srv/hello", b"hello\n", mode=0o644).data()
     found = image(layer, **ENTRY, Cmd=[script], User="web", WorkingDir="/srv/work", Env=["A=image", "B=image"])
-    pod = await _run(machine, env=[{"name": "B", "value": "pod"}])
+    early = {"name": "LC_ALL", "value": "C"}  # set when it already is the image's user
+    pod = await _run(machine, env=[{"name": "B", "value": "pod"}, early])
     lines = ["uid=33(web) gid=44(staff) groups=55(logs)", "/srv/work", "image pod /srv/web", "hello", "p"]
     assert _log(machine, pod) == lines
     assert pod.status.container_statuses[0].image_id == found
@@ -182,6 +183,25 @@ async def test_a_kubelet_that_was_killed_finds_its_container(machine: Any, image
     assert after.status.container_statuses[0].container_id == before.status.container_statuses[0].container_id
     assert after.status.container_statuses[0].image_id == found
     await _gone(machine)
+
+
+@on_a_node
+async def test_a_start_that_was_killed_leaves_no_mount(machine: Any, image: Any, folder: Path) -> None:
+    """The kubelet was killed before it could write down what it had started."""
+    image(**ENTRY, Cmd=["sleep 1000"])
+    await machine.pod("p", containers=[{"name": "main", "image": "web:1"}])
+    await machine.phase("p", "Running")
+    await machine.kill()
+    (state,) = (folder / "kubelet/pods").glob("*/containers/main/0/state.json")
+    state.write_bytes(b"")
+    await machine.start()
+    await machine.until("p", lambda pod: pod.status.container_statuses[0].restart_count == 1)
+    roots = [
+        found.target for found in mount.mounts() if found.target.startswith(f"{folder}/") and found.fstype == "overlay"
+    ]
+    assert roots == [f"{state.parents[1]}/1/rootfs"]
+    await _gone(machine)
+    assert ImageStore(folder / "store").uses() == {}
 
 
 @on_a_node
@@ -279,6 +299,7 @@ async def test_a_required_image_that_is_missing(machine: Any, image: Any) -> Non
     pod = await machine.until("p", lambda pod: pod.status.container_statuses and _waiting(pod).get("message"))
     assert _waiting(pod)["reason"] in ("ErrImagePull", "ImagePullBackOff")
     assert 'failed to pull image "web:1"' in _waiting(pod)["message"]
+    assert (await machine.event("Failed", about="p")).type == "Warning"
     await _gone(machine)
 
 
