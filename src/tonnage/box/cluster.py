@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from socket import gethostname
+from urllib.parse import urlsplit
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import Background, supervise
@@ -20,6 +21,8 @@ from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
 from tonnage.box.cleanup import clean, remove_unused
 from tonnage.box.control_plane import control_plane
+from tonnage.box.controllers.cluster_role_aggregation import ClusterRoleAggregator
+from tonnage.box.controllers.root_certificate import RootCertificatePublisher
 from tonnage.box.data_dir import DataFolder, missing, remove_empty
 from tonnage.box.kubelet.containers.logs import LogRouter
 from tonnage.box.kubelet.streaming.router import StreamRouter
@@ -83,6 +86,7 @@ class Box:
         self._tasks = Background("box")
         self._server: ApiServer | None = None
         self._informers: Informers | None = None
+        self._address: tuple[str, int] | None = None  # of the API server, for programs in containers
         self._is_up = False
         self._is_used = False  # a start that failed: whether volumes were made before
         self._new_pools: dict[Path, list[Path]] = {}  # folders of pools that were not there -> those with their parents
@@ -149,6 +153,8 @@ class Box:
         url = await self._server.listen(host, port, expose=host not in auth.LOOPBACK)
         if everywhere:
             url = url.replace(_EVERYWHERE[host], "127.0.0.1")
+        found = urlsplit(url)
+        self._address = (found.hostname or host, found.port or port)
         for file in {self.data.kubeconfig, self.kubeconfig}:
             auth.write_kubeconfig(file, url, credentials)
         self.client = Client(self._server.transport())
@@ -176,11 +182,22 @@ class Box:
             capacity=self.plan.capacity,
             drivers=self.plan.drivers,
         )
+        loops = {**loops, **self._access_loops(informers)}
         informers.start()
         for name, loop in loops.items():
             self._tasks.start(supervise(name, loop.run), name)
         await informers.wait_synced()
         self._progress("scheduler and controllers", ", ".join(sorted(set(loops) - {"scheduler"})))
+
+    def _access_loops(self, informers: Informers) -> dict[str, RootCertificatePublisher | ClusterRoleAggregator]:
+        """Controllers of what programs in pods need to use the API server."""
+        assert self._server is not None
+        assert self._server.credentials is not None
+        certificate = self._server.credentials.certificate.read_text()
+        return {
+            "root certificates": RootCertificatePublisher(self.client, informers, certificate),
+            "role aggregation": ClusterRoleAggregator(self.client, informers),
+        }
 
     def _events(self, component: str, *, host: str = "") -> EventRecorder:
         recorder = EventRecorder(self.client, component, host=host, clock=self._clock)
@@ -189,11 +206,10 @@ class Box:
 
     async def _start_nodes(self) -> None:
         assert self._informers is not None
+        plan = replace(self.plan, server=self._address)
         for name in self.plan.nodes:
             events = self._events("kubelet", host=name)
-            self.nodes[name] = BoxNode(
-                self.client, self._informers, events, name, self.plan, self.data, clock=self._clock
-            )
+            self.nodes[name] = BoxNode(self.client, self._informers, events, name, plan, self.data, clock=self._clock)
             self._logs.add(name, self.nodes[name].kubelet.logs)
             self._streams.add(name, self.nodes[name].kubelet)
         try:

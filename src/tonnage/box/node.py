@@ -93,11 +93,14 @@ class BoxNode:
         )
         self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
         self._registrar = Registrar(plan.endpoints.get(name, []), registry, taken=self._drivers, clock=clock)
+        server = None if settings.runtime == "none" else plan.server
         self.kubelet = Kubelet(
             client,
             informers,
             events,
-            NodeFields(name, ADDRESS, machine(root, pods=plan.max_pods)),
+            NodeFields(
+                name, ADDRESS, machine(root, pods=plan.max_pods), None if settings.runtime == "none" else server
+            ),
             Paths(root, registry=registry),
             runtime=_runtime(root, plan.settings, data, clock),
             clock=clock,

@@ -31,7 +31,7 @@ class BoxPlan:
     """A box that can be started.
 
     settings: to be stored in the data folder; nodes: name -> its pools; endpoints: name -> CSI sockets of external
-    drivers; max_pods: pods per node.
+    drivers; max_pods: pods per node; server: host and port of the API server, once it listens.
     """
 
     settings: Settings
@@ -39,6 +39,7 @@ class BoxPlan:
     warnings: list[str] = field(default_factory=list)
     endpoints: dict[str, list[Path]] = field(default_factory=dict)
     max_pods: int = 110
+    server: tuple[str, int] | None = None
 
     @property
     def drivers(self) -> list[str]:

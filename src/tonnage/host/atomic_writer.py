@@ -21,10 +21,11 @@ DATA = "..data"
 
 @dataclass(frozen=True)
 class Content:
-    """One file: its bytes and permissions. repr() never shows the bytes."""
+    """One file: its bytes, permissions and owner (-1: as the others). repr() never shows the bytes."""
 
     data: bytes
     mode: int = 0o644
+    uid: int = -1
 
     def __repr__(self) -> str:
         """Size only."""
@@ -69,7 +70,7 @@ def _put(path: str, content: Content, uid: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(content.data)
-        os.fchown(fd, uid, -1)
+        os.fchown(fd, uid if content.uid == -1 else content.uid, -1)
         os.fchmod(fd, content.mode)
 
 

@@ -25,6 +25,7 @@ from tonnage.box.kubelet.volumes.attachments import topic
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
 from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
+from tonnage.box.kubelet.volumes.token_schedule import TokenSchedule
 from tonnage.box.kubelet.volumes.volumes import VolumeManager
 from tonnage.errors import NotFoundError, TonnageError
 from tonnage.kube.client import Client
@@ -76,6 +77,8 @@ class Kubelet:
             prepare=self.runtime.prepare,
         )
         self.volumes.images = self.runtime.images
+        self.tokens = TokenSchedule(clock, self.volumes.files.mount)
+        self.volumes.files.on_token, self.volumes.release = self.tokens.put, self.tokens.forget
         parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources)
         self.workers = PodWorkers(parts, self._pods)
         self.logs = PodLogs(parts, self.workers)
@@ -136,6 +139,7 @@ class Kubelet:
             tasks.create_task(self._renew())
             tasks.create_task(self.volumes.attachments.run())
             tasks.create_task(self._sweep())
+            tasks.create_task(supervise("tokens", self.tokens.run))
             self.ready.set()
 
     async def _renew(self) -> None:

@@ -164,6 +164,9 @@ class _Sources(ObjectSources):
     async def of(self, kind: str, namespace: str, name: str, *, optional: bool) -> dict[str, bytes]:
         return {"k": self._data, "LD_AUDIT": self._data, "bad key": self._data}
 
+    async def token(self, pod: Pod, *, audience: str, seconds: int) -> bytes:
+        return self._data
+
 
 class Asked(NamedTuple):
     """What bwrap would be asked: its options with their arguments, and the command."""

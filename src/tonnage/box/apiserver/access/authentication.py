@@ -76,7 +76,7 @@ class Authenticator:
         return _user(claims), wanted
 
     async def _claims(self, token: str) -> TokenClaims:
-        if self._key is None or not looks_like_token(token):
+        if self._key is None or not looks_like_token(token) or not self._key.is_made:
             raise TokenError("unknown token")
         digest = hashlib.sha256(token.encode()).digest()
         if (claims := self._verified.get(digest)) is not None:

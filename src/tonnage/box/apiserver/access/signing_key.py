@@ -75,6 +75,11 @@ class SigningKey:
         self._pair: KeyPair | None = None
         self._lock = asyncio.Lock()
 
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a key; without one no token can be valid."""
+        return self._pair is not None or self._path.exists()
+
     async def pair(self) -> KeyPair:
         """The key. Raises HostError when its file cannot be read or written."""
         if self._pair is None:

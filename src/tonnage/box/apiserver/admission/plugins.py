@@ -16,7 +16,7 @@ from tonnage.api.kinds import Kind
 from tonnage.api.matching import default_class
 from tonnage.api.meta import PartialObject
 from tonnage.api.quantity import Quantity
-from tonnage.box.apiserver.admission import limit_ranger, priority, quota, runtime_class
+from tonnage.box.apiserver.admission import account, limit_ranger, priority, quota, runtime_class
 from tonnage.box.apiserver.request import errors
 from tonnage.box.apiserver.request.admission_context import AdmissionContext
 from tonnage.box.apiserver.request.negotiate import apart
@@ -52,7 +52,7 @@ async def pod(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     if context.operation == "CREATE":
         runtime_class.of_pod(context, new)
         await limit_ranger.pod(context, new)
-        _account(context, new)
+        account.of_pod(context, new)
         await priority.of_pod(context, new)
         _tolerate(new["spec"])
     await _count(context, kinds.PODS, new, old)
@@ -125,16 +125,6 @@ def _growth(context: AdmissionContext, new: Obj, old: Obj) -> None:
             "resize"
         )
         raise errors.forbidden(kinds.CLAIMS, context.name, why)
-
-
-def _account(context: AdmissionContext, pod: Obj) -> None:
-    """Name the service account. `default` need not exist: nothing here hands out tokens for it."""
-    spec = pod["spec"]
-    name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
-    if name != "default" and context.get(kinds.SERVICE_ACCOUNTS, name, context.namespace) is None:
-        why = f'error looking up service account {context.namespace}/{name}: serviceaccount "{name}" not found'
-        raise errors.forbidden(kinds.PODS, context.name, why)
-    spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 
 def _tolerate(spec: Obj) -> None:

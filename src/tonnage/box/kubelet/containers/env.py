@@ -60,11 +60,11 @@ class Environment:
         self._sources = sources
 
     async def of(self, pod: Pod, container: Container) -> dict[str, str]:
-        """All variables: envFrom first, then env; later ones win.
+        """All variables: where the API server is, envFrom, then env; later ones win.
 
         Raises NotFoundError, InvalidError, UnsupportedError, ApiError.
         """
-        values: dict[str, str] = {}
+        values = _server(self._sources.node.server)
         for source in container.env_from:
             values |= await self._from(pod, source)
         for variable in container.env:
@@ -104,6 +104,25 @@ class Environment:
             return None
         what = "ConfigMap" if kind == "configmap" else "Secret"
         raise NotFoundError(f"couldn't find key {key} in {what} {pod.metadata.namespace}/{name}")
+
+
+def _server(server: tuple[str, int] | None) -> dict[str, str]:
+    """Variables of the service `kubernetes`, with which clients in containers find the API server."""
+    if server is None:
+        return {}
+    host, port = server[0], str(server[1])
+    shown = f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
+    prefix = f"KUBERNETES_PORT_{port}_TCP"
+    return {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": port,
+        "KUBERNETES_SERVICE_PORT_HTTPS": port,
+        "KUBERNETES_PORT": shown,
+        prefix: shown,
+        f"{prefix}_PROTO": "tcp",
+        f"{prefix}_PORT": port,
+        f"{prefix}_ADDR": host,
+    }
 
 
 def _text(key: str, data: bytes) -> str:

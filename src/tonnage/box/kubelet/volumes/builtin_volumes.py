@@ -13,13 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tonnage.api.decode import convert
+from tonnage.api.names import TOKEN_VOLUME
 from tonnage.api.pods import ConfigMapVolumeSource, KeyToPath, Pod, SecretVolumeSource, Volume
 from tonnage.api.quantity import to_bytes
 from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, IMAGE, PROJECTED, SECRET, Paths
 from tonnage.box.kubelet.folder import names, remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.sources import ObjectSources
-from tonnage.errors import HostError, InvalidError, NotFoundError, UnsupportedError
+from tonnage.errors import ApiError, HostError, InvalidError, NotFoundError, UnsupportedError
 from tonnage.host import atomic_writer
 from tonnage.host import mount as mounts
 from tonnage.host.atomic_writer import Content
@@ -28,7 +29,8 @@ from tonnage.host.encoding import encode
 Files = dict[str, Content]
 PLUGINS = (EMPTY_DIR, CONFIG_MAP, SECRET, DOWNWARD, PROJECTED, IMAGE)
 _ON_TMPFS = frozenset({SECRET, PROJECTED})
-_MODE = 0o644
+_MODE, _PRIVATE = 0o644, 0o600
+_TOKEN_SECONDS = 3600
 _SMALL = "nr_inodes=4096"
 _HOST_PATH: dict[str, tuple[Callable[[int], bool], str]] = {
     "Directory": (stat.S_ISDIR, "a directory"),
@@ -48,6 +50,8 @@ class FileVolumes:
         self._paths = paths
         self._sources = sources
         self._root = os.geteuid() == 0
+        self.on_token: Callable[[Pod, Volume, float], None] = lambda pod, volume, seconds: None
+        """Called after each write of a volume with tokens, with the seconds that the first of them lives."""
 
     async def mount(self, pod: Pod, volume: Volume) -> str:
         """Create the volume and return its path.
@@ -67,7 +71,13 @@ class FileVolumes:
             mode = volume.downward_api.get("defaultMode", _MODE)
             return await self._write(pod, volume, DOWNWARD, self._downward(pod, volume.downward_api, mode))
         assert volume.projected is not None
-        return await self._write(pod, volume, PROJECTED, await self._projected(pod, volume.projected))
+        if self._sources.node.server is None and volume.name.startswith(TOKEN_VOLUME):
+            return self._paths.volume(pod.metadata.uid, PROJECTED, volume.name)  # no container runs that could read it
+        path = await self._write(pod, volume, PROJECTED, await self._projected(pod, volume.projected))
+        lives = [token.get("expirationSeconds") or _TOKEN_SECONDS for token in _tokens(volume.projected)]
+        if lives:
+            self.on_token(pod, volume, min(lives))
+        return path
 
     async def _empty_dir(self, pod: Pod, volume: Volume) -> str:
         assert volume.empty_dir is not None
@@ -118,12 +128,26 @@ class FileVolumes:
     async def _project(self, pod: Pod, kind: str, body: dict[str, Any], mode: int) -> Files:
         if kind == "downwardAPI":
             return self._downward(pod, body, mode)
+        if kind == "serviceAccountToken":
+            return await self._token(pod, body, mode)
         if kind not in ("configMap", "secret"):
             raise UnsupportedError(
-                f"projected volume source {kind} is not supported: only configMap, secret, downwardAPI are"
+                f"projected volume source {kind} is not supported: only configMap, secret, downwardAPI and "
+                "serviceAccountToken are"
             )
         source = convert({**body, "defaultMode": mode}, ConfigMapVolumeSource)
         return await self._keys(pod, kind.lower(), source.name, source)
+
+    async def _token(self, pod: Pod, source: dict[str, Any], mode: int) -> Files:
+        """The file of a token: for the pod's only user or group, where it has one, else as other files."""
+        seconds = source.get("expirationSeconds") or _TOKEN_SECONDS
+        try:
+            data = await self._sources.token(pod, audience=source.get("audience", ""), seconds=seconds)
+        except ApiError as failure:
+            raise NotFoundError(f"failed to fetch token: {failure.message}") from failure
+        user = _only_user(pod)
+        private = user is not None or pod.spec.security_context.fs_group is not None
+        return {source.get("path", ""): Content(data, _PRIVATE if private else mode, -1 if user is None else user)}
 
     async def _keys(self, pod: Pod, kind: str, name: str, source: ConfigMapVolumeSource | SecretVolumeSource) -> Files:
         keys = await self._sources.of(kind, pod.metadata.namespace, name, optional=source.optional)
@@ -150,6 +174,21 @@ class FileVolumes:
             folder = self._paths.volumes(uid, plugin)
             if os.path.isdir(folder):
                 remove_tree(folder)
+
+
+def _tokens(projected: dict[str, Any]) -> list[dict[str, Any]]:
+    sources = projected.get("sources") or ()
+    return [source["serviceAccountToken"] for source in sources if source.get("serviceAccountToken")]
+
+
+def _only_user(pod: Pod) -> int | None:
+    """The user that all containers run as, None where that is not said or differs (pkg/volume/util, FsUserFrom)."""
+    of_pod = pod.spec.security_context.run_as_user
+    users = {
+        of_pod if container.security_context.run_as_user is None else container.security_context.run_as_user
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+    }
+    return users.pop() if len(users) == 1 else None
 
 
 def pick(keys: dict[str, bytes], items: list[KeyToPath], default: int | None, *, optional: bool) -> Files:

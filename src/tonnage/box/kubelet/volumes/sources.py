@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tonnage.api.kinds import CONFIG_MAPS, SECRETS
+import msgspec
+
+from tonnage.api.kinds import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
 from tonnage.api.pods import Container, Pod
 from tonnage.api.quantity import Quantity
 from tonnage.claims.bind import find
@@ -20,11 +22,23 @@ from tonnage.kube.client import Client
 
 @dataclass(frozen=True)
 class NodeFields:
-    """A node as the fields of its pods show it. address: its IP; allocatable: quantities as text."""
+    """A node as the fields of its pods show it. address: its IP; allocatable: quantities as text.
+
+    server: host and port of the API server for programs in containers, None where no container runs.
+    """
 
     name: str
     address: str
     allocatable: Mapping[str, str]
+    server: tuple[str, int] | None = None
+
+
+class _TokenStatus(msgspec.Struct):
+    token: str
+
+
+class _TokenRequest(msgspec.Struct):
+    status: _TokenStatus
 
 
 class ObjectSources:
@@ -45,6 +59,16 @@ class ObjectSources:
         """All keys of a Secret, None when it does not exist. Raises ApiError."""
         found = await find(self._client, SECRETS, name, namespace)
         return None if found is None else {key: base64.b64decode(text) for key, text in found.data.items()}
+
+    async def token(self, pod: Pod, *, audience: str, seconds: int) -> bytes:
+        """A new token of the pod's account, which ends with the pod. Raises ApiError."""
+        meta = pod.metadata
+        account = pod.spec.service_account_name or "default"
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
+        spec = {"audiences": [audience] if audience else [], "expirationSeconds": seconds, "boundObjectRef": bound}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = await self._client.post(SERVICE_ACCOUNTS.path(meta.namespace, account, "token"), body)
+        return msgspec.json.decode(answer, type=_TokenRequest).status.token.encode()
 
     async def of(self, kind: str, namespace: str, name: str, *, optional: bool) -> dict[str, bytes]:
         """Keys of a "configmap" or "secret". Raises NotFoundError in Kubernetes' words unless optional."""

@@ -198,7 +198,9 @@ class VolumeManager:
         self._prepare = prepare
         self.images = NO_IMAGES
         self._tokens = ServiceTokens(client)
-        self._files = FileVolumes(paths, sources)
+        self.files = FileVolumes(paths, sources)
+        self.release: Callable[[str], Awaitable[None]] = _nothing
+        """Called with the uid of a pod before its files are removed."""
         self.csi = CsiMounts(paths, drivers, self._node)
         self.attachments = Attachments(client, self._node)
         self.csi.on_unused = self.attachments.release
@@ -261,7 +263,7 @@ class VolumeManager:
                 return await self._image(pod, volume, volume.image.reference)
             if not _has_source(volume):
                 raise UnsupportedError(await self._name_source(pod, volume))
-            return Mounted(await self._files.mount(pod, volume))
+            return Mounted(await self.files.mount(pod, volume))
         except (MountError, ClaimError) as failure:
             return failure
         except (TonnageError, OSError) as failure:
@@ -409,9 +411,10 @@ class VolumeManager:
 
     async def unmount(self, uid: str, *, keep_files: bool = False) -> None:
         """Unmount all volumes of a pod, as recorded on disk; its containers have ended. Idempotent."""
+        await self.release(uid)
         await self.csi.unmount(uid, keep_inline=keep_files)
         if keep_files:
-            await asyncio.to_thread(self._files.unmount, uid)
+            await asyncio.to_thread(self.files.unmount, uid)
         elif os.path.isdir(self._paths.pod(uid) + "/volumes"):
             await self._remove_files(uid)
         self._mounted.pop(uid, None)
@@ -419,7 +422,7 @@ class VolumeManager:
     async def _remove_files(self, uid: str) -> None:
         left = [name for name in os.listdir(self._paths.pod(uid) + "/volumes") if name != "kubernetes.io~csi"]
         if left:
-            await asyncio.to_thread(self._files.remove, uid)
+            await asyncio.to_thread(self.files.remove, uid)
 
     def remove(self, uid: str) -> None:
         """Remove the pod's folder after unmount(). Raises HostError when something is still mounted in it."""
@@ -430,6 +433,10 @@ class VolumeManager:
         if os.path.isdir(f"{pod}/containers"):
             remove_tree(f"{pod}/containers")
         remove_empty(pod)
+
+
+async def _nothing(uid: str) -> None:
+    """Wait for nothing."""
 
 
 def _has_source(volume: Volume) -> bool:

@@ -130,6 +130,8 @@ async def _damaged(data: st.DataObject) -> None:
     from tonnage.box.apiserver.storage.store import Store
 
     class _Key:
+        is_made = True
+
         async def pair(self) -> Any:
             return PAIR
 

@@ -54,3 +54,29 @@ async def test_a_local_review_is_about_its_namespace(served: Served) -> None:
     )
     other = asked | {"namespace": "other"}
     assert (await served.send("POST", path, {"spec": spec | {"resourceAttributes": other}}))[0] == 400
+
+
+async def test_rules_are_those_of_the_namespace(served: Served) -> None:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    token = await served.token()
+    await bind(served, "view")
+    status, body = await served.send("POST", path, {"spec": {"namespace": "default"}}, token=token)
+    assert (status, body["status"]["incomplete"]) == (201, False)
+    events = {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["get", "list", "watch"]}
+    assert events in body["status"]["resourceRules"]
+    keys = ["/.well-known/openid-configuration", "/openid/v1/jwks"]
+    assert {"nonResourceURLs": keys, "verbs": ["get"]} in body["status"]["nonResourceRules"]
+    _, other = await served.send("POST", path, {"spec": {"namespace": "kube-system"}}, token=token)
+    assert events not in other["status"]["resourceRules"]
+    _, admin = await served.send("POST", path, {"spec": {"namespace": "default"}})
+    assert admin["status"]["resourceRules"] == [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+    assert (await served.send("POST", path, {"spec": {}}, token=token))[0] == 400
+
+
+async def test_no_token_is_written_to_a_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    token = await served.token()
+    await served.send("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})
+    await served.send("GET", "/api/v1/pods", token=token)
+    await served.send("GET", "/api/v1/pods", token=token[:-4])
+    assert token[-20:-4] not in caplog.text

@@ -13,7 +13,9 @@ from tonnage.errors import HostError
 
 async def test_it_is_made_once_and_private(tmp_path: Path) -> None:
     path = tmp_path / "key"
+    assert not SigningKey(path).is_made
     first = await SigningKey(path).pair()
+    assert SigningKey(path).is_made
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     again = await SigningKey(path).pair()
     assert again.identifier == first.identifier

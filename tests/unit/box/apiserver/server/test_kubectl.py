@@ -31,6 +31,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: p, labels: {app: demo}}
 spec:
+  automountServiceAccountToken: false
   containers:
   - {name: c, image: busybox, volumeMounts: [{name: data, mountPath: /data}]}
   volumes:

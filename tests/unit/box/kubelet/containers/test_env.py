@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api.pods import Container
+from tonnage.api.pods import Container, EnvVar, Pod
 from tonnage.box.kubelet.containers import env
+from tonnage.box.kubelet.containers.env import Environment
+from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
 from tonnage.errors import InvalidError
+from tonnage.kube.client import Client
 
 
 @pytest.mark.parametrize(
@@ -29,3 +32,15 @@ def test_arguments_need_a_command() -> None:
     assert env.arguments(Container(command=["a", "$(X)"], args=["b"]), {"X": "y"}) == ["a", "y", "b"]
     with pytest.raises(InvalidError, match="has no command"):
         env.arguments(Container(name="c", args=["b"]), {})
+
+
+async def test_containers_know_where_the_api_server_is_and_may_say_otherwise(kube: Client) -> None:
+    found = Environment(ObjectSources(kube, NodeFields("n", "127.0.0.1", {}, ("127.0.0.1", 6443))))
+    variables = [EnvVar(name="URL", value="$(KUBERNETES_SERVICE_HOST):$(KUBERNETES_SERVICE_PORT)")]
+    values = await found.of(Pod(), Container(env=variables))
+    assert values["URL"] == "127.0.0.1:6443"
+    assert values["KUBERNETES_PORT"] == "tcp://127.0.0.1:6443"
+    own = await found.of(Pod(), Container(env=[EnvVar(name="KUBERNETES_SERVICE_HOST", value="other")]))
+    assert own["KUBERNETES_SERVICE_HOST"] == "other"
+    none = Environment(ObjectSources(kube, NodeFields("n", "127.0.0.1", {})))
+    assert await none.of(Pod(), Container()) == {}

@@ -66,3 +66,11 @@ def test_a_host_path_is_what_its_type_says(tmp_path: Path) -> None:
     for path in ("relative", "/a/../b"):
         with pytest.raises(InvalidError, match="want an absolute path"):
             host_path(path, "")
+
+
+async def test_the_automatic_token_is_not_written_where_no_container_runs(kube: Client, tmp_path: Path) -> None:
+    files = FileVolumes(Paths(tmp_path), ObjectSources(kube, NodeFields("n", "127.0.0.1", {})))
+    source = {"sources": [{"serviceAccountToken": {"path": "token"}}]}
+    assert not os.path.exists(await files.mount(POD, Volume(name="kube-api-access-x", projected=source)))
+    with pytest.raises(NotFoundError, match="failed to fetch token"):
+        await files.mount(POD, Volume(name="own", projected=source))

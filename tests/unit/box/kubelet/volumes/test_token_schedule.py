@@ -1,0 +1,71 @@
+"""Tokens are renewed before they end, and not once their pod is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tonnage.api.meta import ObjectMeta
+from tonnage.api.pods import Pod, Volume
+from tonnage.box.kubelet.volumes.token_schedule import TokenSchedule
+from tonnage.errors import NotFoundError
+from tonnage.testing.clock import ManualClock
+
+POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"))
+VOLUME = Volume(name="v")
+
+
+@pytest.mark.parametrize(("life", "due"), [(600, 480), (3607, 2885.6), (10**6, 86400)])
+async def test_at_80_percent_of_its_life_or_after_a_day(life: float, due: float) -> None:
+    clock, written = ManualClock(), []
+
+    async def rewrite(pod: Pod, volume: Volume) -> None:
+        written.append(volume.name)
+        schedule.put(pod, volume, life)
+
+    schedule = TokenSchedule(clock, rewrite)
+    assert await schedule.step() is None
+    schedule.put(POD, VOLUME, life)
+    assert await schedule.step() == pytest.approx(due)
+    clock.now += due - 1
+    assert await schedule.step() == pytest.approx(1)
+    assert written == []
+    clock.now += 1
+    assert await schedule.step() == pytest.approx(due)
+    assert written == ["v"]
+
+
+async def test_a_failure_is_repeated_in_a_minute() -> None:
+    clock = ManualClock()
+
+    async def rewrite(pod: Pod, volume: Volume) -> None:
+        raise NotFoundError("failed to fetch token")
+
+    schedule = TokenSchedule(clock, rewrite)
+    schedule.put(POD, VOLUME, 600)
+    clock.now += 500
+    assert await schedule.step() == pytest.approx(60)
+
+
+async def test_forget_waits_for_a_write_that_is_under_way() -> None:
+    clock, begun, go, done = ManualClock(), asyncio.Event(), asyncio.Event(), []
+
+    async def rewrite(pod: Pod, volume: Volume) -> None:
+        begun.set()
+        await go.wait()
+        done.append(volume.name)
+
+    schedule = TokenSchedule(clock, rewrite)
+    schedule.put(POD, VOLUME, 600)
+    clock.now += 500
+    step = asyncio.ensure_future(schedule.step())
+    await begun.wait()
+    forgetting = asyncio.ensure_future(schedule.forget("u"))
+    await asyncio.sleep(0)
+    assert not forgetting.done()
+    go.set()
+    await forgetting
+    assert done == ["v"]
+    assert await step is None
+    await schedule.forget("u")
