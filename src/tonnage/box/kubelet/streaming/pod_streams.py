@@ -37,6 +37,7 @@ class PodStreams:
         self._cgroups = Cgroups()
         self._threads = ThreadPoolExecutor(_STARTS, thread_name_prefix="exec")  # a thread begins when it is needed
         self._open: set[asyncio.Task[int]] = set()
+        self._is_closed = False
 
     def open(self, pod: Pod, options: StreamOptions) -> Session:
         """What serves a client. Raises ApiError in Kubernetes' words."""
@@ -54,6 +55,11 @@ class PodStreams:
             task.add_done_callback(self._open.discard)
             try:
                 return await task
+            except asyncio.CancelledError:
+                if self._is_closed:
+                    why = f"node {pod.spec.node_name} is shutting down"
+                    raise ApiError(why, code=503, reason="ServiceUnavailable") from None
+                raise
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -114,6 +120,7 @@ class PodStreams:
 
     async def close(self) -> None:
         """End all sessions. Idempotent."""
+        self._is_closed = True
         for task in list(self._open):
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
