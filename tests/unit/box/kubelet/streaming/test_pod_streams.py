@@ -250,6 +250,14 @@ async def test_a_working_directory_that_leads_elsewhere(machine: Any, target: st
             await run(machine, "ls", "/proc/self/cwd/")
 
 
+async def test_a_container_that_replaces_the_terminal_multiplexer(machine: Any) -> None:
+    script = "rm /dev/ptmx; ln -s /proc/self/fd/3 /dev/ptmx; mkfifo /dev/tty2; echo > /done; exec sleep 1000"
+    await machine.pod("p", containers=container(script))
+    await machine.phase("p", "Running")
+    await made(machine, "done")
+    assert await run(machine, "tty", stdin=True, tty=True) == "/dev/pts/0\r\n"
+
+
 HUNT = """
 import ctypes, os
 libc = ctypes.CDLL(None)
