@@ -195,9 +195,8 @@ def main(control_fd: int, gate: int, anchor: int) -> NoReturn:
         os.set_inheritable(fd, False)
     control = _socket.socket(fileno=control_fd)
     try:
-        _prctl(
-            _DUMPABLE, 0
-        )  # the child inherits it: there is no moment in which it has few capabilities and is dumpable
+        # The child inherits it: there is no moment in which it has few capabilities and is dumpable.
+        _prctl(_DUMPABLE, 0)
         if not (text := _read(gate)):
             os._exit(1)  # the kubelet has ended
         plan = marshal.loads(text)
