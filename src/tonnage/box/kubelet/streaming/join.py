@@ -3,7 +3,7 @@
 Its child enters the container's namespaces and becomes a child of the kubelet; the helper ends at once and never is in
 the container itself. Order matters: all imports come first, as a module imported later would be the container's file.
 What the container's processes could do to the child before it runs the command: signal it. They cannot trace it or
-open its files in /proc: it has more capabilities than they, then it is not dumpable.
+open its files in /proc: it is not dumpable.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _become(uid: int, gid: int, groups: list[int], capabilities: int) -> None:
     low, high = held & 0xFFFFFFFF, held >> 32
     data = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
     _checked(_libc.capset(header, data), "capset")
-    _prctl(_DUMPABLE, 0)
+    _prctl(_DUMPABLE, 0)  # a change of the user sets it to what fs.suid_dumpable says
     _prctl(_PDEATHSIG, _signal.SIGKILL)
 
 
@@ -195,6 +195,8 @@ def main(control_fd: int, gate: int, anchor: int) -> NoReturn:
         os.set_inheritable(fd, False)
     control = _socket.socket(fileno=control_fd)
     try:
+        # The child inherits it: there is no moment in which it has few capabilities and is dumpable.
+        _prctl(_DUMPABLE, 0)
         if not (text := _read(gate)):
             os._exit(1)  # the kubelet has ended
         plan = marshal.loads(text)

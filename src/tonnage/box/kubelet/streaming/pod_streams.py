@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 
 from tonnage.api.pods import Container, Pod
 from tonnage.api.remote_command import STDERR, STDOUT, Session, StreamOptions, Streams
@@ -17,10 +18,11 @@ from tonnage.box.kubelet.pods.worker import KubeletParts, PodWorkers
 from tonnage.box.kubelet.streaming.attach import attach
 from tonnage.box.kubelet.streaming.exec_process import ExecProcess, JoinRequest, start
 from tonnage.box.kubelet.streaming.stream_copy import copy_input, copy_output
-from tonnage.errors import ApiError, TonnageError
+from tonnage.errors import ApiError, HostError, TonnageError
 from tonnage.host.iolimits import Cgroups
 
 _ROOT_SECONDS, _PAUSE = 10.0, 0.01
+_NOT_RUNNING = "container is not running"
 _STARTS = 4
 """Commands that are being started at one time, each by a thread and a process."""
 
@@ -37,6 +39,7 @@ class PodStreams:
         self._cgroups = Cgroups()
         self._threads = ThreadPoolExecutor(_STARTS, thread_name_prefix="exec")  # a thread begins when it is needed
         self._open: set[asyncio.Task[int]] = set()
+        self._is_closed = False
 
     def open(self, pod: Pod, options: StreamOptions) -> Session:
         """What serves a client. Raises ApiError in Kubernetes' words."""
@@ -54,6 +57,11 @@ class PodStreams:
             task.add_done_callback(self._open.discard)
             try:
                 return await task
+            except asyncio.CancelledError:
+                if self._is_closed:
+                    why = f"node {pod.spec.node_name} is shutting down"
+                    raise ApiError(why, code=503, reason="ServiceUnavailable") from None
+                raise
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -82,8 +90,9 @@ class PodStreams:
         self, pod: Pod, container: ContainerProcess, options: StreamOptions
     ) -> AsyncIterator[ExecProcess]:
         """A command that runs in a container, killed at the end. Raises ApiError."""
-        request = await self._request(pod.metadata.uid, container, options)
-        starting = asyncio.get_running_loop().run_in_executor(self._threads, _start, request)
+        anchor = await _anchor(container)
+        work = partial(self._start, pod.metadata.uid, container.folder, anchor, options)
+        starting = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
             process = await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -98,38 +107,35 @@ class PodStreams:
         finally:
             await process.close()
 
-    async def _request(self, uid: str, container: ContainerProcess, options: StreamOptions) -> JoinRequest:
-        """The request to join a container, once its root is complete. Raises ApiError."""
-        loop = asyncio.get_running_loop()
-        late = loop.time() + _ROOT_SECONDS
-        while (anchor := container.anchor()) is None:
-            if container.ended is not None or loop.time() > late:
-                raise _not_running()
-            await asyncio.sleep(_PAUSE)
-        if (own := context.load(container.folder)) is None:
+    def _start(self, uid: str, folder: str, anchor: int, options: StreamOptions) -> ExecProcess:
+        """Start a command; closes the anchor. Blocking. Raises HostError, InvalidError, UnsupportedError, OSError."""
+        try:
+            if (own := context.load(folder)) is None:
+                raise HostError(_NOT_RUNNING)
+            group = self._cgroups.own_pod(uid)
+            root, stdin, tty = f"{folder}/{ROOT}", options.stdin, options.tty
+            return start(JoinRequest(options.command, own, root, anchor, group=group, stdin=stdin, tty=tty))
+        finally:
             os.close(anchor)
-            raise _not_running()
-        root, group = f"{container.folder}/{ROOT}", self._cgroups.own_pod(uid)
-        return JoinRequest(options.command, own, root, anchor, group=group, stdin=options.stdin, tty=options.tty)
 
     async def close(self) -> None:
         """End all sessions. Idempotent."""
+        self._is_closed = True
         for task in list(self._open):
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
         self._threads.shutdown(wait=False)
 
 
-def _not_running() -> ApiError:
-    return _internal("error executing command in container: container is not running")
-
-
-def _start(request: JoinRequest) -> ExecProcess:
-    """As start(), and closes the anchor. Blocking."""
-    try:
-        return start(request)
-    finally:
-        os.close(request.anchor)
+async def _anchor(container: ContainerProcess) -> int:
+    """A pidfd by which the container is joined, once its root is complete. Raises ApiError."""
+    loop = asyncio.get_running_loop()
+    late = loop.time() + _ROOT_SECONDS
+    while (anchor := container.anchor()) is None:
+        if container.ended is not None or loop.time() > late:
+            raise _internal(f"error executing command in container: {_NOT_RUNNING}")
+        await asyncio.sleep(_PAUSE)
+    return anchor
 
 
 def _drop(starting: asyncio.Future[ExecProcess]) -> None:

@@ -59,7 +59,7 @@ async def _wait(fd: int, ended: asyncio.Event) -> None:
 
 
 async def write_all(fd: int, data: bytes) -> None:
-    """Write everything to a descriptor that does not block. Raises OSError (nobody reads any more)."""
+    """Write everything to a descriptor that does not block. Raises OSError (the reader is gone)."""
     loop = asyncio.get_running_loop()
     rest = memoryview(data)
     while rest:

@@ -198,7 +198,7 @@ async def test_the_kubelets_end_ends_sessions(machine: Any) -> None:
     running = asyncio.ensure_future((await session(machine, "sh", "-c", "echo up; exec sleep 1000"))(client))
     await client.until(b"up")
     await machine.kubelet.streams.close()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(ApiError, match="node node-1 is shutting down"):
         await running
 
 
@@ -248,6 +248,14 @@ async def test_a_working_directory_that_leads_elsewhere(machine: Any, target: st
     else:
         with pytest.raises(ApiError, match="chdir to cwd"):
             await run(machine, "ls", "/proc/self/cwd/")
+
+
+async def test_a_container_that_replaces_the_terminal_multiplexer(machine: Any) -> None:
+    script = "rm /dev/ptmx; ln -s /proc/self/fd/3 /dev/ptmx; mkfifo /dev/tty2; echo > /done; exec sleep 1000"
+    await machine.pod("p", containers=container(script))
+    await machine.phase("p", "Running")
+    await made(machine, "done")
+    assert await run(machine, "tty", stdin=True, tty=True) == "/dev/pts/0\r\n"
 
 
 HUNT = """
