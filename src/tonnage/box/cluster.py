@@ -24,7 +24,7 @@ from tonnage.box.control_plane import control_plane
 from tonnage.box.controllers.cluster_role_aggregation import ClusterRoleAggregator
 from tonnage.box.controllers.root_certificate import RootCertificatePublisher
 from tonnage.box.data_dir import DataFolder, missing, remove_empty
-from tonnage.box.kubelet.containers.logs import LogRouter
+from tonnage.box.kubelet.streaming.logs import LogRouter
 from tonnage.box.kubelet.streaming.router import StreamRouter
 from tonnage.box.node import BoxNode
 from tonnage.box.plan import BoxPlan

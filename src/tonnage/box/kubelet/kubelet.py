@@ -15,12 +15,12 @@ from tonnage.aio.tasks import supervise
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import ATTACHMENTS, CLAIMS, CSI_DRIVERS, NODES, PODS
 from tonnage.api.storage import VolumeAttachment
-from tonnage.box.kubelet.containers.logs import PodLogs
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
 from tonnage.box.kubelet.node_lease import RENEW_EVERY, NodeLease
 from tonnage.box.kubelet.node_status import NodeObject
 from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
+from tonnage.box.kubelet.streaming.logs import PodLogs
 from tonnage.box.kubelet.volumes.attachments import topic
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
 from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers

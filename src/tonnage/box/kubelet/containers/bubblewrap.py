@@ -23,7 +23,8 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Pod, VolumeMount
-from tonnage.box.kubelet.containers import context, env, inside, rootfs, seccomp, termination
+from tonnage.box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
+from tonnage.box.kubelet.containers.exec_process import CommandStarter
 from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
 from tonnage.box.kubelet.containers.paths import Paths, component
 from tonnage.box.kubelet.containers.process import (
@@ -56,7 +57,6 @@ from tonnage.images.store import ImageRecord, ImageStore
 log = logging.getLogger(__name__)
 _PIPES = {"stdout": "out", "stderr": "err"}
 _PAUSES = (0.01, 0.05, 0.2)  # seconds
-_OPEN_TRIES, _OPEN_PAUSE = 250, 0.02  # 5 s
 _ATTEMPTS = 2
 """Attempts whose folder and log stay: the current one and the one before."""
 
@@ -72,6 +72,7 @@ class BubblewrapRuntime:
         self.images = images
         self._clock = clock
         self.cgroups = Cgroups()
+        self._starter = CommandStarter()
         self.program = shutil.which("bwrap") or "bwrap"
         self.boot = boot_id()
         self._processes: dict[str, ContainerProcess] = {}
@@ -115,24 +116,11 @@ class BubblewrapRuntime:
         self, where: RunningContainer, argv: Sequence[str], *, timeout: float | None, limit: int
     ) -> tuple[int, bytes]:
         """See Runtime."""
-        pid, pidfd = await self._open(where)
-        try:
-            group = self.cgroups.own_pod(where.pod.metadata.uid)
-            target = inside.Inside(where.pod, where.container, pid, pidfd, group)
-            return await inside.run(target, argv, timeout=timeout, limit=limit)
-        finally:
-            os.close(pidfd)
-
-    async def _open(self, where: RunningContainer) -> tuple[int, int]:
-        """Pid and a new pidfd of a container's command; waits while bwrap still makes its root. Raises HostError."""
         process = self._processes.get(where.process.id)
-        for _ in range(_OPEN_TRIES):
-            if process is None or process.ended is not None:
-                break
-            if (opened := process.open()) is not None:
-                return opened
-            await asyncio.sleep(_OPEN_PAUSE)
-        raise HostError(f"container {where.container.name}: no command runs in it: it does not run")
+        if process is None:
+            raise HostError(f"container {where.container.name}: no command runs in it: it does not run")
+        async with self._starter.command(where.pod.metadata.uid, process, argv) as running:
+            return await exec_process.run(running, timeout=timeout, limit=limit)
 
     async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
         """See Runtime."""
@@ -216,6 +204,7 @@ class BubblewrapRuntime:
 
     async def close(self) -> None:
         """See Runtime."""
+        self._starter.close()
         for process in self._processes.values():
             process.release()
         self._processes.clear()

@@ -91,13 +91,6 @@ def boot_id() -> str:
         return file.read().strip()
 
 
-def _has_environment(pid: int) -> bool:
-    """Whether a container's command has been executed: bwrap itself, before that, has an empty environment."""
-    with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-        return bool(file.read(1))
-    return False
-
-
 class ContainerProcess:
     """Implements runtime.Process. Made by start (with its Popen) or by adoption (without)."""
 
@@ -262,21 +255,6 @@ class ContainerProcess:
         if self.stdin >= 0:
             os.close(self.stdin)
             self.stdin = -1
-
-    def open(self) -> tuple[int, int] | None:
-        """Pid and a new pidfd of the container's command, None when it does not run (yet, or any more)."""
-        command = self._command() if self.ended is None else None
-        if command is None:
-            return None
-        try:
-            pidfd = os.pidfd_open(command)
-        except OSError:
-            return None
-        # Looked at after the pidfd was made, so the pid was not another's.
-        if self._command() == command and _has_environment(command):
-            return command, pidfd
-        os.close(pidfd)
-        return None
 
     def unwatch(self) -> None:
         """Stop watching; the process runs on. Idempotent."""

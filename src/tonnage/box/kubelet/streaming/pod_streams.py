@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from tonnage.api.pods import Container, Pod
 from tonnage.api.remote_command import STDERR, STDOUT, Session, StreamOptions, Streams
-from tonnage.box.kubelet.containers import context
-from tonnage.box.kubelet.containers.logs import choose
-from tonnage.box.kubelet.containers.process import ROOT, ContainerProcess
+from tonnage.box.kubelet.containers.exec_process import CommandStarter, ExecProcess
+from tonnage.box.kubelet.containers.process import ContainerProcess
 from tonnage.box.kubelet.pods.worker import KubeletParts, PodWorkers
 from tonnage.box.kubelet.streaming.attach import attach
-from tonnage.box.kubelet.streaming.exec_process import ExecProcess, JoinRequest, start
+from tonnage.box.kubelet.streaming.logs import choose
 from tonnage.box.kubelet.streaming.stream_copy import copy_input, copy_output
-from tonnage.errors import ApiError, HostError, TonnageError
-from tonnage.host.iolimits import Cgroups
-
-_ROOT_SECONDS, _PAUSE = 10.0, 0.01
-_NOT_RUNNING = "container is not running"
-_STARTS = 4
-"""Commands that are being started at one time, each by a thread and a process."""
+from tonnage.errors import ApiError, TonnageError
 
 
 def _internal(message: str) -> ApiError:
@@ -36,8 +26,7 @@ class PodStreams:
 
     def __init__(self, parts: KubeletParts, workers: PodWorkers) -> None:
         self._runtime, self._workers = parts.runtime.name, workers
-        self._cgroups = Cgroups()
-        self._threads = ThreadPoolExecutor(_STARTS, thread_name_prefix="exec")  # a thread begins when it is needed
+        self._starter = CommandStarter()
         self._open: set[asyncio.Task[int]] = set()
         self._is_closed = False
 
@@ -90,33 +79,16 @@ class PodStreams:
         self, pod: Pod, container: ContainerProcess, options: StreamOptions
     ) -> AsyncIterator[ExecProcess]:
         """A command that runs in a container, killed at the end. Raises ApiError."""
-        anchor = await _anchor(container)
-        work = partial(self._start, pod.metadata.uid, container.folder, anchor, options)
-        starting = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        try:
-            process = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            starting.add_done_callback(_drop)
-            raise
-        except (TonnageError, OSError) as failure:
-            why = failure.strerror or failure if isinstance(failure, OSError) else failure
-            raise _internal(f"error executing command in container: {why}") from None
-        process.watch()
-        try:
+        starting = self._starter.command(
+            pod.metadata.uid, container, options.command, stdin=options.stdin, tty=options.tty
+        )
+        async with AsyncExitStack() as stack:
+            try:
+                process = await stack.enter_async_context(starting)
+            except (TonnageError, OSError) as failure:
+                why = failure.strerror or failure if isinstance(failure, OSError) else failure
+                raise _internal(f"error executing command in container: {why}") from None
             yield process
-        finally:
-            await process.close()
-
-    def _start(self, uid: str, folder: str, anchor: int, options: StreamOptions) -> ExecProcess:
-        """Start a command; closes the anchor. Blocking. Raises HostError, InvalidError, UnsupportedError, OSError."""
-        try:
-            if (own := context.load(folder)) is None:
-                raise HostError(_NOT_RUNNING)
-            group = self._cgroups.own_pod(uid)
-            root, stdin, tty = f"{folder}/{ROOT}", options.stdin, options.tty
-            return start(JoinRequest(options.command, own, root, anchor, group=group, stdin=stdin, tty=tty))
-        finally:
-            os.close(anchor)
 
     async def close(self) -> None:
         """End all sessions. Idempotent."""
@@ -124,31 +96,7 @@ class PodStreams:
         for task in list(self._open):
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
-        self._threads.shutdown(wait=False)
-
-
-async def _anchor(container: ContainerProcess) -> int:
-    """A pidfd by which the container is joined, once its root is complete. Raises ApiError."""
-    loop = asyncio.get_running_loop()
-    late = loop.time() + _ROOT_SECONDS
-    while (anchor := container.anchor()) is None:
-        if container.ended is not None or loop.time() > late:
-            raise _internal(f"error executing command in container: {_NOT_RUNNING}")
-        await asyncio.sleep(_PAUSE)
-    return anchor
-
-
-def _drop(starting: asyncio.Future[ExecProcess]) -> None:
-    """End a command whose client went while it was being started."""
-    if not starting.cancelled() and starting.exception() is None:
-        process = starting.result()
-        process.watch()
-        closing = asyncio.ensure_future(process.close())
-        _DROPPED.add(closing)
-        closing.add_done_callback(_DROPPED.discard)
-
-
-_DROPPED: set[asyncio.Future[None]] = set()
+        self._starter.close()
 
 
 async def _converse(process: ExecProcess, options: StreamOptions, streams: Streams) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tonnage.box.kubelet.containers.context import ContainerContext
-from tonnage.box.kubelet.streaming.exec_process import ExecProcess, JoinRequest, start
+from tonnage.box.kubelet.containers.exec_process import ExecProcess, JoinRequest, start
 from tonnage.errors import HostError, InvalidError
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: setns")]

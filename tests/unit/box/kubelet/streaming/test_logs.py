@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.pods import Pod
-from tonnage.box.kubelet.containers import logs
+from tonnage.box.kubelet.streaming import logs
 from tonnage.errors import ApiError
 from tonnage.testing.clock import ManualClock
 

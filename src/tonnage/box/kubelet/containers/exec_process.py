@@ -9,20 +9,27 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from tonnage.box.kubelet.containers import seccomp
-from tonnage.box.kubelet.containers.context import ContainerContext
+from tonnage.box.kubelet.containers.context import ContainerContext, load
+from tonnage.box.kubelet.containers.process import ROOT, ContainerProcess
 from tonnage.errors import HostError
 from tonnage.host.encoding import encode
-from tonnage.host.iolimits import Cgroup
+from tonnage.host.iolimits import Cgroup, Cgroups
 
 _HELPER = os.path.join(os.path.dirname(__file__), "join.py")
 _START_SECONDS = 30.0
 _END_SECONDS, _TRACED_SECONDS = 1.0, 0.1
-_MESSAGE = 8 << 10
+_MESSAGE, _CHUNK = 8 << 10, 64 << 10
+_ROOT_SECONDS, _PAUSE = 10.0, 0.01
+_NOT_RUNNING = "container is not running"
+_STARTS = 4
+"""Commands that are being started at one time."""
 _TERM = b"xterm"
 
 
@@ -119,6 +126,113 @@ class ExecProcess:
         with suppress(TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
                 await self.ended.wait()
+
+
+class CommandStarter:
+    """Starts commands in containers, a few at one time, each by a thread and a process."""
+
+    def __init__(self) -> None:
+        self._cgroups = Cgroups()
+        self._threads = ThreadPoolExecutor(_STARTS, thread_name_prefix="exec")  # a thread begins when it is needed
+        self._dropped: set[asyncio.Future[None]] = set()
+
+    @asynccontextmanager
+    async def command(
+        self, uid: str, container: ContainerProcess, argv: Sequence[str], *, stdin: bool = False, tty: bool = False
+    ) -> AsyncIterator[ExecProcess]:
+        """A command that runs in a pod's container, killed at the end. Raises HostError, InvalidError, OSError."""
+        anchor = await _anchor(container)
+        work = partial(self._start, uid, container.folder, anchor, argv, stdin=stdin, tty=tty)
+        starting = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._drop)
+            raise
+        process.watch()
+        try:
+            yield process
+        finally:
+            await process.close()
+
+    def _start(self, uid: str, folder: str, anchor: int, argv: Sequence[str], *, stdin: bool, tty: bool) -> ExecProcess:
+        """Start a command; closes the anchor. Blocking. Raises HostError, InvalidError, UnsupportedError, OSError."""
+        try:
+            if (own := load(folder)) is None:
+                raise HostError(_NOT_RUNNING)
+            group = self._cgroups.own_pod(uid)
+            return start(JoinRequest(argv, own, f"{folder}/{ROOT}", anchor, group=group, stdin=stdin, tty=tty))
+        finally:
+            os.close(anchor)
+
+    def _drop(self, starting: asyncio.Future[ExecProcess]) -> None:
+        """End a command whose client went while it was being started."""
+        if not starting.cancelled() and starting.exception() is None:
+            process = starting.result()
+            process.watch()
+            closing = asyncio.ensure_future(process.close())
+            self._dropped.add(closing)
+            closing.add_done_callback(self._dropped.discard)
+
+    def close(self) -> None:
+        """Start no more. Idempotent."""
+        self._threads.shutdown(wait=False)
+
+
+async def _anchor(container: ContainerProcess) -> int:
+    """A pidfd by which the container is joined, once its root is complete. Raises HostError."""
+    loop = asyncio.get_running_loop()
+    late = loop.time() + _ROOT_SECONDS
+    while (anchor := container.anchor()) is None:
+        if container.ended is not None or loop.time() > late:
+            raise HostError(_NOT_RUNNING)
+        await asyncio.sleep(_PAUSE)
+    return anchor
+
+
+async def run(process: ExecProcess, *, timeout: float | None, limit: int) -> tuple[int, bytes]:
+    """Wait for the end of a command: its exit code and the first `limit` bytes that it printed.
+
+    timeout: seconds. Raises TimeoutError.
+    """
+    output = _Output([process.stdout, process.stderr], limit)
+    try:
+        async with asyncio.timeout(timeout):
+            await process.ended.wait()
+    finally:
+        output.close()
+    return process.code, bytes(output.data)
+
+
+class _Output:
+    """Reads all that is printed, and stores the beginning."""
+
+    def __init__(self, files: Sequence[int], limit: int) -> None:
+        self._open, self._limit = set(files), limit
+        self.data = bytearray()
+        for fd in files:
+            asyncio.get_running_loop().add_reader(fd, self._read, fd)
+
+    def _read(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        self.data += data[: self._limit - len(self.data)]
+        if not data:
+            self._stop(fd)
+        return bool(data)
+
+    def _stop(self, fd: int) -> None:
+        asyncio.get_running_loop().remove_reader(fd)
+        self._open.discard(fd)
+
+    def close(self) -> None:
+        """Take what is there already, and no more: a process in the background may hold the other end."""
+        for fd in list(self._open):
+            while len(self.data) < self._limit and self._read(fd):
+                pass
+            self._stop(fd)
 
 
 def start(request: JoinRequest) -> ExecProcess:
