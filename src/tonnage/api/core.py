@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tonnage.api.meta import (
     Condition,
     KubeObject,
@@ -45,7 +47,7 @@ class NodeStatus(Object, frozen=True):
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
     volumes_in_use: list[str] = []
-    volumes_attached: list[dict[str, str]] = []
+    volumes_attached: list[dict[str, Any]] = []
 
 
 class Node(KubeObject, frozen=True):

@@ -37,7 +37,7 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         attachments.cache.add_index(_BY_NODE, lambda one: filter(None, (node_of(one),)))
         self._pods, self._volumes, self._claims = pods.cache, pvs.cache, claims.cache
         self._nodes, self._drivers, self._attachments = nodes.cache, drivers.cache, attachments.cache
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         super().__init__("attach_detach", workers=8)
         self.watch(pods, self._pod_changed)
         self.watch(claims, _claim_bound)
@@ -112,7 +112,7 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         error = (one.status.get("attachError") or {}).get("message", "")
         outcome = "" if one.status.get("attached") else error
         mark = (one.metadata.uid, outcome)
-        if mark in self._told or not (one.status.get("attached") or error):
+        if mark in self._reported or not (one.status.get("attached") or error):
             return
         self._note(mark)
         name = pv.metadata.name
@@ -125,14 +125,14 @@ class AttachDetach(Reconciler[tuple[str, str]]):
                 self._events.normal(refer(PODS, pod), "SuccessfulAttachVolume", text)
 
     def _note(self, mark: tuple[str, str]) -> None:
-        if len(self._told) > _REMEMBERED:
-            self._told.clear()
-        self._told.add(mark)
+        if len(self._reported) > _REMEMBERED:
+            self._reported.clear()
+        self._reported.add(mark)
 
     def _refuse(self, volume: str, pods: Iterable[Pod], others: Sequence[Pod]) -> None:
         """Events of pods whose volume is attached to another node."""
         for pod in pods:
-            if (mark := (pod.metadata.uid, volume)) in self._told:
+            if (mark := (pod.metadata.uid, volume)) in self._reported:
                 continue
             self._note(mark)
             local = [other.metadata.name for other in others if other.metadata.namespace == pod.metadata.namespace]

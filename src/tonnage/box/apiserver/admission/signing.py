@@ -8,7 +8,6 @@ from tonnage.box.apiserver.request.admission_context import AdmissionContext
 from tonnage.box.apiserver.storage.store import Obj
 
 _DECIDED = ("Approved", "Denied")
-_GROUPS = ["system:masters", "system:authenticated"]
 
 
 async def admit(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
@@ -17,7 +16,7 @@ async def admit(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
         spec = new["spec"]
         for word in ("uid", "extra"):
             spec.pop(word, None)
-        spec |= {"username": context.user, "groups": list(_GROUPS)}
+        spec |= context.user.info()
     elif context.subresource and old is not None:
         conditions = (new.get("status") or {}).get("conditions") or []
         before = (old.get("status") or {}).get("conditions") or []

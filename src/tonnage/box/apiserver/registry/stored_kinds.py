@@ -1,6 +1,6 @@
 """Rows of the kinds that the box stores and does not act on, and of those that other programs act on.
 
-A write of the first is answered with a warning that says so, so that charts install and nobody waits for an effect.
+A write of the first is answered with a warning that says so, so that charts install and no one waits for an effect.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def outward(obj: Obj) -> Obj:
     if cpu is not None:
         spec["targetCPUUtilizationPercentage"] = cpu["resource"]["target"]["averageUtilization"]
     rest = [m for m in metrics if m is not cpu]
-    kept = ((_METRICS, rest), (_BEHAVIOR, behavior))
-    notes = {key: json.dumps(value, separators=(",", ":")) for key, value in kept if value}
+    noted = ((_METRICS, rest), (_BEHAVIOR, behavior))
+    notes = {key: json.dumps(value, separators=(",", ":")) for key, value in noted if value}
     meta = dict(obj.get("metadata") or {})
     if notes:
         meta["annotations"] = (meta.get("annotations") or {}) | notes

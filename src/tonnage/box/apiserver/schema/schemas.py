@@ -93,7 +93,7 @@ def all_structs() -> dict[str, Struct]:
 
 @functools.cache
 def _blocks() -> dict[str, str]:
-    """The text of each struct by its short name. Most are never asked for, so that is all that is kept of them."""
+    """The text of each struct by its short name. Most are never asked for, so no more is stored of them."""
     found: dict[str, str] = {}
     for text in sorted(_TEXTS.glob("*.txt")):
         found |= split(text.read_text(encoding="utf-8"))

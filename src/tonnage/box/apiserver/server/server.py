@@ -112,7 +112,7 @@ class ApiServer:
         classes = [priority.system_class(name) for name in SYSTEM_CLASSES]
         await self._ensure(kinds.NAMESPACES, namespaces)
         await self._ensure(kinds.PRIORITY_CLASSES, classes)
-        if self.access.issues_tokens:  # without tokens nobody needs a role
+        if self.access.issues_tokens:  # without tokens no user needs a role
             await self._ensure(kinds.CLUSTER_ROLES, cluster_roles())
             await self._ensure(kinds.CLUSTER_ROLE_BINDINGS, cluster_role_bindings())
 

@@ -199,7 +199,7 @@ class PodWorkers:
         return after
 
     async def _bring(self, record: PodRecord, pod: Pod) -> bool:
-        """Mount all volumes; False while they wait for others, which is not yet told. Raises VolumesError."""
+        """Mount all volumes; False while they wait for others, which is not yet reported. Raises VolumesError."""
         before = self._wakes
         try:
             record.volumes = await self._mount(record, pod)
@@ -215,7 +215,7 @@ class PodWorkers:
         return True
 
     async def _republish(self, record: PodRecord, pod: Pod) -> None:
-        """Publish volumes again when it is time; a failure is told, and the pod runs on with what it has."""
+        """Publish volumes again when it is time; a failure is reported, and the pod runs on with what it has."""
         if self._clock.monotonic() - record.published < REPUBLISH_EVERY:
             return
         try:

@@ -14,7 +14,7 @@ from tonnage.box.kubelet.probes.probe_state import ProbeResult, ProbeSpec
 from tonnage.errors import InvalidError, TonnageError, UnsupportedError
 
 LIMIT = 10 << 10
-"""Bytes that are kept of what a command prints."""
+"""Bytes that are used of what a command prints."""
 
 
 class HookError(TonnageError):

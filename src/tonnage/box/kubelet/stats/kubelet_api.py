@@ -115,6 +115,6 @@ def metrics_text(uses: Iterable[PodVolumeUse]) -> str:
         lines += [f"{name}{labels[key]} {getattr(use, value)}" for key, use in by_claim.items()]
     name = "kubelet_volume_stats_health_status_abnormal"
     lines += [f"# HELP {name} {_ABNORMAL}", f"# TYPE {name} gauge"]
-    told = ((key, use.health) for key, use in by_claim.items())
-    lines += [f"{name}{labels[key]} {int(health.abnormal)}" for key, health in told if health is not None]
+    reported = ((key, use.health) for key, use in by_claim.items())
+    lines += [f"{name}{labels[key]} {int(health.abnormal)}" for key, health in reported if health is not None]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
 """Attachments of a node: waits until volumes are attached, and says which are in use (kubelet/volumemanager).
 
-A volume is in status.volumesInUse of the Node before it is mounted and until it is unstaged, so that nobody detaches it
+A volume is in status.volumesInUse of the Node before it is mounted and until it is unstaged, so that no one detaches it
 meanwhile. Only volumes of drivers with attachRequired come here.
 """
 

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tonnage.box.kubelet import streaming
+from tonnage.box.kubelet import containers
 
-HELPER = Path(streaming.__file__).with_name("join.py")
+HELPER = Path(containers.__file__).with_name("join.py")
 
 
 def test_it_ends_with_the_kubelet() -> None:
