@@ -1,4 +1,4 @@
-"""Initial objects of a box: drivers, classes and namespace. Existing objects are not changed."""
+"""Initial objects of a box: drivers, classes, namespace, Service `kubernetes`. Existing objects are not changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from tonnage.api import names
-from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, STORAGE_CLASSES, Kind
+from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, SERVICES, STORAGE_CLASSES, Kind
 from tonnage.api.meta import KubeObject
 from tonnage.errors import ApiAlreadyExistsError
 from tonnage.kube.client import Client
@@ -20,10 +20,16 @@ _DRIVER = {
     "volumeLifecycleModes": ["Persistent", "Ephemeral"],
     "requiresRepublish": False,
 }
+_API_SERVER = {
+    "metadata": {"namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+    "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+}
+"""Programs look for it; as with all Services nothing answers at its address."""
 
 
 async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[str]) -> None:
     """Create the box's objects. pools: their names, the default one first. Idempotent."""
+    await _ensure(client, SERVICES, "kubernetes", _API_SERVER)
     await ensure_drivers(client, [names.DRIVER, *(names.COMPAT_DRIVERS[word] for word in compat)])
     default = {names.DEFAULT_CLASS: "true"}
     await _ensure(client, STORAGE_CLASSES, names.SCRATCH_CLASS, storage_class(names.DRIVER, annotations=default))
@@ -82,4 +88,4 @@ async def _ensure(client: Client, kind: Kind[KubeObject] | Kind[Any], name: str,
     """Create the object; an existing one is not changed."""
     metadata = {**body.get("metadata", {}), "name": name}
     with suppress(ApiAlreadyExistsError):
-        await client.create(kind, {**body, "metadata": metadata})
+        await client.create(kind, {**body, "metadata": metadata}, metadata.get("namespace", ""))

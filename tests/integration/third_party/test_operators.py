@@ -86,7 +86,7 @@ print("done")
 def need(name: str) -> None:
     """Skip where a package of others is not installed."""
     if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed (uv pip install --group judges, or pip install {name})")
+        pytest.skip(f"{name} is not installed (make setup)")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ attachRequired costs no write.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tonnage.api import names
@@ -22,6 +23,8 @@ from tonnage.kube.indexes import PODS_BY_CLAIM, claimed, pods_by_claim, volumes
 from tonnage.kube.informer import Informers
 
 _BY_VOLUME, _BY_NODE = "attachments by volume", "attachments by node"
+_OURS = re.compile(r"csi-[0-9a-f]{64}")
+"""Names of attachments that this controller makes; those of others are left alone."""
 _REMEMBERED = 10_000
 _SHARED = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
@@ -58,7 +61,8 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         wanted = self._wanted(pv) if pv is not None and self._is_attached(pv) else {}
         there = {node_of(one): one for one in found}
         for node, one in there.items():
-            if node not in wanted and not one.metadata.deleting and not self._is_in_use(one, pv):
+            is_unused = node not in wanted and not self._is_in_use(one, pv)
+            if is_unused and not one.metadata.deleting and _OURS.fullmatch(one.metadata.name):
                 try:
                     await self._client.delete(ATTACHMENTS, one.metadata.name, uid=one.metadata.uid)
                 except ApiNotFoundError:

@@ -47,7 +47,7 @@ func typedErrors(s *suite) error {
 	if errors.As(invalid, &status) && status.ErrStatus.Details != nil {
 		causes = len(status.ErrStatus.Details.Causes)
 	}
-	_, unserved := s.client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).List(s.ctx, metav1.ListOptions{})
+	_, unserved := s.client.FlowcontrolV1().FlowSchemas().List(s.ctx, metav1.ListOptions{})
 	return all(want("kind", details.Kind, "configmaps"), want("name", details.Name, "none"),
 		want("exists", apierrors.IsAlreadyExists(twice), true), want("invalid", apierrors.IsInvalid(invalid), true),
 		want("has causes", causes > 0, true), want("no namespace", apierrors.IsNotFound(nowhere), true),

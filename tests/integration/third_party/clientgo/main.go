@@ -79,7 +79,13 @@ func run(config *rest.Config, client kubernetes.Interface, check check) bool {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "check-"},
 	}, metav1.CreateOptions{})
 	if err == nil {
-		err = check.run(&suite{ctx, config, client, made.Name})
+		s := &suite{ctx, config, client, made.Name}
+		if err = s.until("each namespace has its kube-root-ca.crt", func() (bool, error) {
+			_, err := client.CoreV1().ConfigMaps(made.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+			return err == nil, nil
+		}); err == nil {
+			err = check.run(s)
+		}
 		_ = client.CoreV1().Namespaces().Delete(ctx, made.Name, metav1.DeleteOptions{})
 	}
 	if err != nil {

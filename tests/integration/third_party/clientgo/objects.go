@@ -99,7 +99,7 @@ func pages(s *suite) error {
 		}
 		if rounds == 1 {
 			version = page.ResourceVersion
-			if page.RemainingItemCount == nil || *page.RemainingItemCount != 15 {
+			if page.RemainingItemCount == nil || *page.RemainingItemCount != 16 {
 				return fmt.Errorf("remainingItemCount: %v", page.RemainingItemCount)
 			}
 			// What is made now is not part of the list begun.
@@ -111,7 +111,7 @@ func pages(s *suite) error {
 			return err
 		}
 		if token = page.Continue; token == "" {
-			return all(want("pages", rounds, 3), want("objects", len(seen), 25))
+			return all(want("pages", rounds, 3), want("objects", len(seen), 26))
 		}
 	}
 }
@@ -442,7 +442,7 @@ func labelSelectors(s *suite) error {
 		}
 	}
 	for selector, expected := range map[string]int{
-		"x": 2, "x=1": 1, "x in (1,2)": 2, "x notin (1)": 2, "!x": 1, "x,y": 1, "x!=1": 2, "y=": 1,
+		"x": 2, "x=1": 1, "x in (1,2)": 2, "x notin (1)": 3, "!x": 2, "x,y": 1, "x!=1": 3, "y=": 1,
 	} {
 		found, err := s.client.CoreV1().ConfigMaps(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: selector})
 		if err := all(err, want(selector, len(found.Items), expected)); err != nil {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tonnage.aio.clock import Clock
@@ -15,6 +16,9 @@ from tonnage.box.apiserver.access.signing_key import SigningKey
 from tonnage.box.apiserver.request.user import ADMIN, ApiUser, Attributes, denied
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.kube.transport import Request
+
+_COMMANDS = frozenset({"pods/attach", "pods/exec"})
+"""A WebSocket begins with GET; who may read a pod may not run commands in it (AuthorizePodWebsocketUpgrade)."""
 
 
 def _is_nobody(token: str) -> bool:
@@ -49,8 +53,12 @@ class ApiAccess:
         if user is ADMIN or user.is_master:
             return
         asked = attributes.of_request(request)
-        if self.roles.allowing(user, asked) is None:
-            raise denied(user, asked, self._without_role(user, asked))
+        wanted = [asked]
+        if asked.verb == "get" and asked.full_resource in _COMMANDS:
+            wanted.append(replace(asked, verb="create"))
+        for one in wanted:
+            if self.roles.allowing(user, one) is None:
+                raise denied(user, one, self._without_role(user, one))
 
     def _without_role(self, user: ApiUser, asked: Attributes) -> str:
         """A hint at bindings of the user whose role is missing, as Kubernetes gives it."""

@@ -56,3 +56,15 @@ async def test_what_the_admin_does_is_never_restricted(served: Served) -> None:
     assert (await served.send("GET", "/metrics/none"))[0] == 404
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     assert (await role(served, "all", everything))[0] == 201
+
+
+async def test_who_may_read_pods_may_not_run_commands_in_them(served: Served) -> None:
+    """A WebSocket of exec begins with GET."""
+    token, path = await served.token(), f"{POD_PATH}/p/exec?command=ls"
+    for verbs in (["get"], ["create"]):
+        name = f"exec-{verbs[0]}"
+        assert (await role(served, name, {"apiGroups": [""], "resources": ["pods/exec"], "verbs": verbs}))[0] == 201
+        await bind(served, name)
+        status, body = await served.send("GET", path, token=token)
+        wanted = (403, "cannot create") if verbs == ["get"] else (404, "not found")
+        assert (status, wanted[1] in body["message"]) == (wanted[0], True), body
