@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-rest programs test-compat test-upstream check setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test test-all test-rest programs test-compat test-upstream test-upstream-box check setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -60,6 +60,9 @@ test-compat: debian-test $(READY)  ## the end-to-end tests on an older Kubernete
 
 test-upstream: debian-test $(READY)  ## Kubernetes' own External Storage tests on real kubelets (docs/conformance.md); hours, and a long first build
 	$(BIN)/python -m tests.upstream
+
+test-upstream-box: debian-test $(READY)  ## the same tests against a box (docs/conformance.md); a long first build
+	$(BIN)/python -m tests.upstream.box
 
 image: $(READY)        ## the container image as an archive in dist/, without Docker (Debian, apt)
 	@$(BIN)/python -m deploy.image

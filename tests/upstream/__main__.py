@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -24,14 +23,14 @@ from cluster.node import Node
 from cluster.processes import Failed, Processes
 from deploy.image import build as own_image
 from deploy.image import debian
-from tests.upstream import images, results
+from tests.upstream import ginkgo, images, results
+from tests.upstream.ginkgo import Part
 from tests.upstream.programs import ensure
 
 from tonnage.api import names
 from tonnage.ops.install.options import IMAGE
 
 POOL, SIZE, DISK = "/var/lib/tonnage", "24Gi", 30 << 30
-PROCS = 4
 IMMEDIATE = "-immediate"
 DISKS = ("ext4", "xfs", "btrfs", f"xfs{IMMEDIATE}")
 """File system of the nodes' disks; with IMMEDIATE, the tests use a class that binds at once."""
@@ -50,18 +49,6 @@ PINNED: Mapping[str, str] = {
     ),
 }
 """Tests that are left out with IMMEDIATE."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of the suite. focus: a regular expression of names; skip: those left out; procs: how many run at once;
-    must_pass: whether it failed where all were skipped."""
-
-    name: str
-    focus: str
-    skip: Sequence[str]
-    procs: int = PROCS
-    must_pass: bool = False
 
 
 ALONE = (r"\[Serial\]", r"\[Disruptive\]")
@@ -122,7 +109,7 @@ def _run(disk: str, parts: Sequence[Part], suite: Path, reports: Path) -> int:
         for part in parts:
             began = time.monotonic()
             _say(f"{disk}: {part.name}")
-            code = _ginkgo(disk, part, suite, reports, kubeconfig)
+            code = ginkgo.run(part, suite, reports, kubeconfig, _left_out(disk), _ssh(kubeconfig))
             found = results.judge(reports / f"{part.name}.xml", code, must_pass=part.must_pass)
             failed += found.failures
             _say(f"{disk}: {part.name}: {found.line()}, {(time.monotonic() - began) / 60:.0f} min")
@@ -131,34 +118,13 @@ def _run(disk: str, parts: Sequence[Part], suite: Path, reports: Path) -> int:
     return failed
 
 
-def _ginkgo(disk: str, part: Part, suite: Path, reports: Path, kubeconfig: Path) -> int:
-    """Return its code."""
-    skip = [*part.skip, *(UNSHARED if disk == "ext4" else ()), *(PINNED if disk.endswith(IMMEDIATE) else ())]
-    command = [
-        str(suite / "ginkgo"),
-        "--no-color",
-        f"--procs={part.procs}",
-        f"--focus={part.focus}",
-        *(f"--skip={pattern}" for pattern in skip),
-        f"--output-dir={reports}",
-        f"--junit-report={part.name}.xml",
-        "--timeout=3h",
-        str(suite / "e2e-storage.test"),
-        "--",
-        f"--kubeconfig={kubeconfig}",
-        "--provider=local",
-        f"--storage.testdriver={reports / 'driver.yaml'}",
-        "--disable-log-dump",
-        "--num-nodes=2",
-    ]
-    environment = {
-        **os.environ,
-        "KUBE_TEST_REPO_LIST": str(reports / "registries.yaml"),
-        "KUBE_SSH_KEY_PATH": str(kubeconfig.with_name("admin.key")),
-        "KUBE_SSH_USER": "root",
-    }
-    with (reports / f"{part.name}.log").open("wb") as log:
-        return subprocess.run(command, stdout=log, stderr=log, env=environment, check=False).returncode
+def _left_out(disk: str) -> Sequence[str]:
+    """Regular expressions of the tests that are left out on a disk."""
+    return [*(UNSHARED if disk == "ext4" else ()), *(PINNED if disk.endswith(IMMEDIATE) else ())]
+
+
+def _ssh(kubeconfig: Path) -> Mapping[str, str]:
+    return {"KUBE_SSH_KEY_PATH": str(kubeconfig.with_name("admin.key")), "KUBE_SSH_USER": "root"}
 
 
 @contextlib.contextmanager
@@ -167,7 +133,7 @@ def _cluster(disk: str, suite: Path, reports: Path) -> Iterator[Path]:
     folder = reports / "cluster"
     archives = [*images.build(reports, suite), own_image.build(reports / "tonnage.tar", IMAGE).file]
     (reports / "registries.yaml").write_text(yaml.safe_dump(dict(images.registries())))
-    (reports / "driver.yaml").write_text(yaml.safe_dump(_driver(disk)))
+    (reports / "driver.yaml").write_text(yaml.safe_dump(driver(disk)))
     found = up(folder, 2, images=archives)
     try:
         processes = Processes(folder / "processes")
@@ -226,7 +192,7 @@ def _install(kubeconfig: Path, disk: str) -> None:
     subprocess.run([*kubectl, *ready], check=True, stdout=subprocess.DEVNULL)
 
 
-def _driver(disk: str) -> Mapping[str, object]:
+def driver(disk: str) -> Mapping[str, object]:
     """What the suite is told of tonnage: test/e2e/storage/external in Kubernetes' source says what it means."""
     is_image = disk != "btrfs"
     offered = ["persistence", "fsGroup", "exec", "multipods", "topology", "singleNodeVolume", "capacity"]

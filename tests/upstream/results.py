@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 BEGIN, END = "<!-- upstream: written by make test-upstream -->", "<!-- upstream: end -->"
+BOX_BEGIN, BOX_END = "<!-- upstream box: written by make test-upstream-box -->", "<!-- upstream box: end -->"
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,25 @@ def document(reports: Path, page: Path, version: str, *, disks: Iterable[str], p
     lines += [f"| disk | {' | '.join(parts)} |", "|---" * (len(parts) + 1) + "|"]
     for disk in disks:
         lines.append(f"| {disk} | {' | '.join(_cell(reports / disk / f'{part}.xml') for part in parts)} |")
+    _write(page, BEGIN, END, lines)
+
+
+def document_box(reports: Path, page: Path, version: str, parts: Sequence[str]) -> None:
+    """The same for the run against a box, between the marks of that."""
+    lines = [f"Kubernetes {version}, passed / failed / skipped as not offered:", ""]
+    lines += [f"| {' | '.join(parts)} |", "|---" * len(parts) + "|"]
+    lines.append(f"| {' | '.join(_cell(reports / f'{part}.xml') for part in parts)} |")
+    _write(page, BOX_BEGIN, BOX_END, lines)
+
+
+def _write(page: Path, begin: str, end: str, lines: Sequence[str]) -> None:
     text, count = re.subn(
-        f"(?s){re.escape(BEGIN)}.*{re.escape(END)}",
-        "\n".join([BEGIN, *lines, END]).replace("\\", r"\\"),
+        f"(?s){re.escape(begin)}.*{re.escape(end)}",
+        "\n".join([begin, *lines, end]).replace("\\", r"\\"),
         page.read_text(),
     )
     if not count:
-        raise ValueError(f"{page} has no line {BEGIN}")
+        raise ValueError(f"{page} has no line {begin}")
     page.write_text(text)
 
 
