@@ -75,7 +75,8 @@ class LayerUnpacker:
         for entry in reader:
             self._count(entry)
             self._apply(entry, reader)
-        for parts in sorted(self._whiteouts, key=len):  # a folder that is hidden needs none for its content
+        # A folder that is hidden or opaque needs none for its content, and overlayfs would list them there.
+        for parts in sorted(self._whiteouts, key=lambda found: (len(found), found[-1] != _OPAQUE_NAME)):
             self._white_out(parts)
         for parts, mtime in reversed(self._times):  # at last: what is made in a folder changes its time
             with suppress(OSError), closing(self._open(parts)) as fd:

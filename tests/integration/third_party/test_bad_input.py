@@ -167,12 +167,3 @@ def test_an_inline_volume_that_is_too_large_for_every_node(world: Any) -> None:
 )
 def test_a_size_that_is_none_is_refused_at_once(stage: Any, size: str, text: str) -> None:
     assert text in create(stage, pod("app", v=claim_spec(size)), fails=True)
-
-
-def test_what_kubectl_sends_as_protobuf_has_a_way_that_works(stage: Any) -> None:
-    said = stage.kubectl("create", "configmap", "words", "--from-literal=a=b", fails=True)
-    assert "kubectl create ... --dry-run=client -o yaml | kubectl apply -f -" in said
-
-    made = stage.kubectl("create", "configmap", "words", "--from-literal=a=b", "--dry-run=client", "-o", "yaml")
-    assert "created" in stage.kubectl("apply", "-f", "-", stdin=made)
-    stage.kubectl("delete", "configmap", "words")

@@ -94,7 +94,9 @@ def test_a_size_is_what_df_shows(cluster, pod) -> None:  # type: ignore[no-untyp
 
 
 def test_changing_objects(cluster, pod) -> None:  # type: ignore[no-untyped-def]
-    assert "unchanged" in cluster.kubectl("apply", "-f", str(EXAMPLES / "pod-ephemeral.yaml"))
+    version = cluster.get("pod", POD)["metadata"]["resourceVersion"]
+    cluster.kubectl("apply", "-f", str(EXAMPLES / "pod-ephemeral.yaml"))  # sends the order of volumes, for the token's
+    assert cluster.get("pod", POD)["metadata"]["resourceVersion"] == version
     cluster.kubectl("label", "pod", POD, "a=b")
     cluster.kubectl("annotate", "pod", POD, "x=y")
     cluster.kubectl("patch", "pod", POD, "-p", '{"metadata":{"labels":{"c":"d"}}}')

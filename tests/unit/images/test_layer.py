@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tonnage.errors import InvalidError, TonnageError
@@ -391,6 +391,7 @@ def unpacked(layers: Layers) -> Iterator[tuple[Path, list[Path]]]:
 
 
 @pytest.mark.real
+@example([[("dir", "b/a", b"")], [("whiteout", "b/a", b""), ("opaque", "b", b"")]])
 @given(st.lists(st.lists(entries, max_size=8), min_size=2, max_size=3))
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 def test_overlayfs_shows_what_the_layers_say(layers: Layers) -> None:
