@@ -32,7 +32,7 @@ class NodeHealth(Reconciler[str]):
     def __init__(self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock) -> None:
         self._client, self._events, self._clock = client, events, clock
         self._renewed: dict[str, float] = {}
-        """When a renewal was seen; by the monotonic clock, which stands still while the machine sleeps."""
+        """When a renewal was seen; by the monotonic clock, which stops while the machine sleeps."""
         nodes, leases = informers.of(NODES), informers.of(LEASES)
         self._nodes, self._leases = nodes.cache, leases.cache
         super().__init__("node_health", workers=2)

@@ -50,7 +50,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """The number that an unsigned one stands for."""
+    """The two's complement of 64 bits as a number with a sign."""
     return value - (1 << 64) if value >> 63 else value
 
 

@@ -225,14 +225,15 @@ async def test_nothing_of_the_machine_is_seen(machine: Any) -> None:
         "mknod /tmp/disk b 8 0",
         "nsenter --mount=/proc/1/ns/mnt true",
         "touch /usr/bin/evil",
-        "chroot /proc/1/root/../../.. test -e /work",
+        "chroot /proc/1/root/../../.. test -e OUTSIDE",
     ],
 )
 async def test_ways_out_are_shut(machine: Any, attempt: str) -> None:
     await machine.pod("p")
     await machine.phase("p", "Running")
-    text = await shell(machine, f"{attempt} && echo OUT; exit 0")
-    assert "OUT" not in text, text
+    assert machine.folder.exists()
+    text = await shell(machine, f"{attempt.replace('OUTSIDE', str(machine.folder))} && echo ESCAPED; exit 0")
+    assert "ESCAPED" not in text, text
 
 
 @pytest.mark.parametrize("target", [*(f"/proc/self/fd/{fd}" for fd in range(3, 10)), "/proc/1/root/.."])
