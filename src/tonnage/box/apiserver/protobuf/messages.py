@@ -165,8 +165,11 @@ def _read_number(source: Input, start: int, stop: int) -> float:
 
 def _parts(source: Input, start: int, stop: int) -> dict[int, int | bytes]:
     """Fields of a small message, by their tags."""
-    data = source.data
-    return {tag: at if tag & 7 == VARINT else data[at:end] for tag, at, end, _ in fields(data, start, stop)}
+    data, found = source.data, dict[int, int | bytes]()
+    for tag, at, end, _ in fields(data, start, stop):
+        found[tag] = at if tag & 7 == VARINT else data[at:end]
+        source.count(1)
+    return found
 
 
 def _text(parts: dict[int, int | bytes], number: int) -> str:
@@ -248,7 +251,12 @@ def _reading(kind: schemas.Type) -> Read:
         inner = _reading(kind.item)
 
         def items(source: Input, start: int, stop: int) -> list[Any]:
-            return [inner(source, at, end) for tag, at, end, _ in fields(source.data, start, stop) if tag >> 3 == 1]
+            found = []
+            for tag, at, end, _ in fields(source.data, start, stop):
+                source.count(1)
+                if tag >> 3 == 1:
+                    found.append(inner(source, at, end))
+            return found
 
         return items
     return _SCALARS[kind.word][1]

@@ -81,6 +81,8 @@ def test_fields_of_a_newer_kubernetes_are_ignored() -> None:
         ("meta.v1.ObjectMeta", delimited(8, b"\x08" + varint(2**62)), "beyond the year 9999"),
         ("core.v1.PodSpec", delimited(2, b"") * 100_001, "more than 100000 fields"),
         ("core.v1.PodSecurityContext", delimited(4, b"\x01" * 100_001), "more than 100000 fields"),
+        ("meta.v1.ObjectMeta", delimited(8, b"\x08\x01" * 100_001), "more than 100000 fields"),
+        ("authentication.v1.UserInfo", delimited(4, delimited(2, b"\x0a\x00" * 100_001)), "more than 100000 fields"),
     ],
 )
 def test_wrong_values_are_refused(name: str, data: bytes, why: str) -> None:
