@@ -20,10 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 _GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs"
 _WAITING = ("tests/unit/node", "tests/unit/kube", "tests/unit/cli", "tests/unit/simulate", "tests/crash/kills")
@@ -60,8 +61,8 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 @dataclass
 class Lane:
-    """A pytest. code: its exit code. report: what it wrote of its tests (tests/conftest.py). left: processes that were
-    still there when it had ended, and were killed."""
+    """A pytest. code: its exit code. report: what it wrote of its tests (tests/conftest.py): names by outcome, failed
+    ones with the reason. left: processes that were still there when it had ended, and were killed."""
 
     name: str
     folder: Path
@@ -69,7 +70,7 @@ class Lane:
     begun: float
     ended: float = 0.0
     code: int | None = None
-    report: dict[str, list[str]] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
 
     @property
@@ -83,9 +84,9 @@ class Lane:
         return not self.left and (self.code in (_PASSED, _NO_TESTS) or (self.code == _FAILED and bool(self.failed)))
 
     @property
-    def failed(self) -> list[str]:
-        """Names of tests."""
-        return self.report.get("failed", [])
+    def failed(self) -> dict[str, str]:
+        """Test -> the first words of what it failed with."""
+        return dict(self.report.get("failed", {}))
 
     def row(self) -> str:
         """For the table at the end."""
@@ -109,27 +110,27 @@ def main(arguments: list[str]) -> int:
         for lane in lanes:
             for what in lane.left:
                 print(f"{lane.name}: left behind, and killed: {what}")
-        failed = sorted({test for lane in lanes for test in lane.failed})
+        failed = {test: reason for lane in lanes for test, reason in lane.failed.items()}
         again = _repeatable(failed)
         good = all(lane.is_good for lane in lanes)
-        if failed and again == failed and good:
+        if failed and len(again) == len(failed) and good:
             print(f"\nAgain, alone, as {REPEAT} names them: {', '.join(again)}\n", flush=True)
             last = _run_lanes({"again": again}, options, Path(temporary))[0]
             passed_now = last.report.get("passed", []) if last.is_good else []
-            failed = [test for test in again if test not in passed_now]
+            failed = {test: reason for test, reason in failed.items() if test not in passed_now}
             print(last.row())
     if failed:
-        print("failed:", *failed, sep="\n  ")
+        print("failed:", *(f"{test}: {reason}" for test, reason in sorted(failed.items())), sep="\n  ")
     skipped = sum(len(lane.report.get("skipped", [])) for lane in lanes)
     passed = sum(len(lane.report.get("passed", [])) for lane in lanes)
     print(f"{passed} passed, {len(failed)} failed, {skipped} skipped", flush=True)
     return 0 if good and not failed else 1
 
 
-def _repeatable(failed: Sequence[str]) -> list[str]:
+def _repeatable(failed: Collection[str]) -> list[str]:
     """Those of the failed tests that may run a second time."""
     named = {line.split("#")[0].strip() for line in REPEAT.read_text().splitlines()} - {""}
-    return [test for test in failed if test.split("[")[0] in named]
+    return [test for test in sorted(failed) if test.split("[")[0] in named]
 
 
 def _run_lanes(chosen: Mapping[str, Sequence[str]], options: Sequence[str], folder: Path) -> list[Lane]:
@@ -157,7 +158,8 @@ def _run_lanes(chosen: Mapping[str, Sequence[str]], options: Sequence[str], fold
 def _start(name: str, arguments: Sequence[str], folder: Path, *, is_shown: bool) -> Lane:
     report = folder / f"{name}.json"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--report-to", str(report), *arguments]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "--report-to", str(report)]
+    command += arguments
     if os.geteuid() == 0 and shutil.which("unshare"):
         # A mount namespace of its own: a copy in another process' namespace keeps what is unmounted here busy.
         command = ["unshare", "--mount", "--propagation", "private", "--", *command]

@@ -107,21 +107,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_CurrentTest(file.with_suffix(".now")))
 
 
-_OUTCOMES = {"passed": ("passed",), "failed": ("failed", "error"), "skipped": ("skipped",)}
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what tests told; write the outcomes."""
     if file := terminalreporter.config.getoption("--report-to"):
-        names = {
-            outcome: sorted({report.nodeid for key in keys for report in terminalreporter.stats.get(key, [])})
-            for outcome, keys in _OUTCOMES.items()
+        stats = terminalreporter.stats
+        outcomes: dict[str, list[str] | dict[str, str]] = {
+            outcome: sorted({report.nodeid for report in stats.get(outcome, [])}) for outcome in ("passed", "skipped")
         }
-        file.write_text(json.dumps(names))
+        outcomes["failed"] = {
+            report.nodeid: _reason(report) for key in ("failed", "error") for report in stats.get(key, [])
+        }
+        file.write_text(json.dumps(outcomes))
     if _TOLD:
         terminalreporter.section("what was run")
         for line in _TOLD:
             terminalreporter.write_line(line)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """The first words of what a test failed with."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return " ".join((crash.message if crash else report.longreprtext).split())[:500]
 
 
 def _missing(*programs: str) -> str:

@@ -56,9 +56,9 @@ def test_only_a_named_test_has_a_second_try(tmp_path: Path, repeat: bool) -> Non
 
 
 def test_a_named_test_that_fails_again_fails_the_run(tmp_path: Path) -> None:
-    ended = run(tmp_path, "def test_it(): assert False", repeat=True)
+    ended = run(tmp_path, "def test_it(): assert 1 == 2", repeat=True)
     assert ended.returncode == 1
-    assert "0 passed, 1 failed" in ended.stdout
+    assert "failed:\n  test_it.py::test_it: assert 1 == 2\n0 passed, 1 failed" in ended.stdout
 
 
 def test_a_process_that_is_left_is_killed_and_fails_the_run(tmp_path: Path) -> None:
