@@ -124,7 +124,7 @@ def test_input_ends(box: Cluster) -> None:
         (("exec", "app", "-c", "other", "--", "ls"), b"container other is not valid for pod app"),
         (("exec", "nobody", "--", "ls"), b'pods "nobody" not found'),
         (("port-forward", "app", "8080:80"), b"connect to 127.0.0.1:PORT"),
-        (("debug", "app", "--image=x"), b"pods/ephemeralcontainers is not built here"),
+        (("debug", "app", "--image=x", "-c", "main"), b'Duplicate value: "main"'),
     ],
 )
 def test_refusals(box: Cluster, arguments: tuple[str, ...], said: bytes) -> None:
@@ -238,3 +238,41 @@ def test_a_box_that_is_killed_ends_its_commands(box: Cluster) -> None:
     box.up()
     box.kubectl("wait", "--for=condition=Ready", "pod/app", "--timeout=60s")
     assert box.kubectl("exec", "app", "--", "sh", "-c", "ls /tmp/mark; echo $GREETING") == "/tmp/mark\na b\n"
+
+
+def test_debug_adds_a_container_to_a_running_pod(box: Cluster) -> None:
+    """It runs beside the others, which notice nothing, and stays in the pod when it has ended."""
+    before = json.loads(box.kubectl("get", "pod", "app", "-o", "json"))
+    terminal = Terminal(box, "debug", "-it", "app", "--image=x", "-c", "look", "--", "sh")
+    terminal.until(b"# ")
+    terminal.type(b"hostname; echo $((40 + 2)); exit 3\n")
+    terminal.until(b"app\r\n42\r\n")
+    assert terminal.wait() == 0
+    ended = "jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode}=3"
+    box.kubectl("wait", f"--for={ended}", "pod/app", "--timeout=60s")
+    after = json.loads(box.kubectl("get", "pod", "app", "-o", "json"))
+    assert [c["name"] for c in after["spec"]["ephemeralContainers"]] == ["look"]
+    assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
+    assert "42" in box.kubectl("logs", "app", "-c", "look")
+    assert "look:" in box.kubectl("describe", "pod", "app").partition("Ephemeral Containers:")[2]
+
+
+def test_an_ephemeral_container_sees_the_volumes(box: Cluster) -> None:
+    """As Kubernetes' tests of volumes add one; it may not be changed or taken away."""
+    box.kubectl("exec", "app", "--", "sh", "-c", "echo kept > /data/file")
+    path = "/api/v1/namespaces/default/pods/app/ephemeralcontainers"
+    added = {
+        "name": "reader",
+        "image": "x",
+        "command": ["sleep", "1000"],
+        "volumeMounts": [{"name": "data", "mountPath": "/there"}],
+    }
+    patch = json.dumps({"spec": {"ephemeralContainers": [added]}})
+    box.kubectl("patch", "pod", "app", "--subresource=ephemeralcontainers", "-p", patch)
+    running = "jsonpath={.status.ephemeralContainerStatuses[?(@.name=='reader')].state.running}"
+    box.kubectl("wait", f"--for={running}", "pod/app", "--timeout=60s")
+    assert box.kubectl("exec", "app", "-c", "reader", "--", "cat", "/there/file") == "kept\n"
+    pod = json.loads(box.kubectl("get", "--raw", path))
+    pod["spec"]["ephemeralContainers"] = []
+    said = box.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(pod), fails=True)
+    assert "may not be removed" in said

@@ -177,6 +177,8 @@ class Container(Object, frozen=True):
     ports: list[ContainerPort] = []
     security_context: SecurityContext = SecurityContext()
     restart_policy: str | None = None
+    target_container_name: str = ""
+    """Of an ephemeral container: the one whose processes it is to see."""
     liveness_probe: dict[str, Any] | None = None
     readiness_probe: dict[str, Any] | None = None
     startup_probe: dict[str, Any] | None = None
@@ -233,6 +235,7 @@ class PodSpec(Object, frozen=True):
     volumes: list[Volume] = []
     init_containers: list[Container] = []
     containers: list[Container] = []
+    ephemeral_containers: list[Container] = []
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
@@ -281,6 +284,7 @@ class PodStatus(Object, frozen=True):
     host_ip: str = msgspec.field(default="", name="hostIP")
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
+    ephemeral_container_statuses: list[ContainerStatus] = []
     start_time: str | None = None
 
 
@@ -289,6 +293,21 @@ class Pod(KubeObject, frozen=True):
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """All containers: init containers, the others, ephemeral ones."""
+        return (*self.spec.init_containers, *self.spec.containers, *self.spec.ephemeral_containers)
+
+    @property
+    def container_statuses(self) -> tuple[ContainerStatus, ...]:
+        """States of all containers, in that order."""
+        status = self.status
+        return (
+            *status.init_container_statuses,
+            *status.container_statuses,
+            *status.ephemeral_container_statuses,
+        )
 
     @property
     def terminated(self) -> bool:

@@ -23,6 +23,7 @@ SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "log": ("", "", "", ("get",)),
     "exec": ("", "", "PodExecOptions", ("create", "get")),
     "attach": ("", "", "PodAttachOptions", ("create", "get")),
+    "ephemeralcontainers": ("", "", "", _STATUS_VERBS),
     "scale": ("autoscaling", "v1", "Scale", _STATUS_VERBS),
 }
 

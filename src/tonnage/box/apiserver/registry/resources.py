@@ -125,7 +125,7 @@ _ROWS: tuple[Resource, ...] = (
         pod.validate,
         core.POD,
         defaults.pod,
-        subresources=frozenset({"status", "binding", "eviction", "log", "exec", "attach"}),
+        subresources=frozenset({"status", "binding", "eviction", "log", "exec", "attach", "ephemeralcontainers"}),
         categories=("all",),
         admit=plugins.pod,
         prepare=strategy.pod,

@@ -63,7 +63,7 @@ class Routes:
             raise _nothing()
         resource = self._by_prefix.get((group, version, rest[0]))
         if resource is not None and resource.key == "nodes" and rest[2:3] == ["proxy"]:
-            return RequestPath(resource, None, _identifier(rest[1]), "proxy", "/".join(rest[3:]))
+            return RequestPath(resource, None, _proxied_node(_identifier(rest[1])), "proxy", "/".join(rest[3:]))
         if resource is None or len(rest) > 3 or (namespace is not None and not resource.kind.namespaced):
             raise _nothing()
         name = _identifier(rest[1]) if len(rest) > 1 else ""
@@ -81,12 +81,23 @@ _LIMITATION = "see docs/limitations.md"
 _NOT_BUILT = {
     "pods": {
         "portforward": "containers share this machine's loopback: connect to 127.0.0.1:PORT",
-        "ephemeralcontainers": "kubectl debug cannot add a container to a pod; use kubectl exec",
         "proxy": _LIMITATION,
         "resize": _LIMITATION,
     },
 }
 """Subresources that Kubernetes has and that clients ask for, refused by name, and what to do instead."""
+
+
+_KUBELET_PORT = "10250"
+
+
+def _proxied_node(text: str) -> str:
+    """The node of nodes/[SCHEME:]NAME[:PORT]/proxy. Raises a 400 for a port that is not the kubelet's."""
+    parts = text.split(":")
+    name, port = (parts[1], parts[2]) if len(parts) == 3 else (parts[0], ":".join(parts[1:]))
+    if port not in ("", _KUBELET_PORT):
+        raise bad_request(f"nodes/proxy reaches the kubelet's port only: name no port, or {_KUBELET_PORT}")
+    return name
 
 
 def _nothing() -> ApiError:

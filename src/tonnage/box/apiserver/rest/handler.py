@@ -19,7 +19,7 @@ from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath, Routes
 from tonnage.box.apiserver.request.user import ApiUser
 from tonnage.box.apiserver.rest import output, remote_command, subresources
-from tonnage.box.apiserver.rest.object_meta import STATUS_LIKE
+from tonnage.box.apiserver.rest.object_meta import EPHEMERAL_CONTAINERS, STATUS_LIKE
 from tonnage.box.apiserver.rest.output import Representation, encode, is_pretty
 from tonnage.box.apiserver.rest.reads import Reads
 from tonnage.box.apiserver.rest.remote_command import Upgrade
@@ -108,7 +108,7 @@ class Handler:
         child.inc()
 
     async def _dispatch(self, place: RequestPath, request: Request, user: ApiUser) -> Answer:
-        if place.subresource and place.subresource not in STATUS_LIKE:
+        if place.subresource not in ("", EPHEMERAL_CONTAINERS, *STATUS_LIKE):
             return await self._subresource(place, request, user)
         match request.method:
             case "GET":

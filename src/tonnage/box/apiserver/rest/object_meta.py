@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ _PRESERVED = (
 _DEFAULT_GRACE = 30
 STATUS_LIKE = ("status", "approval")
 """Subresources that write the status and preserve the rest."""
+EPHEMERAL_CONTAINERS = "ephemeralcontainers"
+"""The subresource that writes a pod's spec.ephemeralContainers and preserves the rest."""
 
 
 _LAST_SECOND = 253402300799
@@ -168,6 +171,8 @@ def carry_over(new: Obj, old: Obj, resource: Resource, subresource: str) -> None
     new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
     if subresource in STATUS_LIKE:
         _only_status(new, old)
+    elif subresource == EPHEMERAL_CONTAINERS:
+        _only_ephemeral_containers(new, old)
     elif not subresource and "status" in resource.subresources:
         _put_back(new, old, "status")
     _tidy(meta)
@@ -185,6 +190,18 @@ def _only_status(new: Obj, old: Obj) -> None:
         _put_back(new, old, member)
     for member in ("ownerReferences", "finalizers"):
         _put_back(new["metadata"], old["metadata"], member)
+
+
+def _only_ephemeral_containers(new: Obj, old: Obj) -> None:
+    added = (new.get("spec") or {}).get("ephemeralContainers")
+    version = new["metadata"].get("resourceVersion")
+    new.clear()
+    new |= copy.deepcopy(old)
+    if version:
+        new["metadata"]["resourceVersion"] = version
+    new["spec"].pop("ephemeralContainers", None)
+    if added:
+        new["spec"]["ephemeralContainers"] = added
 
 
 def count_generation(new: Obj, old: Obj) -> None:

@@ -182,7 +182,7 @@ class Writes:
             if not subresource:
                 resource.prepare(new, old)
             resource.default(new)
-            if not subresource:
+            if subresource in ("", object_meta.EPHEMERAL_CONTAINERS):
                 object_meta.count_generation(new, old)
             if size > negotiate.MAX_INSIDE:
                 _check_size(new, negotiate.count_values(old), len(record.data), subresource)

@@ -30,6 +30,11 @@ _OTHER_STANDARD = frozenset(
 _PORT_LETTERS = re.compile("[-a-z0-9]+")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
 _PORTS = (1, 65535)
+_NOT_EPHEMERAL = (
+    "ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "restartPolicy",
+    "resizePolicy", "restartPolicyRules",
+)  # fmt: skip
+_EPHEMERAL_MESSAGE = "cannot be set for an Ephemeral Container"
 _VALUE_SOURCES = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
 
 
@@ -42,6 +47,23 @@ def containers(faults: Faults, spec: Obj, known: dict[str, Obj]) -> None:
         for path, container in items(spec, word, "spec."):
             _container(faults, container, known, path)
             faults.unique(f"{path}.name", container.get("name", ""), names)
+            if word == "ephemeralContainers":
+                _ephemeral(faults, container, spec, path)
+
+
+def _ephemeral(faults: Faults, container: Obj, spec: Obj, path: str) -> None:
+    """What an ephemeral container may not have, since nothing depends on it."""
+    for word in _NOT_EPHEMERAL:
+        if container.get(word):
+            faults.forbidden(f"{path}.{word}", _EPHEMERAL_MESSAGE)
+    for here, mount in items(container, "volumeMounts", f"{path}."):
+        for word in ("subPath", "subPathExpr"):
+            if mount.get(word):
+                faults.forbidden(f"{here}.{word}", _EPHEMERAL_MESSAGE)
+    target = container.get("targetContainerName")
+    others = [c.get("name") for word in ("containers", "initContainers") for c in spec.get(word) or ()]
+    if target and target not in others:
+        faults.not_found(f"{path}.targetContainerName", target)
 
 
 def _container(faults: Faults, container: Obj, known: dict[str, Obj], path: str) -> None:

@@ -106,12 +106,12 @@ def path_segment(name: str) -> list[str]:
 
 
 def kind_rules(
-    name: Namer = dns_subdomain, *, whole: bool = False, status: Rules | None = None
+    name: Namer = dns_subdomain, *, whole: bool = False, **subresources: Rules
 ) -> Callable[[Rules], Validate]:
     """Make the rules of a kind of those of its own fields: ObjectMeta is checked first.
 
     whole: they hold for writes of the object only, not for those of its subresources, which preserve the rest of it.
-    status: further rules of writes of the status.
+    subresources: further rules of writes of a subresource (status=RULES).
     """
 
     def complete(rules: Rules) -> Validate:
@@ -121,8 +121,8 @@ def kind_rules(
             metadata(faults, new, name, old=old)
             if not (whole and subresource):
                 rules(faults, new, old)
-            if status is not None and subresource == "status":
-                status(faults, new, old)
+            if subresource in subresources:
+                subresources[subresource](faults, new, old)
             return faults
 
         return validate

@@ -24,11 +24,27 @@ _UPDATABLE = (
 )
 
 
-@kind_rules(whole=True)
+def _ephemeral_containers(faults: Faults, new: Obj, old: Obj | None) -> None:
+    """Writes of pods/ephemeralcontainers: what was added stays as it is (KEP-277)."""
+    assert old is not None
+    path = "spec.ephemeralContainers"
+    wanted = {container.get("name"): container for container in new["spec"].get("ephemeralContainers") or ()}
+    for was in old["spec"].get("ephemeralContainers") or ():
+        name, now = was["name"], wanted.get(was["name"])
+        if now is None:
+            faults.forbidden(path, f'existing ephemeral containers "{name}" may not be removed\n')
+        elif now != was:
+            faults.forbidden(path, f'existing ephemeral containers "{name}" may not be changed\n{difference(now, was)}')
+    _spec(faults, new)
+
+
+@kind_rules(whole=True, ephemeralcontainers=_ephemeral_containers)
 def validate(faults: Faults, new: Obj, old: Obj | None) -> None:
     """Pod. Writes of a subresource (status, binding ...) preserve the spec, so only metadata is checked."""
     if old is None or new["spec"] != old["spec"]:
         _spec(faults, new)
+        if old is None and new["spec"].get("ephemeralContainers"):
+            faults.forbidden("spec.ephemeralContainers", "cannot be set on create")
         if old is not None:
             _update(faults, new["spec"], old["spec"])
 
@@ -40,6 +56,8 @@ def template(faults: Faults, template: Obj, path: str) -> None:
     labels(found, meta.get("labels") or {}, "metadata.labels")
     annotation_map(found, meta.get("annotations") or {}, "metadata.annotations")
     _spec(found, {"metadata": meta, "spec": template.get("spec") or {}})
+    if (template.get("spec") or {}).get("ephemeralContainers"):
+        found.forbidden("spec.ephemeralContainers", "ephemeral containers not allowed in pod template")
     faults.moved(found, "", f"{path}.")
 
 

@@ -60,6 +60,7 @@ class Run:
 
     container: Container
     init: bool = False
+    ephemeral: bool = False
     attempt: int = 0
     process: Process | None = None
     previous: Process | None = None
@@ -144,6 +145,7 @@ class Containers:
     prober: Prober | None = None
     inits: list[Run] = field(default_factory=list)
     mains: list[Run] = field(default_factory=list)
+    ephemerals: list[Run] = field(default_factory=list)
     failed: Run | None = None
     """The init container that ended the pod."""
     finishing: bool = False
@@ -153,14 +155,22 @@ class Containers:
         self.inits = [Run(c, init=True, waiting=(INITIALIZING, "")) for c in self.pod.spec.init_containers]
         first = (INITIALIZING, "") if self.inits else (CREATING, "")
         self.mains = [Run(c, waiting=first) for c in self.pod.spec.containers]
+        self.add_ephemeral(self.pod)
         self._counted: set[str] = set()
         self._exited = asyncio.Event()
         self._noted = self.pod.status.phase == "Running"
 
+    def add_ephemeral(self, pod: Pod) -> None:
+        """Take up the ephemeral containers that the pod has now. Idempotent."""
+        known = {run.container.name for run in self.ephemerals}
+        self.ephemerals += [
+            Run(container, ephemeral=True) for container in pod.spec.ephemeral_containers if container.name not in known
+        ]
+
     @property
     def all(self) -> list[Run]:
-        """Init containers, then the others."""
-        return self.inits + self.mains
+        """Init containers, the others, ephemeral ones."""
+        return self.inits + self.mains + self.ephemerals
 
     @property
     def initialized(self) -> bool:
@@ -185,7 +195,7 @@ class Containers:
         for one in found:
             if (run := runs.get(one.name)) is not None:
                 run.previous, run.process, run.attempt = run.process, one.process, one.attempt
-        statuses = {s.name: s for s in (*self.pod.status.init_container_statuses, *self.pod.status.container_statuses)}
+        statuses = {status.name: status for status in self.pod.container_statuses}
         for run in self.all:
             status = statuses.get(run.container.name)
             if run.process is None and status is not None:
@@ -196,7 +206,8 @@ class Containers:
 
     def orphans(self, found: list[FoundProcess]) -> None:
         """Take over containers of a pod whose object is deleted, to watch their end."""
-        self.inits, self.mains = [], [Run(Container(name=one.name), process=one.process) for one in found]
+        self.inits, self.ephemerals = [], []
+        self.mains = [Run(Container(name=one.name), process=one.process) for one in found]
 
     def exited(self) -> None:
         """A process ended."""
@@ -225,6 +236,9 @@ class Containers:
     async def sync(self, volumes: Mapping[str, Mounted]) -> float | None:
         """Start what should run; returns the seconds until the next sync, None to wait for a container's end."""
         self._stop_failed()
+        for run in self.ephemerals:  # first: a person looks into a pod whose init containers fail
+            if run.ended is None:
+                await self._ensure(run, volumes)
         for run in self.inits:
             if not await self._sync_init(run, volumes):
                 return None if self.failed is not None else self._next()
@@ -250,7 +264,7 @@ class Containers:
 
     def restarts(self, run: Run) -> bool:
         """Whether an ended container is started again."""
-        if self.finishing:
+        if self.finishing or run.ephemeral:
             return False
         policy = "Always" if run.sidecar else self.pod.spec.restart_policy
         if run.init and not run.sidecar:
@@ -324,6 +338,9 @@ class Containers:
             self._noted = True
         if self.runtime.name != "none":
             self.emit("Normal", "Started", f"Started container {name}")
+        if target := run.container.target_container_name:
+            text = f"container {name} does not see the processes of container {target}: not done by this kubelet"
+            self.emit("Warning", "NotSupported", text)
         self._begin(run)
 
     def _begin(self, run: Run) -> None:

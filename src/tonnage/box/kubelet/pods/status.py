@@ -61,6 +61,8 @@ def build(
     }
     if containers.inits:
         status["initContainerStatuses"] = [_container(run, containers) for run in containers.inits]
+    if containers.ephemerals:
+        status["ephemeralContainerStatuses"] = [_ephemeral(run, containers) for run in containers.ephemerals]
     if not ready_volumes:
         del status["podIP"], status["podIPs"]
     if evicted:
@@ -75,7 +77,8 @@ def same(pod: Pod, status: Status) -> bool:
 
 def _comparable(status: PodStatus) -> tuple[Any, ...]:
     conditions = sorted((c.type, c.status, c.reason, c.message) for c in status.conditions)
-    return status.phase, conditions, status.start_time, status.container_statuses, status.init_container_statuses
+    containers = status.container_statuses, status.init_container_statuses, status.ephemeral_container_statuses
+    return status.phase, conditions, status.start_time, containers
 
 
 def _conditions(
@@ -105,7 +108,7 @@ def _conditions(
 
 def _unready(containers: Containers) -> list[Run]:
     """Containers that keep the pod from being ready: sidecars count, other init containers do not."""
-    return [run for run in containers.all if not run.ready and (run.sidecar or not run.init)]
+    return [run for run in containers.inits + containers.mains if not run.ready and (run.sidecar or not run.init)]
 
 
 def _incomplete(reason: str, what: str, runs: Iterable[Run]) -> tuple[str, str]:
@@ -119,6 +122,12 @@ def _container(run: Run, containers: Containers) -> dict[str, Any]:
         terminated = state.get("terminated") or {}
         if len(text := terminated.get("message", "").encode()) > most:
             terminated["message"] = text[:most].decode(errors="ignore")
+    return status
+
+
+def _ephemeral(run: Run, containers: Containers) -> dict[str, Any]:
+    status = _container(run, containers) | {"ready": False}  # nothing waits for it
+    del status["started"]
     return status
 
 

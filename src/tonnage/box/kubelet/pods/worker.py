@@ -117,7 +117,7 @@ class PodWorkers:
                 yield uid
                 return
             before, record.pod = record.pod, new
-            # The pod's spec is immutable and its status our own writing, so only these changes concern us.
+            # The pod's spec does not change but for these, and its status is our own writing.
             if before is None or _concerns(before, new, record):
                 yield uid
 
@@ -186,6 +186,7 @@ class PodWorkers:
         elif self._volumes.is_republished(pod):
             await self._republish(record, pod)
         assert record.volumes is not None
+        containers.add_ephemeral(pod)
         after = await containers.sync(record.volumes)
         if self._runtime.name != "none":
             self.evictions.hold(pod)
@@ -449,5 +450,6 @@ def _concerns(before: Pod, after: Pod, record: PodRecord) -> bool:
         old.deletion_timestamp != new.deletion_timestamp
         or old.deletion_grace_period_seconds != new.deletion_grace_period_seconds
         or (new.deleting and old.finalizers != new.finalizers)
+        or len(before.spec.ephemeral_containers) != len(after.spec.ephemeral_containers)
         or (after.terminated and not before.terminated and record.written.get("phase") != after.status.phase)
     )

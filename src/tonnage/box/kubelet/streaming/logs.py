@@ -106,9 +106,8 @@ def _number(query: Mapping[str, str], key: str, *, least: int) -> int | None:
 
 def choose(pod: Pod, name: str) -> Container:
     """The container that is meant. Raises ApiError 400 in Kubernetes' words."""
-    everyone = (*pod.spec.containers, *pod.spec.init_containers)
     if name:
-        for container in everyone:
+        for container in pod.containers:
             if container.name == name:
                 return container
         raise _bad(f"container {name} is not valid for pod {pod.metadata.name}")
@@ -118,6 +117,8 @@ def choose(pod: Pod, name: str) -> Container:
     text += f"[{' '.join(c.name for c in pod.spec.containers)}]"
     if pod.spec.init_containers:
         text += f" or one of the init containers: [{' '.join(c.name for c in pod.spec.init_containers)}]"
+    if pod.spec.ephemeral_containers:
+        text += f" or one of the ephemeral containers: [{' '.join(c.name for c in pod.spec.ephemeral_containers)}]"
     raise _bad(text)
 
 
@@ -162,8 +163,7 @@ class PodLogs:
         meta = pod.metadata
         folder = f"{self._paths.pod_logs(meta.namespace, meta.name, meta.uid)}/{container.name}"
         attempts = sorted(int(n[:-4]) for n in names(folder) if n.endswith(".log") and n[:-4].isdigit())
-        statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
-        status = next((s for s in statuses if s.name == container.name), ContainerStatus())
+        status = next((s for s in pod.container_statuses if s.name == container.name), ContainerStatus())
         if options.previous:
             # Between two starts the last one is the previous one, as kubectl's users know it.
             back = 1 if status.state.waiting and status.last_state.terminated else 2

@@ -21,7 +21,7 @@ async def test_unknown_paths(api: Api, path: str) -> None:
     assert answer["reason"] == "NotFound"
 
 
-@pytest.mark.parametrize("subresource", ["portforward", "ephemeralcontainers", "proxy"])
+@pytest.mark.parametrize("subresource", ["portforward", "resize", "proxy"])
 async def test_what_is_not_built_is_refused_by_name(api: Api, subresource: str) -> None:
     for method in ("GET", "POST"):
         answer = await api.call(method, f"/api/v1/namespaces/default/pods/p/{subresource}", want=501)

@@ -24,7 +24,11 @@ async def test_the_kubelets_answer_is_passed_on() -> None:
     await client.create(NODES, {"metadata": {"name": "n"}})
     assert await client.read("/api/v1/nodes/n/proxy/stats/summary") == b"words"
     assert await client.read("/api/v1/nodes/n/proxy") == b"words"
-    assert asked == [("n", "stats/summary"), ("n", "")]
+    assert await client.read("/api/v1/nodes/n:10250/proxy/healthz") == b"words"
+    assert await client.read("/api/v1/nodes/https:n:10250/proxy/configz") == b"words"
+    assert asked == [("n", "stats/summary"), ("n", ""), ("n", "healthz"), ("n", "configz")]
+    with pytest.raises(ApiError, match="name no port, or 10250"):
+        await client.read("/api/v1/nodes/n:22/proxy/x")
     with pytest.raises(ApiNotFoundError):
         await client.read("/api/v1/nodes/other/proxy/metrics")
     with pytest.raises(ApiError, match="is not built here"):

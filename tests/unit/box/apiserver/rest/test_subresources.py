@@ -57,3 +57,39 @@ async def test_a_namespace_goes_when_it_is_finalized(api: Api) -> None:
     await api.create("/api/v1/namespaces/team/configmaps", config(), want=403)
     await api.put("/api/v1/namespaces/team/finalize", ended | {"spec": {"finalizers": []}})
     await api.get("/api/v1/namespaces/team", want=404)
+
+
+async def test_ephemeral_containers_are_all_that_their_subresource_changes(api: Api) -> None:
+    path = f"{PODS}/p/ephemeralcontainers"
+    made = await api.create(PODS, pod())
+    look = {"name": "look", "image": "busybox", "targetContainerName": "c"}
+    wanted = made | {"spec": {"ephemeralContainers": [look], "nodeName": "elsewhere"}, "status": {"phase": "Failed"}}
+    changed = await api.put(path, wanted)
+    (added,) = changed["spec"].pop("ephemeralContainers")
+    assert added.items() >= look.items()
+    assert changed["spec"] == made["spec"]
+    assert changed["status"] == made["status"]
+    assert changed["metadata"]["generation"] == made["metadata"]["generation"] + 1
+    assert await api.get(path) == await api.get(f"{PODS}/p")
+    stale = await api.put(path, wanted, want=409)
+    assert stale["reason"] == "Conflict"
+    more = {"spec": {"ephemeralContainers": [{"name": "more", "image": "busybox"}]}}
+    both = await api.patch(path, more, content_type="application/strategic-merge-patch+json")
+    assert [c["name"] for c in both["spec"]["ephemeralContainers"]] == ["look", "more"]
+
+
+async def test_ephemeral_containers_stay_as_they_were_added(api: Api) -> None:
+    path = f"{PODS}/p/ephemeralcontainers"
+    await api.create(PODS, pod())
+    look = {"name": "look", "image": "busybox"}
+    kind = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    with_one = await api.put(path, kind | {"spec": {"ephemeralContainers": [look]}})
+    for containers, said in (
+        ([], 'existing ephemeral containers "look" may not be removed'),
+        ([look | {"image": "other"}], 'existing ephemeral containers "look" may not be changed'),
+    ):
+        answer = await api.put(path, kind | {"spec": {"ephemeralContainers": containers}}, want=422)
+        assert said in answer["message"]
+    plain = await api.put(f"{PODS}/p", with_one | {"spec": with_one["spec"] | {"ephemeralContainers": []}}, want=422)
+    assert "pod updates may not change fields other than" in plain["message"]
+    await api.delete(path, want=405)

@@ -163,3 +163,32 @@ def test_a_nul_is_refused_in_every_field(faults: Faults, wrong: Obj, path: str) 
 def test_a_pod_with_a_nul_of_an_earlier_version_can_still_lose_its_finalizer(faults: Faults) -> None:
     stored = pod(container={"workingDir": "/a\0"})
     assert faults("pods", copy.deepcopy(stored), stored) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"ports": [{"containerPort": 80}]}, "ports: Forbidden: cannot be set for an Ephemeral Container"),
+        ({"resources": {"limits": {"cpu": "1"}}}, "resources: Forbidden: cannot be set for an Ephemeral Container"),
+        ({"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}, "lifecycle: Forbidden: cannot be set for"),
+        ({"livenessProbe": {"exec": {"command": ["x"]}}}, "livenessProbe: Forbidden: cannot be set for"),
+        ({"name": "c"}, 'name: Duplicate value: "c"'),
+        ({"targetContainerName": "x"}, 'targetContainerName: Not found: "x"'),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a"}]},
+            "volumeMounts[0].subPath: Forbidden: cannot be set for an Ephemeral Container",
+        ),
+    ],
+)
+def test_what_an_ephemeral_container_may_not_have(faults: Faults, wrong: Obj, said: str) -> None:
+    old = pod({"name": "v", "emptyDir": {}})
+    old["metadata"]["uid"] = "u"
+    new = copy.deepcopy(old)
+    new["spec"]["ephemeralContainers"] = [{"name": "look", "image": "i"} | wrong]
+    (found,) = faults("pods", new, old, "ephemeralcontainers")
+    assert found.startswith(f"spec.ephemeralContainers[0].{said}")
+
+
+def test_ephemeral_containers_are_added_to_a_pod_that_is_there(faults: Faults) -> None:
+    made = pod(ephemeralContainers=[{"name": "look", "image": "i"}])
+    assert faults("pods", made) == ["spec.ephemeralContainers: Forbidden: cannot be set on create"]

@@ -158,3 +158,52 @@ async def test_what_the_status_knows_and_the_machine_does_not_has_failed() -> No
     await bench.sync()
     assert bench.phase == "Failed"
     assert bench.containers.mains[0].attempt == 3
+
+
+def _with_ephemeral(bench: _Bench, **container: Any) -> Run:
+    spec = msgspec.to_builtins(bench.containers.pod.spec, str_keys=True)
+    body = {
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": spec | {"ephemeralContainers": [{"name": "look"} | container]},
+    }
+    bench.containers.add_ephemeral(msgspec.convert(body, Pod))
+    (run,) = bench.containers.ephemerals
+    return run
+
+
+async def test_an_ephemeral_container_starts_once_and_counts_for_nothing() -> None:
+    bench = _bench(restartPolicy="OnFailure")
+    await bench.sync()
+    run = _with_ephemeral(bench)
+    assert bench.containers.ephemerals == [run]  # not one more
+    await bench.sync()
+    assert run.running
+    bench.end(run, 1)
+    await bench.sync()
+    assert (run.attempt, run.running, bench.phase) == (0, False, "Running")
+    built = statuses.build(bench.containers.pod, bench.containers, address="", started="", now=bench.clock.now)
+    (status,) = built["ephemeralContainerStatuses"]
+    assert status["state"]["terminated"]["exitCode"] == 1
+    assert not status["ready"]
+    ready = {c["type"]: c["status"] for c in built["conditions"]}["Ready"]
+    assert ready == "True"
+    bench.end(bench.containers.mains[0], 0)
+    assert bench.phase == "Succeeded"
+
+
+async def test_an_ephemeral_container_starts_though_init_containers_fail() -> None:
+    bench = _bench(initContainers=[{"name": "i", "restartPolicy": "Always", "startupProbe": {}}])
+    run = _with_ephemeral(bench, targetContainerName="a")
+    await bench.sync()
+    assert run.running
+    assert ("NotSupported", "container look does not see the processes of container a: not done by this kubelet") in (
+        bench.told
+    )
+
+
+async def test_a_pod_ends_with_its_ephemeral_containers() -> None:
+    bench = _bench()
+    run = _with_ephemeral(bench)
+    await bench.sync()
+    assert bench.containers.stop(0.0)
+    assert run.ended is not None
