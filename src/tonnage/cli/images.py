@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -44,9 +45,11 @@ def run(options: argparse.Namespace) -> int:
         for name in options.names:
             print(f"removed {store.remove(name).name}")
         return 0
-    records = store.images()
-    _show(store, records, options.output)
-    return 0
+    _show(store, store.images(), options.output)
+    damaged = store.damaged()
+    for failure in damaged:
+        print(f"warning: {failure}", file=sys.stderr)
+    return 1 if damaged else 0
 
 
 def _load(store: ImageStore, options: argparse.Namespace) -> int:

@@ -96,12 +96,26 @@ class ImageStore:
         self._images, self._uses = path / "images", path / "uses"
 
     def images(self) -> list[ImageRecord]:
-        """All images, sorted by name. Raises InvalidError when the folder is no store that we can read."""
+        """All images that can be read, sorted by name. Raises InvalidError when the folder is no store of ours."""
+        return sorted(self._records()[0], key=lambda record: record.name)
+
+    def damaged(self) -> list[InvalidError]:
+        """What is wrong with the names that cannot be read. Nothing is removed from the store while there are any."""
+        return self._records()[1]
+
+    def _records(self) -> tuple[list[ImageRecord], list[InvalidError]]:
         if not self.path.is_dir():
-            return []
+            return [], []
         self._check()
-        found = [self._record(path) for path in _files(self._images)]
-        return sorted((record for record in found if record is not None), key=lambda record: record.name)
+        found, damaged = [], []
+        for path in _files(self._images):
+            try:
+                record = self._record(path)
+            except InvalidError as failure:
+                damaged.append(failure)
+            else:
+                found += [record] if record is not None else []
+        return found, damaged
 
     def find(self, name: str) -> ImageRecord | None:
         """The image of a name, by its digest if it has one. Raises InvalidError (a bad name)."""
@@ -124,7 +138,7 @@ class ImageStore:
             return None
         except (OSError, msgspec.MsgspecError) as failure:
             raise InvalidError(
-                f"image store {self.path}: {path.name} cannot be read: {failure}; remove it"
+                f"image store {self.path}: {path} cannot be read: {failure}; load its image again, or remove the file"
             ) from failure
 
     def _check(self) -> None:
@@ -257,7 +271,9 @@ class ImageStore:
         """Remove layers and blobs that no image and no folder uses."""
         with opened(self.path / "use.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            images = self.images()
+            images, damaged = self._records()
+            if damaged:  # nobody knows what they use
+                return
             used = {chain for record in images for chain in record.layers}
             used |= {chain for use in self._living() for chain in use.layers}
             unused = [path for path in _entries(self._layers) if path.name not in used]

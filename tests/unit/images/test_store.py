@@ -206,9 +206,20 @@ def check_whole(store: ImageStore, before: dict[str, str]) -> None:
     assert len(store.images()) <= 1
 
 
-def test_an_unreadable_record_is_named(store: ImageStore, tmp_path: Path) -> None:
-    store.load(put(tmp_path, "one", BASE))
+def test_a_damaged_record_is_named_and_stops_no_other(store: ImageStore, tmp_path: Path) -> None:
+    """What it uses is not known, so that nothing is removed until its image is loaded again."""
+    archive = put(tmp_path, "one", BASE)
+    store.load(archive)
     (path,) = (store.path / "images").iterdir()
     path.write_bytes(b"{")
-    with pytest.raises(TonnageError, match=path.name):
-        store.images()
+    (other,) = store.load(put(tmp_path, "two", OTHER, file="2.tar"))
+    assert store.images() == [other]
+    (failure,) = store.damaged()
+    assert str(path) in str(failure)
+    with pytest.raises(TonnageError, match="load its image again"):
+        store.find("one")
+    store.remove("two")
+    assert len(layers_of(store)) == 2
+    (record,) = store.load(archive)
+    assert (store.images(), store.damaged()) == ([record], [])
+    assert layers_of(store) == set(record.layers)
