@@ -224,6 +224,12 @@ class SchedulingGate(Object, frozen=True):
     name: str = ""
 
 
+class PodReadinessGate(Object, frozen=True):
+    """A condition that somebody else sets, without which a pod is not ready."""
+
+    condition_type: str = ""
+
+
 class PodSpec(Object, frozen=True):
     """Pod spec."""
 
@@ -240,6 +246,7 @@ class PodSpec(Object, frozen=True):
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
     scheduling_gates: list[SchedulingGate] = []
+    readiness_gates: list[PodReadinessGate] = []
     topology_spread_constraints: list[dict[str, Any]] = []
     resource_claims: list[dict[str, Any]] = []
     resources: ResourceRequirements = ResourceRequirements()

@@ -14,7 +14,7 @@ from tonnage.api.decode import decode
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject, ListMeta, Object, ObjectMeta, ObjectReference, PartialObject
 from tonnage.errors import ApiError, ApiUnreadableError, FieldCause, api_error
-from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, Request, Response, Transport
+from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request, Response, Transport
 
 T = TypeVar("T", bound=KubeObject)
 JsonPatch = list[dict[str, Any]]
@@ -109,6 +109,10 @@ def status_error(data: bytes | msgspec.Raw, code: int = 0) -> ApiError:
         name=details.name,
         retry_after=details.retry_after_seconds,
     )
+
+
+class StrategicPatch(dict[str, Any]):
+    """A merge patch that merges lists such as conditions by the key of their items: those of others stay."""
 
 
 class Client:
@@ -211,14 +215,14 @@ class Client:
         resource_version: str = "",
         uid: str = "",
     ) -> T:
-        """Patch an object: a mapping is a merge patch (None removes a key), a list a JSON patch.
+        """Patch an object: a mapping is a merge patch (None removes a key) or a StrategicPatch, a list a JSON patch.
 
-        resource_version and uid are preconditions, where given (merge patches only). Raises ApiConflictError,
+        resource_version and uid are preconditions, where given (not for JSON patches). Raises ApiConflictError,
         ApiNotFoundError, ApiInvalidError.
         """
         content_type = JSON_PATCH
         if isinstance(body, Mapping):
-            content_type = MERGE_PATCH
+            content_type = STRATEGIC_PATCH if isinstance(body, StrategicPatch) else MERGE_PATCH
             guard = _query(resourceVersion=resource_version, uid=uid)
             if guard:
                 body = {**body, "metadata": {**body.get("metadata", {}), **guard}}

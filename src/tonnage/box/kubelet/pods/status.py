@@ -13,6 +13,7 @@ from tonnage.api.pods import Pod, PodStatus
 from tonnage.box.kubelet.containers.containers import CREATING, INITIALIZING, Containers, Run
 from tonnage.box.kubelet.containers.runtime import LostProcess, Process
 from tonnage.box.kubelet.containers.termination import TOGETHER
+from tonnage.kube.client import StrategicPatch
 
 Status = dict[str, Any]
 _SCHEDULED = "PodScheduled"
@@ -45,7 +46,7 @@ def build(
     ready_volumes: bool = True,
     evicted: str = "",
 ) -> Status:
-    """The status to write; preserves conditions of the scheduler and others. evicted: why the pod is evicted."""
+    """The status to write; conditions of others are not in it. evicted: why the pod is evicted."""
     current = "Failed" if evicted and not containers.alive else phase(containers)
     over = current in ("Succeeded", "Failed")
     ready = current == "Running" and not _unready(containers)
@@ -70,13 +71,20 @@ def build(
     return status
 
 
+def patch(status: Status) -> StrategicPatch:
+    """The patch that writes it. A condition loses the reason that it had, and those of others stay."""
+    cleared: Status = {"reason": None, "message": None}
+    return StrategicPatch(status=status | {"conditions": [cleared | one for one in status["conditions"]]})
+
+
 def same(pod: Pod, status: Status) -> bool:
     """Whether the API server has that status already."""
-    return _comparable(pod.status) == _comparable(msgspec.convert(status, PodStatus))
+    types = {condition["type"] for condition in status["conditions"]}
+    return _comparable(pod.status, types) == _comparable(msgspec.convert(status, PodStatus), types)
 
 
-def _comparable(status: PodStatus) -> tuple[Any, ...]:
-    conditions = sorted((c.type, c.status, c.reason, c.message) for c in status.conditions)
+def _comparable(status: PodStatus, types: set[str]) -> tuple[Any, ...]:
+    conditions = sorted((c.type, c.status, c.reason, c.message) for c in status.conditions if c.type in types)
     containers = status.container_statuses, status.init_container_statuses, status.ephemeral_container_statuses
     return status.phase, conditions, status.start_time, containers
 
@@ -89,21 +97,34 @@ def _conditions(
         why = ("PodFailed" if evicted or containers.failed is not None else "PodCompleted", "")
     elif not ready:
         why = _incomplete("ContainersNotReady", "unready", _unready(containers))
+    gates = _closed_gates(pod)
+    gated = ("ReadinessGatesNotReady", "; ".join(gates)) if gates and ready else why
     if not containers.initialized and not over:
         left = (run for run in containers.inits if not (run.started or run.succeeded))
         initialized = _incomplete("ContainersNotInitialized", "incomplete", left)
     wanted = {
         "PodReadyToStartContainers": (volumes and not over, "", ""),
         "Initialized": (not any(initialized), *initialized),
-        "Ready": (ready, *why),
+        "Ready": (ready and not gates, *gated),
         "ContainersReady": (ready, *why),
     }
     old, stamp = pod.status.conditions, rfc3339(now)
     result = [condition(old, kind, str(value), *more, now=stamp) for kind, (value, *more) in wanted.items()]
-    remaining = [c for c in old if c.type not in wanted]
-    if not any(c.type == _SCHEDULED for c in remaining):  # a pod whose node was set by hand
-        remaining.append(condition((), _SCHEDULED, "True", now=stamp))
-    return [to_builtins(c) for c in (*result, *remaining)]
+    if not any(c.type == _SCHEDULED for c in old):  # a pod whose node was set by hand
+        result.append(condition((), _SCHEDULED, "True", now=stamp))
+    return [to_builtins(c) for c in result]
+
+
+def _closed_gates(pod: Pod) -> list[str]:
+    """What is wrong with the conditions that somebody else sets (pkg/kubelet/status, GeneratePodReadyCondition)."""
+    statuses = {condition.type: condition.status for condition in pod.status.conditions}
+    closed = []
+    for name in (gate.condition_type for gate in pod.spec.readiness_gates):
+        if name not in statuses:
+            closed.append(f'corresponding condition of pod readiness gate "{name}" does not exist.')
+        elif statuses[name] != "True":
+            closed.append(f'the status of pod readiness gate "{name}" is not "True", but {statuses[name]}')
+    return closed
 
 
 def _unready(containers: Containers) -> list[Run]:

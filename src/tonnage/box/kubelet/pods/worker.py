@@ -325,7 +325,7 @@ class PodWorkers:
             return
         try:
             name, namespace = pod.metadata.name, pod.metadata.namespace
-            body = {"status": status}
+            body = statuses.patch(status)
             await self._client.patch(PODS, name, body, namespace, subresource="status", uid=record.uid)
         except (
             ApiNotFoundError,
@@ -450,6 +450,7 @@ def _concerns(before: Pod, after: Pod, record: PodRecord) -> bool:
         old.deletion_timestamp != new.deletion_timestamp
         or old.deletion_grace_period_seconds != new.deletion_grace_period_seconds
         or (new.deleting and old.finalizers != new.finalizers)
+        or (after.spec.readiness_gates and before.status.conditions != after.status.conditions)
         or len(before.spec.ephemeral_containers) != len(after.spec.ephemeral_containers)
         or (after.terminated and not before.terminated and record.written.get("phase") != after.status.phase)
     )
