@@ -260,10 +260,10 @@ class PodWorkers:
                 await asyncio.wait([mounting])
             return mounting.result()
         finally:
+            self._mounts -= 1
             if mounting is not None and not mounting.done():
                 mounting.cancel()
                 await asyncio.gather(mounting, return_exceptions=True)
-            self._mounts -= 1
 
     def _report(self, record: PodRecord, failure: VolumesError) -> bool:
         """Emit Events about volumes that do not mount.
