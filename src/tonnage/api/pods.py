@@ -224,7 +224,7 @@ class SchedulingGate(Object, frozen=True):
     name: str = ""
 
 
-class PodReadinessGate(Object, frozen=True):
+class ReadinessGate(Object, frozen=True):
     """A condition that somebody else sets, without which a pod is not ready."""
 
     condition_type: str = ""
@@ -246,7 +246,7 @@ class PodSpec(Object, frozen=True):
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
     scheduling_gates: list[SchedulingGate] = []
-    readiness_gates: list[PodReadinessGate] = []
+    readiness_gates: list[ReadinessGate] = []
     topology_spread_constraints: list[dict[str, Any]] = []
     resource_claims: list[dict[str, Any]] = []
     resources: ResourceRequirements = ResourceRequirements()

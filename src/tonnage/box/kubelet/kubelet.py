@@ -88,6 +88,7 @@ class Kubelet:
         self._swept: set[str] = set()
         self._sweeps: asyncio.Queue[str] = asyncio.Queue()
         self.drivers.on_change = self._driver_changed
+        self.volumes.csi.on_left = self.workers.wake
         informers.of(CLAIMS).cache.on_change(self._claim_changed)
         informers.of(ATTACHMENTS).cache.on_change(self._attachment_changed)
 

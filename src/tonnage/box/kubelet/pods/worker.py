@@ -264,6 +264,8 @@ class PodWorkers:
             if mounting is not None and not mounting.done():
                 mounting.cancel()
                 await asyncio.gather(mounting, return_exceptions=True)
+            elif mounting is not None and not mounting.cancelled():
+                mounting.exception()  # known, also when it ended while we are cancelled
 
     def _report(self, record: PodRecord, failure: VolumesError) -> bool:
         """Emit Events about volumes that do not mount.

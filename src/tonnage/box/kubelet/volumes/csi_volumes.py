@@ -57,6 +57,8 @@ class CsiVolume:
     """Name of its VolumeAttachment, for a driver that wants one."""
     attached: Mapping[str, str] = field(default_factory=dict)
     """What the driver returned when it was attached."""
+    is_exclusive: bool = False
+    """Whether only one pod may use it at one time (access mode ReadWriteOncePod)."""
 
     def contexts(self, context: Mapping[str, str]) -> Mapping[str, str] | AttachedContext:
         """A context for a call, with that of the attachment."""
@@ -89,6 +91,8 @@ class CsiMounts:
         self._node = node_name
         self.on_unused: Callable[[VolumeData], None] = lambda data: None
         """Called with a volume that no pod uses any more."""
+        self.on_left: Callable[[str], None] = lambda topic: None
+        """Called when a pod no longer uses a volume, with the topic of those that wait for that."""
         self._locks = KeyedLocks()
         self._staged: set[tuple[str, str]] = set()
         # Which pods use a volume (by driver and handle), and the other way round.
@@ -102,6 +106,10 @@ class CsiMounts:
         """
         key = volume.driver, volume.handle
         async with self._locks.hold(key):
+            if volume.is_exclusive and self._users.get(key, set()) - {pod.metadata.uid}:
+                text = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+                step = "MapVolume.SetUpDevice" if volume.capability.block else "MountVolume.SetUp"
+                raise MountError(f'{step} failed for volume "{volume.spec}" : {text}', topic=_topic(key))
             self._take(pod.metadata.uid, key)
             driver = self._driver(volume)
             staging = ""
@@ -238,6 +246,7 @@ class CsiMounts:
         self._keys[uid].discard(key)
         if not self._users[key]:
             del self._users[key]
+        self.on_left(_topic(key))
 
     def _of_pod(self, uid: str) -> Iterator[tuple[str, VolumeData]]:
         """The pod's mounted volumes; a folder without vol_data.json never reached the driver and is removed."""
@@ -341,6 +350,10 @@ class CsiMounts:
         async with self._locks.hold(data.key):
             if not self._users.get(data.key):
                 await self._unstage(data, block=block)
+
+
+def _topic(key: tuple[str, str]) -> str:
+    return f"volume {'/'.join(key)}"
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:

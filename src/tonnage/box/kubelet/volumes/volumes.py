@@ -363,6 +363,7 @@ class VolumeManager:
             group_policy=security.fs_group_change_policy,
             attachment=attachment,
             attached=attached,
+            is_exclusive=modes == [names.READ_WRITE_ONCE_POD],
         )
 
     async def _inline(self, pod: Pod, volume: Volume) -> Mounted:

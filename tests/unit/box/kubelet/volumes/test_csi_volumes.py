@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.api.kinds import PODS, VOLUMES
+from tonnage.box.kubelet.pods import worker
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
@@ -38,6 +40,25 @@ async def test_two_pods_share_a_volume_and_the_last_one_unstages(machine: Any, e
     await machine.client.delete(PODS, "q", "default")
     await machine.gone("q")
     await eventually(lambda: machine.left() == [])
+
+
+@pytest.mark.parametrize("is_block", [False, True])
+async def test_a_volume_for_one_pod_waits_until_the_other_has_gone(
+    machine: Any, is_block: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ReadWriteOncePod, and pods that no scheduler has looked at."""
+    await machine.volume("a", block=is_block, accessModes=["ReadWriteOncePod"])
+    await machine.pod("p", volumes=CLAIM)
+    await machine.phase("p", "Running")
+    monkeypatch.setattr(worker, "PATIENCE", 0.0)
+    await machine.pod("q", volumes=CLAIM)
+    event = await machine.event("FailedMount")
+    assert event.message.endswith(
+        'failed for volume "pv-a" : volume uses the ReadWriteOncePod access mode and is already in use by another pod'
+    )
+    assert event.involved_object.name == "q"
+    await machine.client.delete(PODS, "p", "default")
+    await machine.phase("q", "Running")
 
 
 async def test_the_drivers_refusal_is_told_and_leaves_nothing(machine: Any) -> None:
