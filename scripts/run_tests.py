@@ -136,6 +136,7 @@ def _repeatable(failed: Collection[str]) -> list[str]:
 def _run_lanes(chosen: Mapping[str, Sequence[str]], options: Sequence[str], folder: Path) -> list[Lane]:
     first = next(iter(chosen))
     lanes: list[Lane] = []
+    least = _available()
     try:
         for name, tests in chosen.items():
             lanes.append(_start(name, [*tests, *options], folder, is_shown=name == first))
@@ -144,6 +145,7 @@ def _run_lanes(chosen: Mapping[str, Sequence[str]], options: Sequence[str], fold
             _reap_orphans({lane.process.pid for lane in lanes})
             for lane in lanes:
                 _look(lane)
+            least = tuple(map(min, least, _available()))
     finally:
         for lane in lanes:
             _end(lane)
@@ -152,7 +154,15 @@ def _run_lanes(chosen: Mapping[str, Sequence[str]], options: Sequence[str], fold
         with lane.output.open("rb") as output:
             shutil.copyfileobj(output, sys.stdout.buffer)
         sys.stdout.flush()
+    print("\nLeast that was available: {:.1f} GiB of memory, {:.1f} GiB of disk".format(*least), flush=True)
     return lanes
+
+
+def _available() -> tuple[float, ...]:
+    """GiB of memory and of the disk of temporary files: what a failure may come from that no test explains."""
+    meminfo = Path("/proc/meminfo").read_text()
+    memory = next(int(line.split()[1]) for line in meminfo.splitlines() if line.startswith("MemAvailable"))
+    return memory / 2**20, shutil.disk_usage(tempfile.gettempdir()).free / 2**30
 
 
 def _start(name: str, arguments: Sequence[str], folder: Path, *, is_shown: bool) -> Lane:
