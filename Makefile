@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-rest programs test-compat test-upstream test-upstream-box check setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test test-all test-rest programs test-compat test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -28,11 +28,16 @@ programs: debian-test $(READY)  ## build the programs in Go that tests run (Go n
 	$(BIN)/python -m scripts.build_programs
 
 check: $(READY)        ## the inner loop: lint, types, layers, measures, unit tests, 200 kills
+	@$(MAKE) -j2 check-tests check-code
+
+check-tests:
+	$(BIN)/python -m scripts.run_tests --check -q
+
+check-code:
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/measure.py --summary
-	$(BIN)/python -m scripts.run_tests --check -q
 
 bench: setup           ## the figures of the README, printed as tables
 	$(BIN)/python -m benchmarks
