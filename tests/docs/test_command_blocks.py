@@ -1,6 +1,6 @@
-"""The command blocks of README and docs/install.md run, in order, and print what the page shows.
+"""The command blocks of README, docs/tasks/pmem-csi.md and docs/install.md run, in order, and print what the page shows.
 
-README: in a box below a folder of its own. docs/install.md: what prints manifests; tests/e2e runs that page on a cluster.
+README and walk-throughs: in a box below a folder of its own. docs/install.md: what prints manifests; tests/e2e runs that page on a cluster.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from tests.docs.pages import READS, Command, commands
+from tests.docs.terminal import converse
+from tests.integration.third_party.programs import need
 
 from tonnage.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 300.0
-NOT_HERE = re.compile(r"make |git |export KUBECONFIG=~")
+NOT_HERE = re.compile(r"make |git |export KUBECONFIG=~/\.cache")
 """Commands that set up the machine: a test of theirs is what `make` itself runs."""
 
 
@@ -32,19 +34,34 @@ def test_what_a_page_shows_is_compared() -> None:
     assert command.is_shown_by("pod/huge created\nNAME  STATUS  AGE\nmy-app  Running  12m")
     assert not command.is_shown_by("NAME  AGE\nmy-app  7s\npod/other created")
     assert not command.is_shown_by("NAME  AGE\npod/huge created")
+    assert Command("a", "first\n...\nlast").is_shown_by("first\nsecond\nlast")
+    assert not Command("a", "first\n...\nlast").is_shown_by("first\nsecond")
+
+
+def test_what_a_page_types_at_a_prompt() -> None:
+    assert Command("kubectl exec -it p -- sh", "# df\nSize\n# exit").typed == ["df", "exit"]
+    assert Command("kubectl exec p -- head -1 README.md", "# tonnage").typed == []
+
+
+ELSEWHERE = os.environ.get("TONNAGE_TEST_POOL", "")
+"""The pool in a guest, for one node."""
+Shell = Callable[[str, list[str]], tuple[int, str]]
 
 
 @pytest.fixture
-def shell(make_cluster: Callable[..., Any]) -> Callable[[str], tuple[int, str]]:
+def shell(make_cluster: Callable[..., Any]) -> Shell:
     """Runs a command line as a user would, with the box's data folder below one of the test's."""
     cluster = make_cluster()
     programs = cluster.home / "bin"
     programs.mkdir()
     data, python = shlex.quote(str(cluster.data)), shlex.quote(sys.executable)
     pool = "--pool image,name=scratch,sparse=yes,overcommit=yes"  # the disk may have less than three nodes promise
+    nodes = ""
+    if ELSEWHERE:
+        pool, nodes = f"--pool {ELSEWHERE},name=scratch", "--nodes 1"
     scripts = {
         "sudo": 'exec "$@"',
-        "tonnage": f'verb=$1; shift; [ "$verb" != up ] || set -- --port 0 {pool} "$@"\n'
+        "tonnage": f'verb=$1; shift; [ "$verb" != up ] || set -- --port 0 {pool} "$@" {nodes}\n'
         f'exec {python} -m tonnage.cli "$verb" --data {data} "$@"',
     }
     for name, text in scripts.items():
@@ -52,21 +69,25 @@ def shell(make_cluster: Callable[..., Any]) -> Callable[[str], tuple[int, str]]:
         (programs / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(cluster.home)}
 
-    def run(text: str) -> tuple[int, str]:
+    def run(text: str, typed: list[str]) -> tuple[int, str]:
+        command = ["bash", "-c", text.replace("/var/lib/tonnage", str(cluster.data))]
+        if typed:
+            return converse(command, typed, folder=ROOT, environment=environment, seconds=LIMIT)
         ended = subprocess.run(
-            ["bash", "-c", text.replace("/var/lib/tonnage", str(cluster.data))],
-            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False,
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False,
         )  # fmt: skip
         return ended.returncode, (ended.stdout + ended.stderr).replace(f" --data {cluster.data}", "")
 
     return run
 
 
-@pytest.mark.real
-def test_readme(shell: Callable[[str], tuple[int, str]]) -> None:
-    """One user, one box: what a command reads is read again until it is as shown, since a pod takes its time."""
-    exports, count = "", 0
-    for command in commands(ROOT / "README.md"):
+def walk(shell: Shell, steps: Iterable[Command]) -> dict[str, str]:
+    """One user, one box: what a command reads is read again until it is as shown, since a pod takes its time.
+
+    Returns what each command printed.
+    """
+    exports, printed = "", {}
+    for command in steps:
         if NOT_HERE.match(command.text):
             continue
         text = command.text.replace(".venv/bin/", "")
@@ -75,14 +96,41 @@ def test_readme(shell: Callable[[str], tuple[int, str]]) -> None:
             continue
         deadline = time.monotonic() + LIMIT
         while True:
-            code, output = shell(exports + text)
+            code, output = shell(exports + text, command.typed)
             if (code == 0 and command.is_shown_by(output)) or not READS.match(text) or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
         assert code == 0, f"$ {text}\n{output}"
         assert command.is_shown_by(output), f"$ {text}\n{output}\nthe page shows:\n{command.shown}"
-        count += 1
-    assert count >= 3
+        printed[text] = output
+    assert len(printed) >= 3
+    return printed
+
+
+@pytest.mark.real
+def test_readme(shell: Shell) -> None:
+    """All but the chart: helm is a program that is built."""
+    walk(shell, commands(ROOT / "README.md", but="helm"))
+
+
+@pytest.mark.real
+@pytest.mark.programs
+def test_readme_with_helm(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "helm").symlink_to(need("helm"))
+    steps = [c for c in commands(ROOT / "README.md") if c.text.startswith("helm ")]
+    assert steps
+    folder = shlex.quote(str(tmp_path))
+    walk(lambda text, typed: shell(f"PATH={folder}:$PATH\n{text}", typed), commands(ROOT / "README.md"))
+
+
+@pytest.mark.real
+def test_the_walk_through_of_pmem_csi(shell: Shell) -> None:
+    """With real persistent memory in a guest, else with image files."""
+    printed = walk(shell, commands(ROOT / "docs" / "tasks" / "pmem-csi.md"))
+    device = "/dev/pmem" if ELSEWHERE.startswith("pmem") else "/dev/loop"
+    assert device in printed["kubectl exec my-csi-app -- df -h /data"]
+    mounted = printed["kubectl exec my-csi-app -- mount |grep /data"]
+    assert (device in mounted, "dax=always" in mounted) == (True, device == "/dev/pmem")
 
 
 MANIFESTS = [c.text for c in commands(ROOT / "docs" / "install.md") if c.text.startswith("tonnage manifests")]

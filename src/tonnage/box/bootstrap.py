@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -63,7 +64,17 @@ async def _pmem_csi(client: Client) -> None:
         "pmem-csi-sc-late-binding": ({}, late),
     }
     for name, (parameters, mode) in classes.items():
-        await _ensure(client, STORAGE_CLASSES, name, storage_class(names.PMEM_CSI, parameters=parameters, mode=mode))
+        body = storage_class(names.PMEM_CSI, parameters=parameters, mode=mode)
+        await _ensure(client, STORAGE_CLASSES, name, _applied(name, body))
+
+
+def _applied(name: str, body: dict[str, Any]) -> dict[str, Any]:
+    """A StorageClass as if kubectl had applied it: to apply its manifest is no change, and no reason to warn."""
+    fields = {key: value for key, value in body.items() if value}
+    manifest = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"} | fields
+    manifest["metadata"] = {"annotations": {}, "name": name}
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    return body | {"metadata": {"annotations": {names.LAST_APPLIED: f"{text}\n"}}}
 
 
 def storage_class(

@@ -48,13 +48,15 @@ _EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
 class BoxOptions:
     """How a box is started this time; its settings are in the plan.
 
-    host, port: where the API server listens; port 0: any free one. kubeconfig: a second path to write it to. recover:
-    where the database is lost or damaged, begin with an empty cluster; volumes stay and are orphans.
+    host, port: where the API server listens; port 0: any free one. kubeconfig: a second path to write it to, for a
+    user with the id kubeconfig_owner (-1: ours). recover: where the database is lost or damaged, begin with an empty
+    cluster; volumes stay and are orphans.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     kubeconfig: Path | None = None
+    kubeconfig_owner: int = -1
     recover: bool = False
 
 
@@ -155,8 +157,9 @@ class Box:
             url = url.replace(_EVERYWHERE[host], "127.0.0.1")
         found = urlsplit(url)
         self._address = (found.hostname or host, found.port or port)
-        for file in {self.data.kubeconfig, self.kubeconfig}:
-            auth.write_kubeconfig(file, url, credentials)
+        auth.write_kubeconfig(self.data.kubeconfig, url, credentials)
+        if self.kubeconfig != self.data.kubeconfig:
+            auth.write_kubeconfig(self.kubeconfig, url, credentials, self._options.kubeconfig_owner)
         self.client = Client(self._server.transport())
         if former := self.data.clusters()[:-1]:
             note = {"metadata": {"annotations": {names.FORMER_CLUSTERS: ",".join(former)}}}

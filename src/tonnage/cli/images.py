@@ -89,9 +89,15 @@ def _show(store: ImageStore, records: list[ImageRecord], form: str) -> None:
             record.digest[:_SHORT],
             record.platform,
             str(len(record.layers)),
-            from_bytes(record.size),
+            from_bytes(_rounded(record.size)),
             str(uses.get(record.layers[-1], 0) if record.layers else 0),
         )
         for record in records
     ]
     listing.show(form, _COLUMNS, rows, {"images": [msgspec.to_builtins(record) for record in records]})
+
+
+def _rounded(size: int) -> int:
+    """A size that is short to read: whole Mi above 10Mi, else whole Ki."""
+    step = 1 << 20 if size > 10 << 20 else 1 << 10
+    return -(-size // step) * step

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help=f"data folder (default: {default_folder()})")
     parser.add_argument("--port", type=int, default=6443, metavar="P", help="port of the API server, 0: any (6443)")
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write it here too, owned by the user of sudo")
     parser.add_argument("--runtime", choices=("bwrap", "none"), help="run containers as processes, or not at all")
     parser.add_argument("--compat", action="append", choices=COMPAT, help="also serve another driver's names")
     parser.add_argument(
@@ -95,7 +95,8 @@ def run(options: argparse.Namespace) -> int:
     report = os.environ.pop(_READY_FD, None)
     stream = os.fdopen(int(report), "w") if report else None
     out = Output(stream) if stream else Output()
-    start = BoxOptions(options.listen, options.port, options.kubeconfig, recover=options.recover)
+    kubeconfig = Path(os.path.abspath(options.kubeconfig)) if options.kubeconfig else None
+    start = BoxOptions(options.listen, options.port, kubeconfig, _caller(), recover=options.recover)
     box = Box(data, plan_, start, progress=out.step, waiting=out.waits)
     try:
         _load_images(data, settings)
@@ -106,6 +107,12 @@ def run(options: argparse.Namespace) -> int:
             stream.write(_FAILED + " ".join(str(failure).split()) + "\n")
             stream.close()
         raise
+
+
+def _caller() -> int:
+    """Id of the user who called sudo; -1 without sudo."""
+    text = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
+    return int(text) if text.isdecimal() and len(text) < 10 else -1
 
 
 def _settings(options: argparse.Namespace, saved: Settings | None) -> Settings:
@@ -177,6 +184,8 @@ async def _serve(box: Box, plan_: BoxPlan, out: Output, *, detached: bool) -> in
 def _tell(box: Box, plan_: BoxPlan, out: Output, seconds: float, *, detached: bool) -> None:
     out.title(f"Ready in {seconds:.1f} s. Use it with the kubectl that you have:")
     out.line(f"    export KUBECONFIG={box.kubeconfig}")
+    if _caller() > 0 and box.kubeconfig == box.data.kubeconfig:
+        out.line("    (only root can read that file; for one of yours: `sudo tonnage up --kubeconfig ~/FILE ...`)")
     out.line("    kubectl get nodes,storageclasses")
     out.line("    kubectl apply -f examples/pod-ephemeral.yaml")
     out.line("    kubectl get csistoragecapacities -A")

@@ -22,7 +22,7 @@ from tonnage.host.descriptor import closing
 from tonnage.images import manifest, reference
 from tonnage.images.manifest import BlobDescriptor, ImageIndex, Platform
 from tonnage.images.stream import Blob, read_blob
-from tonnage.images.tar_reader import TarReader
+from tonnage.images.tar_reader import TarReader, may_be_tar
 
 _MAX_MEMBERS = 100_000
 _MAX_NAMES = 32 << 20  # bytes
@@ -122,6 +122,8 @@ class _Archive:
         self._members: dict[str, tuple[int, int]] = {}
         self._links: dict[str, str] = {}
         held = 0
+        if not may_be_tar(os.pread(file.fileno(), 512, 0)):
+            raise InvalidError(f"{what}: it is no tar archive: want what `docker save` writes, or an OCI archive")
         reader = TarReader(file, what, seek=file.seek)
         for entry in reader:
             name = os.path.normpath(os.fsdecode(entry.name))

@@ -118,9 +118,7 @@ class TarReader:
                 if rest.count(0) != len(rest):
                     raise self._invalid("there is data after its end")
             return None
-        total = sum(block[:148]) + 8 * 32 + sum(block[156:])
-        signed = total - 256 * sum(1 for byte in block[:148] + block[156:] if byte > 127)
-        if _number(block[148:156], "checksum", self._what) not in (total, signed):
+        if _number(block[148:156], "checksum", self._what) not in _checksums(block):
             raise self._invalid(f"the header at {self.position - _BLOCK} has a wrong checksum")
         return block
 
@@ -235,6 +233,22 @@ class TarReader:
 
     def _invalid(self, why: str) -> InvalidError:
         return InvalidError(f"{self._what}: tar: {why}")
+
+
+def may_be_tar(start: bytes) -> bool:
+    """Whether a file that begins with these 512 bytes may be an archive."""
+    if len(start) < _BLOCK or start.count(0) == _BLOCK:
+        return len(start) >= _BLOCK
+    try:
+        return _number(start[148:156], "checksum", "") in _checksums(start[:_BLOCK])
+    except InvalidError:
+        return False
+
+
+def _checksums(block: bytes) -> tuple[int, int]:
+    """The checksum of a header, and that of programs whose bytes have signs."""
+    total = sum(block[:148]) + 8 * 32 + sum(block[156:])
+    return total, total - 256 * sum(1 for byte in block[:148] + block[156:] if byte > 127)
 
 
 def _name(header: bytes) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -99,6 +99,8 @@ class _Report:
     message: str
     at: float
     moment: float
+    name: str
+    """Of the Event: after the object, and unique."""
     once: str = ""
 
 
@@ -112,8 +114,9 @@ class EventRecorder:
         *,
         host: str = "",
         clock: Clock | None = None,
-        suffix: Callable[[], str] = lambda: secrets.token_hex(8),
+        suffix: Callable[[], str] = lambda: f"{time.time_ns():016x}",
     ) -> None:
+        """suffix: end of an Event's name; the time, as in Kubernetes: kubectl sorts those of a second by name."""
         self._client = client
         self._component, self._host = component, host
         self._clock = clock or RealClock()
@@ -129,8 +132,9 @@ class EventRecorder:
         process, for what many processes detect at the same time.
         """
         now, moment = self._clock.time(), self._clock.monotonic()
+        name = f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{once or self._suffix()}"
         try:
-            self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], now, moment, once))
+            self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], now, moment, name, once))
         except asyncio.QueueFull:
             log.debug("event dropped reason=%s object=%s", reason, about.name)
 
@@ -184,8 +188,7 @@ class EventRecorder:
         return True
 
     async def _first(self, report: _Report, message: str) -> _Recorded:
-        about = report.about
-        name = f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{report.once or self._suffix()}"
+        about, name = report.about, report.name
         body = self.body(about, report.type, report.reason, message, name=name, at=report.at)
         await self._client.create(EVENTS, body, about.namespace or "default")
         return _Recorded(name, 1, body["firstTimestamp"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "pmem-csi"
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +24,8 @@ def pmem(make_cluster):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("manifest", "pod", "room"),
     [
-        ("pmem-csi-generic.yaml", "my-csi-app-generic-ephemeral", "26620Mi"),
-        ("pmem-csi-inline.yaml", "my-csi-app-inline-volume", "28668Mi"),
+        ("pmem-app-generic-ephemeral.yaml", "my-csi-app-inline-volume", "26620Mi"),
+        ("pmem-app-ephemeral.yaml", "my-csi-app-inline-volume", "28668Mi"),
     ],
 )
 def test_runs_unchanged_and_takes_room_of_the_shared_pool(pmem, manifest: str, pod: str, room: str) -> None:  # type: ignore[no-untyped-def]
@@ -41,3 +41,13 @@ def test_runs_unchanged_and_takes_room_of_the_shared_pool(pmem, manifest: str, p
         )
     pmem.kubectl("delete", "pod", pod, "--grace-period=1", "--timeout=300s")
     pmem.until("all room is back", lambda: set(pmem.capacities().values()) == {"30716Mi"})
+
+
+def test_the_persistent_volumes_of_two_classes(pmem) -> None:  # type: ignore[no-untyped-def]
+    for manifest in ("pmem-pvc.yaml", "pmem-app.yaml"):
+        pmem.kubectl("apply", "-f", str(EXAMPLES / manifest))
+    pmem.kubectl("wait", "--for=condition=Ready", "pod/my-csi-app-1", "pod/my-csi-app-2", "--timeout=300s")
+    for pod, fstype in (("my-csi-app-1", "ext4"), ("my-csi-app-2", "xfs")):
+        assert f" on /data type {fstype} " in pmem.kubectl("exec", pod, "--", "mount")
+    for manifest in ("pmem-app.yaml", "pmem-pvc.yaml"):
+        pmem.kubectl("delete", "--grace-period=1", "--timeout=300s", "-f", str(EXAMPLES / manifest))

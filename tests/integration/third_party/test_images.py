@@ -30,6 +30,27 @@ POD: dict[str, Any] = {
     },
 }
 
+POPULATED = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: nginx
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: nginx
+    image: nginx:1.16-alpine
+    ports:
+    - containerPort: 80
+    volumeMounts:
+    - name: data
+      mountPath: /usr/share/nginx/html
+  volumes:
+  - name: data
+    image:
+      reference: kfox1111/misc:test
+"""
+
 
 @pytest.fixture(scope="module")
 def box(make_cluster: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -76,3 +97,19 @@ def test_the_life_of_an_image(box: Any) -> None:
     made.write(one, made.layout([LayerTar().add("a").data()], name="one:1"))
     _tonnage(box, "load", str(one))
     assert len(_layers(box)) == 1
+
+
+def test_the_walk_through_of_the_image_populator(box: Any, tmp_path: Path) -> None:
+    """Its images and its pod, with an image volume in place of its CSI driver."""
+    nginx = made.layout([made.busybox(BUSYBOX or "")], name="nginx:1.16-alpine", Cmd=["/bin/sh", "-c", "sleep 1000"])
+    data = made.layout([LayerTar().add("test", b"testing\n", mode=0o644).data()], name="kfox1111/misc:test")
+    for number, files in enumerate((nginx, data)):
+        (tmp_path / f"{number}.tar").write_bytes(made.archive(files))
+    _tonnage(box, "load", str(tmp_path))
+    box.kubectl("create", "-f", "-", stdin=POPULATED)
+    box.kubectl("wait", "--for=condition=Ready", "pod/nginx", "--timeout=300s")
+    assert box.kubectl("exec", "nginx", "--", "cat", "/usr/share/nginx/html/test") == "testing\n"
+    refused = box.kubectl("exec", "nginx", "--", "sh", "-c", ": > /usr/share/nginx/html/test", fails=True)
+    assert "Read-only file system" in refused
+    box.kubectl("delete", "pod", "nginx", "--now", "--timeout=300s")
+    _tonnage(box, "rm", "nginx:1.16-alpine", "kfox1111/misc:test")

@@ -9,6 +9,12 @@ from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, STORAGE_CLASSES
 from tonnage.box.bootstrap import class_of, ensure_all
 from tonnage.kube.client import Client
 
+AS_KUBECTL_WRITES_IT = (
+    '{"apiVersion":"storage.k8s.io/v1","kind":"StorageClass","metadata":{"annotations":{},"name":'
+    '"pmem-csi-sc-late-binding"},"provisioner":"pmem-csi.intel.com","reclaimPolicy":"Delete",'
+    '"volumeBindingMode":"WaitForFirstConsumer"}\n'
+)
+
 
 async def test_a_box_begins_with_its_drivers_and_classes(kube: Client) -> None:
     await ensure_all(kube, pools=["scratch", "Big_one"], compat=["pmem-csi"])
@@ -19,6 +25,7 @@ async def test_a_box_begins_with_its_drivers_and_classes(kube: Client) -> None:
     assert classes[names.IMMEDIATE_CLASS].volume_binding_mode == names.IMMEDIATE
     assert classes["tonnage-big-one"].parameters == {"pool": "Big_one"}
     assert classes["pmem-csi-sc"].provisioner == names.PMEM_CSI
+    assert classes["pmem-csi-sc-late-binding"].metadata.annotations == {names.LAST_APPLIED: AS_KUBECTL_WRITES_IT}
     drivers = (await kube.list(CSI_DRIVERS)).items
     assert {one.metadata.name for one in drivers} == {names.DRIVER, names.PMEM_CSI}
     assert not any(one.spec.attach_required for one in drivers)

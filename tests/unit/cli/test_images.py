@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tonnage.cli.images import _rounded
 from tonnage.testing import image_archive as made
 from tonnage.testing.image_archive import LayerTar
 
@@ -40,6 +41,13 @@ def test_load_list_and_rm(tonnage: Run, folder: Path, tmp_path: Path) -> None:
     removed = tonnage("images", "rm", "web:1", "layout:1", "--data", data)
     assert removed.out.splitlines() == ["removed docker.io/library/web:1", "removed docker.io/library/layout:1"]
     assert json.loads(tonnage("images", "list", "--data", data, "-o", "json").out) == {"images": []}
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(0, 0), (1, 1 << 10), (1024, 1 << 10), (10 << 20, 10 << 20), (21804891, 21 << 20)]
+)
+def test_sizes_are_short_to_read(size: int, shown: int) -> None:
+    assert _rounded(size) == shown
 
 
 def test_a_name_for_one(tonnage: Run, folder: Path, tmp_path: Path) -> None:

@@ -157,6 +157,15 @@ def test_what_is_no_file_does_not_hang(tmp_path: Path) -> None:
         images(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    "data", [b"", b"junk\n", bytes(100), b"root:x:0:0:root:/root:/bin/bash\n" * 40, b"\x7fELF" * 200]
+)
+def test_a_file_that_is_no_archive_is_called_so(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.tar").write_bytes(data)
+    with pytest.raises(InvalidError, match="it is no tar archive: want what `docker save` writes"):
+        images(tmp_path / "a.tar")
+
+
 def test_a_compressed_archive_is_refused_with_its_program(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"\x1f\x8b\x08\0")
     with pytest.raises(UnsupportedError, match="unpack it with gunzip first"):

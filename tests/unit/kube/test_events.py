@@ -52,6 +52,25 @@ async def test_the_same_event_again_counts_up_on_the_one_that_is_there(server: A
     assert by_reason["Started"].involved_object.uid == "u1"
 
 
+async def test_events_of_one_second_are_listed_in_their_order(server: ApiServer) -> None:
+    client = Client(server.transport())
+    about = ObjectReference(api_version="v1", kind="Pod", namespace="default", name="p", uid="u1")
+    recorders = [EventRecorder(client, component) for component in ("scheduler", "kubelet")]
+    reasons = [f"Reason{n}" for n in range(10)]
+    for number, reason in enumerate(reasons):
+        recorders[number % 2].normal(about, reason, "done")
+    writing = [asyncio.ensure_future(recorder.run()) for recorder in reversed(recorders)]
+
+    async with asyncio.timeout(60):
+        while len(events := (await client.list(EVENTS, "default")).items) < len(reasons):
+            await asyncio.sleep(0.01)
+    for task in writing:
+        task.cancel()
+    await asyncio.gather(*writing, return_exceptions=True)
+
+    assert [e.reason for e in sorted(events, key=lambda e: e.metadata.name)] == reasons
+
+
 async def test_what_many_find_out_is_told_once(server: ApiServer) -> None:
     client = Client(server.transport())
     about = ObjectReference(api_version="storage.k8s.io/v1", kind="StorageClass", name="late", uid="u1")

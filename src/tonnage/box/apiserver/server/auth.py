@@ -132,12 +132,19 @@ def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: d
     write_private(certificate.with_suffix(".json"), msgspec.json.encode(note))
 
 
-def write_kubeconfig(path: Path, url: str, credentials: Credentials) -> None:
-    """Write a kubeconfig (mode 0600) whose current context is this server. Idempotent. Raises HostError."""
+def write_kubeconfig(path: Path, url: str, credentials: Credentials, owner: int = -1) -> None:
+    """Write a kubeconfig (mode 0600) whose current context is this server.
+
+    owner: id of the user that gets the file and the folders that are made for it, -1: ours. Idempotent. Raises
+    HostError.
+    """
     authority = base64.b64encode(credentials.certificate.read_bytes()).decode()
     config = _KUBECONFIG.format(name="tonnage", server=url, authority=authority, token=credentials.token)
     try:
+        folders = [folder for folder in path.parents if not folder.exists()]
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(path, config.encode())
+        for folder in folders:
+            os.chown(folder, owner, -1, follow_symlinks=False)
+        write_private(path, config.encode(), owner)
     except OSError as error:
         raise HostError(f"cannot write the kubeconfig {path}: {error}") from error

@@ -27,6 +27,8 @@ MAX_MESSAGE = 1 << 20
 IDLE_SECONDS = 4 * 3600.0
 """The kubelet's streamingConnectionIdleTimeout."""
 _CLOSE_SECONDS = 1.0
+_GREETING_SECONDS = 0.03
+"""kubectl 1.30 to 1.32 reports a message that comes while it opens its streams, in the first moment, as an error."""
 _SUCCESS = b'{"metadata":{},"status":"Success"}'
 
 
@@ -106,9 +108,12 @@ async def _run(socket: WebSocketResponse, upgrade: Upgrade) -> bytes:
     try:
         async with asyncio.timeout(IDLE_SECONDS) as idle:
             connection = ChannelConnection(socket, upgrade.options, idle)
-            first = STDOUT if upgrade.options.stdout else STDERR if upgrade.options.stderr else ERROR
-            await socket.send_bytes(bytes([first]))  # clients wait for a first message, as Kubernetes sends one
-            code = await upgrade.session(connection)
+            greeting = asyncio.ensure_future(_greet(socket, upgrade.options))
+            try:
+                code = await upgrade.session(connection)
+            finally:
+                greeting.cancel()
+                await asyncio.gather(greeting, return_exceptions=True)
     except TimeoutError:
         return encode(status(_internal(f"no data for {IDLE_SECONDS:g} s")))
     except ConnectionError:
@@ -119,6 +124,13 @@ async def _run(socket: WebSocketResponse, upgrade: Upgrade) -> bytes:
             log.exception("remote command failed")
         return encode(status(error))
     return _SUCCESS if code == 0 else encode(exit_status(code))
+
+
+async def _greet(socket: WebSocketResponse, options: StreamOptions) -> None:
+    """Send an empty message: some clients wait for a first one, as Kubernetes sends one."""
+    await asyncio.sleep(_GREETING_SECONDS)
+    first = STDOUT if options.stdout else STDERR if options.stderr else ERROR
+    await socket.send_bytes(bytes([first]))
 
 
 def _internal(message: str) -> ApiError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
 from tonnage.api.pods import Container, EnvVar, Pod
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.errors import HostError, InvalidError, NotFoundError, UnsupportedError
+from tonnage.host.run import PATH
 from tonnage.images.manifest import RunConfig
 
 _PART = re.compile(r"\$\$|\$\(([^)]*)\)")
@@ -43,14 +45,19 @@ def image_arguments(container: Container, values: Mapping[str, str], image: RunC
 
 
 def arguments(container: Container, values: Mapping[str, str]) -> list[str]:
-    """The whole command line. Raises InvalidError when there is no command: nothing is known of images."""
-    if not container.command:
+    """The whole command line. Raises InvalidError when there is no command: nothing is known of images.
+
+    Arguments alone are a command line if they begin with a program of this machine: so it is with images that
+    have no Entrypoint, such as busybox and those of distributions.
+    """
+    line = [expand(text, values) for text in (*container.command, *container.args)]
+    if not container.command and not (line and shutil.which(line[0], path=values.get("PATH") or PATH)):
         raise InvalidError(
             f"container {container.name} has no command: images are not pulled here, so nothing is known of image "
             f"{container.image!r}; load it with `tonnage images load`, or give the container a command that the "
             "machine has in /usr"
         )
-    return [expand(text, values) for text in (*container.command, *container.args)]
+    return line
 
 
 class Environment:

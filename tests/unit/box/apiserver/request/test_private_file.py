@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -24,3 +25,10 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="key"):
         write_private(tmp_path / "key", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives files away")
+def test_it_may_be_another_users(tmp_path: Path) -> None:
+    write_private(tmp_path / "key", b"x", 12345)
+    found = (tmp_path / "key").stat()
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (12345, 0o600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -74,6 +75,14 @@ def test_the_kubeconfig_is_private_and_complete(tmp_path: Path) -> None:
     assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:6443"
     assert config["users"][0]["user"]["token"] == credentials.token
     assert config["current-context"] == config["contexts"][0]["name"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives files away")
+def test_the_kubeconfig_of_another_user_and_its_new_folders_are_theirs(tmp_path: Path) -> None:
+    credentials = auth.ensure(tmp_path / "auth", RealClock())
+    auth.write_kubeconfig(tmp_path / "a" / "b" / "config", "https://127.0.0.1:1", credentials, 12345)
+    assert {(tmp_path / name).stat().st_uid for name in ("a", "a/b", "a/b/config")} == {12345}
+    assert tmp_path.stat().st_uid == 0
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

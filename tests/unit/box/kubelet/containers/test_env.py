@@ -31,7 +31,14 @@ def test_expand(text: str, expected: str) -> None:
 def test_arguments_need_a_command() -> None:
     assert env.arguments(Container(command=["a", "$(X)"], args=["b"]), {"X": "y"}) == ["a", "y", "b"]
     with pytest.raises(InvalidError, match="has no command"):
-        env.arguments(Container(name="c", args=["b"]), {})
+        env.arguments(Container(name="c"), {})
+
+
+def test_arguments_alone_are_a_command_if_the_machine_has_the_program() -> None:
+    assert env.arguments(Container(args=["$(X)", "-c", "b"]), {"X": "sh"}) == ["sh", "-c", "b"]
+    for args in (["--verbose"], ["surely-no-program"], [""], ["sh"]):
+        with pytest.raises(InvalidError, match="has no command"):
+            env.arguments(Container(name="c", args=args), {"PATH": "/nowhere"})
 
 
 async def test_containers_know_where_the_api_server_is_and_may_say_otherwise(kube: Client) -> None:
