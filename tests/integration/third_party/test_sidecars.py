@@ -41,6 +41,13 @@ allowVolumeExpansion: true
 """
 
 
+@pytest.fixture(autouse=True)
+def swept(stack: SidecarStack) -> Iterator[None]:
+    """What a test that failed left must not fail the next."""
+    yield
+    stack.cluster.kubectl("delete", "pod,pvc", "--all", "--timeout=300s")
+
+
 LEADER = (
     "--leader-election", f"--leader-election-namespace={SPACE}", "--leader-election-lease-duration=4s",
     "--leader-election-renew-deadline=3s", "--leader-election-retry-period=1s",
@@ -141,3 +148,141 @@ def test_a_claim_keeps_its_data_from_pod_to_pod(stack: SidecarStack, storage_cla
     (volume,) = stack.state(NODE)
     assert (stack.folder / NODE / "state" / volume / "file").read_text() == "first\nsecond\n"
     end(stack, "pvc/kept")
+
+
+def test_an_ephemeral_volume_goes_with_its_pod(stack: SidecarStack) -> None:
+    spec = {
+        "storageClassName": "late",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "64Mi"}},
+    }
+    run(
+        stack,
+        pod(
+            "scratch",
+            "echo hello > /data/file; exec sleep 1000",
+            {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}},
+        ),
+    )
+    (made,) = stack.cluster.get("pvc")["items"]
+    assert made["metadata"]["name"] == "scratch-data"
+    assert stack.cluster.kubectl("exec", "scratch", "--", "cat", "/data/file") == "hello\n"
+    end(stack, "pod/scratch")
+
+
+def test_an_inline_volume_needs_no_sidecar(stack: SidecarStack) -> None:
+    inline = {"csi": {"driver": DRIVER, "volumeAttributes": {"kind": "fast"}}}
+    run(stack, pod("inline", "echo hello > /data/file; exec sleep 1000", inline))
+    assert stack.cluster.kubectl("exec", "inline", "--", "cat", "/data/file") == "hello\n"
+    end(stack, "pod/inline")
+
+
+def test_a_raw_block_volume(stack: SidecarStack) -> None:
+    stack.cluster.kubectl("apply", "-f", "-", stdin=claim("raw", "late", volumeMode="Block"))
+    script = "echo hello | dd of=/dev/data conv=notrunc; exec sleep 1000"
+    run(stack, pod("raw", script, of_claim("raw"), device=True))
+    stack.cluster.until(
+        "written", lambda: stack.cluster.kubectl("exec", "raw", "--", "head", "-c5", "/dev/data") == "hello"
+    )
+    assert stack.cluster.kubectl("exec", "raw", "--", "blockdev", "--getsize64", "/dev/data").strip() == str(64 << 20)
+    end(stack, "pod/raw", "pvc/raw")
+
+
+def test_a_copy_of_a_claim(stack: SidecarStack) -> None:
+    stack.cluster.kubectl("apply", "-f", "-", stdin=claim("source", "late"))
+    run(stack, pod("writer", "echo original > /data/file; exec sleep 1000", of_claim("source")))
+    stack.cluster.until(
+        "written", lambda: "original" in stack.cluster.kubectl("exec", "writer", "--", "cat", "/data/file")
+    )
+    origin = {"kind": "PersistentVolumeClaim", "name": "source"}
+    stack.cluster.kubectl("apply", "-f", "-", stdin=claim("copy", "late", dataSource=origin))
+    run(stack, pod("reader", "exec sleep 1000", of_claim("copy")))
+    assert stack.cluster.kubectl("exec", "reader", "--", "cat", "/data/file") == "original\n"
+    finalizers = stack.cluster.get("pvc", "source")["metadata"]["finalizers"]
+    assert "provisioner.storage.kubernetes.io/cloning-protection" in finalizers  # the sidecar's, until it is deleted
+    end(stack, "pod/writer", "pod/reader", "pvc/source", "pvc/copy")
+
+
+def grow(stack: SidecarStack, name: str, size: str) -> None:
+    """Ask for a size and wait until the claim has it."""
+    body = {"spec": {"resources": {"requests": {"storage": size}}}}
+    stack.cluster.kubectl("patch", "pvc", name, "-p", json.dumps(body))
+
+    def grown() -> bool:
+        status = stack.cluster.get("pvc", name)["status"]
+        return status["capacity"]["storage"] == size and not status.get("conditions")
+
+    stack.cluster.until(f"{name} has {size}", grown)
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_a_mounted_volume_grows(stack: SidecarStack, device: bool) -> None:
+    mode = "Block" if device else "Filesystem"
+    stack.cluster.kubectl("apply", "-f", "-", stdin=claim("growing", "late", volumeMode=mode))
+    run(stack, pod("user", "exec sleep 1000", of_claim("growing"), device=device))
+    grow(stack, "growing", "128Mi")
+
+    bound = stack.cluster.get("pvc", "growing")
+    assert bound["status"]["allocatedResources"] == {"storage": "128Mi"}
+    assert "allocatedResourceStatuses" not in bound["status"]
+    volume = stack.cluster.get("pv", bound["spec"]["volumeName"])
+    assert volume["spec"]["capacity"] == {"storage": "128Mi"}
+    calls = stack.processes[f"driver {NODE}"].text
+    handle = volume["spec"]["csi"]["volumeHandle"]
+    for call in ("ControllerExpandVolume", "NodeExpandVolume"):
+        assert f"/csi.v1.{'Node' if call.startswith('Node') else 'Controller'}/{call}" in calls
+    assert handle in calls
+    assert "FileSystemResizeSuccessful" in stack.cluster.kubectl(
+        "get", "events", "--field-selector", "involvedObject.name=user"
+    )
+    end(stack, "pod/user", "pvc/growing")
+
+
+def test_what_has_no_room_waits_until_there_is_some(stack: SidecarStack) -> None:
+    for name in ("large", "more"):
+        stack.cluster.kubectl("apply", "-f", "-", stdin=claim(name, "late", "700Mi"))
+    run(stack, pod("large", "exec sleep 1000", of_claim("large")))
+    stack.cluster.kubectl("apply", "-f", "-", stdin=pod("more", "exec sleep 1000", of_claim("more")))
+
+    def waits() -> bool:
+        events = stack.cluster.kubectl("get", "events", "--field-selector", "involvedObject.name=more")
+        return "not have enough free storage" in events
+
+    stack.cluster.until("it does not fit", waits)
+    stack.cluster.kubectl("delete", "pod/large", "pvc/large", "--timeout=300s")
+    stack.cluster.kubectl("wait", "--for=condition=Ready", "pod/more", "--timeout=300s")
+    end(stack, "pod/more", "pvc/more")
+
+
+def test_sidecars_that_are_killed_go_on(stack: SidecarStack) -> None:
+    """Each is killed while it has work: many volumes are made, attached, grown, detached and deleted meanwhile."""
+    names = [f"many-{number}" for number in range(6)]
+    sidecars = [stack.processes[f"csi-{kind} {NODE}"] for kind in ("provisioner", "attacher", "resizer")]
+    for name in names:
+        stack.cluster.kubectl("apply", "-f", "-", stdin=claim(name, "late", "8Mi"))
+        stack.cluster.kubectl("apply", "-f", "-", stdin=pod(name, "exec sleep 1000", of_claim(name)))
+    for process in sidecars:
+        process.restart()
+    stack.cluster.kubectl("wait", "--for=condition=Ready", *(f"pod/{name}" for name in names), "--timeout=300s")
+    for name in names:
+        body = {"spec": {"resources": {"requests": {"storage": "16Mi"}}}}
+        stack.cluster.kubectl("patch", "pvc", name, "-p", json.dumps(body))
+    for process in sidecars:
+        process.restart()
+    for name in names:
+        grow(stack, name, "16Mi")
+    stack.cluster.kubectl(
+        "delete", "--wait=false", *(f"pod/{name}" for name in names), *(f"pvc/{name}" for name in names)
+    )
+    for process in sidecars:
+        process.restart()
+    stack.cluster.until("nothing is left", lambda: nothing_left(stack))
+
+
+def test_no_sidecar_was_refused_anything(stack: SidecarStack) -> None:
+    for name, process in stack.processes.items():
+        if name.startswith("csi-"):
+            told = [line for line in process.text.splitlines() if "orbidden" in line or "Unauthorized" in line]
+            # Upstream's rights of the attacher lack Events, which its leader election writes.
+            told = [line for line in told if not (name.startswith("csi-attacher") and "events is forbidden" in line)]
+            assert not told, (name, told[:3])
