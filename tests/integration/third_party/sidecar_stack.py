@@ -127,6 +127,11 @@ class Process:
         self.end(signal.SIGKILL)
         self.start()
 
+    def revive(self) -> None:
+        """Start it again if it has ended, as a kubelet does: sidecars end when they lose their lease."""
+        if self.process is None or self.process.poll() is not None:
+            self.start()
+
     @property
     def text(self) -> str:
         """All that it said."""
@@ -155,17 +160,20 @@ class SidecarStack:
         registry = self.cluster.data / "nodes" / node / "kubelet" / "plugins_registry"
         self._start(f"registrar {node}", sys.executable, "-c", REGISTRAR, DRIVER, str(socket), str(registry))
 
-    def add_sidecar(self, program: str, node: str, *arguments: str, **environment: str) -> None:
-        """Start a sidecar at a node's driver, with the access of its own account."""
+    def add_sidecar(
+        self, program: str, node: str, *arguments: str, socket: Path | None = None, **environment: str
+    ) -> None:
+        """Start a sidecar at a node's driver, or at that of a socket, with the access of its own account."""
+        name = f"{program} {node}" if socket is None else f"{program} {socket.stem}"
         self.cluster.kubectl("apply", "-f", "-", stdin=access(program))
         token = self.cluster.kubectl("create", "token", program, "-n", SPACE, "--duration=2h").strip()
         config = yaml.safe_load((self.cluster.data / "kubeconfig").read_text())
         for user in config["users"]:
             user["user"] = {"token": token}
-        path = self.folder / f"{program}-{node}.kubeconfig"
+        path = self.folder / f"{name.replace(' ', '-')}.kubeconfig"
         path.write_text(yaml.safe_dump(config))
         self._start(
-            f"{program} {node}", str(self._find(program)), "--csi-address", str(self.folder / node / "csi.sock"),
+            name, str(self._find(program)), "--csi-address", str(socket or self.folder / node / "csi.sock"),
             "--kubeconfig", str(path), "-v", "5", *arguments, **environment,
         )  # fmt: skip
 
