@@ -6,8 +6,10 @@ protobuf, which is its default.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +23,32 @@ DRIVER = "hostpath.csi.k8s.io"
 TOPOLOGY = "topology.hostpath.csi/node"
 SPACE = "csi"
 """The namespace of the sidecars, their leases and the capacity objects."""
+OBJECTS = f"""
+apiVersion: v1
+kind: Namespace
+metadata: {{name: {SPACE}}}
+---
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {{name: {DRIVER}}}
+spec: {{attachRequired: ATTACH, podInfoOnMount: true, storageCapacity: true, fsGroupPolicy: File,
+  volumeLifecycleModes: [Persistent, Ephemeral]}}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {{name: late}}
+provisioner: {DRIVER}
+parameters: {{kind: fast}}
+allowVolumeExpansion: true
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {{name: at-once}}
+provisioner: {DRIVER}
+parameters: {{kind: fast}}
+allowVolumeExpansion: true
+"""
 REGISTRAR = """
 import asyncio, sys
 from pathlib import Path
@@ -182,6 +210,12 @@ class SidecarStack:
         self.processes[name] = process
         process.start()
 
+    def run(self, manifest: str) -> None:
+        """Make a pod and wait until it has started."""
+        name = json.loads(manifest)["metadata"]["name"]
+        self.cluster.kubectl("apply", "-f", "-", stdin=manifest)
+        self.cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=300s")
+
     def state(self, node: str) -> set[str]:
         """What the driver of a node keeps: a folder or file for each volume."""
         return {path.name for path in (self.folder / node / "state").iterdir()} - {"state.json"}
@@ -190,3 +224,35 @@ class SidecarStack:
         """End all processes, the drivers last."""
         for process in reversed(self.processes.values()):
             process.end()
+
+
+def free_port() -> int:
+    """A port that nobody has just now."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def claim(name: str, storage_class: str, asked: str = "64Mi", **more: Any) -> str:
+    """A claim as a manifest."""
+    spec = {
+        "storageClassName": storage_class, "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": asked}}, **more,
+    }  # fmt: skip
+    return json.dumps({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec})
+
+
+def pod(name: str, script: str, volume: dict[str, Any], *, device: bool = False) -> str:
+    """A pod that runs a script and has one volume, as a manifest."""
+    container: dict[str, Any] = {"name": "main", "image": "any", "command": ["sh", "-c", script]}
+    if device:
+        container["volumeDevices"] = [{"name": "data", "devicePath": "/dev/data"}]
+    else:
+        container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    spec = {"containers": [container], "volumes": [{"name": "data", **volume}], "terminationGracePeriodSeconds": 1}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+
+def of_claim(name: str) -> dict[str, Any]:
+    """The volume of a pod that is a claim."""
+    return {"persistentVolumeClaim": {"claimName": name}}

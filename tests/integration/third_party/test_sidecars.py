@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.third_party.sidecar_stack import DRIVER, SPACE, TOPOLOGY, SidecarStack
+from tests.integration.third_party.sidecar_stack import (
+    DRIVER,
+    OBJECTS,
+    SPACE,
+    TOPOLOGY,
+    SidecarStack,
+    claim,
+    free_port,
+    of_claim,
+    pod,
+)
 
 from tonnage.api import names
 from tonnage.box.data_dir import DataFolder
@@ -20,32 +29,6 @@ pytestmark = [pytest.mark.real, pytest.mark.programs, pytest.mark.timeout(900)]
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
 NODE = "node-1"
 ROOM = 1 << 30
-OBJECTS = f"""
-apiVersion: v1
-kind: Namespace
-metadata: {{name: {SPACE}}}
----
-apiVersion: storage.k8s.io/v1
-kind: CSIDriver
-metadata: {{name: {DRIVER}}}
-spec: {{attachRequired: ATTACH, podInfoOnMount: true, storageCapacity: true, fsGroupPolicy: File,
-  volumeLifecycleModes: [Persistent, Ephemeral]}}
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {{name: late}}
-provisioner: {DRIVER}
-parameters: {{kind: fast}}
-allowVolumeExpansion: true
-volumeBindingMode: WaitForFirstConsumer
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {{name: at-once}}
-provisioner: {DRIVER}
-parameters: {{kind: fast}}
-allowVolumeExpansion: true
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -95,45 +78,6 @@ def stack(make_cluster: Callable[..., Any], go_program: Callable[[str], Path]) -
         made.close()
 
 
-def free_port() -> int:
-    """A port that nobody has just now."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
-def claim(name: str, storage_class: str, asked: str = "64Mi", **more: Any) -> str:
-    """A claim as a manifest."""
-    spec = {
-        "storageClassName": storage_class, "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": asked}}, **more,
-    }  # fmt: skip
-    return json.dumps({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec})
-
-
-def pod(name: str, script: str, volume: dict[str, Any], *, device: bool = False) -> str:
-    """A pod that runs a script and has one volume, as a manifest."""
-    container: dict[str, Any] = {"name": "main", "image": "any", "command": ["sh", "-c", script]}
-    if device:
-        container["volumeDevices"] = [{"name": "data", "devicePath": "/dev/data"}]
-    else:
-        container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-    spec = {"containers": [container], "volumes": [{"name": "data", **volume}], "terminationGracePeriodSeconds": 1}
-    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-
-
-def of_claim(name: str) -> dict[str, Any]:
-    """The volume of a pod that is a claim."""
-    return {"persistentVolumeClaim": {"claimName": name}}
-
-
-def run(stack: SidecarStack, manifest: str) -> None:
-    """Make a pod and wait until it has started."""
-    name = json.loads(manifest)["metadata"]["name"]
-    stack.cluster.kubectl("apply", "-f", "-", stdin=manifest)
-    stack.cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=300s")
-
-
 def nothing_left(stack: SidecarStack) -> bool:
     """Whether there is no volume, neither of the cluster nor of the driver."""
     return not stack.cluster.get("pv,pvc,volumeattachments")["items"] and not stack.state(NODE)
@@ -150,7 +94,7 @@ def test_the_driver_is_registered_and_its_room_is_published(stack: SidecarStack)
         items = stack.cluster.get("csistoragecapacities", "-n", SPACE)["items"]
         return [(i["storageClassName"], i["nodeTopology"]["matchLabels"], i["capacity"]) for i in items]
 
-    stack.cluster.until("the room is there", lambda: published() == [("late", {TOPOLOGY: NODE}, "1Gi")])
+    stack.cluster.until("the capacity is there", lambda: published() == [("late", {TOPOLOGY: NODE}, "1Gi")])
     (node,) = stack.cluster.get("csinodes")["items"]
     assert {"name": DRIVER, "nodeID": NODE, "topologyKeys": [TOPOLOGY]} in node["spec"]["drivers"]
 
@@ -163,7 +107,7 @@ def test_a_claim_keeps_its_data_from_pod_to_pod(stack: SidecarStack, storage_cla
             "bound without a pod", lambda: stack.cluster.get("pvc", "kept")["status"]["phase"] == "Bound"
         )
     for name in ("first", "second"):
-        run(stack, pod(name, f"echo {name} >> /data/file; exec sleep 1000", of_claim("kept")))
+        stack.run(pod(name, f"echo {name} >> /data/file; exec sleep 1000", of_claim("kept")))
         (attachment,) = stack.cluster.get("volumeattachments")["items"]
         assert attachment["status"]["attached"] is True
         assert attachment["spec"]["attacher"] == DRIVER
@@ -181,14 +125,8 @@ def test_an_ephemeral_volume_goes_with_its_pod(stack: SidecarStack) -> None:
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "64Mi"}},
     }
-    run(
-        stack,
-        pod(
-            "scratch",
-            "echo hello > /data/file; exec sleep 1000",
-            {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}},
-        ),
-    )
+    volume = {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+    stack.run(pod("scratch", "echo hello > /data/file; exec sleep 1000", volume))
     (made,) = stack.cluster.get("pvc")["items"]
     assert made["metadata"]["name"] == "scratch-data"
     assert stack.cluster.kubectl("exec", "scratch", "--", "cat", "/data/file") == "hello\n"
@@ -197,7 +135,7 @@ def test_an_ephemeral_volume_goes_with_its_pod(stack: SidecarStack) -> None:
 
 def test_an_inline_volume_needs_no_sidecar(stack: SidecarStack) -> None:
     inline = {"csi": {"driver": DRIVER, "volumeAttributes": {"kind": "fast"}}}
-    run(stack, pod("inline", "echo hello > /data/file; exec sleep 1000", inline))
+    stack.run(pod("inline", "echo hello > /data/file; exec sleep 1000", inline))
     assert stack.cluster.kubectl("exec", "inline", "--", "cat", "/data/file") == "hello\n"
     end(stack, "pod/inline")
 
@@ -205,7 +143,7 @@ def test_an_inline_volume_needs_no_sidecar(stack: SidecarStack) -> None:
 def test_a_raw_block_volume(stack: SidecarStack) -> None:
     stack.cluster.kubectl("apply", "-f", "-", stdin=claim("raw", "late", volumeMode="Block"))
     script = "echo hello | dd of=/dev/data conv=notrunc; exec sleep 1000"
-    run(stack, pod("raw", script, of_claim("raw"), device=True))
+    stack.run(pod("raw", script, of_claim("raw"), device=True))
     stack.cluster.until(
         "written", lambda: stack.cluster.kubectl("exec", "raw", "--", "head", "-c5", "/dev/data") == "hello"
     )
@@ -215,13 +153,13 @@ def test_a_raw_block_volume(stack: SidecarStack) -> None:
 
 def test_a_copy_of_a_claim(stack: SidecarStack) -> None:
     stack.cluster.kubectl("apply", "-f", "-", stdin=claim("source", "late"))
-    run(stack, pod("writer", "echo original > /data/file; exec sleep 1000", of_claim("source")))
+    stack.run(pod("writer", "echo original > /data/file; exec sleep 1000", of_claim("source")))
     stack.cluster.until(
         "written", lambda: "original" in stack.cluster.kubectl("exec", "writer", "--", "cat", "/data/file")
     )
     origin = {"kind": "PersistentVolumeClaim", "name": "source"}
     stack.cluster.kubectl("apply", "-f", "-", stdin=claim("copy", "late", dataSource=origin))
-    run(stack, pod("reader", "exec sleep 1000", of_claim("copy")))
+    stack.run(pod("reader", "exec sleep 1000", of_claim("copy")))
     assert stack.cluster.kubectl("exec", "reader", "--", "cat", "/data/file") == "original\n"
     finalizers = stack.cluster.get("pvc", "source")["metadata"]["finalizers"]
     assert "provisioner.storage.kubernetes.io/cloning-protection" in finalizers  # the sidecar's, until it is deleted
@@ -248,7 +186,7 @@ def grow(stack: SidecarStack, name: str, asked: str) -> None:
 def test_a_mounted_volume_grows(stack: SidecarStack, device: bool) -> None:
     mode = "Block" if device else "Filesystem"
     stack.cluster.kubectl("apply", "-f", "-", stdin=claim("growing", "late", volumeMode=mode))
-    run(stack, pod("user", "exec sleep 1000", of_claim("growing"), device=device))
+    stack.run(pod("user", "exec sleep 1000", of_claim("growing"), device=device))
     grow(stack, "growing", "128Mi")
 
     bound = stack.cluster.get("pvc", "growing")
@@ -269,7 +207,7 @@ def test_a_mounted_volume_grows(stack: SidecarStack, device: bool) -> None:
 
 def test_a_growth_that_cannot_be_had_is_taken_back(stack: SidecarStack) -> None:
     stack.cluster.kubectl("apply", "-f", "-", stdin=claim("greedy", "late"))
-    run(stack, pod("user", "exec sleep 1000", of_claim("greedy")))
+    stack.run(pod("user", "exec sleep 1000", of_claim("greedy")))
     stack.cluster.kubectl("patch", "pvc", "greedy", "-p", size("2Ti"))
 
     def status() -> Any:
@@ -293,7 +231,7 @@ def test_a_volume_of_tonnage_grows_and_its_pod_sees_it(stack: SidecarStack, fsty
     stack.cluster.kubectl("apply", "-f", "-", stdin=TONNAGE.replace("FSTYPE", fstype))
     stack.cluster.kubectl("apply", "-f", "-", stdin=claim("real", f"tonnage-{fstype}", "320Mi"))
     user = pod("user", "exec sleep 1000", of_claim("real"))
-    run(stack, user)
+    stack.run(user)
 
     def room() -> int:
         shown = stack.cluster.kubectl("exec", "user", "--", "df", "--output=size", "-B1", "/data")
@@ -310,7 +248,7 @@ def test_a_volume_of_tonnage_grows_and_its_pod_sees_it(stack: SidecarStack, fsty
     if "CAP_SYS_RESOURCE" in outcome():  # the kernel's condition for a mounted ext4, which not every machine meets
         assert fstype == "ext4"
         stack.cluster.kubectl("delete", "pod", "user", "--timeout=300s")
-        run(stack, user)
+        stack.run(user)
     stack.cluster.until("it has grown", lambda: outcome() == "400Mi")
     assert room() - before > 70 << 20
     end(stack, "pod/user", "pvc/real")
@@ -319,7 +257,7 @@ def test_a_volume_of_tonnage_grows_and_its_pod_sees_it(stack: SidecarStack, fsty
 def test_what_has_no_room_waits_until_there_is_some(stack: SidecarStack) -> None:
     for name in ("large", "more"):
         stack.cluster.kubectl("apply", "-f", "-", stdin=claim(name, "late", "700Mi"))
-    run(stack, pod("large", "exec sleep 1000", of_claim("large")))
+    stack.run(pod("large", "exec sleep 1000", of_claim("large")))
     stack.cluster.kubectl("apply", "-f", "-", stdin=pod("more", "exec sleep 1000", of_claim("more")))
 
     def waits() -> bool:
@@ -358,7 +296,7 @@ def test_sidecars_that_are_killed_go_on(stack: SidecarStack) -> None:
 
 def test_a_killed_box_goes_on_with_its_sidecars(stack: SidecarStack) -> None:
     stack.cluster.kubectl("apply", "-f", "-", stdin=claim("lasting", "late"))
-    run(stack, pod("first", "echo first > /data/file; exec sleep 1000", of_claim("lasting")))
+    stack.run(pod("first", "echo first > /data/file; exec sleep 1000", of_claim("lasting")))
     os.kill(stack.cluster.pid(), signal.SIGKILL)
     stack.cluster.up()
     for kind in SIDECARS:
@@ -375,7 +313,7 @@ def test_a_killed_box_goes_on_with_its_sidecars(stack: SidecarStack) -> None:
         return not stack.cluster.get("volumeattachments")["items"]
 
     stack.cluster.until("it is detached", detached)
-    run(stack, pod("second", "exec sleep 1000", of_claim("lasting")))
+    stack.run(pod("second", "exec sleep 1000", of_claim("lasting")))
     assert stack.cluster.kubectl("exec", "second", "--", "cat", "/data/file") == "first\n"
     grow(stack, "lasting", "96Mi")
     end(stack, "pod/second", "pvc/lasting")

@@ -33,7 +33,7 @@ IN_PROGRESS, INFEASIBLE, NODE_ERROR = "NodeResizeInProgress", "NodeResizeInfeasi
 _PENDING = frozenset({"NodeResizePending", IN_PROGRESS})
 _AWAITED = "FileSystemResizePending"
 _CONDITIONS = frozenset({"Resizing", _AWAITED, "ControllerResizeError", NODE_ERROR})
-_HOPELESS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.NOT_FOUND})
+_NEVER_CODES = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.NOT_FOUND})
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class VolumeExpansion(Reconciler[str]):
     async def _note(self, claim: PersistentVolumeClaim, failure: CsiError) -> None:
         """Write that the driver refused; what cannot succeed unchanged is left to the resizer."""
         status: dict[str, Any] = {}
-        if failure.code in _HOPELESS:
+        if failure.code in _NEVER_CODES:
             status["allocatedResourceStatuses"] = {STORAGE: INFEASIBLE}
         if not any((one.get("type"), one.get("status")) == (NODE_ERROR, "True") for one in claim.status.conditions):
             text = f"failed to expand pvc with Expander.NodeExpand failed to expand the volume : {failure}"
