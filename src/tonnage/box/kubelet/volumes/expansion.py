@@ -150,8 +150,8 @@ class VolumeExpansion(Reconciler[str]):
         await self._write(claim, {**status, "allocatedResourceStatuses": {STORAGE: None}})
         name, node = growing.pv.metadata.name, growing.pod.spec.node_name
         text = f'MountVolume.NodeExpandVolume succeeded for volume "{name}" {node}'
-        for about in (refer(PODS, growing.pod), refer(CLAIMS, claim)):
-            self._events.normal(about, "FileSystemResizeSuccessful", text)
+        self._events.normal(refer(PODS, growing.pod), "FileSystemResizeSuccessful", text)
+        self._events.normal(refer(CLAIMS, claim), "FileSystemResizeSuccessful", text)
 
     async def _note(self, claim: PersistentVolumeClaim, failure: CsiError) -> None:
         """Write that the driver refused; what cannot succeed unchanged is left to the resizer."""
@@ -176,5 +176,5 @@ class VolumeExpansion(Reconciler[str]):
     def _refuse(self, growing: Growing) -> None:
         name = growing.pv.metadata.name
         text = f'MountVolume.NodeExpandVolume failed for volume "{name}" requested read-only file system'
-        for about in (refer(PODS, growing.pod), refer(CLAIMS, growing.claim)):
-            self._events.warning(about, "FileSystemResizeFailed", text)
+        self._events.warning(refer(PODS, growing.pod), "FileSystemResizeFailed", text)
+        self._events.warning(refer(CLAIMS, growing.claim), "FileSystemResizeFailed", text)
