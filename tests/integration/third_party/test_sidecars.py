@@ -99,6 +99,17 @@ def test_the_driver_is_registered_and_its_room_is_published(stack: SidecarStack)
     assert {"name": DRIVER, "nodeID": NODE, "topologyKeys": [TOPOLOGY]} in node["spec"]["drivers"]
 
 
+def test_each_sidecar_holds_its_lease(stack: SidecarStack) -> None:
+    def held() -> set[str]:
+        items = stack.cluster.get("leases", "-n", SPACE)["items"]
+        return {i["metadata"]["name"] for i in items if i["spec"].get("holderIdentity")}
+
+    name = DRIVER.replace(".", "-")
+    stack.cluster.until(
+        "all are held", lambda: held() == {name, f"external-attacher-leader-{name}", f"external-resizer-{name}"}
+    )
+
+
 @pytest.mark.parametrize("storage_class", ["late", "at-once"])
 def test_a_claim_keeps_its_data_from_pod_to_pod(stack: SidecarStack, storage_class: str) -> None:
     stack.cluster.kubectl("apply", "-f", "-", stdin=claim("kept", storage_class))
