@@ -55,6 +55,16 @@ volumeBindingMode: WaitForFirstConsumer
 """
 
 
+ATTRIBUTES = """
+---
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: no-erase}
+driverName: csi.tonnage.dev
+parameters: {erase: none}
+"""
+
+
 @pytest.fixture(scope="module")
 def stack(make_cluster: Callable[..., Any], go_program: Callable[[str], Path]) -> Iterator[SidecarStack]:
     """A node with the driver, which wants its volumes attached, and one of each sidecar."""
@@ -233,12 +243,17 @@ def test_a_growth_that_cannot_be_had_is_taken_back(stack: SidecarStack) -> None:
     end(stack, "pod/user", "pvc/greedy")
 
 
-@pytest.mark.parametrize("fstype", ["xfs", "ext4"])
-def test_a_volume_of_tonnage_grows_and_its_pod_sees_it(stack: SidecarStack, fstype: str) -> None:
-    """The driver of hostpath only notes a size; a pool of the box makes it."""
+def own_resizer(stack: SidecarStack) -> None:
+    """A resizer at the driver of the box itself."""
     if f"csi-resizer {names.DRIVER}" not in stack.processes:
         own = DataFolder(stack.cluster.data).sockets() / NODE / f"{names.DRIVER}.sock"
         stack.add_sidecar("csi-resizer", NODE, *LEADER, socket=own)
+
+
+@pytest.mark.parametrize("fstype", ["xfs", "ext4"])
+def test_a_volume_of_tonnage_grows_and_its_pod_sees_it(stack: SidecarStack, fstype: str) -> None:
+    """The driver of hostpath only notes a size; a pool of the box makes it."""
+    own_resizer(stack)
     stack.cluster.kubectl("apply", "-f", "-", stdin=TONNAGE.replace("FSTYPE", fstype))
     stack.cluster.kubectl("apply", "-f", "-", stdin=claim("real", f"tonnage-{fstype}", "320Mi"))
     user = pod("user", "exec sleep 1000", of_claim("real"))
@@ -263,6 +278,24 @@ def test_a_volume_of_tonnage_grows_and_its_pod_sees_it(stack: SidecarStack, fsty
     stack.cluster.until("it has grown", lambda: outcome() == "400Mi")
     assert room() - before > 70 << 20
     end(stack, "pod/user", "pvc/real")
+
+
+def test_a_volume_of_tonnage_gets_another_attributes_class(stack: SidecarStack) -> None:
+    own_resizer(stack)
+    stack.cluster.kubectl("apply", "-f", "-", stdin=TONNAGE.replace("FSTYPE", "ext4") + ATTRIBUTES)
+    stack.cluster.kubectl("apply", "-f", "-", stdin=claim("changing", "tonnage-ext4"))
+    stack.run(pod("user", "exec sleep 1000", of_claim("changing")))
+    change = json.dumps({"spec": {"volumeAttributesClassName": "no-erase"}})
+    stack.cluster.kubectl("patch", "pvc", "changing", "-p", change)
+
+    def changed() -> bool:
+        status = stack.cluster.get("pvc", "changing")["status"]
+        return status.get("currentVolumeAttributesClassName") == "no-erase" and not status.get("modifyVolumeStatus")
+
+    stack.cluster.until("the class is in force", changed)
+    bound = stack.cluster.get("pvc", "changing")["spec"]["volumeName"]
+    assert stack.cluster.get("pv", bound)["spec"]["volumeAttributesClassName"] == "no-erase"
+    end(stack, "pod/user", "pvc/changing")
 
 
 def test_what_has_no_room_waits_until_there_is_some(stack: SidecarStack) -> None:
