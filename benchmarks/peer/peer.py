@@ -12,12 +12,17 @@ HOSTPATH, PROVISIONER = "hostpath", "external-provisioner"
 _FLAGS = ("-ldflags=-X main.version=benchmark",)
 
 
-def program(module: str = HOSTPATH) -> Path | None:
-    """csi-driver-host-path, or the external-provisioner; None where Go or its modules cannot be had. Blocking."""
+def describe(module: str) -> Program:
+    """The program that a module's folder pins."""
     folder = Path(__file__).parent / module
     sources = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
     digest = hashlib.sha256(sources + str(_FLAGS).encode()).hexdigest()[:16]
-    built = Program(module, folder, "tool", cache() / "go-bin" / f"{module}-{digest}", _FLAGS)
+    return Program(module, folder, "tool", cache() / "go-bin" / f"{module}-{digest}", _FLAGS)
+
+
+def program(module: str = HOSTPATH) -> Path | None:
+    """csi-driver-host-path, or the external-provisioner; None where Go or its modules cannot be had. Blocking."""
+    built = describe(module)
     try:
         build([built])
     except (Missing, RuntimeError):

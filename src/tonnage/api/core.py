@@ -93,6 +93,9 @@ class PersistentVolumeClaimStatus(Object, frozen=True):
     phase: str = ""
     access_modes: list[str] = []
     capacity: dict[str, str] = {}
+    allocated_resources: dict[str, str] = {}
+    allocated_resource_statuses: dict[str, str] = {}
+    conditions: list[dict[str, Any]] = []
 
 
 class PersistentVolumeClaim(KubeObject, frozen=True):
@@ -139,6 +142,7 @@ class CSIPersistentVolumeSource(Object, frozen=True):
     volume_attributes: dict[str, str] = {}
     node_stage_secret_ref: SecretReference | None = None
     node_publish_secret_ref: SecretReference | None = None
+    node_expand_secret_ref: SecretReference | None = None
 
 
 class LocalVolumeSource(Object, frozen=True):

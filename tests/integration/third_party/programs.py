@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
+from benchmarks.peer import peer
 from cluster.gobuild import Missing, Program, cache
 
 HERE = Path(__file__).parent
-NAMES = ("sanity", "clientgo", "helm", "helm4", "mockdriver", "promtool")
-_FLAGS = {"promtool": ("-tags=remove_all_sd",)}
-"""Of Prometheus its service discovery for all clouds is left out."""
+SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
+NAMES = ("sanity", "clientgo", "helm", "helm4", "mockdriver", "promtool", *SIDECARS, peer.HOSTPATH)
+_FLAGS = {"promtool": ("-tags=remove_all_sd",), **dict.fromkeys(SIDECARS, ("-ldflags=-s -w",))}
+"""Of Prometheus its service discovery for all clouds is left out; of the sidecars the symbols of debuggers."""
 
 
 def program(name: str) -> Program:
-    """The program of the folder of that name."""
-    sources = sorted(path for path in (HERE / name).iterdir() if path.suffix in {".go", ".mod", ".sum"})
+    """The program of the folder of that name; the sidecars share a module, the driver of hostpath is a peer's."""
+    if name == peer.HOSTPATH:
+        return peer.describe(name)
+    folder = HERE / ("sidecars" if name in SIDECARS else name)
+    sources = sorted(path for path in folder.iterdir() if path.suffix in {".go", ".mod", ".sum"})
     flags = _FLAGS.get(name, ())
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + "".join(flags).encode())
     package = "." if any(path.suffix == ".go" for path in sources) else "tool"  # none of our own: the module's tool
-    return Program(name, HERE / name, package, cache() / "go-bin" / f"{name}-{digest.hexdigest()[:16]}", flags)
+    if name in SIDECARS:
+        package = _tools()[name]
+    return Program(name, folder, package, cache() / "go-bin" / f"{name}-{digest.hexdigest()[:16]}", flags)
+
+
+def _tools() -> dict[str, str]:
+    """The sidecars' packages by name, as their module lists its tools."""
+    listed = re.findall(r"^\t(\S+/cmd/(\S+))$", (HERE / "sidecars" / "go.mod").read_text(), re.MULTILINE)
+    return {name: package for package, name in listed}
+
+
+def sidecar_versions() -> dict[str, str]:
+    """The version of each sidecar's module."""
+    required = re.findall(r"^\t(\S+) (v\S+)", (HERE / "sidecars" / "go.mod").read_text(), re.MULTILINE)
+    return {
+        name: version
+        for name, package in _tools().items()
+        for module, version in required
+        if package.startswith(f"{module}/")
+    }
 
 
 def find(name: str) -> Path:

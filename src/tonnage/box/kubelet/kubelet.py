@@ -23,6 +23,7 @@ from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
 from tonnage.box.kubelet.streaming.logs import PodLogs
 from tonnage.box.kubelet.volumes.attachments import topic
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
+from tonnage.box.kubelet.volumes.expansion import VolumeExpansion
 from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
 from tonnage.box.kubelet.volumes.token_schedule import TokenSchedule
@@ -79,6 +80,16 @@ class Kubelet:
         self.volumes.images = self.runtime.images
         self.tokens = TokenSchedule(clock, self.volumes.files.mount)
         self.volumes.files.on_token, self.volumes.release = self.tokens.put, self.tokens.forget
+        self.expansion = VolumeExpansion(
+            client,
+            events,
+            clock,
+            mounts=self.volumes.csi,
+            pods=self._pods.cache,
+            claims=informers.of(CLAIMS).cache,
+            find_mounted=self.volumes.find_growing,
+        )
+        self.volumes.expand, self.volumes.on_mounted = self.expansion.expand_mounting, self.expansion.claim_mounted
         parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources)
         self.workers = PodWorkers(parts, self._pods)
         self.logs = PodLogs(parts, self.workers)
@@ -107,6 +118,7 @@ class Kubelet:
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         if new is not None:
             self.workers.wake(f"claim {new.key}")
+            self.expansion.claim_changed(old, new)
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         if new is not None:
@@ -135,6 +147,7 @@ class Kubelet:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(supervise("plugins", self.plugins.run))
             tasks.create_task(self.workers.controller.run())
+            tasks.create_task(self.expansion.run())
             tasks.create_task(self._node.beat())
             tasks.create_task(self._node.watch_disk())
             tasks.create_task(self._renew())

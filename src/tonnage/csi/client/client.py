@@ -245,6 +245,27 @@ class CsiClient:
         request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=str(target))
         await self._call(self._node.NodeUnpublishVolume, request, self._node_timeout)
 
+    async def expand(
+        self,
+        volume_id: str,
+        path: Path | str,
+        size: int,
+        capability: types.VolumeCapability,
+        *,
+        staging: Path | str = "",
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
+        """Grow what is published at path to `size` bytes, of a driver whose node service has EXPAND_VOLUME."""
+        request = csi_pb2.NodeExpandVolumeRequest(
+            volume_id=volume_id,
+            volume_path=str(path),
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size),
+            staging_target_path=str(staging),
+            volume_capability=volume_capability(capability),
+            secrets=secrets or {},
+        )
+        await self._call(self._node.NodeExpandVolume, request, self._node_timeout)
+
     async def volume_use(self, volume_id: str, path: Path | str) -> types.VolumeUse:
         """Use and condition of a volume that is published at path, of a driver with GET_VOLUME_STATS."""
         request = csi_pb2.NodeGetVolumeStatsRequest(volume_id=volume_id, volume_path=str(path))

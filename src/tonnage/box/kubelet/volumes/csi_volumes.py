@@ -27,7 +27,7 @@ from tonnage.box.kubelet.volumes.plugins import RegisteredDriver, RegisteredDriv
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT, VolumeData
 from tonnage.csi.client.types import AttachedContext, VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.errors import HostError, InvalidError, TonnageError
+from tonnage.errors import HostError, InvalidError, TonnageError, UnsupportedError
 from tonnage.host import mount as mounts
 
 log = logging.getLogger(__name__)
@@ -197,6 +197,23 @@ class CsiMounts:
                 f'MountVolume.SetUp failed for volume "{volume.spec}" : applyFSGroup failed for vol {volume.handle}: '
             )
             raise MountError(text + str(failure)) from failure
+
+    async def expand(self, volume: CsiVolume, path: str, size: int, secrets: Mapping[str, str] | None) -> None:
+        """Let the driver grow what is mounted at path to that many bytes. Raises CsiError, NotFoundError."""
+        key = volume.driver, volume.handle
+        async with self._locks.hold(key):
+            driver = self._drivers.get(volume.driver)
+            if not driver.expands:
+                raise UnsupportedError(f"NodeExpand is not supported by the CSI driver {volume.driver}")
+            staging = self._staging(key, block=volume.spec if volume.capability.block else "")[1]
+            await driver.client.expand(
+                volume.handle,
+                path,
+                size,
+                volume.capability,
+                staging=staging if driver.staging else "",
+                secrets=secrets,
+            )
 
     def _note(self, folder: str, volume: CsiVolume) -> None:
         """Write vol_data.json unless it is there."""

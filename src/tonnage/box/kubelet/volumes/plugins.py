@@ -138,6 +138,7 @@ class Plugins:
                 multi_writer=types.SINGLE_NODE_MULTI_WRITER in capabilities,
                 mount_group=types.VOLUME_MOUNT_GROUP in capabilities,
                 has_stats=types.GET_VOLUME_STATS in capabilities,
+                expands=types.EXPAND_VOLUME in capabilities,
             )
         )
         if old is not None:
@@ -214,7 +215,7 @@ def _sockets(folder: str, inotify: Inotify | None) -> Iterator[tuple[str, Identi
 
 @dataclass(frozen=True)
 class RegisteredDriver:
-    """A registered driver. staging to has_stats: its node capabilities; version: of CSI."""
+    """A registered driver. staging to expands: its node capabilities; version: of CSI."""
 
     name: str
     client: CsiClient
@@ -224,6 +225,7 @@ class RegisteredDriver:
     multi_writer: bool = False
     mount_group: bool = False
     has_stats: bool = False
+    expands: bool = False
 
 
 class RegisteredDrivers:

@@ -33,6 +33,7 @@ from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.attachments import Attachments
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
+from tonnage.box.kubelet.volumes.expansion import Growing, is_pending
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.box.kubelet.volumes.service_tokens import ServiceTokens
 from tonnage.box.kubelet.volumes.sources import ObjectSources
@@ -204,6 +205,10 @@ class VolumeManager:
         self.csi = CsiMounts(paths, drivers, self._node)
         self.attachments = Attachments(client, self._node)
         self.csi.on_unused = self.attachments.release
+        self.expand: Callable[[Growing], Awaitable[None]] = _nothing
+        """Called with a volume that is being mounted and that is to grow. Raises MountError."""
+        self.on_mounted: Callable[[str], None] = lambda claim: None
+        """Called with the claim of a volume that is mounted by now."""
         self._mounted: dict[str, dict[str, Mounted]] = {}
 
     async def mount(self, pod: Pod) -> dict[str, Mounted]:
@@ -224,6 +229,8 @@ class VolumeManager:
         for volume, result in zip(todo, results, strict=True):
             if isinstance(result, Mounted):
                 done[volume.name] = result
+                if result.claim:
+                    self.on_mounted(f"{pod.metadata.namespace}/{result.claim}")
             else:
                 failures[volume.name] = result
         if failures:
@@ -293,6 +300,8 @@ class VolumeManager:
         if pv.spec.csi is not None:
             ready = await self._csi_volume(pod, bound)
             path = await self.csi.mount(pod, ready)
+            if is_pending(bound.claim):
+                await self.expand(await self._growing(pod, bound, ready, path))
             return Mounted(path, bound.block, bound.read_only or ready.read_only, claim, ready.driver)
         try:
             if pv.spec.local is not None:
@@ -306,6 +315,22 @@ class VolumeManager:
         except TonnageError as failure:
             raise MountError(f'MountVolume.SetUp failed for volume "{name}" : {failure}') from failure
         return Mounted(path, bound.block, bound.read_only, claim)
+
+    async def find_growing(self, pod: Pod, claim: str) -> Growing | None:
+        """What the pod has mounted of a driver's volume of that claim, None for nothing. Raises TonnageError."""
+        mounted = self.mounted(pod.metadata.uid)
+        for volume in pod.spec.volumes:
+            there = mounted.get(volume.name)
+            if there is not None and there.claim == claim and there.driver:
+                bound = await find_bound(self._client, pod, volume, known=True)
+                return await self._growing(pod, bound, await self._csi_volume(pod, bound), there.path)
+        return None
+
+    async def _growing(self, pod: Pod, bound: Bound, ready: CsiVolume, path: str) -> Growing:
+        assert bound.volume.spec.csi is not None
+        secrets = await self._secrets(bound.volume.spec.csi.node_expand_secret_ref)
+        read_only = bound.read_only or ready.read_only
+        return Growing(pod, bound.claim, bound.volume, ready, path, read_only, secrets)
 
     def _check_affinity(self, bound: Bound) -> None:
         affinity = bound.volume.spec.node_affinity
@@ -436,7 +461,7 @@ class VolumeManager:
         remove_empty(pod)
 
 
-async def _nothing(uid: str) -> None:
+async def _nothing(about: object) -> None:
     """Wait for nothing."""
 
 

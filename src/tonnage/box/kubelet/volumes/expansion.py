@@ -1,0 +1,180 @@
+"""Growth of volumes on their node, once the driver's resizer has done its part (pkg/volume/util/operationexecutor).
+
+A claim whose status says that its growth awaits the node is grown when a pod mounts it, and while a pod has it mounted.
+What became of it is written into the claim's status, which the resizer reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock, rfc3339
+from tonnage.aio.tasks import KeyedLocks
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, PODS
+from tonnage.api.pods import Pod
+from tonnage.api.quantity import to_bytes
+from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
+from tonnage.claims.bind import find
+from tonnage.csi.errors import Code, CsiError
+from tonnage.errors import TonnageError
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client, refer
+from tonnage.kube.controller import Reconciler
+from tonnage.kube.events import EventRecorder
+
+log = logging.getLogger(__name__)
+STORAGE = "storage"
+IN_PROGRESS, INFEASIBLE, NODE_ERROR = "NodeResizeInProgress", "NodeResizeInfeasible", "NodeResizeError"
+_PENDING = frozenset({"NodeResizePending", IN_PROGRESS})
+_AWAITED = "FileSystemResizePending"
+_CONDITIONS = frozenset({"Resizing", _AWAITED, "ControllerResizeError", NODE_ERROR})
+_NEVER_CODES = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.NOT_FOUND})
+
+
+@dataclass(frozen=True)
+class Growing:
+    """A mounted volume of a pod. path: where; secrets: those of the PV for its growth."""
+
+    pod: Pod
+    claim: PersistentVolumeClaim
+    pv: PersistentVolume
+    volume: CsiVolume
+    path: str
+    read_only: bool
+    secrets: Mapping[str, str] | None
+
+
+def is_pending(claim: PersistentVolumeClaim) -> bool:
+    """Whether a growth awaits the node. Old resizers, which write no resource status, say it by a condition."""
+    status = claim.status
+    if status.allocated_resource_statuses or status.allocated_resources:
+        return status.allocated_resource_statuses.get(STORAGE) in _PENDING
+    return any(one.get("type") == _AWAITED for one in status.conditions)
+
+
+class VolumeExpansion(Reconciler[str]):
+    """Grows mounted volumes. Keys are claims.
+
+    find_mounted: what a pod has mounted of the claim of that name, if anything.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        events: EventRecorder,
+        clock: Clock,
+        *,
+        mounts: CsiMounts,
+        pods: Cache[Pod],
+        claims: Cache[PersistentVolumeClaim],
+        find_mounted: Callable[[Pod, str], Awaitable[Growing | None]],
+    ) -> None:
+        self._client, self._events, self._clock = client, events, clock
+        self._mounts, self._pods, self._claims, self._find_mounted = mounts, pods, claims, find_mounted
+        self._locks = KeyedLocks()
+        super().__init__("volume_expansion", backoff=Backoff(initial=0.5, maximum=122.0))
+
+    def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        """Note a claim whose growth begins to await the node; what is written here later changes nothing."""
+        if new is not None and is_pending(new):
+            asked = new.status.allocated_resources
+            if old is None or not is_pending(old) or old.status.allocated_resources != asked:
+                self.enqueue(new.key)
+
+    def claim_mounted(self, key: str) -> None:
+        """Look again at a claim that may have changed while it was being mounted."""
+        claim = self._claims.get(key)
+        if claim is not None and is_pending(claim):
+            self.enqueue(key)
+
+    async def reconcile(self, key: str) -> None:
+        """Grow the volume where a pod has it mounted; another mount grows it itself. Raises TonnageError."""
+        namespace, _, name = key.partition("/")
+        for pod in list(self._pods):
+            if pod.metadata.namespace != namespace or pod.terminated:
+                continue
+            growing = await self._find_mounted(pod, name)
+            if growing is None:
+                continue
+            try:
+                await self.expand(growing)
+            except TonnageError as failure:
+                text = f'NodeExpandVolume.NodeExpandVolume failed for volume "{growing.pv.metadata.name}" : {failure}'
+                self._events.warning(refer(PODS, pod), "VolumeResizeFailed", text)
+                raise
+            return
+
+    async def expand_mounting(self, growing: Growing) -> None:
+        """Grow a volume that is being mounted. Raises MountError."""
+        try:
+            await self.expand(growing)
+        except TonnageError as failure:
+            name = growing.pv.metadata.name
+            text = f'MountVolume.Setup failed while expanding volume for volume "{name}" : {failure}'
+            raise MountError(text) from failure
+
+    async def expand(self, growing: Growing) -> None:
+        """Grow a mounted volume if that is still awaited, and write what became of it. Idempotent.
+
+        Raises CsiError, ApiError, NotFoundError, UnsupportedError.
+        """
+        meta = growing.claim.metadata
+        async with self._locks.hold(growing.claim.key):
+            claim = await find(self._client, CLAIMS, meta.name, meta.namespace)
+            if claim is None or claim.metadata.uid != meta.uid or not is_pending(claim):
+                return
+            if growing.read_only:
+                self._refuse(growing)
+                return
+            size = claim.status.allocated_resources.get(STORAGE) or growing.pv.spec.capacity.get(STORAGE, "0")
+            if claim.status.allocated_resource_statuses.get(STORAGE, IN_PROGRESS) != IN_PROGRESS:
+                claim = await self._write(claim, {"allocatedResourceStatuses": {STORAGE: IN_PROGRESS}})
+            try:
+                await self._mounts.expand(growing.volume, growing.path, to_bytes(size), growing.secrets)
+            except CsiError as failure:
+                await self._note(claim, failure)
+                if failure.code is not Code.FAILED_PRECONDITION:
+                    raise
+                log.warning("volume in use cannot grow here claim=%s error=%s", claim.key, failure)
+                return
+            await self._finish(growing, claim, size)
+
+    async def _finish(self, growing: Growing, claim: PersistentVolumeClaim, size: str) -> None:
+        left = [one for one in claim.status.conditions if one.get("type") not in _CONDITIONS]
+        status = {"capacity": {STORAGE: size}, "conditions": left or None}
+        await self._write(claim, {**status, "allocatedResourceStatuses": {STORAGE: None}})
+        name, node = growing.pv.metadata.name, growing.pod.spec.node_name
+        text = f'MountVolume.NodeExpandVolume succeeded for volume "{name}" {node}'
+        self._events.normal(refer(PODS, growing.pod), "FileSystemResizeSuccessful", text)
+        self._events.normal(refer(CLAIMS, claim), "FileSystemResizeSuccessful", text)
+
+    async def _note(self, claim: PersistentVolumeClaim, failure: CsiError) -> None:
+        """Write that the driver refused; what cannot succeed unchanged is left to the resizer."""
+        status: dict[str, Any] = {}
+        if failure.code in _NEVER_CODES:
+            status["allocatedResourceStatuses"] = {STORAGE: INFEASIBLE}
+        if not any((one.get("type"), one.get("status")) == (NODE_ERROR, "True") for one in claim.status.conditions):
+            text = f"failed to expand pvc with Expander.NodeExpand failed to expand the volume : {failure}"
+            new = {"type": NODE_ERROR, "status": "True", "message": text}
+            new["lastTransitionTime"] = rfc3339(self._clock.time())
+            status["conditions"] = [one for one in claim.status.conditions if one.get("type") != NODE_ERROR] + [new]
+        if status:
+            await self._write(claim, status)
+
+    async def _write(self, claim: PersistentVolumeClaim, status: dict[str, Any]) -> PersistentVolumeClaim:
+        meta = claim.metadata
+        return await self._client.patch(
+            CLAIMS, meta.name, {"status": status}, meta.namespace, subresource="status",
+            resource_version=meta.resource_version,
+        )  # fmt: skip
+
+    def _refuse(self, growing: Growing) -> None:
+        name = growing.pv.metadata.name
+        text = f'MountVolume.NodeExpandVolume failed for volume "{name}" requested read-only file system'
+        self._events.warning(refer(PODS, growing.pod), "FileSystemResizeFailed", text)
+        self._events.warning(refer(CLAIMS, growing.claim), "FileSystemResizeFailed", text)
