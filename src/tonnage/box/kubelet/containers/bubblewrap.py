@@ -238,7 +238,7 @@ class BubblewrapRuntime:
 
 
 class _Command(NamedTuple):
-    """What a container sees, bwrap's options, what it runs, and as whom."""
+    """What a container sees, bwrap's options, what it runs, and as whom. failure: why it is known not to start."""
 
     binds: list[Bind]
     options: list[str]
@@ -246,6 +246,7 @@ class _Command(NamedTuple):
     who: rootfs.User
     variables: dict[str, str]
     working_dir: str
+    failure: str = ""
 
 
 class _Plan:
@@ -274,6 +275,7 @@ class _Plan:
         else:
             command = self.arguments()
             self._make()
+            termination.write(self._folder, command.failure)
             rootfs.populate(f"{self._folder}/{ROOT}", command.who, rootfs.hostname(self._spec.pod))
         binds = command.binds
         filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
@@ -342,7 +344,8 @@ class _Plan:
             read_only=bool(container.security_context.read_only_root_filesystem),
         )
         start = rootfs.command(who, variables, argv, working_dir=working_dir, terminal=container.tty)
-        return _Command(binds, options, start, who, variables, working_dir)
+        failure = env.why_not_found(container, argv[0], variables["PATH"])
+        return _Command(binds, options, start, who, variables, working_dir, failure)
 
     def _make(self) -> None:
         """Create the container's folder; removes those of older attempts."""

@@ -14,6 +14,8 @@ from tonnage.host.run import PATH
 from tonnage.images.manifest import RunConfig
 
 _PART = re.compile(r"\$\$|\$\(([^)]*)\)")
+_PROGRAMS = ("/usr/", "/bin/", "/sbin/")
+"""Folders of the machine that a container has."""
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
@@ -58,6 +60,21 @@ def arguments(container: Container, values: Mapping[str, str]) -> list[str]:
             "machine has in /usr"
         )
     return line
+
+
+def why_not_found(container: Container, program: str, path: str) -> str:
+    """Why this machine cannot start a program, "" if it may. path: PATH of the container.
+
+    A program with a folder in its name, or of a folder that is not the machine's, may be in a volume.
+    """
+    mounted = any(f"{mount.mount_path}/".startswith(_PROGRAMS) for mount in container.volume_mounts)
+    is_machines = all(f"{folder}/".startswith(_PROGRAMS) for folder in path.split(":"))
+    if "/" in program or mounted or not is_machines or shutil.which(program, path=path):
+        return ""
+    return (
+        f'exec: "{program}": executable file not found in $PATH: programs are those of this machine; if they are of '
+        f"image {container.image!r}, load it with `tonnage images load`"
+    )
 
 
 class Environment:

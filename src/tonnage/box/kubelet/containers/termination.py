@@ -36,6 +36,12 @@ def make(folder: str) -> None:
     os.close(fd)
 
 
+def write(folder: str, message: str) -> None:
+    """Put a message there before the container starts, which replaces or extends it. Raises OSError."""
+    with open(path(folder), "w") as file:
+        file.write(message)
+
+
 def read(folder: str) -> str:
     """The message, also after end(); "" when there is none."""
     return (_read(path(folder)) or _read(f"{folder}/{_SAVED}")).decode(errors="replace")

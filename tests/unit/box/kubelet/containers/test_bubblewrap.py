@@ -218,6 +218,16 @@ async def test_a_container_without_a_command_is_refused(machine: Any) -> None:
     assert pod.status.phase == "Pending"
 
 
+async def test_a_command_that_the_machine_does_not_have_fails_with_what_to_do(machine: Any) -> None:
+    await machine.pod(
+        "p", containers=[{"name": "main", "image": "nginx", "command": ["no-such-program"]}], restartPolicy="Never"
+    )
+    pod = await machine.until("p", lambda p: p.status.phase == "Failed")
+    ended = _state(pod).terminated
+    assert ended is not None
+    assert ended["message"].startswith('exec: "no-such-program": executable file not found in $PATH: ')
+
+
 async def test_stop_ends_everything_and_the_next_start_goes_on(machine: Any) -> None:
     await machine.volume("a")
     await machine.pod(

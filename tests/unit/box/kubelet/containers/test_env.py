@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api.pods import Container, EnvVar, Pod
+from tonnage.api.pods import Container, EnvVar, Pod, VolumeMount
 from tonnage.box.kubelet.containers import env
 from tonnage.box.kubelet.containers.env import Environment
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
@@ -39,6 +39,23 @@ def test_arguments_alone_are_a_command_if_the_machine_has_the_program() -> None:
     for args in (["--verbose"], ["surely-no-program"], [""], ["sh"]):
         with pytest.raises(InvalidError, match="has no command"):
             env.arguments(Container(name="c", args=args), {"PATH": "/nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("program", "path", "mounted", "is_missing"),
+    [
+        ("surely-no-program", "/usr/bin:/bin", "/data", True),
+        ("sh", "/usr/bin:/bin", "/data", False),
+        ("./surely-no-program", "/usr/bin", "/data", False),
+        ("surely-no-program", "/usr/bin:/data/bin", "/data", False),
+        ("surely-no-program", "/usr/bin", "/usr/bin", False),
+    ],
+)
+def test_a_program_that_the_machine_does_not_have(program: str, path: str, mounted: str, is_missing: bool) -> None:
+    container = Container(image="nginx", volume_mounts=[VolumeMount(name="v", mount_path=mounted)])
+    why = env.why_not_found(container, program, path)
+    assert ("executable file not found in $PATH" in why and "'nginx'" in why) == is_missing
+    assert bool(why) == is_missing
 
 
 async def test_containers_know_where_the_api_server_is_and_may_say_otherwise(kube: Client) -> None:
