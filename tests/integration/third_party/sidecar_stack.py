@@ -6,14 +6,15 @@ protobuf, which is its default.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
+import random
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -125,40 +126,36 @@ def access(name: str) -> str:
     return yaml.safe_dump_all(objects)
 
 
-@dataclass
 class Process:
-    """A program that can be killed and started again. Its log goes on."""
+    """A program that is started again whenever it ends, as a kubelet does: sidecars end when they lose their lease."""
 
-    command: list[str]
-    log: Path
-    environment: dict[str, str] = field(default_factory=dict)
-    process: subprocess.Popen[bytes] | None = None
+    def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
+        self.log = log
+        self._command, self._environment = command, {**os.environ, **environment}
+        self._ending = threading.Event()
+        self._process = self._start()
+        self._keeper = threading.Thread(target=self._keep, daemon=True)
+        self._keeper.start()
 
-    def start(self) -> None:
-        """Start it."""
+    def _start(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=log, env={**os.environ, **self.environment}
-            )
+            return subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
 
-    def end(self, number: int = signal.SIGTERM) -> None:
-        """End it by a signal. Idempotent."""
-        if self.process is not None:
-            self.process.send_signal(number)
-            self.process.wait(timeout=120)
-            self.process = None
+    def _keep(self) -> None:
+        while not self._ending.wait(0.2):
+            if self._process.poll() is not None:
+                self._process = self._start()
 
-    def restart(self) -> None:
-        """Kill it as a machine's trouble does, and start it again."""
-        assert self.process is not None
-        assert self.process.poll() is None, self.text[-4000:]
-        self.end(signal.SIGKILL)
-        self.start()
+    def kill(self) -> None:
+        """Kill it as a machine's trouble does; it is started again."""
+        self._process.kill()
 
-    def revive(self) -> None:
-        """Start it again if it has ended, as a kubelet does: sidecars end when they lose their lease."""
-        if self.process is None or self.process.poll() is not None:
-            self.start()
+    def end(self) -> None:
+        """End it. Idempotent."""
+        self._ending.set()
+        self._keeper.join()
+        self._process.terminate()
+        self._process.wait(timeout=120)
 
     @property
     def text(self) -> str:
@@ -206,9 +203,8 @@ class SidecarStack:
         )  # fmt: skip
 
     def _start(self, name: str, *command: str, **environment: str) -> None:
-        process = Process(list(command), self.folder / f"{name.replace(' ', '-')}.log", environment)
-        self.processes[name] = process
-        process.start()
+        log = self.folder / f"{name.replace(' ', '-')}.log"
+        self.processes[name] = Process(list(command), log, environment)
 
     def run(self, manifest: str) -> None:
         """Make a pod and wait until it has started."""
@@ -227,10 +223,12 @@ class SidecarStack:
 
 
 def free_port() -> int:
-    """A port that nobody has just now."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+    """A port that nobody uses, of those that no outgoing connection takes."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as listening, contextlib.suppress(OSError):
+            listening.bind(("127.0.0.1", port))
+            return port
 
 
 def claim(name: str, storage_class: str, asked: str = "64Mi", **more: Any) -> str:

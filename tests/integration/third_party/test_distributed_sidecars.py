@@ -97,6 +97,6 @@ def test_a_killed_provisioner_goes_on(stack: SidecarStack) -> None:
         stack.cluster.kubectl("apply", "-f", "-", stdin=claim(name, "late", "200Mi"))
         stack.cluster.kubectl("apply", "-f", "-", stdin=pod(name, "exec sleep 1000", of_claim(name)))
     for node in ROOM:
-        stack.processes[f"csi-provisioner {node}"].restart()
+        stack.processes[f"csi-provisioner {node}"].kill()
     stack.cluster.kubectl("wait", "--for=condition=Ready", *(f"pod/{name}" for name in many), "--timeout=300s")
     assert sum(len(stack.state(node)) for node in ROOM) == 4

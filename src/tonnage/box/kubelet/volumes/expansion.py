@@ -21,7 +21,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.claims.bind import find
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import TonnageError
+from tonnage.errors import ApiConflictError, TonnageError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Reconciler
@@ -33,6 +33,8 @@ IN_PROGRESS, INFEASIBLE, NODE_ERROR = "NodeResizeInProgress", "NodeResizeInfeasi
 _PENDING = frozenset({"NodeResizePending", IN_PROGRESS})
 _AWAITED = "FileSystemResizePending"
 _CONDITIONS = frozenset({"Resizing", _AWAITED, "ControllerResizeError", NODE_ERROR})
+_TRIES = 5
+"""Of a growth whose claim others write at the same time."""
 _NEVER_CODES = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.NOT_FOUND})
 
 
@@ -123,26 +125,34 @@ class VolumeExpansion(Reconciler[str]):
 
         Raises CsiError, ApiError, NotFoundError, UnsupportedError.
         """
-        meta = growing.claim.metadata
         async with self._locks.hold(growing.claim.key):
-            claim = await find(self._client, CLAIMS, meta.name, meta.namespace)
-            if claim is None or claim.metadata.uid != meta.uid or not is_pending(claim):
-                return
-            if growing.read_only:
-                self._refuse(growing)
-                return
-            size = claim.status.allocated_resources.get(STORAGE) or growing.pv.spec.capacity.get(STORAGE, "0")
-            if claim.status.allocated_resource_statuses.get(STORAGE, IN_PROGRESS) != IN_PROGRESS:
-                claim = await self._write(claim, {"allocatedResourceStatuses": {STORAGE: IN_PROGRESS}})
-            try:
-                await self._mounts.expand(growing.volume, growing.path, to_bytes(size), growing.secrets)
-            except CsiError as failure:
-                await self._note(claim, failure)
-                if failure.code is not Code.FAILED_PRECONDITION:
-                    raise
-                log.warning("volume in use cannot grow here claim=%s error=%s", claim.key, failure)
-                return
-            await self._finish(growing, claim, size)
+            for _ in range(_TRIES - 1):
+                try:
+                    return await self._expand(growing)
+                except ApiConflictError:  # the resizer writes the same status
+                    continue
+            return await self._expand(growing)
+
+    async def _expand(self, growing: Growing) -> None:
+        meta = growing.claim.metadata
+        claim = await find(self._client, CLAIMS, meta.name, meta.namespace)
+        if claim is None or claim.metadata.uid != meta.uid or not is_pending(claim):
+            return
+        if growing.read_only:
+            self._refuse(growing)
+            return
+        size = claim.status.allocated_resources.get(STORAGE) or growing.pv.spec.capacity.get(STORAGE, "0")
+        if claim.status.allocated_resource_statuses.get(STORAGE, IN_PROGRESS) != IN_PROGRESS:
+            claim = await self._write(claim, {"allocatedResourceStatuses": {STORAGE: IN_PROGRESS}})
+        try:
+            await self._mounts.expand(growing.volume, growing.path, to_bytes(size), growing.secrets)
+        except CsiError as failure:
+            await self._note(claim, failure)
+            if failure.code is not Code.FAILED_PRECONDITION:
+                raise
+            log.warning("volume in use cannot grow here claim=%s error=%s", claim.key, failure)
+            return
+        await self._finish(growing, claim, size)
 
     async def _finish(self, growing: Growing, claim: PersistentVolumeClaim, size: str) -> None:
         left = [one for one in claim.status.conditions if one.get("type") not in _CONDITIONS]

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.box.kubelet.conftest import GIB, Eventually
 
 from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimStatus
-from tonnage.api.kinds import CLAIMS, VOLUMES
+from tonnage.api.kinds import CLAIMS, EVENTS, VOLUMES
 from tonnage.box.kubelet.volumes.expansion import is_pending
 from tonnage.csi.errors import Code, CsiError
 
@@ -130,6 +130,27 @@ async def test_a_failure_that_may_pass_is_tried_again(machine: Any, monkeypatch:
     await _ask(machine, 2 * GIB)
     await _grown(machine, 2 * GIB)
     assert len(calls) == 2
+
+
+async def test_others_may_write_the_claim_meanwhile(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    await machine.volume("a")
+    await machine.pod("p", volumes=CLAIM)
+    await machine.phase("p", "Running")
+    mounts = machine.kubelet.volumes.csi
+    real, calls = mounts.expand, []
+
+    async def expand(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) < 3:
+            await machine.client.patch(CLAIMS, "a", {"metadata": {"labels": {"n": str(len(calls))}}}, "default")
+        await real(*arguments)
+
+    monkeypatch.setattr(mounts, "expand", expand)
+    await _ask(machine, 2 * GIB)
+    await _grown(machine, 2 * GIB)
+    await machine.event("FileSystemResizeSuccessful")
+    assert len(calls) == 3
+    assert "VolumeResizeFailed" not in [event.reason for event in (await machine.client.list(EVENTS)).items]
 
 
 async def test_a_driver_that_cannot_grow_it_in_use_keeps_no_pod(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
