@@ -53,6 +53,7 @@ def test_a_link_to_a_repository_file_leads_to_its_copy(site: Path) -> None:
     assert 'href="examples/pod-ephemeral.yaml"' in (site / "repository" / "index.html").read_text()
 
 
+@pytest.mark.real  # not in make check: each builds the site
 @pytest.mark.parametrize(
     ("link", "complaint"),
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.real  # not in make check: each starts a pytest of its own
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 SCRIPT = """
@@ -70,7 +71,6 @@ def test_a_process_that_is_left_is_killed_and_fails_the_run(tmp_path: Path) -> N
     assert not _is_running("sleep 4711")
 
 
-@pytest.mark.real  # not in make check: the limit must be longer than pytest takes to start
 def test_a_lane_that_hangs_is_ended_and_its_test_named(tmp_path: Path) -> None:
     ended = run(tmp_path, "import time\ndef test_it(): time.sleep(1000)", limit=15)
     assert ended.returncode == 1
