@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.aio.clock import RealClock
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
@@ -68,7 +69,8 @@ def image(folder: Path, tmp_path: Path) -> Any:
 def _log(machine: Any, pod: Any, container: str = "main", attempt: int = 0) -> list[str]:
     meta = pod.metadata
     path = machine.root / "pods-logs" / f"{meta.namespace}_{meta.name}_{meta.uid}" / container / f"{attempt}.log"
-    return [line.split(" ", 3)[3] for line in path.read_text().splitlines()]
+    text = path.read_text() if path.exists() else ""
+    return [line.split(" ", 3)[3] for line in text.split("\n")[:-1]]  # one that is being written has no end yet
 
 
 async def _run(machine: Any, phase: str = "Succeeded", spec: dict[str, Any] | None = None, **container: Any) -> Any:
@@ -161,12 +163,13 @@ async def test_what_a_container_writes_goes_with_it(machine: Any, image: Any, fo
 
 
 @on_a_node
-async def test_the_stop_signal_of_the_image(machine: Any, image: Any) -> None:
+async def test_the_stop_signal_of_the_image(machine: Any, image: Any, eventually: Eventually) -> None:
     image(
         **ENTRY, Cmd=["trap 'echo got INT; exit 0' INT; echo ready; while :; do sleep 0.1; done"], StopSignal="SIGINT"
     )
     await machine.pod("p", terminationGracePeriodSeconds=50, containers=[{"name": "main", "image": "web:1"}])
     pod = await machine.phase("p", "Running")
+    await eventually(lambda: _log(machine, pod) == ["ready"])
     machine.kubelet.workers.find("default", "p").containers.mains[0].process.stop(50)
     pod = await machine.until("p", lambda pod: pod.status.container_statuses[0].restart_count == 1)
     assert _log(machine, pod)[-1] == "got INT"
