@@ -100,19 +100,3 @@ def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> 
     ended.check()
     for line in re.findall(r"^csi-sanity, .*", ended.out, re.MULTILINE):
         tell(f"{line}, in QEMU")
-
-
-def test_the_walk_through_of_pmem_csi(qemu_suite: Callable[..., Any]) -> None:
-    """A box in the guest, whose volumes are namespaces of its NVDIMM."""
-    ended = qemu_suite(
-        "PMEM-CSI's walk-through",
-        "tests/docs/test_command_blocks.py",
-        PATIENCE,
-        "-k",
-        "pmem_csi",
-        before=f"ip link set lo up && {LABELS}",
-        disks=["40G"],
-        seconds=SECONDS,
-        environment=["TONNAGE_TEST_POOL=pmem:region0"],
-    )
-    ended.check()
