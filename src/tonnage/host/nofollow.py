@@ -12,7 +12,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from tonnage.errors import PreconditionError
 from tonnage.host import libc
@@ -20,6 +20,7 @@ from tonnage.host.descriptor import closing
 
 _OPENAT2, _AT_FDCWD = 437, -100
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH, _IN_ROOT = 0x02, 0x04, 0x08, 0x10
+_TRIES = 1000  # of a lookup, of which the next one succeeds even while somebody renames all the time
 _ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox returns the latter; then the steps find the cause
 
 
@@ -47,6 +48,10 @@ def _openat2(at: int, path: bytes, flags: int, resolve: int) -> int:
     if b"\0" in path:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)  # struct open_how
+    for _ in range(_TRIES - 1):
+        # A rename or mount anywhere on the machine, while `..` is looked up below a root, makes the kernel give up.
+        with suppress(BlockingIOError):
+            return libc.syscall(_OPENAT2, at, path, how, len(how))
     return libc.syscall(_OPENAT2, at, path, how, len(how))
 
 
@@ -74,6 +79,14 @@ def open_beneath(root: int, path: bytes, flags: int = os.O_PATH) -> int:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     with closing(at):
         return os.open(f"/proc/self/fd/{at}", flags | os.O_CLOEXEC)
+
+
+def open_inside(root: int, path: str) -> int:
+    """Open a relative path with O_PATH; its symlinks are followed, but may not lead out of an open directory.
+
+    Raises OSError: EXDEV for one that does, ENOSYS on Linux before 5.6.
+    """
+    return _openat2(root, os.fsencode(path or "."), os.O_PATH, _BENEATH | _NO_MAGICLINKS)
 
 
 def open_in_root(root: int, path: str, flags: int = os.O_PATH) -> int:

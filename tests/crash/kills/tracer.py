@@ -231,7 +231,11 @@ class Tracer:
         """Wait until no program of an earlier run is left."""
         self.let_go()
         while self._tools:
-            pid, status = os.waitpid(-1, _WALL)
+            try:
+                pid, status = os.waitpid(-1, _WALL)
+            except ChildProcessError:  # one that we have waited for was listed until its own parent reaped it
+                self._tools.clear()
+                return
             if os.WIFSTOPPED(status):
                 self._tools.setdefault(pid, 0)
                 self._go(pid, status >> 16, os.WSTOPSIG(status))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,3 +149,46 @@ def test_symlinks_stay_in_the_root(tree_with_links: Path) -> None:
         with pytest.raises(FileNotFoundError):
             nofollow.open_in_root(root, path)
     os.close(root)
+
+
+def test_what_the_kernel_gives_up_is_tried_again(tree_with_links: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EAGAIN of openat2(2): somebody renames or mounts while `..` is looked up."""
+    call = libc.syscall
+    refused: list[int] = []
+
+    def busy(number: int, *arguments: Any) -> int:
+        if len(refused) % 5 < 4:
+            refused.append(number)
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return call(number, *arguments)
+
+    monkeypatch.setattr(libc, "syscall", busy)
+    root = os.open(tree_with_links, os.O_RDONLY)
+    fd = nofollow.open_in_root(root, "/a/in")
+    assert os.path.samestat(os.fstat(fd), os.stat(tree_with_links / "a/b"))
+    assert len(refused) == 4
+    os.close(fd)
+    os.close(root)
+
+
+def test_renames_elsewhere_stop_no_lookup(tree_with_links: Path) -> None:
+    """They go on all the while; without another try about one lookup in a hundred fails."""
+    other, done = tree_with_links / "other", threading.Event()
+    other.mkdir()
+
+    def rename() -> None:
+        while not done.is_set():
+            other.rename(tree_with_links / "moved")
+            (tree_with_links / "moved").rename(other)
+
+    thread = threading.Thread(target=rename)
+    thread.start()
+    root = os.open(tree_with_links, os.O_RDONLY)
+    try:
+        for _ in range(2000):
+            os.close(nofollow.open_in_root(root, "a/../a/b/../../a/b"))
+            os.close(nofollow.open_inside(root, "a/../a/b/../../a/b"))
+    finally:
+        done.set()
+        thread.join()
+        os.close(root)

@@ -55,12 +55,16 @@ def line(kind: str, body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Shape:
-    """Encoding of objects. name: identifies the shape; render: makes the bytes of one object; event: of a change."""
+    """Encoding of objects. name: identifies the shape; render: makes the bytes of one object; event: of a change.
+
+    cost: how often an object's encoding takes the time that a match takes.
+    """
 
     name: Hashable = "json"
     render: Render = render_json
     event: Callable[[str, bytes], bytes] = line
     content_type: str = JSON
+    cost: int = 1
 
 
 @dataclass(frozen=True)
@@ -240,7 +244,7 @@ class Watcher:
         """Some lines of the beginning; b"" at its end. Those that are not wanted are empty: they take time too."""
         while True:
             taken, size = [], 0
-            for data in itertools.islice(self._beginning, -(-SLICE // self.filter.cost)):
+            for data in itertools.islice(self._beginning, -(-SLICE // (self.filter.cost * self.shape.cost))):
                 taken.append(data)
                 size += len(data)
                 if size > CHUNK_BYTES:

@@ -1,8 +1,7 @@
 """subPath: one part of a volume as its own mount, safe against symlinks that pods create.
 
 The kernel resolves the path so that it cannot leave the volume (openat2 with RESOLVE_BENEATH). The result is bound by
-its
-descriptor to a path that only the kubelet can change, and the container gets that path.
+its descriptor to a path that only the kubelet can change, and the container gets that path.
 """
 
 from __future__ import annotations
@@ -10,19 +9,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from tonnage.box.kubelet.folder import names, remove_empty
 from tonnage.errors import HostError, InvalidError
-from tonnage.host import libc
 from tonnage.host import mount as mounts
 from tonnage.host.descriptor import closing
 from tonnage.host.encoding import encode
+from tonnage.host.nofollow import open_inside
 
-_OPENAT2 = 437
-_NO_MAGICLINKS, _BENEATH = 0x02, 0x08
 _FOLDER_MODE = 0o755
 _LEVELS = 3  # below the pod's folder of subPaths: volume, container, index of the mount
 
@@ -54,13 +50,13 @@ def _open(volume: str) -> int:
 
 def _beneath(root: int, volume: str, path: str) -> int:
     try:
-        return openat2(root, path)
+        return open_inside(root, path)
     except OSError as failure:
         if failure.errno != errno.ENOENT:
             raise _refusal(failure, volume, path) from failure
     try:
         _make(root, path)
-        return openat2(root, path)
+        return open_inside(root, path)
     except OSError as failure:
         raise _refusal(failure, volume, path) from failure
 
@@ -71,12 +67,6 @@ def _refusal(failure: OSError, volume: str, path: str) -> HostError | InvalidErr
     if failure.errno == errno.ENOSYS:
         return HostError("subPath needs Linux 5.6 or later (openat2)")
     return HostError(f"cannot open subPath {path!r} of {volume}: {failure.strerror}")
-
-
-def openat2(root: int, path: str) -> int:
-    """Open a path that stays beneath root (openat2(2)); a descriptor with O_PATH. Raises OSError."""
-    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGICLINKS)
-    return libc.syscall(_OPENAT2, root, os.fsencode(path or "."), how, len(how))
 
 
 def _make(root: int, path: str) -> None:
@@ -90,7 +80,7 @@ def _make(root: int, path: str) -> None:
                 continue
             with suppress(FileExistsError):
                 os.mkdir(part, _FOLDER_MODE, dir_fd=at)
-            following = openat2(root, done)
+            following = open_inside(root, done)
             os.close(at)
             at = following
     finally:
