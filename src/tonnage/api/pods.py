@@ -302,12 +302,12 @@ class Pod(KubeObject, frozen=True):
     status: PodStatus = PodStatus()
 
     @property
-    def containers(self) -> tuple[Container, ...]:
+    def all_containers(self) -> tuple[Container, ...]:
         """All containers: init containers, the others, ephemeral ones."""
         return (*self.spec.init_containers, *self.spec.containers, *self.spec.ephemeral_containers)
 
     @property
-    def container_statuses(self) -> tuple[ContainerStatus, ...]:
+    def all_container_statuses(self) -> tuple[ContainerStatus, ...]:
         """States of all containers, in that order."""
         status = self.status
         return (

@@ -138,7 +138,7 @@ def test_a_store_of_another_format_is_refused(store: ImageStore, tmp_path: Path)
 
 def test_what_a_kill_left_is_removed(store: ImageStore, tmp_path: Path) -> None:
     store.load(put(tmp_path, "one", BASE))
-    (store.path / "new-1/root/deep").mkdir(parents=True)
+    (store.path / "new-1" / "root" / "deep").mkdir(parents=True)
     (store.path / "new-2").write_text("half")
     store.load(put(tmp_path, "one", BASE))
     assert leftovers(store) == []

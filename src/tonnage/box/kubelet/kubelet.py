@@ -80,16 +80,7 @@ class Kubelet:
         self.volumes.images = self.runtime.images
         self.tokens = TokenSchedule(clock, self.volumes.files.mount)
         self.volumes.files.on_token, self.volumes.release = self.tokens.put, self.tokens.forget
-        self.expansion = VolumeExpansion(
-            client,
-            events,
-            clock,
-            mounts=self.volumes.csi,
-            pods=self._pods.cache,
-            claims=informers.of(CLAIMS).cache,
-            find_mounted=self.volumes.find_growing,
-        )
-        self.volumes.expand, self.volumes.on_mounted = self.expansion.expand_mounting, self.expansion.claim_mounted
+        self.expansion = self._growing_volumes(client, events)
         parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources)
         self.workers = PodWorkers(parts, self._pods)
         self.logs = PodLogs(parts, self.workers)
@@ -102,6 +93,20 @@ class Kubelet:
         self.volumes.csi.on_left = self.workers.wake
         informers.of(CLAIMS).cache.on_change(self._claim_changed)
         informers.of(ATTACHMENTS).cache.on_change(self._attachment_changed)
+
+    def _growing_volumes(self, client: Client, events: EventRecorder) -> VolumeExpansion:
+        """What grows volumes when they are mounted, and while they are."""
+        made = VolumeExpansion(
+            client,
+            events,
+            self._clock,
+            mounts=self.volumes.csi,
+            pods=self._pods.cache,
+            claims=self._informers.of(CLAIMS).cache,
+            find_mounted=self.volumes.find_growing,
+        )
+        self.volumes.expand, self.volumes.on_mounted = made.expand_mounting, made.claim_mounted
+        return made
 
     async def answer(self, path: str) -> tuple[str, bytes]:
         """Content type and content of a path below nodes/proxy. Raises ApiError."""

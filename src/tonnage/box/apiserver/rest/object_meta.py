@@ -194,11 +194,8 @@ def _only_status(new: Obj, old: Obj) -> None:
 
 def _only_ephemeral_containers(new: Obj, old: Obj) -> None:
     added = (new.get("spec") or {}).get("ephemeralContainers")
-    version = new["metadata"].get("resourceVersion")
     new.clear()
     new |= copy.deepcopy(old)
-    if version:
-        new["metadata"]["resourceVersion"] = version
     new["spec"].pop("ephemeralContainers", None)
     if added:
         new["spec"]["ephemeralContainers"] = added

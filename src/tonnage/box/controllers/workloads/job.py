@@ -107,7 +107,7 @@ def _restarted_too_often(job: Job, active: Sequence[Pod]) -> bool:
     """restartPolicy OnFailure: containers fail again and again inside the same pod."""
     if job.spec.template["spec"].get("restartPolicy") != "OnFailure":
         return False
-    statuses = (status for pod in active for status in pod.container_statuses)
+    statuses = (status for pod in active for status in pod.all_container_statuses)
     restarts = sum(status.restart_count for status in statuses)
     return restarts > 0 if not job.spec.backoff_limit else restarts >= job.spec.backoff_limit
 

@@ -275,7 +275,8 @@ class _Plan:
         else:
             command = self.arguments()
             self._make()
-            termination.write(self._folder, command.failure)
+            if command.failure:
+                termination.write(self._folder, command.failure)
             rootfs.populate(f"{self._folder}/{ROOT}", command.who, rootfs.hostname(self._spec.pod))
         binds = command.binds
         filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)

@@ -195,7 +195,7 @@ class Containers:
         for one in found:
             if (run := runs.get(one.name)) is not None:
                 run.previous, run.process, run.attempt = run.process, one.process, one.attempt
-        statuses = {status.name: status for status in self.pod.container_statuses}
+        statuses = {status.name: status for status in self.pod.all_container_statuses}
         for run in self.all:
             status = statuses.get(run.container.name)
             if run.process is None and status is not None:

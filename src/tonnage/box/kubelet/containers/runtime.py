@@ -195,7 +195,7 @@ class NoneRuntime:
         if pod is None:
             return []
         found = []
-        for status in pod.container_statuses:
+        for status in pod.all_container_statuses:
             state = status.state.running or status.state.terminated
             if state is None:
                 continue

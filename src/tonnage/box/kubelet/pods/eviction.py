@@ -49,7 +49,7 @@ def limit(container: Container) -> Quantity | None:
 
 def is_limited(pod: Pod) -> bool:
     """Whether there is anything to measure. Raises InvalidError."""
-    return bool(_limited_volumes(pod)) or any(limit(container) is not None for container in pod.containers)
+    return bool(_limited_volumes(pod)) or any(limit(container) is not None for container in pod.all_containers)
 
 
 def _limited_volumes(pod: Pod) -> list[tuple[str, Quantity]]:
@@ -97,7 +97,7 @@ def excess(pod: Pod, paths: Paths, measure: Measure) -> str:
 def usage(pod: Pod, paths: Paths, measure: Measure, most: int) -> tuple[dict[str, int], int]:
     """Bytes of each container's root and logs, and of all volumes on disk; counting may stop above most each time."""
     uid = pod.metadata.uid
-    used = {c.name: _container(pod, c, paths, measure, most) for c in pod.containers}
+    used = {c.name: _container(pod, c, paths, measure, most) for c in pod.all_containers}
     volumes = [paths.volume(uid, EMPTY_DIR, v.name) for v in pod.spec.volumes if v.empty_dir and not v.empty_dir.medium]
     volumes += [paths.volume(uid, CONFIG_MAP, v.name) for v in pod.spec.volumes if v.config_map]
     volumes += [paths.volume(uid, DOWNWARD, v.name) for v in pod.spec.volumes if v.downward_api]

@@ -107,7 +107,7 @@ def _number(query: Mapping[str, str], key: str, *, least: int) -> int | None:
 def choose(pod: Pod, name: str) -> Container:
     """The container that is meant. Raises ApiError 400 in Kubernetes' words."""
     if name:
-        for container in pod.containers:
+        for container in pod.all_containers:
             if container.name == name:
                 return container
         raise _bad(f"container {name} is not valid for pod {pod.metadata.name}")
@@ -163,7 +163,7 @@ class PodLogs:
         meta = pod.metadata
         folder = f"{self._paths.pod_logs(meta.namespace, meta.name, meta.uid)}/{container.name}"
         attempts = sorted(int(n[:-4]) for n in names(folder) if n.endswith(".log") and n[:-4].isdigit())
-        status = next((s for s in pod.container_statuses if s.name == container.name), ContainerStatus())
+        status = next((s for s in pod.all_container_statuses if s.name == container.name), ContainerStatus())
         if options.previous:
             # Between two starts the last one is the previous one, as kubectl's users know it.
             back = 1 if status.state.waiting and status.last_state.terminated else 2

@@ -97,19 +97,17 @@ class VolumeExpansion(Reconciler[str]):
     async def reconcile(self, key: str) -> None:
         """Grow the volume where a pod has it mounted; another mount grows it itself. Raises TonnageError."""
         namespace, _, name = key.partition("/")
-        for pod in list(self._pods):
-            if pod.metadata.namespace != namespace or pod.terminated:
-                continue
-            growing = await self._find_mounted(pod, name)
-            if growing is None:
-                continue
-            try:
-                await self.expand(growing)
-            except TonnageError as failure:
-                text = f'NodeExpandVolume.NodeExpandVolume failed for volume "{growing.pv.metadata.name}" : {failure}'
-                self._events.warning(refer(PODS, pod), "VolumeResizeFailed", text)
-                raise
+        pods = [pod for pod in self._pods if pod.metadata.namespace == namespace and not pod.terminated]
+        found = [growing for pod in pods if (growing := await self._find_mounted(pod, name)) is not None]
+        if not found:
             return
+        growing = min(found, key=lambda one: one.read_only)  # a pod that only reads does not keep others from growing
+        try:
+            await self.expand(growing)
+        except TonnageError as failure:
+            text = f'NodeExpandVolume.NodeExpandVolume failed for volume "{growing.pv.metadata.name}" : {failure}'
+            self._events.warning(refer(PODS, growing.pod), "VolumeResizeFailed", text)
+            raise
 
     async def expand_mounting(self, growing: Growing) -> None:
         """Grow a volume that is being mounted. Raises MountError."""

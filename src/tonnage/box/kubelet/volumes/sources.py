@@ -104,7 +104,7 @@ class ObjectSources:
         Raises InvalidError, UnsupportedError.
         """
         name = ref.get("containerName", "")
-        container = next((c for c in pod.containers if c.name == name), None) if name else default
+        container = next((c for c in pod.all_containers if c.name == name), None) if name else default
         if container is None:
             raise InvalidError(f"resourceFieldRef: there is no container {name!r}")
         part, _, what = ref.get("resource", "").partition(".")

@@ -129,7 +129,7 @@ async def _volume(client: Client, claim: PersistentVolumeClaim) -> PersistentVol
 
 def check_mode(pod: Pod, volume: Volume, *, block: bool) -> None:
     """A Block volume must be used as a device, another one as a mount. Raises ClaimError."""
-    for container in pod.containers:
+    for container in pod.all_containers:
         if block and any(m.name == volume.name for m in container.volume_mounts):
             raise ClaimError(
                 f"volume {volume.name} has volumeMode Block, but is specified in volumeMounts", waiting=False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -51,6 +52,22 @@ async def _grown(machine: Any, size: int) -> None:
     assert not is_pending(claim)
     (volume,) = await machine.pool.list()
     assert (volume.size, volume.pending) == (size, False)
+
+
+def _before_each_call(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, act: Callable[[int], Awaitable[None]]
+) -> list[tuple[Any, ...]]:
+    """Act before each growth by the driver, with its number from 1; the calls so far."""
+    mounts, calls = machine.kubelet.volumes.csi, list[tuple[Any, ...]]()
+    real = mounts.expand
+
+    async def expand(*arguments: Any) -> None:
+        calls.append(arguments)
+        await act(len(calls))
+        await real(*arguments)
+
+    monkeypatch.setattr(mounts, "expand", expand)
+    return calls
 
 
 @pytest.mark.parametrize("old_resizer", [False, True])
@@ -117,16 +134,12 @@ async def test_a_failure_that_may_pass_is_tried_again(machine: Any, monkeypatch:
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
     await machine.phase("p", "Running")
-    mounts = machine.kubelet.volumes.csi
-    real, calls = mounts.expand, []
 
-    async def expand(*arguments: Any) -> None:
-        calls.append(arguments)
-        if len(calls) == 1:
+    async def fail_once(call: int) -> None:
+        if call == 1:
             raise CsiError(Code.INTERNAL, "not now")
-        await real(*arguments)
 
-    monkeypatch.setattr(mounts, "expand", expand)
+    calls = _before_each_call(machine, monkeypatch, fail_once)
     await _ask(machine, 2 * GIB)
     await _grown(machine, 2 * GIB)
     assert len(calls) == 2
@@ -136,16 +149,12 @@ async def test_others_may_write_the_claim_meanwhile(machine: Any, monkeypatch: p
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
     await machine.phase("p", "Running")
-    mounts = machine.kubelet.volumes.csi
-    real, calls = mounts.expand, []
 
-    async def expand(*arguments: Any) -> None:
-        calls.append(arguments)
-        if len(calls) < 3:
-            await machine.client.patch(CLAIMS, "a", {"metadata": {"labels": {"n": str(len(calls))}}}, "default")
-        await real(*arguments)
+    async def write_twice(call: int) -> None:
+        if call < 3:
+            await machine.client.patch(CLAIMS, "a", {"metadata": {"labels": {"n": str(call)}}}, "default")
 
-    monkeypatch.setattr(mounts, "expand", expand)
+    calls = _before_each_call(machine, monkeypatch, write_twice)
     await _ask(machine, 2 * GIB)
     await _grown(machine, 2 * GIB)
     await machine.event("FileSystemResizeSuccessful")
@@ -186,6 +195,17 @@ async def test_what_is_read_only_does_not_grow(machine: Any, eventually: Eventua
     event = await machine.event("FileSystemResizeFailed", about="a")
     assert event.message.endswith("requested read-only file system")
     assert is_pending(await machine.client.get(CLAIMS, "a", "default"))
+
+
+async def test_a_pod_that_only_reads_keeps_no_other_from_growing(machine: Any) -> None:
+    await machine.volume("a")
+    reads = {"name": "data", "persistentVolumeClaim": {"claimName": "a", "readOnly": True}}
+    for name, volumes in (("reader", [reads]), ("writer", CLAIM), ("second-reader", [reads])):
+        await machine.pod(name, volumes=volumes)
+        await machine.phase(name, "Running")
+    await _ask(machine, 2 * GIB)
+    await _grown(machine, 2 * GIB)
+    await machine.event("FileSystemResizeSuccessful", about="writer")
 
 
 @pytest.mark.parametrize(
