@@ -72,7 +72,8 @@ test-upstream-box: debian-test $(READY)  ## the same tests against a box (docs/c
 image: $(READY)        ## the container image as an archive in dist/, without Docker (Debian, apt)
 	@$(BIN)/python -m deploy.image
 
-chart:                 ## regenerate the Helm chart's templates from src/tonnage/deploy
+chart:                 ## regenerate the Helm chart's templates from src/tonnage/deploy, and the snapshots' definitions
+	$(BIN)/python scripts/gen_snapshot_crds.py
 	$(BIN)/python scripts/gen_chart.py
 
 proto:                 ## regenerate src/tonnage/csi/_proto from its .proto files

@@ -53,6 +53,7 @@ BLOCKS: Mapping[str, str] = {
     "controllerResources": "toYaml $.Values.controller.resources",
     "schedulerResources": "toYaml $.Values.scheduler.resources",
     "controllerEvicts": 'ternary (list "--evict-unfit" | toYaml) "" $.Values.controller.evictUnfit',
+    "controllerSnapshots": 'ternary (list "--snapshot-controller" | toYaml) "" $.Values.controller.snapshotController',
     "controllerDrivers": 'include "tonnage.controllerDrivers" $',
     "controllerTemplates": 'include "tonnage.controllerTemplates" $',
     "pullSecrets": 'include "tonnage.pullSecrets" $',
@@ -63,8 +64,10 @@ BLOCKS: Mapping[str, str] = {
 _WHEN: Mapping[str, str] = {
     "namespace.yaml": "if $.Values.createNamespace",
     "class.yaml": "range $name, $class := $.Values.classes",
+    "snapshotclass.yaml": "if $.Values.snapshotClass",
     "rbac-secrets.yaml": "range $namespace, $names := $.Values.secrets",
     "rbac-evict.yaml": "if $.Values.controller.evictUnfit",
+    "rbac-snapshots.yaml": "if $.Values.controller.snapshotController",
     "rbac-scheduler.yaml": "if $.Values.scheduler.enabled",
     "scheduler.yaml": "if $.Values.scheduler.enabled",
     "scope-policy.yaml": 'if include "tonnage.hasScopePolicy" $',

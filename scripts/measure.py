@@ -37,6 +37,7 @@ NAMES = {
 }  # fmt: skip
 """Words that no name in code has as a part."""
 TESTED_BY = {
+    "node/provisioner/populator.py": "tests/unit/node/test_populator_library.py",
     "cli/demo.py": "tests/unit/cli/test_main.py::test_the_story_holds_without_root",
     "node/provisioner/context.py": "fields only: mypy",
 }

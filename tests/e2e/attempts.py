@@ -160,7 +160,22 @@ ALLOWED: dict[str, Try] = {
     "volume for its claim": lambda w: w.try_("POST", VOLUMES + DRY, w.volume(w.mine, w.claims["mine"])),
     "disk that nobody has claimed": lambda w: w.try_("POST", VOLUMES + DRY, w.volume(w.mine)),
     "own finalizer off": patch(lambda w: w.pv(1) + DRY, {"metadata": {"finalizers": [names.PV_PROTECTION]}}),
+    "own volume larger": patch(lambda w: w.pv(1) + DRY, {"spec": {"capacity": {"storage": "100Gi"}}}),
     "own volume bound": patch(lambda w: f"{w.pv(1)}/status{DRY}", {"status": {"phase": "Bound"}}),
+    "own volume's attributes": patch(lambda w: w.pv(1) + DRY, {"spec": {"volumeAttributesClassName": "gold"}}),
+    "own claim's attributes told": patch(
+        f"{CLAIMS}/had-1/status{DRY}",
+        {
+            "status": {
+                "modifyVolumeStatus": {"status": "Infeasible", "targetVolumeAttributesClassName": "gold"},
+                "conditions": [{"type": "ModifyVolumeError", "status": "True", "reason": "InvalidArgument"}],
+            }
+        },
+    ),
+    "own claim's attributes changed": patch(
+        f"{CLAIMS}/had-1/status{DRY}",
+        {"status": {"currentVolumeAttributesClassName": "gold", "modifyVolumeStatus": None, "conditions": None}},
+    ),
     "free disk withdrawn": delete(f"{VOLUMES}/static-power-free{DRY}"),
     "claim sent back": patch(
         f"{CLAIMS}/mine{DRY}",

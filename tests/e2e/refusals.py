@@ -23,10 +23,11 @@ from tests.e2e.attempts import (
 )
 
 from tonnage.api import names
+from tonnage.claims.growth import NODE_NOT_REQUIRED
 
 NOT_ITS_NODE = "may not touch persistentvolumes of another node"
 NOT_SENT = "may not touch a claim that was not sent to it"
-ONLY_BIND = "may send a claim back or bind it"
+ONLY_BIND = "may send a claim back, bind it or report its growth"
 ONLY_FINALIZER = "takes its own finalizer off"
 ONLY_TAINT = "only take the start-up taint from its own node"
 NAMED = "named after the uid of its claim"
@@ -41,6 +42,8 @@ IMMUTABLE = "is immutable"
 OWN_NAME = "in its own name only"
 NO_SECRET = "may not name a secret"
 
+NEWER = frozenset({"free volume's attributes", "own claim's attributes class"})
+"""Of fields that servers before 1.34 drop: the write then changes nothing."""
 REFUSED: dict[str, tuple[str, Try]] = {
     # PersistentVolumes: made
     "volume on another node": (
@@ -148,9 +151,45 @@ REFUSED: dict[str, tuple[str, Try]] = {
             {"spec": {"claimRef": {"kind": "PersistentVolumeClaim", "namespace": "power", "name": "pending"}}},
         ),
     ),
-    "own volume larger": (
+    "own volume smaller": (ONLY_FINALIZER, patch(lambda w: w.pv(1), {"spec": {"capacity": {"storage": "1Mi"}}})),
+    "own volume larger and to be deleted": (
         ONLY_FINALIZER,
-        patch(lambda w: w.pv(1), {"spec": {"capacity": {"storage": "100Gi"}}}),
+        patch(lambda w: w.pv(1), {"spec": {"capacity": {"storage": "9Ti"}, "persistentVolumeReclaimPolicy": "Delete"}}),
+    ),
+    "own volume larger and of another class": (
+        ONLY_FINALIZER,
+        patch(lambda w: w.pv(1), {"spec": {"capacity": {"storage": "9Ti"}, "storageClassName": "power-other"}}),
+    ),
+    "free volume larger": (
+        ONLY_FINALIZER,
+        patch(f"{VOLUMES}/static-power-free", {"spec": {"capacity": {"storage": "100Gi"}}}),
+    ),
+    "another's volume larger": (
+        NOT_ITS_NODE,
+        patch(lambda w: w.pv(2), {"spec": {"capacity": {"storage": "100Gi"}}}),
+    ),
+    "another's claim said to have grown": (
+        NOT_SENT,
+        patch(f"{CLAIMS}/had-2/status", {"status": {"capacity": {"storage": "100Gi"}}}),
+    ),
+    "another's claim marked as grown": (
+        NOT_SENT,
+        patch(f"{CLAIMS}/had-2/status", {"metadata": {"annotations": {NODE_NOT_REQUIRED: "true"}}}),
+    ),
+    "own volume's attributes and more": (
+        ONLY_FINALIZER,
+        patch(
+            lambda w: w.pv(1),
+            {"spec": {"volumeAttributesClassName": "gold", "persistentVolumeReclaimPolicy": "Delete"}},
+        ),
+    ),
+    "free volume's attributes": (
+        ONLY_FINALIZER,
+        patch(f"{VOLUMES}/static-power-free", {"spec": {"volumeAttributesClassName": "gold"}}),
+    ),
+    "another's volume's attributes": (
+        NOT_ITS_NODE,
+        patch(lambda w: w.pv(2), {"spec": {"volumeAttributesClassName": "gold"}}),
     ),
     "own volume annotated": (
         ONLY_FINALIZER,
@@ -294,6 +333,22 @@ REFUSED: dict[str, tuple[str, Try]] = {
         apply(
             f"{CLAIMS}/mine",
             {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "mine", "labels": {"x": "y"}}},
+        ),
+    ),
+    "own claim's attributes class": (
+        OTHER_VOLUME,
+        patch(f"{CLAIMS}/had-1", {"spec": {"volumeAttributesClassName": "gold"}}),
+    ),
+    "another's claim's attributes": (
+        NOT_SENT,
+        patch(f"{CLAIMS}/had-2/status", {"status": {"currentVolumeAttributesClassName": "gold"}}),
+    ),
+    "an attributes class": (
+        RBAC,
+        lambda w: w.try_(
+            "POST",
+            "/apis/storage.k8s.io/v1/volumeattributesclasses",
+            {"metadata": {"name": "x"}, "driverName": names.DRIVER, "parameters": {"iops": "1"}},
         ),
     ),
     "own claim lost": (ONLY_BOUND, patch(f"{CLAIMS}/mine/status", {"status": {"phase": "Lost"}})),

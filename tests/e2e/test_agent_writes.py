@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e import snapshot_attempts as snapshots
 from tests.e2e.agents import Nodes
 from tests.e2e.conftest import ControlPlane
 
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
+from tonnage.api.snapshot import CONTENT_BOUND, MANAGED_BY
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
@@ -183,6 +185,134 @@ async def test_all_that_an_agent_does_is_allowed(nodes: Nodes, tmp_path: Path, t
     assert {"ProvisioningSucceeded", "Rescheduled"} <= told
 
 
+async def test_snapshots_are_taken_made_restored_and_deleted(nodes: Nodes, tmp_path: Path) -> None:
+    """With the agent's own token. The controller's part is played by the test."""
+    plane, node, group = nodes.plane, nodes.name(2), snapshots.GROUP
+    await asyncio.to_thread(snapshots.serve, plane)
+    head = {"apiVersion": f"{group}/v1", "kind": "VolumeSnapshot"}
+
+    def content() -> Any:
+        return plane.send("GET", f"{snapshots.CONTENTS}/snapcontent").body
+
+    def is_bound(name: str) -> bool:
+        return bool(plane.send("GET", f"{CLAIMS}/{name}").body["status"].get("phase") == "Bound")
+
+    def make() -> None:
+        source = {"source": {"persistentVolumeClaimName": "source"}, "volumeSnapshotClassName": "daily"}
+        made = plane.create({**head, "metadata": {"name": "monday", "namespace": NAMESPACE}, "spec": source})
+        volume = plane.send("GET", f"{CLAIMS}/source").body["spec"]["volumeName"]
+        ref = {**head, "namespace": NAMESPACE, "name": "monday", "uid": made["metadata"]["uid"]}
+        kept = {"driver": names.DRIVER, "deletionPolicy": "Delete"}
+        one = {"apiVersion": f"{group}/v1", "metadata": {"name": "daily"}}
+        plane.create({**one, "kind": "VolumeSnapshotClass", **kept})
+        spec = {**kept, "source": {"volumeHandle": f"scratch/{volume}"}, "volumeSnapshotRef": ref}
+        meta = {"name": "snapcontent", "finalizers": [CONTENT_BOUND]}
+        plane.create(
+            {
+                **one,
+                "kind": "VolumeSnapshotContent",
+                "metadata": meta,
+                "spec": {**spec, "volumeSnapshotClassName": "daily"},
+            }
+        )
+
+    def bind() -> None:
+        status = {"readyToUse": True, "boundVolumeSnapshotContentName": "snapcontent"}
+        path = f"/apis/{group}/v1/namespaces/{NAMESPACE}/volumesnapshots/monday/status"
+        assert plane.send("PATCH", path, {"status": status}).status == 200
+
+    def delete() -> None:
+        plane.kubectl("delete", "volumesnapshots.snapshot.storage.k8s.io", "-n", NAMESPACE, "monday")
+        plane.send("DELETE", f"{snapshots.CONTENTS}/snapcontent")
+
+    async with agent(nodes, 2, tmp_path) as (transport, pool):
+        await asyncio.to_thread(nodes.claim, "source", node)
+        await eventually(nodes, "the claim is bound", lambda: is_bound("source"))
+        await asyncio.to_thread(make)
+        await eventually(nodes, "the snapshot is ready", lambda: content().get("status", {}).get("readyToUse") is True)
+        assert (await asyncio.to_thread(content))["metadata"]["labels"][MANAGED_BY] == node
+        await asyncio.to_thread(bind)
+        source = {"apiGroup": group, "kind": "VolumeSnapshot", "name": "monday"}
+        await asyncio.to_thread(nodes.claim, "restored", node, dataSource=source)
+        await eventually(nodes, "the claim is restored", lambda: is_bound("restored"))
+        assert len(await pool.list_snapshots()) == 1
+        await asyncio.to_thread(delete)
+        await eventually(nodes, "the content is gone", lambda: content().get("code") == 404)
+        assert await pool.list_snapshots() == []
+        for name in ("source", "restored"):
+            await asyncio.to_thread(plane.send, "DELETE", f"{CLAIMS}/{name}")
+        await eventually(
+            nodes, "the volumes are gone",
+            lambda: not plane.get("pv", "-l", f"{names.NODE_LABEL}={node}")["items"],
+        )  # fmt: skip
+    assert not [answer for answer in transport.answers if answer[2] in (401, 403)]
+    ours = [(method, path) for method, path, _, _ in transport.answers if group in path and method != "GET"]
+    path = f"{snapshots.CONTENTS}/snapcontent"
+    assert ours == [("PATCH", path), ("PATCH", f"{path}/status"), ("PATCH", path)], "taken, told, let go"
+    await asyncio.to_thread(plane.kubectl, "delete", "volumesnapshotclasses.snapshot.storage.k8s.io", "daily")
+
+
+@pytest.mark.since("1.36")  # claims are labelled by the policy; the kind is served from 1.34 on
+async def test_attributes_are_had_changed_and_refused(
+    nodes: Nodes, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    """A VolumeAttributesClass at creation, another one later, one that cannot be, and back; none of it refused."""
+    plane, classes = nodes.plane, "/apis/storage.k8s.io/v1/volumeattributesclasses"
+    path = f"{CLAIMS}/tuned"
+
+    def make(name: str, **parameters: str) -> None:
+        body = {"metadata": {"name": name}, "driverName": names.DRIVER, "parameters": parameters}
+        assert plane.send("POST", classes, body).status == 201
+
+    def ask(name: str) -> None:
+        assert plane.send("PATCH", path, {"spec": {"volumeAttributesClassName": name}}).status == 200
+
+    def status() -> Any:
+        return plane.send("GET", path).body["status"]
+
+    def has(name: str) -> bool:
+        found = status()
+        volume = plane.send(
+            "GET", f"/api/v1/persistentvolumes/{plane.send('GET', path).body['spec'].get('volumeName')}"
+        )
+        on_volume = volume.body.get("spec", {}).get("volumeAttributesClassName")
+        is_open = "modifyVolumeStatus" in found or found.get("conditions")
+        return found.get("currentVolumeAttributesClassName") == on_volume == name and not is_open
+
+    for name, value in (("e2e-zero", "zero"), ("e2e-shred", "shred")):
+        await asyncio.to_thread(make, name, erase=value)
+    await asyncio.to_thread(make, "e2e-bad", colour="red")
+    try:
+        async with agent(nodes, 1, tmp_path) as (transport, pool):
+            await asyncio.to_thread(nodes.claim, "tuned", nodes.name(1), volumeAttributesClassName="e2e-zero")
+            await eventually(nodes, "it is made with its class", lambda: has("e2e-zero"))
+            transport.answers.clear()
+            await asyncio.to_thread(ask, "e2e-shred")
+            await eventually(nodes, "it has another class", lambda: has("e2e-shred"))
+            writes = [p for method, p, _, _ in transport.answers if method == "PATCH" and "/events" not in p]
+            (volume,) = await pool.list()
+            assert volume.effective["erase"] == "shred"
+            await asyncio.to_thread(ask, "e2e-bad")
+            await eventually(
+                nodes, "it is infeasible", lambda: status().get("modifyVolumeStatus", {}).get("status") == "Infeasible"
+            )
+            await asyncio.to_thread(ask, "e2e-shred")
+            await eventually(nodes, "it is as before", lambda: has("e2e-shred"))
+            await asyncio.to_thread(plane.send, "DELETE", path)
+            await eventually(nodes, "it is gone", lambda: plane.send("GET", path).status == 404)
+            await eventually(
+                nodes, "its volume is gone",
+                lambda: not plane.get("pv", "-l", f"{names.NODE_LABEL}={nodes.name(1)}")["items"],
+            )  # fmt: skip
+            refused = [answer for answer in transport.answers if answer[2] in (401, 403)]
+    finally:
+        for name in ("e2e-zero", "e2e-shred", "e2e-bad"):
+            await asyncio.to_thread(plane.send, "DELETE", f"{classes}/{name}")
+    assert not refused
+    assert len(writes) == 2, writes
+    tell(f"attributes: a change of a volume's class takes {len(writes)} writes of the agent")
+
+
 @pytest.mark.since("1.36")  # claims are labelled by the policy
 async def test_agent_gets_nothing_of_other_nodes(nodes: Nodes, tmp_path: Path) -> None:
     """Volumes of node 1 come and go; the agent of node 2 watches, by label, and neither asks for nor hears of any."""
@@ -275,3 +405,52 @@ async def test_watch_traffic_does_not_grow_with_nodes(
     tell(f"scoping: watch events that the API server sends per volume's life, by number of agents: {sent}")
     assert sent[1] > 0
     assert max(sent[10], sent[100]) < sent[1] + 9
+
+
+async def test_a_claim_grows_in_two_writes(nodes: Nodes, tmp_path: Path, tell: Callable[[str], None]) -> None:
+    """What fits, what does not, and the request lowered again; with the agent's own token, none of it refused."""
+    plane, path = nodes.plane, f"{CLAIMS}/larger"
+    body = {"metadata": {"name": "e2e-grows"}, "provisioner": names.DRIVER, "allowVolumeExpansion": True}
+    assert plane.send("POST", "/apis/storage.k8s.io/v1/storageclasses", body).status == 201
+
+    def ask(size: str) -> None:
+        assert plane.send("PATCH", path, {"spec": {"resources": {"requests": {"storage": size}}}}).status == 200
+
+    def status() -> Any:
+        return plane.send("GET", path).body["status"]
+
+    def has(size: str) -> bool:
+        claim = plane.send("GET", path).body
+        volume = plane.send("GET", f"/api/v1/persistentvolumes/{claim['spec'].get('volumeName')}").body
+        sizes = {
+            claim["status"].get("capacity", {}).get("storage"),
+            volume.get("spec", {}).get("capacity", {}).get("storage"),
+        }
+        return sizes == {size} and not claim["status"].get("conditions")
+
+    try:
+        async with agent(nodes, 1, tmp_path) as (transport, pool):
+            await asyncio.to_thread(nodes.claim, "larger", nodes.name(1), storageClassName="e2e-grows")
+            await eventually(nodes, "it is made", lambda: has("1Gi"))
+            transport.answers.clear()
+            await asyncio.to_thread(ask, "2Gi")
+            await eventually(nodes, "it has grown", lambda: has("2Gi"))
+            writes = [p for method, p, _, _ in transport.answers if method == "PATCH" and "/persistentvolume" in p]
+            await asyncio.to_thread(ask, "1Pi")
+            infeasible = {"storage": "ControllerResizeInfeasible"}
+            await eventually(nodes, "1Pi is refused", lambda: status().get("allocatedResourceStatuses") == infeasible)
+            await asyncio.to_thread(ask, "3Gi")
+            await eventually(nodes, "it has grown again", lambda: has("3Gi"))
+            (volume,) = await pool.list()
+            assert volume.size == 3 << 30
+            await asyncio.to_thread(plane.send, "DELETE", path)
+            await eventually(
+                nodes, "its volume is gone",
+                lambda: not plane.get("pv", "-l", f"{names.NODE_LABEL}={nodes.name(1)}")["items"],
+            )  # fmt: skip
+            refused = [answer for answer in transport.answers if answer[2] in (401, 403)]
+    finally:
+        await asyncio.to_thread(plane.send, "DELETE", "/apis/storage.k8s.io/v1/storageclasses/e2e-grows")
+    assert not refused
+    assert len(writes) == 2, writes
+    tell(f"growth: a larger volume takes {len(writes)} writes of the agent")

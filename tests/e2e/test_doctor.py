@@ -199,7 +199,7 @@ def test_with_the_rights_of_an_agent(patient: Patient) -> None:
 
     told = {f["check"]: f for f in found if f["level"] != "ok"}
     assert code == 0
-    assert set(told) == {"rights", "node-labels", "orphans"}
+    assert set(told) == {"rights", "node-labels"}
     assert {"csidrivers", "daemonsets"} <= set(told["rights"]["text"].replace(",", "").split())
     assert {(f["check"], f["about"]) for f in found if f["level"] == "ok"} > {
         *(("access", "tonnage-node"), ("published", NODE), ("driver", NODE)),

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.e2e import snapshot_attempts as snapshots
 from tests.e2e.agents import SYSTEM
-from tests.e2e.attempts import ALLOWED, VOLUMES, World
-from tests.e2e.conftest import ControlPlane
-from tests.e2e.refusals import IMMUTABLE, REFUSED
+from tests.e2e.attempts import ALLOWED, CLAIMS, VOLUMES, World
+from tests.e2e.conftest import Answer, ControlPlane
+from tests.e2e.processes import until
+from tests.e2e.refusals import IMMUTABLE, NEWER, REFUSED
+
+from tonnage.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -22,7 +26,10 @@ def world(installed: ControlPlane) -> Iterator[World]:
     other = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "power-other"}}
     installed.apply({**other, "provisioner": "csi.example.com"})
     made = World(installed, "power", "power")
+    snapshots.serve(installed)
+    snapshots.make_contents(made)
     yield made
+    snapshots.remove_contents(made)
     made.remove()
     installed.kubectl("delete", "storageclass", "power-other")
     installed.kubectl("delete", "namespace", "power", "--wait=false")
@@ -32,14 +39,20 @@ def world(installed: ControlPlane) -> Iterator[World]:
         installed.send("DELETE", f"{VOLUMES}/{name}")
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.since("1.34")) if name in NEWER else name for name in REFUSED),
+        *snapshots.REFUSED,
+    ],
+)
 def test_refused(name: str, world: World) -> None:
-    why, attempt = REFUSED[name]
-    before = world.versions()
+    why, attempt = {**REFUSED, **snapshots.REFUSED}[name]
+    before = world.versions(), snapshots.versions(world)
     answer = attempt(world)
     assert answer.status == (422 if why == IMMUTABLE else 403), answer.body
     assert re.search(why, answer.message), answer.message
-    assert world.versions() == before
+    assert (world.versions(), snapshots.versions(world)) == before
 
 
 def test_token_that_is_bound_to_no_pod(world: World) -> None:
@@ -57,9 +70,9 @@ def test_token_of_another_node(world: World) -> None:
     assert world.try_("POST", path, body, node=world.mine).status == 201
 
 
-@pytest.mark.parametrize("name", ALLOWED)
+@pytest.mark.parametrize("name", [*ALLOWED, *snapshots.ALLOWED])
 def test_allowed(name: str, world: World) -> None:
-    answer = ALLOWED[name](world)
+    answer = {**ALLOWED, **snapshots.ALLOWED}[name](world)
     assert answer.status in (200, 201), answer.body
 
 
@@ -69,4 +82,32 @@ def test_policies_compile_clean(installed: ControlPlane) -> None:
         return [policy.get("status", {}).get("typeChecking") for policy in found]
 
     installed.until("types are checked", lambda: None not in checked())
-    assert checked() == [{}] * 5
+    assert checked() == [{}] * 6
+
+
+def test_a_claim_asks_for_more_only_where_its_class_lets_it(world: World) -> None:
+    """The API server has judged before who is bound and may grow at all; what is tried here passes that."""
+    plane, grows = world.plane, {names.AUTOGROW_AT: "10%", names.AUTOGROW_MAX: "10Gi"}
+    for name, parameters in (("power-grows", grows), ("power-asked", {})):
+        head = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+        plane.apply({**head, "provisioner": names.DRIVER, "parameters": parameters, "allowVolumeExpansion": True})
+        claim = world.claim(name, world.mine, storageClassName=name)
+        plane.create(world.volume(world.mine, claim, storageClassName=name))
+        path, volume = f"{CLAIMS}/{name}", {"spec": {"volumeName": f"pvc-{claim['metadata']['uid']}"}}
+        assert plane.send("PATCH", path, volume).status == 200
+        bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
+        assert plane.send("PATCH", f"{path}/status", bound).status == 200
+
+    def ask(name: str, size: str, **more: Any) -> Answer:
+        body = {"spec": {"resources": {"requests": {"storage": size}}}, **more}
+        return world.try_("PATCH", f"{CLAIMS}/{name}?dryRun=All", body)
+
+    try:
+        until(plane, "the policy knows the class", lambda: ask("power-grows", "2Gi").status == 200)
+        refused = ask("power-asked", "2Gi")
+        assert (refused.status, "whose class has tonnage.dev/autogrow-at" in refused.message) == (403, True)
+        refused = ask("power-grows", "2Gi", metadata={"labels": {"quota": "free"}})
+        assert (refused.status, "change nothing else of it" in refused.message) == (403, True)
+        assert ask("had-2", "2Gi").status == 403, "whichever policy says so first"
+    finally:
+        plane.kubectl("delete", "storageclass", "power-grows", "power-asked")

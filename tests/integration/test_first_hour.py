@@ -177,18 +177,23 @@ async def test_a_volume_made_by_hand_needs_no_class_and_binds_at_once(user: User
     assert [event for event in await user.events("second") if event[0] == "Warning"] == []
 
 
-async def test_a_claim_that_asks_to_grow_is_told_that_nothing_grows_it(user: User) -> None:
-    growing = {**storage_class("growing"), "allowVolumeExpansion": True}
-    await user.apply(growing, claim("data", storage_class="growing"), pod("app", "data"))
+async def test_a_claim_grows_and_is_told_what_is_missing(user: User) -> None:
+    await user.apply(claim("data", storage_class=names.SCRATCH_CLASS), pod("app", "data"))
     await user.until("pvc", "data", is_bound)
-    patch = '{"spec": {"resources": {"requests": {"storage": "2Gi"}}}}'
-    assert "patched" in await user.kubectl("patch", "pvc", "data", "-p", patch)
-    text = await user.told("data", "ExpansionNotSupported")
-    assert text.startswith("claim default/data: not grown from 1Gi to 2Gi: ")
-    copy = claim("larger", "2Gi", storage_class="growing", dataSource={"kind": "PersistentVolumeClaim", "name": "data"})
-    await user.apply(copy, pod("next", "larger"))
-    await user.until("pvc", "larger", is_bound)
-    assert [reason for _, reason, _ in await user.events("data")].count("ExpansionNotSupported") == 1
+    assert "patched" in await user.kubectl("patch", "pvc", "data", "-p", _asks("2Gi"))
+    await user.until("pvc", "data", lambda found: bool(found["status"]["capacity"]["storage"] == "2Gi"))
+    assert await user.told("data", "VolumeResizeSuccessful") == "Resize volume succeeded: 2Gi"
+
+    await user.kubectl("patch", "pvc", "data", "-p", _asks("1Ei"))
+    text = await user.told("data", "VolumeResizeFailed")
+    assert text.startswith("claim default/data: not expanded from 2Gi to 1Ei: pool memory on node node-1 has "), text
+    await user.kubectl("patch", "pvc", "data", "-p", _asks("3Gi"))
+    await user.until("pvc", "data", lambda found: bool(found["status"]["capacity"]["storage"] == "3Gi"))
+    assert [reason for _, reason, _ in await user.events("data")].count("VolumeResizeFailed") == 1
+
+
+def _asks(size: str) -> str:
+    return json.dumps({"spec": {"resources": {"requests": {"storage": size}}}})
 
 
 _SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "monday"}
@@ -216,7 +221,7 @@ async def test_why_names_the_claim_or_class_that_is_at_fault(user: User, why: Ca
         "rwx": (claim("rwx", accessModes=["ReadWriteMany"]), "access mode ReadWriteMany is not possible"),
         "small": (claim("small", dataSource={"kind": "PersistentVolumeClaim", "name": "source"}), "requested size 1Gi is smaller"),
         "foreign": (claim("foreign", storage_class="theirs"), 'no node has a CSI driver "csi.example.com"'),
-        "snapshot": (claim("snapshot", dataSource=_SNAPSHOT), "VolumeSnapshot monday as data source is not supported (it does not exist)"),
+        "snapshot": (claim("snapshot", dataSource=_SNAPSHOT), "it is to restore a snapshot, and snapshot monday is not there"),
         "missing": (claim("missing", storage_class="nosuch"), "there is no StorageClass nosuch"),
         "parameter": (claim("parameter", storage_class="wrong"), "unknown parameter 'colour'"),
         "hello": (claim("hello", dataSourceRef=_HELLO), "a volume populator for Hello.hello.example.com provides its volume"),
@@ -277,7 +282,8 @@ async def test_doctor_looks_at_a_box(user: User, doctor: Callable[[str], Awaitab
     assert found.of("nodes") == [("ok", "node-1")]
     assert found.of("pools") == [("ok", "memory of node-1")]
 
-    await user.kubectl("patch", "pvc", "data", "-p", '{"spec": {"resources": {"requests": {"storage": "2Gi"}}}}')
+    await user.kubectl("patch", "pvc", "data", "-p", _asks("1Ei"))
+    await user.told("data", "VolumeResizeFailed")
     assert (await doctor(option)).of("claims") == [("warn", "default/data")]
     await user.apply(storage_class("wrong", colour="blue"))
     await user.told("wrong", "InvalidParameters")

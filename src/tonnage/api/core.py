@@ -87,6 +87,13 @@ class PersistentVolumeClaimSpec(Object, frozen=True):
     volume_attributes_class_name: str | None = None
 
 
+class ModifyVolumeStatus(Object, frozen=True):
+    """How far a change of the VolumeAttributesClass has come: Pending, InProgress or Infeasible."""
+
+    status: str = ""
+    target_volume_attributes_class_name: str = ""
+
+
 class PersistentVolumeClaimStatus(Object, frozen=True):
     """Claim status."""
 
@@ -96,6 +103,8 @@ class PersistentVolumeClaimStatus(Object, frozen=True):
     allocated_resources: dict[str, str] = {}
     allocated_resource_statuses: dict[str, str] = {}
     conditions: list[dict[str, Any]] = []
+    current_volume_attributes_class_name: str | None = None
+    modify_volume_status: ModifyVolumeStatus | None = None
 
 
 class PersistentVolumeClaim(KubeObject, frozen=True):
@@ -142,6 +151,7 @@ class CSIPersistentVolumeSource(Object, frozen=True):
     volume_attributes: dict[str, str] = {}
     node_stage_secret_ref: SecretReference | None = None
     node_publish_secret_ref: SecretReference | None = None
+    controller_expand_secret_ref: SecretReference | None = None
     node_expand_secret_ref: SecretReference | None = None
 
 

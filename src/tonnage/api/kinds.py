@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tonnage.api import core, pods, policy, rbac, storage, workloads
+from tonnage.api import content, core, pods, policy, rbac, snapshot, storage, workloads
 from tonnage.api.decode import decode
 from tonnage.api.meta import KubeObject, PartialObject
 from tonnage.errors import ApiNotFoundError
@@ -134,7 +134,39 @@ POD_CERTIFICATE_REQUESTS = Kind(
     _CERTIFICATES, "PodCertificateRequest", "podcertificaterequests", PartialObject, version="v1beta1"
 )
 ATTRIBUTES_CLASSES = Kind(
-    _STORAGE, "VolumeAttributesClass", "volumeattributesclasses", PartialObject, namespaced=False, short=("vac",)
+    _STORAGE,
+    "VolumeAttributesClass",
+    "volumeattributesclasses",
+    storage.VolumeAttributesClass,
+    namespaced=False,
+    short=("vac",),
+)
+CONTENTS = Kind("tonnage.dev", "Content", "contents", content.ContentObject)
+_SNAPSHOT = "snapshot.storage.k8s.io"
+SNAPSHOTS = Kind(_SNAPSHOT, "VolumeSnapshot", "volumesnapshots", snapshot.VolumeSnapshot, short=("vs",))
+SNAPSHOT_CONTENTS = Kind(
+    _SNAPSHOT,
+    "VolumeSnapshotContent",
+    "volumesnapshotcontents",
+    snapshot.VolumeSnapshotContent,
+    namespaced=False,
+    short=("vsc", "vscs"),
+)
+SNAPSHOT_CLASSES = Kind(
+    _SNAPSHOT,
+    "VolumeSnapshotClass",
+    "volumesnapshotclasses",
+    snapshot.VolumeSnapshotClass,
+    namespaced=False,
+    short=("vsclass", "vsclasses"),
+)
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    PartialObject,
+    namespaced=False,
+    short=("crd", "crds"),
 )
 _RBAC = "rbac.authorization.k8s.io"
 ROLES = Kind(_RBAC, "Role", "roles", PartialObject)

@@ -17,6 +17,8 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 DELETION_SECRET_NAME = "volume.kubernetes.io/provisioner-deletion-secret-name"
 DELETION_SECRET_NAMESPACE = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
+MODIFY_SECRET_NAME = "volume.kubernetes.io/controller-modify-secret-name"
+MODIFY_SECRET_NAMESPACE = "volume.kubernetes.io/controller-modify-secret-namespace"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 BETA_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
 CSI_PROVISIONER_IDENTITY = "storage.kubernetes.io/csiProvisionerIdentity"
@@ -32,6 +34,7 @@ ACCESS_MODES = (READ_WRITE_ONCE, READ_ONLY_MANY, READ_WRITE_MANY, READ_WRITE_ONC
 # Kubernetes: names of finalizers
 PVC_PROTECTION = "kubernetes.io/pvc-protection"
 PV_PROTECTION = "kubernetes.io/pv-protection"
+VAC_PROTECTION = "kubernetes.io/vac-protection"
 PROVISIONER_FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -144,12 +147,17 @@ are orphans."""
 PARAM_EPHEMERAL = "tonnage.dev/ephemeral"
 PARAM_RECLAIM = "tonnage.dev/reclaim"
 PARAM_CLASS = "tonnage.dev/class"
+# What the volume is to be filled with, as text; the driver records its digest.
+PARAM_CONTENT = "tonnage.dev/content"
 # "true": a volume of that name that is there already will do only if it was never published. Not recorded.
 PARAM_UNUSED = "tonnage.dev/unused"
 # "true" in GetCapacity's parameters: capacity for inline volumes is asked for.
 PARAM_INLINE = "tonnage.dev/inline"
 SCRATCH_CLASS = "tonnage-scratch"
 IMMEDIATE_CLASS = "tonnage-immediate"
+SNAPSHOT_CLASS = "tonnage"
+# Label of the VolumeSnapshotClass that velero takes for volumes of its driver.
+VELERO_CLASS = "velero.io/csi-volumesnapshot-class"
 SYSTEM_NAMESPACE = "tonnage-system"
 # The MutatingAdmissionPolicy, and its binding, that label claims in the write which sends them to a node.
 SCOPE_POLICY = "tonnage-scope"
@@ -158,9 +166,14 @@ CONTROLLER_LEASE = "tonnage-controller"
 SCHEDULER = "tonnage-scheduler"
 # On the capacity object of a group's nodes to come: since when the group has none.
 WITHOUT_NODES_SINCE = "tonnage.dev/without-nodes-since"
-# On a class: what becomes of its volumes when their node is gone (controller/node_loss.py).
+# On a class: what becomes of its volumes or snapshots when their node is gone (controller/node_loss.py).
 ON_NODE_GONE = "tonnage.dev/on-node-gone"
-# On a PersistentVolume of a node that is gone: since when.
+# On a class, and on a claim to override it: when its volumes grow by themselves, by how much, and how far.
+AUTOGROW_AT = "tonnage.dev/autogrow-at"
+AUTOGROW_BY = "tonnage.dev/autogrow-by"
+AUTOGROW_MAX = "tonnage.dev/autogrow-max"
+AUTOGROW_KEYS = (AUTOGROW_AT, AUTOGROW_BY, AUTOGROW_MAX)
+# On a PersistentVolume or VolumeSnapshotContent of a node that is gone: since when.
 NODE_GONE_SINCE = "tonnage.dev/node-gone-since"
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 

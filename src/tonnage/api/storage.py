@@ -32,6 +32,7 @@ class StorageClass(KubeObject, frozen=True):
     parameters: dict[str, str] = {}
     reclaim_policy: str = "Delete"
     volume_binding_mode: str | None = None
+    allow_volume_expansion: bool | None = None
     mount_options: list[str] = []
     allowed_topologies: list[TopologyTerm] = []
 
@@ -46,6 +47,13 @@ class StorageClass(KubeObject, frozen=True):
         return not terms or any(
             all(segment.get(e.key) in e.values for e in term.match_label_expressions) for term in terms
         )
+
+
+class VolumeAttributesClass(KubeObject, frozen=True):
+    """VolumeAttributesClass: attributes of volumes that a claim may change later. Nothing of it changes."""
+
+    driver_name: str = ""
+    parameters: dict[str, str] = {}
 
 
 class CSIDriverSpec(Object, frozen=True):

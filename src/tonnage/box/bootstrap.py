@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from tonnage.api import names
-from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, SERVICES, STORAGE_CLASSES, Kind
+from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, SERVICES, SNAPSHOT_CLASSES, STORAGE_CLASSES, Kind
 from tonnage.api.meta import KubeObject
+from tonnage.api.snapshot import DEFAULT_CLASS
 from tonnage.errors import ApiAlreadyExistsError
 from tonnage.kube.client import Client
 
@@ -38,8 +39,18 @@ async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[s
     for pool in pools:
         body = storage_class(names.DRIVER, parameters={"pool": pool})
         await _ensure(client, STORAGE_CLASSES, class_of(pool), body)
+    await _ensure(client, SNAPSHOT_CLASSES, names.SNAPSHOT_CLASS, snapshot_class(names.DRIVER))
+    await _let_grow(client, [names.SCRATCH_CLASS, names.IMMEDIATE_CLASS, *map(class_of, pools)])
     if "pmem-csi" in compat:
         await _pmem_csi(client)
+
+
+async def _let_grow(client: Client, classes: Sequence[str]) -> None:
+    """Allow expansion in classes that an earlier release made, unless a person has decided it."""
+    for name in classes:
+        found = await client.get(STORAGE_CLASSES, name)
+        if found.allow_volume_expansion is None and found.provisioner == names.DRIVER:
+            await client.patch(STORAGE_CLASSES, name, {"allowVolumeExpansion": True}, uid=found.metadata.uid)
 
 
 def class_of(pool: str) -> str:
@@ -64,7 +75,7 @@ async def _pmem_csi(client: Client) -> None:
         "pmem-csi-sc-late-binding": ({}, late),
     }
     for name, (parameters, mode) in classes.items():
-        body = storage_class(names.PMEM_CSI, parameters=parameters, mode=mode)
+        body = storage_class(names.PMEM_CSI, parameters=parameters, mode=mode, grows=False)
         await _ensure(client, STORAGE_CLASSES, name, _applied(name, body))
 
 
@@ -83,8 +94,9 @@ def storage_class(
     parameters: Mapping[str, str] | None = None,
     mode: str = names.WAIT_FOR_FIRST_CONSUMER,
     annotations: Mapping[str, str] | None = None,
+    grows: bool = True,
 ) -> dict[str, Any]:
-    """A StorageClass with policy Delete, without its name."""
+    """A StorageClass with policy Delete, without its name. grows: claims of it may be expanded."""
     metadata = {"annotations": dict(annotations)} if annotations else {}
     return {
         "metadata": metadata,
@@ -92,7 +104,14 @@ def storage_class(
         "parameters": dict(parameters or {}),
         "reclaimPolicy": "Delete",
         "volumeBindingMode": mode,
+        **({"allowVolumeExpansion": True} if grows else {}),
     }
+
+
+def snapshot_class(driver: str) -> dict[str, Any]:
+    """The default VolumeSnapshotClass of a driver, without its name. Backup tools look for the label."""
+    metadata = {"annotations": {DEFAULT_CLASS: "true"}, "labels": {names.VELERO_CLASS: "true"}}
+    return {"metadata": metadata, "driver": driver, "deletionPolicy": "Delete"}
 
 
 async def _ensure(client: Client, kind: Kind[KubeObject] | Kind[Any], name: str, body: dict[str, Any]) -> None:

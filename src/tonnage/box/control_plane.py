@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tonnage.aio.clock import Clock
@@ -13,17 +14,17 @@ from tonnage.box.controllers.garbage_collector import GarbageCollector
 from tonnage.box.controllers.namespace import NamespaceController
 from tonnage.box.controllers.node_health import NodeHealth
 from tonnage.box.controllers.pod_gc import PodGarbageCollector
-from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.box.controllers.protection import AttributesClassProtection, ClaimProtection, VolumeProtection
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.box.controllers.service_account import ServiceAccountController
 from tonnage.box.controllers.workloads.manager import Workloads
 from tonnage.controller.class_events import ClassEvents
 from tonnage.controller.config import ControllerConfig, LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
-from tonnage.controller.expansion_events import ExpansionEvents
 from tonnage.controller.immediate import ImmediateController
 from tonnage.controller.node_labels import ClaimNodeLabels
 from tonnage.controller.preassigned import PreassignedPods
+from tonnage.controller.snapshots.controller import SnapshotController
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.kube.client import Client
@@ -60,6 +61,7 @@ def control_plane(
         "binder": Binder(client, informers, recorder("persistentvolume-controller"), clock=clock),
         "claim protection": ClaimProtection(client, informers),
         "volume protection": VolumeProtection(client, informers),
+        "attributes class protection": AttributesClassProtection(client, informers),
         "garbage collector": GarbageCollector(client, informers, events),
         "namespaces": NamespaceController(client, informers),
         "attachments": AttachDetach(client, informers, recorder("attachdetach-controller")),
@@ -70,7 +72,7 @@ def control_plane(
         "pre-assigned pods": PreassignedPods(context),
         "immediate binding": ImmediateController(context),
         "class events": ClassEvents(context),
-        "expansion events": ExpansionEvents(context),
         "eviction": UnfitPods(context),
+        "snapshots": SnapshotController(replace(context, events=recorder("snapshot-controller"))),
         "workloads": Workloads(client, informers, recorder, clock=clock),
     }

@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runtime: str = "bwrap"
     compat: list[str] = []
     sources: list[str] = []
+    fetch: list[str] = []
     scoring: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     capacity: str = tier.MODES[0]
     images: str = ""

@@ -24,6 +24,7 @@ from tonnage.box.kubelet.kubelet import Kubelet
 from tonnage.box.kubelet.node_status import machine
 from tonnage.box.kubelet.volumes.sources import NodeFields
 from tonnage.box.plan import BoxPlan
+from tonnage.content.hosts import parse_host
 from tonnage.csi.client.registrar import Registrar
 from tonnage.errors import HostError, TonnageError
 from tonnage.images.store import ImageStore, is_store
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 _READY_SECONDS = 30.0
 
 
-def _agent_config(name: str, plan: BoxPlan, clusters: Sequence[str]) -> AgentConfig:
+def _agent_config(name: str, plan: BoxPlan, clusters: Sequence[str], kubelet: Path) -> AgentConfig:
     *former, cluster = clusters
     return AgentConfig(
         name,
@@ -48,14 +49,18 @@ def _agent_config(name: str, plan: BoxPlan, clusters: Sequence[str]) -> AgentCon
         endpoints=tuple(plan.endpoints.get(name, [])),
         cluster_uid=cluster,
         former_clusters=tuple(former),
+        kubelet=kubelet,
     )
 
 
 def _runtime(root: Path, settings: Settings, data: DataFolder, clock: Clock) -> Runtime:
     """The node's runtime, with the images of the data folder and of a store that the user names."""
-    stores = [data.images, *([Path(settings.images)] if settings.images and is_store(Path(settings.images)) else [])]
-    images = NodeImages([ImageStore(path) for path in stores], required=settings.require_images)
+    images = NodeImages([ImageStore(path) for path in _stores(settings, data)], required=settings.require_images)
     return NoneRuntime(clock, images) if settings.runtime == "none" else BubblewrapRuntime(root, clock, images)
+
+
+def _stores(settings: Settings, data: DataFolder) -> list[Path]:
+    return [data.images, *([Path(settings.images)] if settings.images and is_store(Path(settings.images)) else [])]
 
 
 class BoxNode:
@@ -86,11 +91,12 @@ class BoxNode:
             registry=registry,
             drivers=self._drivers,
             sources=[Path(text) for text in settings.sources],
+            fetch=[parse_host(text) for text in settings.fetch],
+            image_stores=_stores(settings, data),
             clock=clock,
         )
-        self.agent = NodeAgent(
-            client, _agent_config(name, plan, data.clusters()), clients=self.driver.clients(), clock=clock
-        )
+        config = _agent_config(name, plan, data.clusters(), root)
+        self.agent = NodeAgent(client, config, clients=self.driver.clients(), clock=clock)
         self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
         self._registrar = Registrar(plan.endpoints.get(name, []), registry, taken=self._drivers, clock=clock)
         server = None if settings.runtime == "none" else plan.server

@@ -15,6 +15,7 @@ from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.box.bootstrap import class_of
 from tonnage.box.data_dir import DataFolder, Settings, no_cluster
 from tonnage.capacity import tier
+from tonnage.content.hosts import parse_host
 from tonnage.csi.server.sockets import check_length
 from tonnage.errors import HostError, InvalidError, NotFoundError
 from tonnage.pools import config as pool_config
@@ -74,6 +75,8 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     templates = _templates(settings, pool_size)
     _check_machine(settings.runtime, templates)
     _check_sources(settings.sources)
+    for host in settings.fetch:
+        parse_host(host)
     _check_new(data, templates)
     _check_saved(data, settings, templates)
     nodes = _nodes(data, settings.nodes, templates)

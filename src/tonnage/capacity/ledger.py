@@ -184,6 +184,21 @@ class Ledger:
             self._move(reservation, Stage.RESERVED)
         return None
 
+    def expand(self, key: str, source: CapacitySource, more: int, *, now: float) -> Shortfall | None:
+        """Reserve `more` bytes for a volume that exists and is about to be expanded, or return why not. Idempotent.
+
+        key: of this reservation; no claim's uid. made() ends it when the driver has answered, removed() when it failed.
+        The maximum volume size does not matter: it limits new volumes.
+        """
+        if key in self._reservations or more <= 0:
+            return None
+        left = self._capacity(source, (p for p in self._of(source.pool_key) if p.stage in _HOLDING))
+        if left is not None and more > left.available:
+            return Shortfall(source, (more,), left.available, left.available)
+        self._reservations[key] = ClaimReservation(key, source, more, "", now, Stage.CREATING)
+        self.changed()
+        return None
+
     def lacks(self, uids: Iterable[str], coming: Iterable[tuple[CapacitySource, int]]) -> Shortfall | None:
         """Return why these and the expected claims do not fit, None if they do.
 

@@ -12,16 +12,20 @@ from dataclasses import dataclass
 
 from tonnage.api import matching
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.api.origin import origin_of, reference
+from tonnage.api.kinds import CLAIMS, CONTENTS, NODES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
+from tonnage.api.origin import Origin, content_name_of, is_content, is_restore, origin_of, reference, volume_name_of
 from tonnage.api.quantity import from_bytes
+from tonnage.api.snapshot import ALLOW_MODE_CHANGE, VolumeSnapshotContent
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo
+from tonnage.content import spec
+from tonnage.content.spec import ContentSpec
 from tonnage.csi.client.types import ContentSource
 from tonnage.errors import InvalidError, PreconditionError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import NORMAL, EventRecorder
 
+_LONGEST_LABEL = 63
 POPULATED = "Assuming an external populator will provision the volume"
 
 
@@ -35,31 +39,115 @@ class Away:
     reason: str
 
 
-async def content_of(client: Client, claim: PersistentVolumeClaim, driver: DriverInfo) -> ContentSource | Away | None:
+async def content_of(
+    client: Client, claim: PersistentVolumeClaim, driver: DriverInfo, node: str
+) -> ContentSource | Away | None:
     """Return the content source, None for an empty volume. Idempotent.
 
-    The data source is a claim: the plan of the request has checked that.
+    The data source is a claim or a snapshot: the plan of the request has checked that. node: label of this node.
 
     Raises: Invalid for what can never succeed, Precondition while the source is not ready, ApiError, Unavailable.
     """
-    ref = reference(claim)
-    if ref is None:
+    if reference(claim) is None or is_content(claim):
         return None
-    source = await find(client, CLAIMS, ref.name, claim.metadata.namespace)
-    volume = await find(client, VOLUMES, source.spec.volume_name) if source and source.spec.volume_name else None
-    if source is not None and volume is not None and not matching.is_claimed_by(volume, source):
-        volume = None
-    found = origin_of(claim, lambda key: source, lambda name: volume)
-    if found is None or found.volume is None:
-        raise PreconditionError(f"cannot clone: {found.missing if found else 'its source is not there'}")
-    if not driver.reaches(found.volume):
-        name = found.volume.metadata.name
-        what = f"claim {claim.metadata.name} clones {found.text}"
-        return Away(f"{what}, whose volume {name} is on another node")
+    found = await (_snapshot(client, claim) if is_restore(claim) else _claim(client, claim))
+    name = claim.metadata.name
+    if found is None:
+        raise PreconditionError("cannot clone: its source is not there")
+    if found.content is not None and found.node:
+        if found.node != node:
+            await _check_node(client, claim, found)
+            return Away(f"claim {name} {found.verb} {found.text}, which lies on node {found.node}")
+    elif found.volume is not None and not driver.reaches(found.volume):
+        volume = found.volume.metadata.name
+        return Away(f"claim {name} {found.verb} {found.text}, whose volume {volume} is on another node")
+    if found.missing:
+        raise PreconditionError(f"cannot {found.verb.removesuffix('s')}: {found.missing}")
+    if found.content is not None:
+        if fault := restore_fault(claim, found.content, driver.name):
+            raise InvalidError(fault)
+        return ContentSource(snapshot_id=found.content.handle)
+    assert found.volume is not None
     if fault := copy_fault(claim, found.volume, driver.name):
         raise InvalidError(fault)
     assert found.volume.spec.csi is not None
     return ContentSource(volume_id=found.volume.spec.csi.volume_handle)
+
+
+async def _claim(client: Client, claim: PersistentVolumeClaim) -> Origin | None:
+    """Read the claim that is cloned, and its PV."""
+    ref = reference(claim)
+    source = await find(client, CLAIMS, ref.name, claim.metadata.namespace) if ref is not None else None
+    volume = await find(client, VOLUMES, source.spec.volume_name) if source and source.spec.volume_name else None
+    if source is not None and volume is not None and not matching.is_claimed_by(volume, source):
+        volume = None
+    return origin_of(claim, lambda key: source, lambda name: volume)
+
+
+async def _snapshot(client: Client, claim: PersistentVolumeClaim) -> Origin | None:
+    """Read the snapshot that is restored, its content, and the PV that was snapshotted where that tells the node."""
+    ref = reference(claim)
+    snapshot = await find(client, SNAPSHOTS, ref.name, claim.metadata.namespace) if ref is not None else None
+    content = await find(client, SNAPSHOT_CONTENTS, content_name_of(snapshot)) if snapshot is not None else None
+    found = origin_of(claim, lambda key: None, lambda name: None, lambda key: snapshot, lambda name: content)
+    if found is None or found.content is None or found.node or not volume_name_of(found.content):
+        return found
+    volume = await find(client, VOLUMES, volume_name_of(found.content))
+    return origin_of(claim, lambda key: None, lambda name: volume, lambda key: snapshot, lambda name: content)
+
+
+async def _check_node(client: Client, claim: PersistentVolumeClaim, found: Origin) -> None:
+    """Raise PreconditionError where the node is gone: another scheduling would only come back here."""
+    if len(found.node) < _LONGEST_LABEL and await find(client, NODES, found.node) is None:  # else it may be shortened
+        raise PreconditionError(gone_text(claim, found))
+
+
+def gone_text(claim: PersistentVolumeClaim, found: Origin) -> str:
+    """Return the message for a snapshot whose node is gone."""
+    ref = reference(claim)
+    key = f"{claim.metadata.namespace}/{ref.name}" if ref is not None else ""
+    return f"snapshot {key} lies on node {found.node}, which is gone"
+
+
+def restore_fault(claim: PersistentVolumeClaim, content: VolumeSnapshotContent, driver: str) -> str:
+    """Return why the claim cannot restore the snapshot of that content, or "".
+
+    The checks are those of external-provisioner.
+
+    Raises: Invalid for sizes that cannot be read.
+    """
+    spec, size, asked = content.spec, content.status.restore_size or 0, matching.requested(claim)
+    name = spec.volume_snapshot_ref.name
+    if spec.driver != driver:
+        return f"snapshot {name} is of driver {spec.driver}, the class of the claim of driver {driver}"
+    if asked < size:
+        return (
+            f"requested volume size {from_bytes(asked)} is less than the size {from_bytes(size)} for the source"
+            f" snapshot {name}"
+        )
+    mode = claim.spec.volume_mode or matching.FILESYSTEM
+    if spec.source_volume_mode in ("", mode) or content.metadata.annotations.get(ALLOW_MODE_CHANGE) == "true":
+        return ""
+    return (
+        f"requested volume {claim.key} modifies the mode of the source volume but does not have permission to do so."
+        f" {ALLOW_MODE_CHANGE} annotation is not present on snapshotcontent {content.metadata.name}"
+    )
+
+
+async def filling_of(client: Client, claim: PersistentVolumeClaim) -> ContentSpec:
+    """Return what the claim's Content says, by a live read. Idempotent.
+
+    The data source is a Content.
+
+    Raises: Invalid for a Content that cannot be used, Precondition while it is not there, ApiError, Unavailable.
+    """
+    ref = reference(claim)
+    assert ref is not None
+    found = await find(client, CONTENTS, ref.name, claim.metadata.namespace)
+    if found is None or found.metadata.deleting:
+        state = "is being deleted" if found is not None else "is not there: make it"
+        raise PreconditionError(f"Content {claim.metadata.namespace}/{ref.name} {state}")
+    return spec.parse(found.spec, f"Content {found.key}")
 
 
 def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: str) -> str:

@@ -1,6 +1,6 @@
 """From a claim to a CreateVolume request, and from its result to a PersistentVolume, as external-provisioner.
 
-Pure, except for secrets. What this agent does not support is rejected by name.
+Pure, except for secrets and VolumeAttributesClasses. What this agent does not support is rejected by name.
 """
 
 from __future__ import annotations
@@ -9,18 +9,22 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, SECRETS
 from tonnage.api.matching import requested
 from tonnage.api.meta import to_builtins
-from tonnage.api.origin import is_clone, reference
+from tonnage.api.origin import is_clone, is_content, is_restore, reference
 from tonnage.api.quantity import from_bytes
-from tonnage.api.storage import StorageClass
+from tonnage.api.storage import StorageClass, VolumeAttributesClass
+from tonnage.claims import autogrow
+from tonnage.claims.attributes import AttributesClasses
 from tonnage.claims.node_scope import DriverInfo, NodeScope, is_ephemeral
+from tonnage.content import spec as spec_of
+from tonnage.content.spec import ContentSpec
 from tonnage.csi.client import types
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.errors import InvalidError
@@ -35,7 +39,7 @@ _OLD_SECRET_KEYS = frozenset(
     for part in ("Name", "Namespace")
 )
 _RESERVED = _SECRET_KEYS | _OLD_SECRET_KEYS | {names.CSI_FSTYPE}
-AGENT_KEYS = frozenset({names.ROLLBACK, names.ON_NODE_GONE})
+AGENT_KEYS = frozenset({names.ROLLBACK, names.ON_NODE_GONE, *names.AUTOGROW_KEYS})
 """Class parameters that are for the agent, not for the driver."""
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _ANNOTATION = re.compile(r"pvc\.annotations\['([^']+)'\]")
@@ -67,7 +71,9 @@ class SecretRef:
 class ClaimRequest:
     """One CreateVolume request.
 
-    name: also the PV's name. size: bytes. content: content source, None for an empty volume.
+    name: also the PV's name. size: bytes. content: content source, None for an empty volume. attributes: the claim's
+    VolumeAttributesClass, None for none. filled_from: what our driver fills it with, for people, "" for nothing: then
+    CreateVolume may take long, and is repeated meanwhile.
     """
 
     name: str
@@ -79,30 +85,28 @@ class ClaimRequest:
     fstype: str
     block: bool
     content: types.ContentSource | None = None
+    filled_from: str = ""
+    attributes: VolumeAttributesClass | None = None
+
+    @property
+    def mutable(self) -> Mapping[str, str]:
+        """The parameters of the VolumeAttributesClass."""
+        return self.attributes.parameters if self.attributes is not None else {}
 
 
 def plan(
     claim: PersistentVolumeClaim, storage_class: StorageClass, driver: DriverInfo, scope: NodeScope
 ) -> ClaimRequest:
-    """Return the request for a claim, without its content source.
+    """Return the request for a claim, without its content source and its VolumeAttributesClass.
 
     Raises: Invalid with what is not supported.
     """
     spec = claim.spec
     if spec.selector is not None:
         raise InvalidError("claim Selector is not supported")
-    source = reference(claim)
-    if source is not None and not is_clone(claim):
-        kind = f"{source.kind} {source.name!r}"
-        raise InvalidError(
-            f"data source {kind} is not supported: claim an empty volume, or a copy of a claim of the namespace"
-        )
-    if source is not None and types.CLONE_VOLUME not in driver.controller:
-        raise InvalidError(f"driver {driver.name} cannot copy volumes: claim an empty volume")
+    _check_source(claim, driver)
     if spec.volume_attributes_class_name:
-        raise InvalidError(
-            f"VolumeAttributesClass {spec.volume_attributes_class_name!r} is not supported: remove it from the claim"
-        )
+        _check_modifiable(spec.volume_attributes_class_name, storage_class, driver)
     name = names.volume_name(claim.metadata.uid)
     block = spec.volume_mode == "Block"
     fstype = "" if block else fstype_of(storage_class)
@@ -115,7 +119,69 @@ def plan(
         secret_of(storage_class.parameters, "provisioner-", claim, name),
         fstype,
         block,
+        filled_from=_filled_from(storage_class, driver),
     )
+
+
+async def planned(
+    claim: PersistentVolumeClaim,
+    storage_class: StorageClass,
+    driver: DriverInfo,
+    scope: NodeScope,
+    classes: AttributesClasses,
+) -> ClaimRequest:
+    """Return the request for a claim with its VolumeAttributesClass, without its content source.
+
+    Raises: Invalid; Precondition while its VolumeAttributesClass does not exist; ApiError, Unavailable.
+    """
+    request = plan(claim, storage_class, driver, scope)
+    if not claim.spec.volume_attributes_class_name:
+        return request
+    return replace(request, attributes=await classes.of_claim(claim, driver))
+
+
+def _check_modifiable(name: str, storage_class: StorageClass, driver: DriverInfo) -> None:
+    if types.MODIFY_VOLUME not in driver.controller:
+        why = f"driver {driver.name} changes no volumes (no MODIFY_VOLUME)"
+    elif driver.publishes_ahead(storage_class):
+        why = "volumes of its StorageClass are whole disks, which have no such attributes"
+    else:
+        return
+    raise InvalidError(f"VolumeAttributesClass {name!r} is not supported: {why}; make the claim without it")
+
+
+def _check_source(claim: PersistentVolumeClaim, driver: DriverInfo) -> None:
+    """Raise InvalidError for a data source that no driver, or not this one, can copy."""
+    source = reference(claim)
+    if source is None:
+        return
+    if is_content(claim):
+        if not driver.default_pool:
+            raise InvalidError(
+                f"driver {driver.name} fills no volumes from a Content: use a class of tonnage's driver, {names.DRIVER}"
+            )
+    elif is_restore(claim):
+        if types.CREATE_DELETE_SNAPSHOT not in driver.controller:
+            raise InvalidError(f"driver {driver.name} cannot restore snapshots: claim an empty volume")
+    elif not is_clone(claim):
+        raise InvalidError(
+            f"data source {source.kind} {source.name!r} is not supported: claim an empty volume, or a copy of a claim"
+            " or snapshot of the namespace"
+        )
+    elif types.CLONE_VOLUME not in driver.controller:
+        raise InvalidError(f"driver {driver.name} cannot copy volumes: claim an empty volume")
+
+
+def _filled_from(storage_class: StorageClass, driver: DriverInfo) -> str:
+    """Return what volumes of the class are filled with, "" for nothing. Raises InvalidError."""
+    content = spec_of.of_source(storage_class.parameters.get("source", "")) if driver.default_pool else None
+    return str(content or "")
+
+
+def filled(request: ClaimRequest, content: ContentSpec) -> ClaimRequest:
+    """Return the request for a volume with that content, whatever its class says."""
+    parameters = {**request.parameters, names.PARAM_CONTENT: spec_of.encode(content)}
+    return replace(request, parameters=parameters, filled_from=str(content))
 
 
 def parameters_of(storage_class: StorageClass) -> dict[str, str]:
@@ -124,6 +190,7 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
     Raises: Invalid for an unknown reserved key or an invalid value of ours.
     """
     release_after(storage_class.parameters)
+    autogrow.check(storage_class.parameters)
     result = {}
     for key, value in storage_class.parameters.items():
         if key in _RESERVED or key.lower() == "fstype" or key in AGENT_KEYS:
@@ -251,6 +318,17 @@ def _capabilities(
     return tuple(types.VolumeCapability(mode, block=block, fstype=fstype, mount_flags=flags) for mode in modes)
 
 
+def capability_of(volume: PersistentVolume, driver: DriverInfo) -> types.VolumeCapability | None:
+    """Return how a PV is used, None for an access mode that is not known."""
+    spec, fine = volume.spec, types.SINGLE_NODE_MULTI_WRITER in driver.controller
+    try:
+        mode = types.AccessMode.of(next(iter(spec.access_modes), ""), single_node_multi_writer=fine)
+    except KeyError:
+        return None
+    block, fstype = spec.volume_mode == "Block", (spec.csi.fs_type if spec.csi is not None else None) or ""
+    return types.VolumeCapability(mode, block=block, fstype="" if block else fstype)
+
+
 def _record(
     claim: PersistentVolumeClaim, storage_class: StorageClass, driver: DriverInfo, scope: NodeScope
 ) -> dict[str, str]:
@@ -311,8 +389,11 @@ def volume_of_claim(
             names.PROVISIONED_BY: driver.name,
             names.DELETION_SECRET_NAME: request.secret.name if request.secret else "",
             names.DELETION_SECRET_NAMESPACE: request.secret.namespace if request.secret else "",
+            **_modify_secret(storage_class, claim, driver, request.name),
         },
     }
+    if request.attributes is not None:
+        spec["volumeAttributesClassName"] = request.attributes.metadata.name
     if not (is_ephemeral(claim) and policy == "Delete"):
         # Without it, a volume whose PV a person deletes before its claim is known to no object. An ephemeral claim's
         # volume has a record that allows deletion, so the sweep finds it and a write is saved.
@@ -384,6 +465,16 @@ def _secrets(storage_class: StorageClass, claim: PersistentVolumeClaim | None, v
         if ref := secret_of(storage_class.parameters, role, claim, volume):
             found[key] = {"name": ref.name, "namespace": ref.namespace}
     return found
+
+
+def _modify_secret(
+    storage_class: StorageClass, claim: PersistentVolumeClaim, driver: DriverInfo, volume: str
+) -> dict[str, str]:
+    """Return the annotations that name the Secret for changes of the volume; a PV has no field for it."""
+    if types.MODIFY_VOLUME not in driver.controller:
+        return {}
+    ref = secret_of(storage_class.parameters, "controller-modify-", claim, volume)
+    return {names.MODIFY_SECRET_NAME: ref.name, names.MODIFY_SECRET_NAMESPACE: ref.namespace} if ref else {}
 
 
 def topology_term(topology: Mapping[str, str]) -> dict[str, Any]:

@@ -6,21 +6,36 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
 
 from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, VOLUMES
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import (
+    CAPACITIES,
+    CLAIMS,
+    NODES,
+    PODS,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
+    STORAGE_CLASSES,
+    VOLUMES,
+)
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
+from tonnage.api.snapshot import VolumeSnapshot
+from tonnage.box.bootstrap import storage_class
 from tonnage.box.cleanup import leftovers, remove
 from tonnage.box.cluster import Box
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import BoxPlan, plan
+from tonnage.claims.growth import awaits_node
 from tonnage.cli.output import Output
-from tonnage.cli.workloads import inline, pod_with
+from tonnage.cli.workloads import claim_of, inline, pod_of_claim, pod_with
 from tonnage.errors import ApiError
+from tonnage.host.filesystem import may_grow_ext4
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import load
@@ -32,6 +47,8 @@ POOL_SIZE = "30716Mi"
 POOL = "image,name=scratch,sparse=yes,overcommit=yes"  # the story is the same on a disk that has less
 NODE_COUNT = 3
 _WAIT = 60.0
+CLASS = "demo-grows"
+SIZES = "while sleep 0.1; do echo $(df -B1 --output=size /data | tail -1) bytes; done"
 DF = "df -B1 --output=avail,target /data"
 
 
@@ -88,7 +105,7 @@ class Story:
     async def _chapters(self) -> None:
         for chapter in (
             self._empty_nodes, self._own_disk, self._capacity_counts, self._another_node, self._too_large,
-            self._two_volumes, self._full_disk, self._inline, self._all_back,
+            self._two_volumes, self._full_disk, self._inline, self._growth, self._snapshot, self._all_back,
         ):  # fmt: skip
             try:
                 await chapter()
@@ -167,10 +184,51 @@ class Story:
         self._check("pod inline is Running", True, f"on {pod.spec.node_name}")
         await self._usable("inline", "1Gi")
 
+    async def _growth(self) -> None:
+        self.out.title("9. A claim grows from 1Gi to 2Gi while its pod runs")
+        # xfs and btrfs grow while they are mounted, ext4 only for a process with CAP_SYS_RESOURCE.
+        is_xfs = self.real and shutil.which("mkfs.xfs") is not None
+        parameters = {names.CSI_FSTYPE: "xfs"} if is_xfs else {}
+        body = storage_class(names.DRIVER, parameters=parameters) | {"metadata": {"name": CLASS}}
+        await self.client.create(STORAGE_CLASSES, body)
+        await self.client.create(CLAIMS, claim_of("photos", "1Gi", CLASS), NAMESPACE)
+        await self._running(pod_of_claim("album", "photos", f"echo first > /data/photo; {SIZES}"))
+        before = await self._size("album")
+        began = time.monotonic()
+        wanted = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+        await self.client.patch(CLAIMS, "photos", wanted, NAMESPACE)
+        claim = await until(self.client, CLAIMS, "photos", _has_grown, namespace=NAMESPACE, seconds=_WAIT)
+        took = f"{(time.monotonic() - began) * 1000:.0f} ms after the patch"
+        grows = not self.real or is_xfs or may_grow_ext4()
+        has = claim.status.capacity.get("storage")
+        self._check(
+            "the claim has 2Gi" if grows else "it waits for its next mount", has == ("2Gi" if grows else "1Gi"), took
+        )
+        if self.real and grows:
+            after = await self._size("album", above=before)
+            self._check("df in the pod shows it", after > before, f"{before:,} bytes before, {after:,} bytes now")
+
+    async def _snapshot(self) -> None:
+        self.out.title("10. A snapshot of that claim, and a larger volume made from it")
+        source = {"spec": {"source": {"persistentVolumeClaimName": "photos"}}}
+        await self.client.create(SNAPSHOTS, {"metadata": {"name": "monday"}, **source}, NAMESPACE)
+        made = await until(self.client, SNAPSHOTS, "monday", _is_ready, namespace=NAMESPACE, seconds=_WAIT)
+        self._check("snapshot monday is ready", True, f"of {made.status.restore_size}")
+        await self.client.create(CLAIMS, claim_of("restored", "3Gi", CLASS, snapshot="monday"), NAMESPACE)
+        first = (await self.client.get(PODS, "album", NAMESPACE)).spec.node_name
+        pod = await self._running(pod_of_claim("reader", "restored", f"cat /data/photo; {SIZES}"))
+        self._check("pod reader is Running where the snapshot is", pod.spec.node_name == first, f"on {first}")
+        if self.real:
+            self._check("it reads what was written before", await self._log_line("reader", "first") == "first")
+
     async def _all_back(self) -> None:
-        self.out.title("9. The pods are deleted, and all capacity is free again")
+        self.out.title("11. The pods are deleted, and all capacity is free again")
         for pod in (await self.client.list(PODS, NAMESPACE)).items:
             await self.client.delete(PODS, pod.metadata.name, NAMESPACE, grace_seconds=1)
+        for name in ("photos", "restored"):
+            await self.client.delete(CLAIMS, name, NAMESPACE)
+        await self.client.delete(SNAPSHOTS, "monday", NAMESPACE)
+        await until_gone(self.client, SNAPSHOT_CONTENTS, seconds=_WAIT)
         await until_gone(self.client, PODS, seconds=_WAIT)
         await until_gone(self.client, CLAIMS, seconds=_WAIT)
         await until_gone(self.client, VOLUMES, seconds=_WAIT)
@@ -212,6 +270,14 @@ class Story:
         held = wanted <= available <= wanted * 1.02
         self._check(f"df in the pod: {size} can be written", held, f"{available:,} bytes; {size} are {wanted:,}")
 
+    async def _size(self, pod: str, *, above: int = 0) -> int:
+        """The bytes that a pod's program prints again and again, 0 without programs; waits for more than `above`."""
+        deadline = time.monotonic() + _WAIT
+        size = 0
+        while self.real and size <= above and time.monotonic() < deadline:
+            size = int((await self._log_line(pod, " bytes")).split()[0])
+        return size
+
     async def _log_line(self, pod: str, word: str) -> str:
         """The last log line of a pod with that word in it; waits for it."""
         path = f"{PODS.path(NAMESPACE, pod)}/log"
@@ -240,6 +306,15 @@ class Story:
             if held or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(0.05)
+
+
+def _has_grown(claim: PersistentVolumeClaim) -> bool:
+    """Whether the volume has its size; a file system that cannot grow while mounted counts too."""
+    return claim.status.capacity.get("storage") == "2Gi" or awaits_node(claim)
+
+
+def _is_ready(snapshot: VolumeSnapshot) -> bool:
+    return snapshot.status.ready_to_use is True
 
 
 def _condition(pod: Pod, type_: str) -> str | None:

@@ -11,6 +11,7 @@ from tonnage.api import names
 from tonnage.controller.config import ControllerConfig, parse_drivers
 from tonnage.errors import InvalidError
 from tonnage.node.config.agent import AgentConfig
+from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.node import NodeConfig
 from tonnage.ops.install import options as install_options
 from tonnage.ops.install.options import Class, Installation
@@ -23,9 +24,10 @@ _OF_NODE: dict[str, type] = {
     "capacity": ControllerConfig,
     "starvation_guard": AgentConfig,
     "kubelet": NodeConfig,
+    "fetch": DriverConfig,
 }
 """Options that are written into the nodes' file, with the configuration that declares them."""
-_OF_CONTROLLER = ("evict_unfit", "node_group_labels", "node_templates")
+_OF_CONTROLLER = ("evict_unfit", "node_group_labels", "node_templates", "snapshot_controller")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,14 +76,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " takes (default: %(const)s)",
     )  # fmt: skip
     option.add_arguments(parser, ControllerConfig, _OF_CONTROLLER)
+    _add_snapshot_arguments(parser)
     parser.add_argument("--monitoring", action="store_true", help="with PodMonitor, alert rules and a dashboard")
+
+
+def _add_snapshot_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--snapshot-class", action="store_true",
+        help="with a default VolumeSnapshotClass, tonnage; the cluster must have the kind",
+    )  # fmt: skip
+    parser.add_argument(
+        "--snapshot-crds", action="store_true",
+        help="print only the definitions of VolumeSnapshots, for a cluster that has none (kubectl create -f -: existing"
+        " ones stay)",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
     """Print them."""
     from tonnage.ops.install import manifests
 
-    print(manifests.render(chosen(options)), end="")
+    text = manifests.template("snapshot-crds.yaml") if options.snapshot_crds else manifests.render(chosen(options))
+    print(text, end="")
     return 0
 
 
@@ -103,6 +119,8 @@ def chosen(options: argparse.Namespace) -> Installation:
         monitoring=options.monitoring,
         inline=not options.no_inline,
         evict_unfit=options.evict_unfit,
+        snapshot_controller=options.snapshot_controller,
+        snapshot_class=options.snapshot_class,
         network_policy=options.network_policy,
         scheduler=ScoringStrategy(options.scheduler) if options.scheduler else None,
         group_labels=controller.get("group_labels", ()),
@@ -118,7 +136,7 @@ def _of_node(options: argparse.Namespace) -> dict[str, Any]:
         if value := getattr(options, name):
             declared = option_of(config, name)
             checked = declared.value_of(value, declared.flag)
-            found[name] = value if isinstance(value, int) else str(checked)
+            found[name] = value if isinstance(value, int | list) else str(checked)
     return found
 
 

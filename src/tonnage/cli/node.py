@@ -29,7 +29,7 @@ REQUESTS_AT_ONCE = 8
 """Of an agent: enough for a hundred pods that come at once, few enough for a thousand agents that an API server has."""
 
 
-_OF_DRIVER = ("node_name", "driver_name", "topology_key", "max_volumes", "metrics", "sources")
+_OF_DRIVER = ("node_name", "driver_name", "topology_key", "max_volumes", "metrics", "sources", "fetch", "image_stores")
 """Options of the driver that the command line has; the others follow, or are in the file only."""
 
 

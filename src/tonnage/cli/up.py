@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     option.add_arguments(parser, ControllerConfig, ["capacity"], remark=", or as before")
     option.add_arguments(parser, AgentConfig, ["starvation_guard"], remark=", or as before")
-    option.add_arguments(parser, DriverConfig, ["sources"])
+    option.add_arguments(parser, DriverConfig, ["sources", "fetch"])
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
         help="also serve the CSI driver behind this socket: register it with the node's kubelet, provision volumes; "
@@ -133,6 +133,7 @@ def _settings(options: argparse.Namespace, saved: Settings | None) -> Settings:
         runtime=options.runtime or base.runtime,
         compat=options.compat or base.compat,
         sources=options.sources or base.sources,
+        fetch=options.fetch or base.fetch,
         scoring=ScoringStrategy(options.scoring or base.scoring),
         capacity=options.capacity or base.capacity,
         images=os.path.abspath(options.images) if options.images else base.images,

@@ -106,7 +106,15 @@ async def _orphans(options: argparse.Namespace, found: ClusterSources) -> int:
     async with _registry(found) as registry:
         volumes = [v for v in held.volumes if await registry.owner(v) is Owner.NOBODY]
         snapshots = [s for s in held.snapshots if await registry.owner(s) is Owner.NOBODY]
+        drivers = {volume.driver for volume in (*held.volumes, *held.snapshots)}
+        contents = [content for content in registry.without_snapshot if content.spec.driver in drivers]
     _print(options.output, volumes, snapshots)
+    for content in contents if options.output == "table" else ():
+        name, ref, policy = content.metadata.name, content.spec.volume_snapshot_ref, content.spec.deletion_policy
+        print(
+            f"    VolumeSnapshotContent {name} ({content.handle or 'no snapshot'}, policy {policy}) has no"
+            f" VolumeSnapshot {ref.namespace}/{ref.name} any more: `kubectl delete volumesnapshotcontent {name}`"
+        )
     if (volumes or snapshots) and options.output == "table":
         print("    `tonnage volumes purge NAME` deletes, `tonnage volumes adopt NAME` makes usable again")
     return 0

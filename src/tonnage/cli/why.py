@@ -1,4 +1,4 @@
-"""`tonnage why POD`: why a pod has no node: each node's shortfalls, and what to do. Changes nothing."""
+"""`tonnage why POD`, `tonnage why pvc/NAME`: what a pod or a claim waits for, and what to do. Changes nothing."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.ops.claim_errors import Said
 from tonnage.ops.why import WhyAnswer, why
+from tonnage.ops.why_claim import ClaimAnswer, why_claim
 from tonnage.scheduler.explain import NodeAnswer
 from tonnage.scheduler.shortfalls import NodeShortfall
 
-_KINDS = ("pod", "pods", "po")
+_PODS = ("", "pod", "pods", "po")
+_CLAIMS = ("pvc", "persistentvolumeclaim", "persistentvolumeclaims")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb, named as kubectl names them."""
-    parser.add_argument("pod", metavar="POD", help="its name, or pod/NAME")
+    parser.add_argument("pod", metavar="POD", help="its name, or pod/NAME, or pvc/NAME for a claim")
     parser.add_argument("-n", "--namespace", default="", metavar="NAME", help="the pod's (default: the kubeconfig's)")
     node.add_cluster_arguments(parser)
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
@@ -31,28 +33,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the explanation; 0 also when the pod fits on no node."""
     access, _ = node.cluster_of(options)
-    name, namespace = _name(options.pod), options.namespace or access.namespace or "default"
+    kind, _, name = options.pod.rpartition("/")
+    if kind not in (*_PODS, *_CLAIMS):
+        raise InvalidError(f"{options.pod[:80]!r}: want a pod's name, or pvc/NAME, and the namespace with -n")
+    namespace = options.namespace or access.namespace or "default"
 
-    async def ask() -> WhyAnswer:
+    async def ask() -> WhyAnswer | ClaimAnswer:
         async with Client(HttpTransport(access, user_agent="tonnage-why")) as client:
+            if kind in _CLAIMS:
+                return await why_claim(client, name, namespace)
             return await why(client, name, namespace, clock=RealClock())
 
-    show(options.output, asyncio.run(ask()))
+    found = asyncio.run(ask())
+    if options.output != "table":
+        sys.stdout.write(listing.text(options.output, found))
+    elif isinstance(found, ClaimAnswer):
+        show_claim(found)
+    else:
+        show(found)
     return 0
 
 
-def _name(text: str) -> str:
-    kind, slash, name = text.rpartition("/")
-    if slash and kind not in _KINDS:
-        raise InvalidError(f"{text[:80]!r} is not a pod: want its name, and its namespace with -n")
-    return name
+def show_claim(found: ClaimAnswer) -> None:
+    """Print what a claim waits for."""
+    out = Output()
+    where = f" on node {found.node}" if found.node else ""
+    volume = f", volume {found.volume}{where}" if found.volume else where
+    out.line(f"claim {found.claim} is {found.phase}{volume}; {', '.join(found.pods) or 'no pod'} uses it")
+    if found.said:
+        out.title("Events")
+        out.table(
+            ("LAST", "TYPE", "REASON", "MESSAGE"), [(s.at or "-", s.type, s.reason, s.message) for s in found.said]
+        )
+    out.line(f"\n{found.message[0].upper()}{found.message[1:]}.")
+    out.line(f"\nTo do: {found.todo}")
 
 
-def show(form: str, found: WhyAnswer) -> None:
-    """Print tables and a last line with the next step, or a document."""
-    if form != "table":
-        sys.stdout.write(listing.text(form, found))
-        return
+def show(found: WhyAnswer) -> None:
+    """Print tables, and a last line with the next step."""
     out = Output()
     for reason in found.everywhere:
         out.line(f"on every node: {reason}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tonnage.api import names
+from tonnage.api.kinds import SNAPSHOTS
 
 SLEEP = "sleep 100000"
 
@@ -21,6 +22,23 @@ def inline(name: str, size: str, command: str = SLEEP) -> dict[str, Any]:
     """A pod with one CSI inline volume at /data."""
     source = {"name": "data", "csi": {"driver": names.DRIVER, "volumeAttributes": {"size": size}}}
     return _pod(name, [source], command, "Always")
+
+
+def pod_of_claim(name: str, claim: str, command: str = SLEEP) -> dict[str, Any]:
+    """A pod with a claim at /data."""
+    return _pod(name, [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}], command, "Always")
+
+
+def claim_of(name: str, size: str, storage_class: str, *, snapshot: str = "") -> dict[str, Any]:
+    """A claim, empty or restored from a VolumeSnapshot."""
+    spec: dict[str, Any] = {
+        "accessModes": [names.READ_WRITE_ONCE],
+        "storageClassName": storage_class,
+        "resources": {"requests": {"storage": size}},
+    }
+    if snapshot:
+        spec["dataSource"] = {"apiGroup": SNAPSHOTS.group, "kind": SNAPSHOTS.kind, "name": snapshot}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 def _template(size: str) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from tonnage.controller.claim_groups import ClaimGroupLabels
 from tonnage.controller.class_events import ClassEvents
 from tonnage.controller.config import ControllerConfig, LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
-from tonnage.controller.expansion_events import ExpansionEvents
 from tonnage.controller.immediate import ImmediateController
 from tonnage.controller.node_labels import ClaimNodeLabels
-from tonnage.controller.node_loss import GoneNodes
+from tonnage.controller.node_loss import GoneNodes, GoneSnapshots
 from tonnage.controller.node_templates import NodeTemplates
 from tonnage.controller.preassigned import PreassignedPods
+from tonnage.controller.snapshots.role import SnapshotRole
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.kube.client import Client
@@ -49,7 +49,11 @@ def controller_process(config: ControllerConfig, client: Client, *, clock: Clock
             choosing=[names.SCHEDULER],
         )
         loops: dict[str, LeaderLoop] = {name: make(context) for name, make in _LOOPS.items()}
-        return loops | ({"eviction": UnfitPods(context)} if config.evict_unfit else {})
+        if config.evict_unfit:
+            loops["eviction"] = UnfitPods(context)
+        if config.snapshot_controller:
+            loops["snapshots"] = SnapshotRole(context)
+        return loops
 
     return ElectedProcess(config, client, make_loops, name=names.CONTROLLER_LEASE, leads=metrics.LEADS, clock=clock)
 
@@ -60,8 +64,8 @@ _LOOPS: Mapping[str, Callable[[LoopContext], LeaderLoop]] = {
     "pre-assigned pods": PreassignedPods,
     "immediate binding": ImmediateController,
     "class events": ClassEvents,
-    "expansion events": ExpansionEvents,
     "gone nodes": GoneNodes,
+    "gone snapshots": GoneSnapshots,
     "capacity tiers": CapacityTiers,
     "tier notices": TierNotices,
     "node templates": NodeTemplates,

@@ -93,7 +93,7 @@ class ControllerConfig(ReplicaConfig):
     namespace: also of capacity objects. drivers: CSI drivers of our agents -> their topology key. capacity: how
     capacity is published, exact or in tiers. evict_unfit: whether pods that opt in are evicted if their inline volume
     does not fit. templates: capacity of template nodes. group_labels: labels of node groups whose template capacity is
-    learned.
+    learned. snapshot_controller: whether VolumeSnapshots are bound here.
     """
 
     drivers: Annotated[
@@ -132,6 +132,13 @@ class ControllerConfig(ReplicaConfig):
             parse=parse_group_labels,
         ),
     ] = ()
+    snapshot_controller: Annotated[
+        bool,
+        Option(
+            "be the snapshot controller of the cluster, for all CSI drivers, unless another one holds its Lease",
+            written=bool,
+        ),
+    ] = False
     templates: Annotated[
         Sequence[NodeTemplate],
         Option(

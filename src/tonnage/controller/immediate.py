@@ -14,9 +14,17 @@ from zlib import crc32
 
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolumeClaim
-from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, STORAGE_CLASSES
+from tonnage.api.kinds import (
+    CAPACITIES,
+    CLAIMS,
+    CSI_DRIVERS,
+    NODES,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
+    STORAGE_CLASSES,
+)
 from tonnage.api.matching import class_name, is_bound, is_provisionable
-from tonnage.api.origin import is_populated, origin_of
+from tonnage.api.origin import Origin, is_populated, origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
@@ -25,7 +33,7 @@ from tonnage.capacity.object import reason
 from tonnage.capacity.published import PublishedCapacity, PublishedStorage, requested_bytes
 from tonnage.capacity.topology_index import NodeLabels
 from tonnage.claims.bind import find_best, is_sent, pause, reschedules_of, send
-from tonnage.claims.data_source import POPULATED, leave_to_populator
+from tonnage.claims.data_source import POPULATED, gone_text, leave_to_populator
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, LoopKey
 from tonnage.kube.client import refer
@@ -75,6 +83,9 @@ class ImmediateController(Reconciler[LoopKey]):
         self._nodes = self.watch(informers.of(NODES), self._node_changed)
         self._capacities = self.watch(informers.of(CAPACITIES), self._capacity_changed)
         self._capacities.add_index(_BY_CLASS, lambda capacity: (capacity.storage_class_name,))
+        # Looked at with the claims that wait for them; a cluster without snapshots is not waited for.
+        self._snapshots = informers.of(SNAPSHOTS, optional=True).cache
+        self._contents = informers.of(SNAPSHOT_CONTENTS, optional=True).cache
         self._claims = self.watch(claims(informers), self._claim_changed)
 
     async def reconcile(self, key: LoopKey) -> float | None:
@@ -126,9 +137,9 @@ class ImmediateController(Reconciler[LoopKey]):
             if self._waits.news(meta.uid, POPULATED):
                 leave_to_populator(self._events, claim)
             return None
-        origin = origin_of(claim, self._claims.get, self._volumes.get)
-        if origin is not None and origin.volume is None:
-            self._tell(claim, f"cannot clone: {origin.missing}")
+        origin = origin_of(claim, self._claims.get, self._volumes.get, self._snapshots.get, self._contents.get)
+        if origin is not None and (fault := self._source_fault(claim, origin)):
+            self._tell(claim, fault)
             return _LOOK_AGAIN
         offers = self._offers(storage_class, origin.reach if origin is not None else None)
         fitting = [offer for offer in offers if offer.capacity.largest >= size]
@@ -146,6 +157,14 @@ class ImmediateController(Reconciler[LoopKey]):
         self._waits.over(meta.uid)
         self._waits.over((meta.uid, reschedules_of(claim)))
         return None
+
+    def _source_fault(self, claim: PersistentVolumeClaim, origin: Origin) -> str:
+        """Return why its data source can be copied nowhere now, "" if it can."""
+        if origin.missing:
+            return f"cannot {origin.verb.removesuffix('s')}: {origin.missing}"
+        if origin.node and not any(names.label_value(node.metadata.name) == origin.node for node in self._nodes):
+            return gone_text(claim, origin)
+        return ""
 
     def _offers(self, storage_class: StorageClass, reach: NodeMatcher | None = None) -> list[NodeCapacity]:
         """Return what each usable node has for the class. reach: only these nodes."""

@@ -5,6 +5,10 @@ Their class decides. A node is lost when its Node object is deleted, or has the 
 loses no time. A release deletes the claim: a StatefulSet's pod then gets a new one on another node. The PV stays,
 Released with policy Delete. If the node returns, its agent erases and deletes the volume as for any Released PV, then
 deletes the PV. If a node never returns, a person deletes its PVs and their finalizers.
+
+Snapshots of lost nodes stay too. One that is being deleted waits for its node's agent, and keeps its VolumeSnapshot and
+its namespace: after the time that its VolumeSnapshotClass names, the content's finalizer is taken off. If the node
+returns, the snapshot is an orphan.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ from contextlib import suppress
 from tonnage.aio.clock import rfc3339, time_of
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume
-from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
+from tonnage.api.kinds import CLAIMS, NODES, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.meta import ObjectReference
 from tonnage.api.selectors import node_matcher
+from tonnage.api.snapshot import CONTENT_BOUND, MANAGED_BY, VolumeSnapshotClass, VolumeSnapshotContent
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change
 from tonnage.claims.provisioning import release_after
@@ -30,6 +36,7 @@ from tonnage.observe import metrics
 log = logging.getLogger(__name__)
 _VOLUMES_BY_LABEL = "gone nodes: volumes by node"
 _VOLUMES_BY_CLASS = "gone nodes: volumes by class"
+_CONTENTS_BY_NODE = "gone nodes: contents by node"
 
 
 class GoneNodes(Reconciler[str]):
@@ -192,6 +199,125 @@ class GoneNodes(Reconciler[str]):
         if new is None or (old is not None and old.parameters == new.parameters):
             return ()
         return [volume.key for volume in self._volumes.by(_VOLUMES_BY_CLASS, new.metadata.name)]
+
+
+class GoneSnapshots(Reconciler[str]):
+    """Loop over contents that are being deleted. Keys are their names.
+
+    A cluster without snapshots is not waited for.
+    """
+
+    def __init__(self, context: LoopContext) -> None:
+        super().__init__("gone_snapshots")
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        self._drivers, informers = frozenset(context.config.drivers), context.informers
+        self._epoch = self._clock.time() - self._clock.monotonic()
+        # Waited for, where they are served: without its class a content would count as one that is never released.
+        self._contents = self.watch(informers.of(SNAPSHOT_CONTENTS, optional=True))
+        self._contents.add_index(_CONTENTS_BY_NODE, lambda content: (content.metadata.labels.get(MANAGED_BY, ""),))
+        self._contents.on_change(self._content_changed)
+        self._classes = self.watch(informers.of(SNAPSHOT_CLASSES, optional=True))
+        self._classes.on_change(lambda old, new: self._class_changed(new))
+        self._nodes = self.watch(informers.of(NODES), on_difference(_is_out, self._node_changed))
+
+    async def reconcile(self, key: str) -> float | None:
+        """Note the loss, wait, or take the finalizer off. Idempotent.
+
+        Returns seconds until then. Raises: ApiError.
+        """
+        content = self._contents.get(key)
+        if content is None or not self._waits(content):
+            return None
+        after = self._release_after(content)
+        if after is None or not _is_without(content, [n.metadata.name for n in self._nodes if not _is_out(n)]):
+            if names.NODE_GONE_SINCE in content.metadata.annotations:
+                await self._note(content, None)
+            return None
+        now = self._epoch + self._clock.monotonic()
+        since = time_of(content.metadata.annotations.get(names.NODE_GONE_SINCE))
+        if since is None:
+            await self._note(content, rfc3339(now))
+            self._tell(content, f"is released if the node stays away for {after:.0f} s ({names.ON_NODE_GONE})")
+            return after
+        if (left := min(after, since + after - now)) > 0:
+            return left
+        await self._release(content)
+        return None
+
+    def _waits(self, content: VolumeSnapshotContent) -> bool:
+        """Return whether it is being deleted, and only its node's agent keeps it."""
+        is_ours = content.spec.driver in self._drivers and bool(content.metadata.labels.get(MANAGED_BY))
+        return is_ours and content.metadata.deleting and CONTENT_BOUND in content.metadata.finalizers
+
+    def _release_after(self, content: VolumeSnapshotContent) -> float | None:
+        found = self._classes.get(content.spec.volume_snapshot_class_name)
+        try:
+            return release_after(found.parameters if found is not None else {})
+        except InvalidError:  # the agents report it with the next snapshot
+            return None
+
+    async def _note(self, content: VolumeSnapshotContent, since: str | None) -> None:
+        def body(now: VolumeSnapshotContent) -> dict[str, object] | None:
+            if now.metadata.annotations.get(names.NODE_GONE_SINCE) == since:
+                return None
+            return {"metadata": {"annotations": {names.NODE_GONE_SINCE: since}}}
+
+        with suppress(ApiNotFoundError):
+            await change(self._client, SNAPSHOT_CONTENTS, content, body)
+
+    async def _release(self, cached: VolumeSnapshotContent) -> None:
+        """Take the finalizer off if the node is still gone, by live reads."""
+        noted = cached.metadata.annotations.get(names.NODE_GONE_SINCE)
+
+        def body(now: VolumeSnapshotContent) -> dict[str, object] | None:
+            if not self._waits(now) or now.metadata.annotations.get(names.NODE_GONE_SINCE) != noted:
+                return None
+            return {"metadata": {"finalizers": [f for f in now.metadata.finalizers if f != CONTENT_BOUND] or None}}
+
+        found = await self._client.list(NODES, tolerant=True)
+        there = [node.metadata.name for node in found.items if not _is_out(node)]
+        if not _is_without(cached, [*there, *(one.metadata.name for one in found.unreadable)]):
+            return
+        with suppress(ApiNotFoundError, ApiConflictError):
+            now = await change(self._client, SNAPSHOT_CONTENTS, cached, body)
+            if CONTENT_BOUND in now.metadata.finalizers:  # it need not be released any more
+                return
+            log.warning("content of a lost node released content=%s snapshot=%s", cached.key, cached.handle)
+            self._tell(cached, "is released; if the node returns, it is an orphan there (`tonnage volumes orphans`)")
+
+    def _tell(self, content: VolumeSnapshotContent, text: str) -> None:
+        ref = content.spec.volume_snapshot_ref
+        message = f"node {content.metadata.labels[MANAGED_BY]} is gone: snapshot {content.handle} {text}"
+        self._events.warning(refer(SNAPSHOT_CONTENTS, content), "NodeGone", message)
+        if ref.name:
+            about = ObjectReference(SNAPSHOTS.api_version, SNAPSHOTS.kind, ref.namespace, ref.name, ref.uid)
+            self._events.warning(about, "NodeGone", message)
+
+    # Events
+
+    def _content_changed(self, old: VolumeSnapshotContent | None, new: VolumeSnapshotContent | None) -> None:
+        """Handle a content that begins to be deleted, or whose note changes; others need no agent."""
+        if new is not None and self._waits(new) and (old is None or _content_shape(old) != _content_shape(new)):
+            self.enqueue(new.key)
+
+    def _class_changed(self, new: VolumeSnapshotClass | None) -> None:
+        for content in self._contents:
+            if new is not None and content.spec.volume_snapshot_class_name == new.metadata.name:
+                self.enqueue(content.key)
+
+    def _node_changed(self, node: Node) -> Iterable[str]:
+        return [content.key for content in self._contents.by(_CONTENTS_BY_NODE, names.label_value(node.metadata.name))]
+
+
+def _is_without(content: VolumeSnapshotContent, nodes: Collection[str]) -> bool:
+    """Return whether the content's node is not among these; False without any: something else is wrong."""
+    label = content.metadata.labels.get(MANAGED_BY, "")
+    return bool(nodes) and bool(label) and not any(not name or names.label_value(name) == label for name in nodes)
+
+
+def _content_shape(content: VolumeSnapshotContent) -> tuple[object, ...]:
+    meta = content.metadata
+    return meta.deleting, meta.finalizers, meta.labels.get(MANAGED_BY), meta.annotations.get(names.NODE_GONE_SINCE)
 
 
 def _is_out(node: Node) -> bool:

@@ -1,15 +1,17 @@
-"""Pre-assigned pods and clones: sets selected-node on their claims.
+"""Pre-assigned pods, clones and restored snapshots: sets selected-node on their claims.
 
 Pre-assigned pods: no scheduler sees such a pod (docs/reference/kubernetes/gaps.md has the gap, and why the agent must
 not close it). A scheduler sets a pod's node only after its claims are bound, so a pod with a node and an unbound claim
 is pre-assigned.
 
-Clones: a clone can only be created on its source's node, and kube-scheduler ignores data sources. But it keeps a pod to
-the selected node of its claims. All claims of such a pod therefore get the source's node when the pod appears.
+Copies: a clone or a restored snapshot can only be created on its source's node, and kube-scheduler ignores data
+sources. But it keeps a pod to the selected node of its claims. All claims of such a pod therefore get the source's node
+when the pod appears, and an Event on the pod says where and why.
 
-Watched: pods that appear or get a node, claims that appear or become free, sources that become bound, and nodes that
-appear. A claim that was rescheduled for insufficient storage gets the same node again after a back-off, and an Event on
-the pod says so: no other node is chosen.
+Watched: pods that appear or get a node, claims that appear or become free, sources that become bound, snapshots whose
+node becomes known, and nodes that appear. A cluster without snapshots is not waited for. A claim that was rescheduled
+for insufficient storage gets the same node again after a back-off, and an Event on the pod says so: no other node is
+chosen.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tonnage.api.core import Node, PersistentVolumeClaim
-from tonnage.api.kinds import NODES, PODS, STORAGE_CLASSES
+from tonnage.api.kinds import NODES, PODS, SNAPSHOT_CONTENTS, SNAPSHOTS, STORAGE_CLASSES
 from tonnage.api.matching import class_name, is_bound, is_delayed, is_provisionable
-from tonnage.api.origin import is_clone, origin_of, reference
+from tonnage.api.origin import is_copy, is_restore, origin_of, reference
 from tonnage.api.pods import Pod
+from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshot, VolumeSnapshotContent
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import is_sent, pause, reschedules_of, send
 from tonnage.claims.node_scope import check_owner
@@ -35,7 +38,9 @@ from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM
 
 _PODS_BY_NODE = "hand placed: pods by node"
 _COPIES = "hand placed: unbound claims that are to be copies"
-_CLAIMS_BY_SOURCE = "hand placed: unbound claims by the claim that they are to be a copy of"
+_CLAIMS_BY_SOURCE = "hand placed: unbound claims by the claim or snapshot that they are to be a copy of"
+_RESTORE = "snapshot "
+"""Prefix of the key of a source that is a snapshot."""
 
 
 class _Place(NamedTuple):
@@ -60,6 +65,10 @@ class PreassignedPods(Reconciler[str]):
         self._claims.add_index(_COPIES, lambda claim: ("",) if _source(claim) else ())
         self._classes = self.watch(informers.of(STORAGE_CLASSES), on_add(self._class_added))
         self._nodes = self.watch(informers.of(NODES), on_add(self._node_added))
+        self._snapshots = informers.of(SNAPSHOTS, optional=True).cache
+        self._contents = informers.of(SNAPSHOT_CONTENTS, optional=True).cache
+        self._snapshots.on_change(self._snapshot_changed)
+        self._contents.on_change(self._content_changed)
         self.watch(claim_informer, self._claim_changed)
         self.watch(pods, self._pod_changed)
 
@@ -83,6 +92,7 @@ class PreassignedPods(Reconciler[str]):
             else:
                 await send(self._client, claim, place.node, storage_class)
                 self._waits.over(_turn(claim))
+                self._explain(pod, claim, place)
         return min(later, default=None)
 
     def _place(self, pod: Pod) -> _Place | None:
@@ -93,20 +103,25 @@ class PreassignedPods(Reconciler[str]):
         return next(iter(found.values())) if len(found) == 1 else None
 
     def _sources(self, pod: Pod) -> Iterator[_Place]:
-        """Return the nodes of the sources that the pod's claims clone."""
+        """Return the nodes of the sources that the pod's claims copy."""
         if self._choosing is None or pod.spec.scheduler_name in self._choosing:
             return
         for claim in self._unbound(pod):
-            origin = origin_of(claim, self._claims.get, self._volumes.get)
+            origin = origin_of(claim, self._claims.get, self._volumes.get, self._snapshots.get, self._contents.get)
             if origin is None or (reach := origin.reach) is None:
                 continue
             nodes = [n.metadata.name for n in self._nodes if reach(n.metadata.labels, n.metadata.name)]
             if len(nodes) == 1:
-                what = f"its claim {claim.metadata.name} clones {origin.text}"
+                what = f"its claim {claim.metadata.name} {origin.verb} {origin.text}"
                 yield _Place(nodes[0], f"{what}, which is there")
 
     def _unbound(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
         return (claim for claim in indexes.claims_of(pod, self._claims) if not claim.spec.volume_name)
+
+    def _explain(self, pod: Pod, claim: PersistentVolumeClaim, place: _Place) -> None:
+        """Emit once for a copy where its pod goes, and why: the scheduler's own Event names no cause."""
+        if is_copy(claim) and not pod.spec.node_name and not reschedules_of(claim):
+            self._events.normal(refer(PODS, pod), "DataSourceNode", f"node {place.node} is selected: {place.reason}")
 
     def _tell(self, pod: Pod, claim: PersistentVolumeClaim, place: _Place) -> None:
         """Emit once for each reschedule that the claim did not fit.
@@ -136,12 +151,29 @@ class PreassignedPods(Reconciler[str]):
             return self._users(self._claims.by(_CLAIMS_BY_SOURCE, new.key))
         return () if is_sent(new) or new.spec.volume_name else self._users([new])
 
+    def _snapshot_changed(self, old: VolumeSnapshot | None, new: VolumeSnapshot | None) -> None:
+        """Handle a snapshot that appears, or is bound to its content."""
+        bound = [s.status.bound_volume_snapshot_content_name if s is not None else "" for s in (old, new)]
+        if new is not None and (old is None or bound[0] != bound[1]):
+            self._restored(new.key)
+
+    def _content_changed(self, old: VolumeSnapshotContent | None, new: VolumeSnapshotContent | None) -> None:
+        """Handle a content whose node becomes known."""
+        node = new.metadata.labels.get(MANAGED_BY) if new is not None else None
+        if new is not None and node and (old is None or old.metadata.labels.get(MANAGED_BY) != node):
+            ref = new.spec.volume_snapshot_ref
+            self._restored(f"{ref.namespace}/{ref.name}")
+
+    def _restored(self, snapshot: str) -> None:
+        for key in self._users(self._claims.by(_CLAIMS_BY_SOURCE, f"{_RESTORE}{snapshot}")):
+            self.enqueue(key)
+
     def _users(self, claims_: Iterable[PersistentVolumeClaim]) -> list[str]:
         """Return waiting pods of these claims that may have one possible node."""
         return [p.key for c in claims_ for p in self._pods.by(PODS_BY_CLAIM, c.key) if self._may_have_place(p)]
 
     def _may_have_place(self, pod: Pod) -> bool:
-        return is_unstarted(pod) and (bool(pod.spec.node_name) or any(is_clone(c) for c in self._unbound(pod)))
+        return is_unstarted(pod) and (bool(pod.spec.node_name) or any(is_copy(c) for c in self._unbound(pod)))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Handle pods that come or get a node, while a claim of theirs waits."""
@@ -164,10 +196,11 @@ def _unstarted_by_node(pod: Pod) -> Iterable[str]:
 
 
 def _source(claim: PersistentVolumeClaim) -> Iterable[str]:
-    """Return the key of the claim that this one clones."""
+    """Return the key of the claim that this one clones, or of the snapshot that it restores."""
     ref = reference(claim)
-    copied = ref is not None and not claim.spec.volume_name and is_clone(claim)
-    return (f"{claim.metadata.namespace}/{ref.name}",) if ref is not None and copied else ()
+    if ref is None or claim.spec.volume_name or not is_copy(claim):
+        return ()
+    return (f"{_RESTORE if is_restore(claim) else ''}{claim.metadata.namespace}/{ref.name}",)
 
 
 def _may_use(pod: Pod, claim: PersistentVolumeClaim) -> bool:

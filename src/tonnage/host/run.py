@@ -44,11 +44,12 @@ def run(
     pass_fds: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
     keep: int = OUTPUT_LIMIT,
+    stop: int | None = None,
 ) -> str:
     """Run a program and return its output. timeout: seconds. Raises CommandError.
 
     pass_fds: descriptors that it inherits by number. environment: variables in addition to PATH, LC_ALL and TZ. keep:
-    maximum bytes to return of each output stream.
+    maximum bytes to return of each output stream. stop: a descriptor; the program is killed when it can be read.
     """
     try:
         process = subprocess.Popen(
@@ -66,18 +67,20 @@ def run(
     except OSError as failure:
         raise CommandError(command, f"cannot be started: {failure.strerror}") from failure
     with process:
-        stdout, stderr = _finish(process, command, timeout, keep)
+        stdout, stderr = _finish(process, command, timeout, (keep, stop))
     if process.returncode:
         why = f"exit code {process.returncode}" if process.returncode > 0 else f"killed by signal {-process.returncode}"
         raise CommandError(command, why, code=process.returncode, stderr=stderr or stdout)
     return stdout
 
 
-def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: float, keep: int) -> tuple[str, str]:
+def _finish(
+    process: subprocess.Popen[bytes], command: Sequence[str], timeout: float, limits: tuple[int, int | None]
+) -> tuple[str, str]:
     assert process.stdout is not None
     assert process.stderr is not None
     deadline = time.monotonic() + timeout
-    output = _drain((process.stdout, process.stderr), deadline, keep)
+    output = _drain((process.stdout, process.stderr), deadline, *limits)
     try:
         if output is not None:
             _wait(process, deadline)
@@ -88,7 +91,8 @@ def _finish(process: subprocess.Popen[bytes], command: Sequence[str], timeout: f
         raise
     if output is None:
         _kill(process)
-        raise CommandError(command, f"not done after {timeout:g} s, killed")
+        why = f"not done after {timeout:g} s, killed" if time.monotonic() >= deadline else "stopped"
+        raise CommandError(command, why)
     return output[0], output[1]
 
 
@@ -103,15 +107,19 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> None:
     process.wait(max(0.0, deadline - time.monotonic()))  # at once, unless a debugger hears of the end before us
 
 
-def _drain(streams: Sequence[IO[bytes]], deadline: float, keep: int) -> list[str] | None:
-    """Read all streams to their ends; return the first `keep` bytes of each. None at the deadline."""
+def _drain(streams: Sequence[IO[bytes]], deadline: float, keep: int, stop: int | None) -> list[str] | None:
+    """Read all streams to their ends; return the first `keep` bytes of each. None at the deadline, and at a stop."""
     output = [bytearray() for _ in streams]
     with selectors.DefaultSelector() as selector:
         for index, stream in enumerate(streams):
             selector.register(stream, selectors.EVENT_READ, output[index])
-        while selector.get_map():
+        if stop is not None:
+            selector.register(stop, selectors.EVENT_READ)
+        while len(selector.get_map()) > (stop is not None):
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready and time.monotonic() >= deadline:
+                return None
+            if any(key.fd == stop for key, _ in ready):
                 return None
             for key, _ in ready:
                 data = os.read(key.fd, 65536)

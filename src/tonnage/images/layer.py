@@ -3,6 +3,9 @@
 Layers are hostile. Every entry is made below the layer's open directory, and no symlink is ever followed. A whiteout
 becomes a character device 0:0, an opaque folder gets `trusted.overlay.opaque`. setuid and setgid bits are taken off;
 devices, fifos and all extended attributes but `user.*` are dropped.
+
+A plain archive is unpacked by the same rules, but for marks: a name like `.wh.x` is a file. Devices, fifos, symlinks
+that lead or may lead out of its root, and hard links to symlinks are then refused.
 """
 
 from __future__ import annotations
@@ -55,7 +58,10 @@ class LayerCounts:
 
 @dataclass
 class LayerUnpacker:
-    """Writes entries below root, an open, empty directory. lowers: the layers below it, the highest first."""
+    """Writes entries below root, an open, empty directory. lowers: the layers below it, the highest first.
+
+    is_layer: False for a plain archive, which has no marks and nothing below it.
+    """
 
     root: int
     lowers: Sequence[int]
@@ -63,6 +69,7 @@ class LayerUnpacker:
     limits: LayerLimits = LayerLimits()
     monotonic: Callable[[], float] = time.monotonic
     counts: LayerCounts = field(default_factory=LayerCounts)
+    is_layer: bool = True
 
     def __post_init__(self) -> None:
         self._whiteouts: list[Parts] = []
@@ -100,19 +107,36 @@ class LayerUnpacker:
 
     def _apply(self, entry: TarEntry, reader: TarReader) -> None:
         parts = self._split(entry.name, "name")
-        if entry.kind == "char" and entry.device == (0, 0):
+        if not self.is_layer:
+            self._check_plain(entry, parts)
+        elif entry.kind == "char" and entry.device == (0, 0):
             raise self._invalid(f"{_show(entry.name)} is a device 0:0, which would be a forged whiteout")
         if not parts:
             if entry.kind != "dir":
                 raise self._invalid(f"{_show(entry.name)} replaces the root by a {entry.kind}")
             self._dress(self.root, entry, ())
-        elif parts[-1].startswith(_WHITEOUT):
+        elif self.is_layer and parts[-1].startswith(_WHITEOUT):
             self._mark(parts)
-        elif any(part.startswith(_WHITEOUT) for part in parts[:-1]) or entry.kind in ("char", "block", "fifo"):
+        elif self.is_layer and (
+            any(part.startswith(_WHITEOUT) for part in parts[:-1]) or entry.kind in ("char", "block", "fifo")
+        ):
             self.counts.dropped += 1
         else:
             with closing(self._parent(parts)) as at:
                 self._make(entry, parts, at, reader)
+
+    def _check_plain(self, entry: TarEntry, parts: Parts) -> None:
+        """Raises InvalidError for what a volume does not get from an archive."""
+        if entry.kind in ("char", "block", "fifo"):
+            raise self._invalid(f"{_show(entry.name)} is a device or fifo: no volume gets one")
+        if entry.kind != "symlink":
+            return
+        steps = [part for part in entry.link.split(b"/") if part not in (b"", b".")]
+        ups = next((at for at, part in enumerate(steps) if part != b".."), len(steps))
+        if b".." in steps[ups:]:  # what the name is, perhaps a symlink too, is not known before the end
+            raise self._invalid(f"symlink {_show(entry.name)} has '..' after a name, in {_show(entry.link)}")
+        if entry.link.startswith(b"/") or ups > len(parts) - 1:
+            raise self._invalid(f"symlink {_show(entry.name)} leads out of the archive, to {_show(entry.link)}")
 
     def _mark(self, parts: Parts) -> None:
         """Note a whiteout, which acts on lower layers only, wherever it is in the archive."""
@@ -165,6 +189,8 @@ class LayerUnpacker:
             found = os.fstat(fd)
             if stat.S_ISDIR(found.st_mode):
                 raise self._invalid(f"hard link {_show(entry.name)}: its target {_show(entry.link)} is a folder")
+            if stat.S_ISLNK(found.st_mode) and not self.is_layer:  # elsewhere it would lead elsewhere
+                raise self._invalid(f"hard link {_show(entry.name)}: its target {_show(entry.link)} is a symlink")
             mine = self._open_or_none(target)
             self._clear(parts[-1], at)
             if mine is not None:
@@ -224,8 +250,9 @@ class LayerUnpacker:
             return False
         os.unlink(name, dir_fd=at)
         os.mkdir(name, 0o755, dir_fd=at)
-        with opened(name, _FOLDER, dir_fd=at) as fd:
-            os.setxattr(fd, OPAQUE, b"y")
+        if self.is_layer:
+            with opened(name, _FOLDER, dir_fd=at) as fd:
+                os.setxattr(fd, OPAQUE, b"y")
         return True
 
     def _inherit(self, parts: Parts, name: bytes, at: int) -> None:
@@ -299,7 +326,7 @@ class LayerUnpacker:
                     raise
 
     def _invalid(self, why: str) -> InvalidError:
-        return InvalidError(f"{self.what}: {why}: the layer is not unpacked")
+        return InvalidError(f"{self.what}: {why}: the {'layer' if self.is_layer else 'archive'} is not unpacked")
 
 
 def find(layers: Sequence[int], parts: Parts) -> int | None:

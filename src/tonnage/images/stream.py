@@ -65,10 +65,12 @@ def read_blob(source: Readable, what: str, *, most: int, size: int | None = None
 class Unpacked:
     """The uncompressed content of a layer: read in pieces, hashed, and limited.
 
-    most: bytes at most. A layer that grows to more than 100 times its compressed size and 64 MiB is a bomb.
+    most: bytes at most. A layer that grows to more than 100 times its compressed size and 64 MiB is a bomb; ratio:
+    another number of times, 0 where `most` is limit enough.
     """
 
-    def __init__(self, blob: Blob, compression: str, what: str, *, most: int) -> None:
+    def __init__(self, blob: Blob, compression: str, what: str, *, most: int, ratio: int = _RATIO) -> None:
+        self._ratio = ratio
         self._what, self._most, self._blob, self._compression = what, most, blob, compression
         self._pieces = _PIECES[compression](blob, what)
         self._rest = b""
@@ -83,8 +85,10 @@ class Unpacked:
             self._hash.update(self._rest)
             if self.count > self._most:
                 raise InvalidError(f"{self._what}: unpacked it is larger than {self._most} bytes")
-            if self._compression and self.count > _RATIO * self._blob.count + _FREE:
-                raise InvalidError(f"{self._what}: more than {_RATIO} times its compressed size: it is not unpacked")
+            if self._compression and self._ratio and self.count > self._ratio * self._blob.count + _FREE:
+                raise InvalidError(
+                    f"{self._what}: more than {self._ratio} times its compressed size: it is not unpacked"
+                )
         data, self._rest = self._rest[:size], self._rest[size:]
         return data
 

@@ -16,6 +16,8 @@ PODS_BY_NODE = "controllers: pods by node"
 CLAIMS_UNBOUND = "controllers: unbound claims by class"
 CLAIMS_BY_VOLUME = "controllers: claims by volume"
 VOLUMES_BY_CLAIM = "controllers: volumes by claim"
+CLAIMS_BY_ATTRIBUTES = "controllers: claims by VolumeAttributesClass"
+VOLUMES_BY_ATTRIBUTES = "controllers: volumes by VolumeAttributesClass"
 VOLUMES_AVAILABLE = "controllers: available volumes by class"
 
 
@@ -48,6 +50,7 @@ def claims(informers: Informers) -> Informer[PersistentVolumeClaim]:
     informer = informers.of(CLAIMS)
     informer.cache.add_index(CLAIMS_UNBOUND, lambda claim: () if is_bound(claim) else (class_name(claim),))
     informer.cache.add_index(CLAIMS_BY_VOLUME, lambda claim: filter(None, (claim.spec.volume_name,)))
+    informer.cache.add_index(CLAIMS_BY_ATTRIBUTES, attributes_of)
     return informer
 
 
@@ -56,12 +59,21 @@ def volumes(informers: Informers) -> Informer[PersistentVolume]:
     informer = informers.of(VOLUMES)
     informer.cache.add_index(VOLUMES_BY_CLAIM, claimed)
     informer.cache.add_index(VOLUMES_AVAILABLE, _available)
+    informer.cache.add_index(VOLUMES_BY_ATTRIBUTES, lambda v: filter(None, (v.spec.volume_attributes_class_name,)))
     return informer
 
 
 def candidates(cache: Cache[PersistentVolume], claim: PersistentVolumeClaim) -> list[PersistentVolume]:
     """The volumes that may match the claim: claimed for it, or available in its class."""
     return cache.by(VOLUMES_BY_CLAIM, claim.key) + cache.by(VOLUMES_AVAILABLE, class_name(claim))
+
+
+def attributes_of(claim: PersistentVolumeClaim) -> set[str]:
+    """Names of the VolumeAttributesClasses that a claim wants, has and is on the way to."""
+    change, spec, status = claim.status.modify_volume_status, claim.spec, claim.status
+    target = change.target_volume_attributes_class_name if change is not None else ""
+    named = {spec.volume_attributes_class_name, status.current_volume_attributes_class_name, target}
+    return {name for name in named if name}
 
 
 def claimed(volume: PersistentVolume) -> Iterable[str]:

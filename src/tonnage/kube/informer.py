@@ -20,6 +20,8 @@ from tonnage.observe import metrics
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
 _UNAUTHORIZED = 401
+_NOT_OFFERED = (403, 404)
+_ABSENT_SECONDS = 60.0
 
 
 class Informer(Generic[T]):
@@ -30,21 +32,34 @@ class Informer(Generic[T]):
     at this address). A resumed watch would then get no events, so it is listed again. The scope may be changed while it
     runs.
 
+    optional: the server may not have the kind, or not let us read it. It then counts as synced, with nothing in the
+    cache, and is asked again each minute.
+
     An object with a field of the wrong type is logged and counted in tonnage_unreadable_objects. The informer continues
     without it until a readable version comes.
     """
 
     def __init__(
-        self, client: Client, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = ""
+        self,
+        client: Client,
+        kind: Kind[T],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        optional: bool = False,
     ) -> None:
         self.kind = kind
+        self.is_served = True
+        """Whether the server has the kind, as far as we know; always true where it is not optional."""
+        self._optional = optional
         self.cache: Cache[T] = Cache()
         self._client = client
         self._scope = {"namespace": namespace, "labels": labels, "fields": fields}
         self._keep: Keep | None = None
         self._turn: asyncio.Timeout | None = None
         self._version = self._latest = ""
-        self._synced = asyncio.Event()
+        self._synced, self._listed = asyncio.Event(), asyncio.Event()
         self._backoff = Backoff(initial=0.05, maximum=10.0)
         self._unreadable: dict[str, str] = {}  # key -> what is wrong with it
         self.failure = ""
@@ -71,8 +86,12 @@ class Informer(Generic[T]):
         return self._latest
 
     async def wait_synced(self) -> None:
-        """Wait for the first list."""
+        """Wait for the first list, or until the server does not have an optional kind."""
         await self._synced.wait()
+
+    async def wait_served(self) -> None:
+        """Wait for the first list, however long the server does not have the kind."""
+        await self._listed.wait()
 
     def on_restored(self, listener: Callable[[], None]) -> None:
         """Call listener whenever the server answers again after an outage."""
@@ -115,6 +134,9 @@ class Informer(Generic[T]):
         except ApiGoneError:
             self._version = ""
         except (ApiError, UnavailableError, ConnectionError) as failure:
+            if self._optional and isinstance(failure, ApiError) and failure.code in _NOT_OFFERED:
+                await self._do_without(failure)
+                return
             self._lost = True
             delay = self._backoff.next("")
             self.failure = str(failure)
@@ -123,6 +145,16 @@ class Informer(Generic[T]):
             if isinstance(failure, ApiError) and failure.code != _UNAUTHORIZED:
                 self._version = ""  # refused, so what we know of versions may be wrong
             await asyncio.sleep(delay)
+
+    async def _do_without(self, failure: ApiError) -> None:
+        """Count as synced without the kind, say so once, and return when to ask again."""
+        if self.is_served:
+            self.is_served = False
+            log.info("kind not served, asked again each minute kind=%s reason=%s", self.kind.qualified, failure)
+        self._version = ""
+        self._change(partial(self.cache.replace, []))
+        self._synced.set()
+        await asyncio.sleep(_ABSENT_SECONDS)
 
     async def _check_history(self) -> None:
         """Check that the server's history includes what the cache has seen."""
@@ -152,6 +184,8 @@ class Informer(Generic[T]):
             self._readable(key)
         self._version = self._latest = listing.resource_version
         self.failure = ""
+        self.is_served = True
+        self._listed.set()
         self._synced.set()
 
     def _stale(self, unreadable: Sequence[Unreadable]) -> Collection[str]:
@@ -245,11 +279,16 @@ class Informers:
         self._informers: dict[tuple[str, str, str, str], Informer[Any]] = {}
         self._tasks: Background | None = None
 
-    def of(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Informer[T]:
-        """The informer of that kind and scope, created on first use, and started if the others run."""
+    def of(
+        self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "", optional: bool = False
+    ) -> Informer[T]:
+        """The informer of that kind and scope, created on first use, and started if the others run.
+
+        optional: see Informer; as the first caller says.
+        """
         key = (kind.api_version + kind.plural, namespace, labels, fields)
         if key not in self._informers:
-            informer = Informer(self.client, kind, namespace=namespace, labels=labels, fields=fields)
+            informer = Informer(self.client, kind, namespace=namespace, labels=labels, fields=fields, optional=optional)
             informer.on_rewind = lambda: self.on_rewind()
             self._informers[key] = informer
             if self._tasks is not None:

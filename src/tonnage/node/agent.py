@@ -16,14 +16,17 @@ from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import supervise
 from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.meta import ObjectReference
 from tonnage.capacity.ledger import Ledger
+from tonnage.claims.attributes import AttributesClasses
 from tonnage.claims.node_scope import DriverSet, attach
+from tonnage.content.hosts import AllowedHost, FetchPolicy
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import client_of
 from tonnage.csi.driver.driver import Driver, Unfit
 from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.filling import Fillings
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.errors import CsiError
 from tonnage.csi.server.inflight import InFlight
@@ -31,14 +34,19 @@ from tonnage.errors import UnavailableError, UnsupportedError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.node.attributes import AttributesModifier
+from tonnage.node.autogrow import Autogrow
 from tonnage.node.capacity.poller import ClassErrorEvents, Readings
 from tonnage.node.capacity.publisher import CapacityPublisher
 from tonnage.node.config.agent import AgentConfig
+from tonnage.node.growth import VolumeGrowth
+from tonnage.node.health import POLLS, VolumeHealth
 from tonnage.node.orphans import Sweep
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.node.provisioner.state import ClaimTable
 from tonnage.node.reclaim import Reclaimer
+from tonnage.node.snapshots import Snapshotter
 from tonnage.node.startup_taint import StartupTaint
 from tonnage.node.static_pvs import Publication
 from tonnage.node.watch_scope import ClaimScope
@@ -57,7 +65,8 @@ class NodeDriver:
 
     sockets: a short directory for the CSI sockets, since a socket path has at most 107 bytes. registry: the kubelet's
     directory of registration sockets, `<kubelet>/plugins_registry` by default. The first pool is the default pool.
-    sources: directories whose content new volumes may be populated from.
+    sources: directories whose content new volumes may be populated from. fetch, image_stores: hosts and image stores
+    likewise.
     """
 
     def __init__(  # noqa: PLR0913  # what a node's driver is made of
@@ -70,6 +79,8 @@ class NodeDriver:
         registry: Path | None = None,
         drivers: Sequence[str] = (names.DRIVER,),
         sources: Sequence[Path] = (),
+        fetch: Sequence[AllowedHost] = (),
+        image_stores: Sequence[Path] = (),
         clock: Clock | None = None,
     ) -> None:
         self.pools = list(pools)
@@ -81,7 +92,7 @@ class NodeDriver:
             pool.on_capacity = lambda: self.on_inline()
         by_name = {pool.name: pool for pool in pools}
         in_flight = InFlight()  # one volume, one call at a time, whatever the driver's name
-        throttle = Throttle()
+        throttle, fillings = Throttle(), Fillings()
         registry = registry or kubelet / "plugins_registry"
         self._endpoints = [
             DriverEndpoint(
@@ -93,6 +104,9 @@ class NodeDriver:
                     default_pool=self.pools[0].name,
                     roots=(kubelet,),
                     sources=tuple(sources),
+                    fetch=FetchPolicy(tuple(fetch)),
+                    image_stores=tuple(image_stores),
+                    fillings=fillings,
                     in_flight=in_flight,
                     throttle=throttle,
                     clock=clock or RealClock(),
@@ -193,13 +207,19 @@ class NodeAgent:
             informers.of(CLAIMS, labels=scope.selector).cache,
             informers.of(VOLUMES, labels=scope.selector).cache,
             classes,
+            AttributesClasses(client, informers.of(ATTRIBUTES_CLASSES, optional=True)),
             ClaimTable(),
             binds=config.binding == "agent",
             guard_after=config.starvation_guard,
         )
         self.provisioner = Provisioner(self.context, informers)
         self.reclaimer = Reclaimer(self.context, informers)
+        self.growth = VolumeGrowth(self.context, informers)
+        self.autogrow = Autogrow(self.context, informers, config.kubelet)
+        self.attributes = AttributesModifier(self.context, informers)
+        self.health = VolumeHealth(self.context, POLLS * config.poll)
         self.publication = Publication(self.context, informers)
+        self.snapshotter = Snapshotter(self.context, informers)
         self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(client, informers, self._events, config, self.readings, clock)
         self.sweep = Sweep(self.context, config, self.provisioner)
@@ -262,6 +282,11 @@ class NodeAgent:
                 tasks.create_task(supervise("readings", self.readings.run))
                 tasks.create_task(supervise("provisioner", self.provisioner.run))
                 tasks.create_task(supervise("reclaimer", self.reclaimer.run))
+                tasks.create_task(supervise("growth", self.growth.run))
+                tasks.create_task(supervise("autogrow", self.autogrow.run))
+                tasks.create_task(supervise("attributes", self.attributes.run))
+                tasks.create_task(supervise("snapshots", self.snapshotter.run))
+                tasks.create_task(supervise("health", self.health.run))
                 tasks.create_task(supervise("publication", self.publication.run))
                 tasks.create_task(supervise("capacity", self.capacity.run))
                 tasks.create_task(supervise("sweep", self.sweep.run))

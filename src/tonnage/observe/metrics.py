@@ -95,6 +95,12 @@ POOL_ERASED = Counter(
 )
 POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"])
 # Names, labels and meaning of sig-storage-lib-external-provisioner (controller/metrics).
+FILLED = Counter(
+    "tonnage_volumes_filled",
+    "Fillings of new volumes that ended, by form of the content (image, url, s3, folder) and outcome (filled, failed).",
+    ["form", "outcome"],
+)
+FILLED_BYTES = Counter("tonnage_content_bytes", "Bytes that were fetched into filled volumes.", ["form"])
 PROVISIONED = Counter(
     "controller_persistentvolumeclaim_provision",
     "Volumes made, by storage class and source of the claim.",

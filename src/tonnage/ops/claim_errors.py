@@ -14,10 +14,10 @@ import msgspec
 from tonnage.api import names
 from tonnage.api.core import Event, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.matching import class_name, is_bound, is_claimed_by, is_free_for, is_provisionable
-from tonnage.api.origin import is_clone, is_populated, origin_of, reference
+from tonnage.api.origin import Origin, is_content, is_copy, is_populated, is_restore, reference
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.capacity.node_template import published_faults
-from tonnage.claims.data_source import copy_fault
+from tonnage.claims.data_source import copy_fault, gone_text, restore_fault
 from tonnage.errors import InvalidError
 from tonnage.node.capacity.poller import fault_of
 from tonnage.scheduler.plugins.messages import not_there
@@ -27,7 +27,6 @@ _SHARED = (names.READ_WRITE_MANY, names.READ_ONLY_MANY)
 _FAILED = "ProvisioningFailed"
 _PROVISIONING = (_FAILED, "Provisioning", "ProvisioningSucceeded")
 """Reasons of Events with a provisioner's progress; other reasons (ExternalProvisioning) have none."""
-SNAPSHOT_MISSING, SNAPSHOT_UNREADY, SNAPSHOT_READY = "does not exist", "is not ready", "is ready"
 
 
 class Said(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,18 +43,17 @@ class Said(msgspec.Struct, frozen=True, rename="camel"):
 class ClaimObjects:
     """Objects that claims are checked against.
 
-    claims: by `namespace/name`. snapshots: VolumeSnapshots by the same -> one of SNAPSHOT_...; is_registered: whether a
-    node
-    has the CSI driver; drivers: names of our own; events: by uid of the object that they are about.
+    origin_of: the data source of a claim, None without one. is_registered: whether a node has the CSI driver; drivers:
+    names of our own; nodes: all, by name; events: by uid of the object that they are about.
     """
 
-    claims: Callable[[str], PersistentVolumeClaim | None]
+    origin_of: Callable[[PersistentVolumeClaim], Origin | None]
     volumes: Sequence[PersistentVolume]
     classes: Callable[[str], StorageClass | None]
     capacities: Sequence[CSIStorageCapacity]
     is_registered: Callable[[str], bool]
     drivers: Collection[str] = (names.DRIVER,)
-    snapshots: Mapping[str, str] = field(default_factory=dict)
+    nodes: Collection[str] = ()
     events: Mapping[str, Sequence[Event]] = field(default_factory=dict)
 
 
@@ -144,31 +142,24 @@ def _spec_faults(claim: PersistentVolumeClaim) -> Iterator[Lack]:
         yield Lack(text, f"make claim {name} anew with {names.READ_WRITE_ONCE} or {names.READ_WRITE_ONCE_POD}")
     if spec.selector is not None:
         yield Lack(f"claim {name}: spec.selector is not supported", f"make claim {name} anew without selector")
-    if spec.volume_attributes_class_name:
-        text = f"claim {name}: VolumeAttributesClass {spec.volume_attributes_class_name} is not supported"
-        yield Lack(text, f"make claim {name} anew without volumeAttributesClassName")
 
 
 def _source_faults(
     claim: PersistentVolumeClaim, driver: str, objects: ClaimObjects, together: Collection[str]
 ) -> Iterator[Lack]:
     ref, name = reference(claim), claim.metadata.name
-    if ref is None or is_populated(claim):
+    if ref is None or is_populated(claim) or is_content(claim):
+        return  # the agent reports what is wrong with a Content
+    if not is_copy(claim):
+        what = "snapshot" if ref.kind == "VolumeSnapshot" else "claim"
+        text = f"claim {name}: its data source, {what} {ref.name}, is in namespace {ref.namespace}"
+        yield Lack(text, f"make claim {name} anew: it can be a copy of a {what} of its own namespace")
         return
-    if ref.kind == "VolumeSnapshot":
-        key = f"{ref.namespace or claim.metadata.namespace}/{ref.name}"
-        state = objects.snapshots.get(key, "")
-        text = f"claim {name}: VolumeSnapshot {ref.name} as data source is not supported"
-        todo = f"make claim {name} anew, empty or as a copy of a claim of its namespace"
-        yield Lack(f"{text} (it {state})" if state else text, todo)
-        return
-    if not is_clone(claim):
-        text = f"claim {name}: its data source, claim {ref.name}, is in namespace {ref.namespace}"
-        yield Lack(text, f"make claim {name} anew: it can be a copy of a claim of its own namespace")
-        return
-    by_name = {volume.metadata.name: volume for volume in objects.volumes}
-    origin = origin_of(claim, objects.claims, by_name.get)
+    origin = objects.origin_of(claim)
     if origin is None:
+        return
+    if is_restore(claim):
+        yield from _restore_faults(claim, driver, origin, objects)
         return
     if origin.volume is None and f"{claim.metadata.namespace}/{ref.name}" in together:
         return  # the scheduler sends both to one node
@@ -177,6 +168,20 @@ def _source_faults(
         yield Lack(f"claim {name}: it is to be a copy, and {origin.missing}", todo)
     elif fault := copy_fault(claim, origin.volume, driver):
         todo = f"make claim {name} anew: a copy has the size of its source or more, its class's driver and volume mode"
+        yield Lack(f"claim {name}: {fault}", todo)
+
+
+def _restore_faults(claim: PersistentVolumeClaim, driver: str, origin: Origin, objects: ClaimObjects) -> Iterator[Lack]:
+    name, ref = claim.metadata.name, reference(claim)
+    assert ref is not None
+    if origin.node and origin.node not in {names.label_value(node) for node in objects.nodes}:
+        text = f"claim {name}: {gone_text(claim, origin)}"
+        yield Lack(text, f"bring node {origin.node} back, or make claim {name} anew from another snapshot")
+    elif origin.missing:
+        todo = f"make VolumeSnapshot {ref.name}, or see why it waits: `kubectl describe volumesnapshot {ref.name}`"
+        yield Lack(f"claim {name}: it is to restore a snapshot, and {origin.missing}", todo)
+    elif origin.content is not None and (fault := restore_fault(claim, origin.content, driver)):
+        todo = f"make claim {name} anew: it has the size of the snapshot or more, its driver and volume mode"
         yield Lack(f"claim {name}: {fault}", todo)
 
 

@@ -31,11 +31,15 @@ AGENT_POLICIES = (
     "tonnage-agent",
     "tonnage-agent-claims",
     "tonnage-agent-volumes",
+    "tonnage-agent-snapshots",
     "tonnage-agent-capacity",
     "tonnage-agent-classes",
 )
 MOST_EVENTS = 50
 """Maximum number of claims whose Events are read: more waiting claims have a common cause."""
+ABNORMAL = "VolumeConditionAbnormal"
+HEALTH = (ABNORMAL, "VolumeConditionNormal")
+"""Reasons of the Events that tell of the health of volumes, the first of an abnormal one."""
 _GROUPS = ("/api/v1", "/apis/storage.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1", "/apis/apps/v1")
 
 
@@ -103,6 +107,7 @@ class View:
     there: frozenset[str] = frozenset()
     files: Mapping[str, Values | str] = field(default_factory=dict)
     events: Mapping[str, Sequence[Event]] = field(default_factory=dict)
+    health: Sequence[Event] = ()
     refused: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     is_box: bool = False
@@ -177,6 +182,7 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     view.there = await _policies(reader)
     view.files = {c.metadata.name: _file(c) for c in await reader.all(kinds.CONFIG_MAPS, namespace, labels=AGENTS)}
     await _read_waiting(reader, view)
+    view.health = [event for reason in HEALTH for event in await reader.all(kinds.EVENTS, fields=f"reason={reason}")]
     return view
 
 

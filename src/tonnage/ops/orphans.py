@@ -13,9 +13,9 @@ from typing import Any
 from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import NAMESPACES, VOLUMES, Kind
+from tonnage.api.kinds import NAMESPACES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
 from tonnage.api.quantity import from_bytes
-from tonnage.api.snapshot import VolumeSnapshotContent
+from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshotContent, snapshot_name
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import reaches
 from tonnage.claims.provisioning import topology_term
@@ -25,11 +25,6 @@ from tonnage.node.orphans import AGE, age_of, read_claim
 from tonnage.ops.report import VolumeReport
 
 _CLUSTER_NAMESPACE = "kube-system"
-CONTENTS = Kind(
-    "snapshot.storage.k8s.io", "VolumeSnapshotContent", "volumesnapshotcontents", VolumeSnapshotContent,
-    namespaced=False,
-)  # fmt: skip
-"""Of a custom resource that a cluster may lack."""
 
 
 class Owner(Enum):
@@ -53,9 +48,11 @@ class Registry:
         self._former: frozenset[str] = frozenset()
         self._volumes: dict[tuple[str, str], list[PersistentVolume]] = {}
         self._contents: dict[tuple[str, str], str] = {}
+        self.without_snapshot: list[VolumeSnapshotContent] = []
+        """Contents whose VolumeSnapshot is gone, and that no one has deleted."""
 
     async def look(self) -> None:
-        """Read all PersistentVolumes and VolumeSnapshotContents. Raises ApiError, UnavailableError."""
+        """Read all PersistentVolumes and snapshot objects. Raises ApiError, UnavailableError."""
         metadata = (await self._client.get(NAMESPACES, _CLUSTER_NAMESPACE)).metadata
         self._cluster = metadata.uid
         self._former = frozenset(filter(None, metadata.annotations.get(names.FORMER_CLUSTERS, "").split(",")))
@@ -65,8 +62,10 @@ class Registry:
             if volume.spec.csi is not None:
                 self._volumes.setdefault((volume.spec.csi.driver, volume.spec.csi.volume_handle), []).append(volume)
         with suppress(ApiNotFoundError):  # a cluster without snapshots
-            contents = (await self._client.list(CONTENTS)).items
-            self._contents = {(c.spec.driver, c.handle): c.metadata.name for c in contents if c.handle}
+            contents = (await self._client.list(SNAPSHOT_CONTENTS)).items
+            self._contents = {(c.spec.driver, handle): c.metadata.name for c in contents if (handle := _handle_of(c))}
+            snapshots = {s.key: s.metadata.uid for s in (await self._client.list(SNAPSHOTS)).items}
+            self.without_snapshot = [c for c in contents if _is_without(c, snapshots)]
 
     def volume_of(self, volume: VolumeReport) -> str:
         """Name of its PersistentVolume or VolumeSnapshotContent, "" for none."""
@@ -112,8 +111,20 @@ class Registry:
 
     async def adopt(self, body: Mapping[str, Any]) -> None:
         """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExistsError and the like."""
-        kind: Kind[Any] = CONTENTS if body["kind"] == CONTENTS.kind else VOLUMES
+        kind: Kind[Any] = SNAPSHOT_CONTENTS if body["kind"] == SNAPSHOT_CONTENTS.kind else VOLUMES
         await self._client.create(kind, dict(body))
+
+
+def _handle_of(content: VolumeSnapshotContent) -> str:
+    """Return the id of its snapshot, also of one whose agent has not reported it yet; "" for none."""
+    pool, slash, _ = content.spec.source.volume_handle.partition("/")
+    return content.handle or (f"{pool}/{snapshot_name(content.spec.volume_snapshot_ref.uid)}" if slash else "")
+
+
+def _is_without(content: VolumeSnapshotContent, snapshots: Mapping[str, str]) -> bool:
+    """Return whether the VolumeSnapshot that it was bound to is gone. snapshots: key -> uid."""
+    ref = content.spec.volume_snapshot_ref
+    return bool(ref.uid) and not content.metadata.deleting and snapshots.get(f"{ref.namespace}/{ref.name}") != ref.uid
 
 
 def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, block: bool) -> dict[str, Any]:
@@ -146,4 +157,7 @@ def snapshot_content(snapshot: VolumeReport, *, name: str, namespace: str, block
         "sourceVolumeMode": "Block" if block else "Filesystem",
         "volumeSnapshotRef": {"name": name, "namespace": namespace},
     }
-    return {**CONTENTS.head(), "metadata": {"name": name}, "spec": spec}
+    metadata: dict[str, Any] = {"name": name}
+    if snapshot.node:  # else the agents of other nodes may have a snapshot of that id
+        metadata["labels"] = {MANAGED_BY: names.label_value(snapshot.node)}
+    return {**SNAPSHOT_CONTENTS.head(), "metadata": metadata, "spec": spec}

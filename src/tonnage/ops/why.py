@@ -14,11 +14,10 @@ from tonnage.api import kinds, names
 from tonnage.api.core import Event, PersistentVolumeClaim
 from tonnage.api.matching import class_name, is_bound
 from tonnage.api.meta import KubeObject
-from tonnage.api.origin import reference
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.storage import StorageClass
-from tonnage.errors import ApiError, ApiNotFoundError
+from tonnage.errors import ApiError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.ops import claim_errors
@@ -30,7 +29,6 @@ from tonnage.scheduler.explain import Explanation, explain
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 
 T = TypeVar("T", bound=KubeObject)
-_SNAPSHOTS = ("snapshot.storage.k8s.io", "VolumeSnapshot")
 _BOX_SCHEDULER = "default-scheduler"
 
 
@@ -57,13 +55,13 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
     keys = [f"{pod.metadata.namespace}/{name}" for name in pod.claim_names()]
     claims = [claim for key in keys if (claim := cluster.objects.claims.get(key)) is not None]
     objects = ClaimObjects(
-        cluster.objects.claims.get,
+        cluster.objects.origin_of,
         list(cluster.objects.volumes),
         cluster.objects.classes.get,
         capacities,
         cluster.is_registered,
         drivers=[names.DRIVER, *names.COMPAT_DRIVERS.values()],
-        snapshots=await _snapshots(client, claims),
+        nodes=cluster.columns.names,
         events=await _events(reader, claims, cluster.objects.classes.get),
     )
     found = explain(
@@ -94,30 +92,6 @@ async def _events(
     return events
 
 
-async def _snapshots(client: Client, claims: Iterable[PersistentVolumeClaim]) -> dict[str, str]:
-    """Return the state of the snapshots that are data sources, by `namespace/name`.
-
-    None where they may not be read.
-    """
-    found: dict[str, str] = {}
-    for claim in claims:
-        ref = reference(claim)
-        if ref is None or (ref.api_group, ref.kind) != _SNAPSHOTS or is_bound(claim):
-            continue
-        namespace = ref.namespace or claim.metadata.namespace
-        path = f"/apis/{ref.api_group}/v1/namespaces/{namespace}/volumesnapshots/{ref.name}"
-        try:
-            status = msgspec.json.decode(await client.read(path)).get("status") or {}
-        except ApiNotFoundError:
-            found[f"{namespace}/{ref.name}"] = claim_errors.SNAPSHOT_MISSING
-            continue
-        except (ApiError, msgspec.DecodeError, AttributeError):
-            continue
-        ready = isinstance(status, dict) and status.get("readyToUse") is True
-        found[f"{namespace}/{ref.name}"] = claim_errors.SNAPSHOT_READY if ready else claim_errors.SNAPSHOT_UNREADY
-    return found
-
-
 async def _read(reader: Reader) -> tuple[Cluster, list[Published], list[Pod]]:
     """Return the cluster, its capacity objects, and all pods.
 
@@ -130,7 +104,9 @@ async def _read(reader: Reader) -> tuple[Cluster, list[Published], list[Pod]]:
     nodes, csi_nodes, attachments, capacities, pods = await asyncio.gather(
         listed(kinds.NODES), listed(kinds.CSI_NODES), listed(kinds.ATTACHMENTS), listed(PUBLISHED), listed(kinds.PODS)
     )
-    objects = StorageObjects(_filled(claims), _filled(volumes), _filled(classes), _filled(drivers))
+    snapshots, contents = await reader.all(kinds.SNAPSHOTS), await reader.all(kinds.SNAPSHOT_CONTENTS)  # may be missing
+    storage = _filled(claims), _filled(volumes), _filled(classes), _filled(drivers)
+    objects = StorageObjects(*storage, _filled(snapshots), _filled(contents))
     cluster = Cluster(objects)
     _filled(nodes).on_change(cluster.node_changed)
     _filled(csi_nodes).on_change(cluster.csi_node_changed)

@@ -180,8 +180,10 @@ class FakeBackend(Backend, Mounts):
         self.write(structs.replace(record, size=size, pending=True))
         return self.records.volumes[name]
 
-    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
-        record = structs.replace(super().grow(record, path), pending=False)
+    def grow_used(self, record: VolumeRecord) -> VolumeRecord:
+        if record.pending and not self.staged.get(record.name):
+            raise NotFoundError(f"volume {record.name} is not staged")
+        record = structs.replace(record, pending=False)
         self.write(record)
         return record
 

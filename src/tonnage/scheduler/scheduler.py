@@ -74,7 +74,10 @@ class Scheduler:
         classes, drivers = self._of(informers, kinds.STORAGE_CLASSES), self._of(informers, kinds.CSI_DRIVERS)
         pods = self._of(informers, kinds.PODS, fields=pod_fields)
         self.queue = SchedulingQueue(self._wake.set)
-        objects = StorageObjects(claims.cache, volumes.cache, classes.cache, drivers.cache)
+        # Not waited for: a cluster may have no snapshots.
+        snapshots = informers.of(kinds.SNAPSHOTS, optional=True).cache
+        contents = informers.of(kinds.SNAPSHOT_CONTENTS, optional=True).cache
+        objects = StorageObjects(claims.cache, volumes.cache, classes.cache, drivers.cache, snapshots, contents)
         self.cluster = Cluster(objects, self._notice)
         self.cycle = Cycle(self.cluster, strategy)
         budgets = self._of(informers, kinds.DISRUPTION_BUDGETS).cache
@@ -263,9 +266,16 @@ class Scheduler:
             return
         self.cycle.volumes.post_bind(decision)
         self._forget(entry.uid, assumed=False)
-        message = f"Successfully assigned {pod.key} to {decision.node}"
+        message = f"Successfully assigned {pod.key} to {decision.node}{self._sources_of(decision)}"
         self._events.normal(refer(kinds.PODS, pod), "Scheduled", message)
         metrics.SCHEDULED.labels("scheduled").inc()
+
+    def _sources_of(self, decision: SchedulingDecision) -> str:
+        """Return which data sources of its claims left the pod no other node, "" for none."""
+        made = [unbound.claim for unbound in decision.plan.made if unbound.source is not None]
+        found = [(claim.metadata.name, self.cluster.objects.origin_of(claim)) for claim in made]
+        texts = [f"its claim {name} {origin.verb} {origin.text}" for name, origin in found if origin is not None]
+        return f": {' and '.join(texts)}, which is there" if texts else ""
 
     def _undo(self, entry: QueuedPod, decision: SchedulingDecision, failure: Exception) -> None:
         pod = entry.ask.pod

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.api import matching, names
-from tonnage.api.origin import origin_of
 from tonnage.api.quantity import from_bytes
 from tonnage.capacity.published import NO_BOUND, PublishedCapacity
 from tonnage.scheduler.core.cycle import Cycle
@@ -169,7 +168,7 @@ class ShortfallSearch:
             )
         elif reason == NO_SOURCE:
             listed = ", ".join(self._copies(slot))
-            todo = "free capacity on the source volume's node: only that node can create a clone"
+            todo = "free capacity on the data source's node: only that node can copy it"
             yield Lack(f"{NO_SOURCE}: {listed}", todo)
         elif reason == NO_VOLUME:
             yield self._no_volume(slot)
@@ -195,10 +194,9 @@ class ShortfallSearch:
         columns, objects = self.cluster.columns, self.cluster.objects
         for unbound in self.volumes.unbound:
             if unbound.source is not None and not unbound.source(columns.labels[slot], columns.names[slot]):
-                origin = origin_of(unbound.claim, objects.claims.get, objects.volumes.get)
-                if origin is not None and origin.volume is not None:
-                    name = unbound.claim.metadata.name
-                    yield f"claim {name} of {origin.text} (volume {origin.volume.metadata.name})"
+                origin = objects.origin_of(unbound.claim)
+                if origin is not None and origin.place:
+                    yield f"claim {unbound.claim.metadata.name} of {origin.text} ({origin.place})"
 
     def _no_volume(self, slot: int) -> Lack:
         sent = next((u for u in self.volumes.unbound if u.selected not in ("", self._name(slot))), None)

@@ -111,7 +111,7 @@ MakeNode = Callable[..., Awaitable[FakeNode]]
 
 
 @asynccontextmanager
-async def fake_node(
+async def fake_node(  # noqa: PLR0913  # what tests vary
     client: Client,
     folder: Path,
     size: str = "30716Mi",
@@ -120,16 +120,20 @@ async def fake_node(
     pool: FakePool | None = None,
     drivers: tuple[str, ...] = (names.DRIVER,),
     agent: bool = True,
+    sources: tuple[Path, ...] = (),
     **options: Any,
 ) -> AsyncIterator[FakeNode]:
     """A node with a fake pool of that size, ended with the block.
 
     folder: an empty one with a short path, since a UNIX socket's path has at most 107 bytes. agent: whether it is
-    started, with these fields of its AgentConfig. The namespace of tonnage's system objects must exist.
+    started, with these fields of its AgentConfig. sources: folders that volumes may be filled from. The namespace of
+    tonnage's system objects must exist.
     """
     await client.create(kinds.NODES, {"metadata": {"name": name}})
     pool = pool or FakePool("scratch", to_bytes(size), directories=False, clock=LoopClock())
-    driver = NodeDriver([pool], node_name=name, kubelet=folder, sockets=folder, drivers=drivers, clock=LoopClock())
+    driver = NodeDriver(
+        [pool], node_name=name, kubelet=folder, sockets=folder, drivers=drivers, sources=sources, clock=LoopClock()
+    )
     await driver.start()
     node = FakeNode(client, folder, pool, driver, name)
     try:

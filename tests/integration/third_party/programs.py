@@ -12,8 +12,9 @@ from cluster.gobuild import Missing, Program, cache
 
 HERE = Path(__file__).parent
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
-NAMES = ("sanity", "clientgo", "helm", "helm4", "mockdriver", "promtool", *SIDECARS, peer.HOSTPATH)
-_FLAGS = {"promtool": ("-tags=remove_all_sd",), **dict.fromkeys(SIDECARS, ("-ldflags=-s -w",))}
+SNAPSHOTS = "snapshot-controller"
+NAMES = ("sanity", "clientgo", "helm", "helm4", "mockdriver", "promtool", SNAPSHOTS, *SIDECARS, peer.HOSTPATH)
+_FLAGS = {"promtool": ("-tags=remove_all_sd",), **dict.fromkeys((SNAPSHOTS, *SIDECARS), ("-ldflags=-s -w",))}
 """Of Prometheus its service discovery for all clouds is left out; of the sidecars the symbols of debuggers."""
 
 

@@ -57,7 +57,8 @@ def schema_name(sample: Sample) -> str:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_kind_is_read_and_written_as_kubernetes_does(go_program: Callable[[str], Path], seed: int) -> None:
     program = go_program("clientgo")
-    kinds = {(row.kind.api_version, row.kind.kind) for row in RESOURCES.values()} | set(_MORE)
+    kinds = {(row.kind.api_version, row.kind.kind) for row in RESOURCES.values() if row.is_encoded}
+    kinds |= set(_MORE)
     asked = [{"apiVersion": version, "kind": kind} for version, kind in sorted(kinds)]
     samples = run(program, asked, f"-samples={SAMPLES}", f"-seed={seed}")
     assert len(samples) == SAMPLES * len(kinds)

@@ -10,7 +10,7 @@ from msgspec.json import encode
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.api.origin import is_clone, is_populated, origin_of
+from tonnage.api.origin import is_clone, is_copy, is_populated, origin_of
 
 
 def claim(spec: dict[str, Any], **meta: Any) -> PersistentVolumeClaim:
@@ -34,8 +34,9 @@ def bound(volume: str = "v", **meta: Any) -> PersistentVolumeClaim:
 )
 def test_what_is_a_copy(spec: dict[str, Any], clone: bool) -> None:
     found = claim(spec)
-    assert is_clone(found) == clone
-    assert (origin_of(found, lambda key: None, lambda name: None) is not None) == clone
+    restore = spec.get("dataSource", {}).get("kind") == "VolumeSnapshot"
+    assert (is_clone(found), is_copy(found)) == (clone, clone or restore)
+    assert (origin_of(found, lambda key: None, lambda name: None) is not None) == is_copy(found)
 
 
 @pytest.mark.parametrize(

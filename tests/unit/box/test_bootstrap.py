@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.api import names
-from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, STORAGE_CLASSES
+from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, SNAPSHOT_CLASSES, STORAGE_CLASSES
 from tonnage.box.bootstrap import class_of, ensure_all
 from tonnage.kube.client import Client
 
@@ -30,6 +30,10 @@ async def test_a_box_begins_with_its_drivers_and_classes(kube: Client) -> None:
     assert {one.metadata.name for one in drivers} == {names.DRIVER, names.PMEM_CSI}
     assert not any(one.spec.attach_required for one in drivers)
     await kube.get(NAMESPACES, names.SYSTEM_NAMESPACE)
+    (snapshots,) = (await kube.list(SNAPSHOT_CLASSES)).items
+    assert (snapshots.metadata.name, snapshots.driver, snapshots.deletion_policy) == ("tonnage", names.DRIVER, "Delete")
+    assert snapshots.metadata.annotations == {"snapshot.storage.kubernetes.io/is-default-class": "true"}
+    assert snapshots.metadata.labels == {"velero.io/csi-volumesnapshot-class": "true"}
 
 
 async def test_what_a_user_changed_stays(kube: Client) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tonnage.api import kinds, names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.snapshot import ALLOW_MODE_CHANGE, MANAGED_BY, content_name
 from tonnage.claims.data_source import POPULATED, Away, content_of, leave_to_populator
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.client import CsiClient
@@ -45,14 +47,14 @@ async def _bound_source(kube: Client, make_claim: MakeClaim) -> None:
 
 
 async def test_an_empty_volume_has_none(kube: Client, make_claim: MakeClaim) -> None:
-    assert await content_of(kube, await make_claim("empty", "1Gi"), _driver()) is None
+    assert await content_of(kube, await make_claim("empty", "1Gi"), _driver(), "node-1") is None
 
 
 async def test_a_copy_is_made_on_the_node_of_its_source(kube: Client, make_claim: MakeClaim) -> None:
     await _bound_source(kube, make_claim)
     copy = await make_claim("copy", "2Gi", **SOURCE)
-    assert await content_of(kube, copy, _driver()) == ContentSource(volume_id="scratch/first")
-    away = await content_of(kube, copy, _driver("node-2"))
+    assert await content_of(kube, copy, _driver(), "node-1") == ContentSource(volume_id="scratch/first")
+    away = await content_of(kube, copy, _driver("node-2"), "node-2")
     assert away == Away("claim copy clones claim first, whose volume pv-first is on another node")
 
 
@@ -63,16 +65,124 @@ async def test_a_copy_is_made_on_the_node_of_its_source(kube: Client, make_claim
 async def test_a_copy_that_can_never_be(kube: Client, make_claim: MakeClaim, size: str, driver: str, why: str) -> None:
     await _bound_source(kube, make_claim)
     with pytest.raises(InvalidError, match=why):
-        await content_of(kube, await make_claim("copy", size, **SOURCE), _driver(name=driver))
+        await content_of(kube, await make_claim("copy", size, **SOURCE), _driver(name=driver), "node-1")
 
 
 async def test_a_source_that_is_not_ready(kube: Client, make_claim: MakeClaim) -> None:
     copy = await make_claim("copy", "2Gi", **SOURCE)
     with pytest.raises(PreconditionError, match="claim first is not there"):
-        await content_of(kube, copy, _driver())
+        await content_of(kube, copy, _driver(), "node-1")
     await make_claim("first", "2Gi", storageClassName="late")
     with pytest.raises(PreconditionError, match="claim first is not bound yet"):
-        await content_of(kube, copy, _driver())
+        await content_of(kube, copy, _driver(), "node-1")
+
+
+async def _snapshot(kube: Client, *, node: str = "node-1", ready: bool = True, **more: Any) -> None:
+    """The snapshot "monday" of 2Gi with its content; its volume may be gone."""
+    source = {"persistentVolumeClaimName": "first"}
+    made = await kube.create(kinds.SNAPSHOTS, {"metadata": {"name": "monday"}, "spec": {"source": source}}, "default")
+    name = content_name(made.metadata.uid)
+    spec = {
+        "volumeSnapshotRef": {"namespace": "default", "name": "monday", "uid": made.metadata.uid},
+        "deletionPolicy": "Delete",
+        "driver": "d",
+        "source": {"volumeHandle": "scratch/pv-first"},
+        "sourceVolumeMode": "Filesystem",
+    }
+    labels = {MANAGED_BY: node} if node else {}
+    await kube.create(kinds.SNAPSHOT_CONTENTS, {"metadata": {"name": name, "labels": labels}, "spec": {**spec, **more}})
+    status: Any = {"readyToUse": ready, "snapshotHandle": "scratch/s", "restoreSize": 2 << 30}
+    await kube.patch(kinds.SNAPSHOT_CONTENTS, name, {"status": status}, subresource="status")
+    status = {"readyToUse": ready, "boundVolumeSnapshotContentName": name}
+    await kube.patch(kinds.SNAPSHOTS, "monday", {"status": status}, "default", subresource="status")
+
+
+async def _restored(make_claim: MakeClaim, size: str = "2Gi", **spec: Any) -> PersistentVolumeClaim:
+    source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "monday"}
+    return await make_claim("restored", size, storageClassName="late", dataSource=source, **spec)
+
+
+async def test_a_snapshot_is_restored_on_its_node(kube: Client, make_claim: MakeClaim) -> None:
+    for node in ("node-1", "node-2"):
+        await kube.create(kinds.NODES, {"metadata": {"name": node}})
+    await _snapshot(kube)
+    claim = await _restored(make_claim, "3Gi")
+    assert await content_of(kube, claim, _driver(), "node-1") == ContentSource(snapshot_id="scratch/s")
+    away = await content_of(kube, claim, _driver("node-2"), "node-2")
+    assert away == Away("claim restored restores snapshot monday, which lies on node node-1")
+
+
+async def test_a_claim_stays_where_its_snapshot_becomes_ready_and_goes_from_elsewhere_at_once(
+    kube: Client, make_claim: MakeClaim
+) -> None:
+    await kube.create(kinds.NODES, {"metadata": {"name": "node-1"}})
+    claim = await _restored(make_claim)
+    with pytest.raises(PreconditionError, match="cannot restore: snapshot monday is not there"):
+        await content_of(kube, claim, _driver(), "node-1")
+    await _snapshot(kube, ready=False)
+    with pytest.raises(PreconditionError, match="cannot restore: snapshot monday is not ready yet"):
+        await content_of(kube, claim, _driver(), "node-1")
+    assert isinstance(await content_of(kube, claim, _driver("node-2"), "node-2"), Away)
+
+
+async def test_without_a_label_the_volume_tells_the_node(kube: Client, make_claim: MakeClaim) -> None:
+    await _snapshot(kube, node="")
+    claim = await _restored(make_claim)
+    with pytest.raises(PreconditionError, match="snapshot monday has no node yet"):
+        await content_of(kube, claim, _driver(), "node-1")
+    await _bound_source(kube, make_claim)
+    term = {"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["node-1"]}]}
+    spec = {
+        "capacity": {"storage": "2Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "csi": {"driver": "d", "volumeHandle": "scratch/pv-first"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    await kube.delete(kinds.VOLUMES, "pv-first")
+    await kube.patch(kinds.VOLUMES, "pv-first", {"metadata": {"finalizers": None}})
+    await kube.create(kinds.VOLUMES, {"metadata": {"name": "pv-first"}, "spec": spec})
+    assert await content_of(kube, claim, _driver(), "node-1") == ContentSource(snapshot_id="scratch/s")
+    away = await content_of(kube, claim, _driver("node-2"), "node-2")
+    assert away == Away("claim restored restores snapshot monday, whose volume pv-first is on another node")
+
+
+async def test_a_snapshot_of_a_node_that_is_gone_sends_no_claim_around(kube: Client, make_claim: MakeClaim) -> None:
+    await _snapshot(kube, node="node-3")
+    with pytest.raises(PreconditionError, match="snapshot default/monday lies on node node-3, which is gone"):
+        await content_of(kube, await _restored(make_claim), _driver(), "node-1")
+
+
+@pytest.mark.parametrize(
+    ("size", "driver", "spec", "why"),
+    [
+        ("1Gi", "d", {}, "size 1Gi is less than the size 2Gi for the source snapshot monday"),
+        ("2Gi", "other", {}, "snapshot monday is of driver d, the class of the claim of driver other"),
+        ("2Gi", "d", {"volumeMode": "Block"}, "default/restored modifies the mode of the source volume"),
+    ],
+)
+async def test_a_restore_that_can_never_be(  # what differs in each
+    kube: Client, make_claim: MakeClaim, size: str, driver: str, spec: dict[str, str], why: str
+) -> None:
+    await _snapshot(kube)
+    claim = await _restored(make_claim, size, **spec)
+    with pytest.raises(InvalidError, match=why):
+        await content_of(kube, claim, _driver(name=driver), "node-1")
+
+
+async def test_an_administrator_allows_another_volume_mode(kube: Client, make_claim: MakeClaim) -> None:
+    await _snapshot(kube)
+    (content,) = (await kube.list(kinds.SNAPSHOT_CONTENTS)).items
+    note = {"metadata": {"annotations": {ALLOW_MODE_CHANGE: "true"}}}
+    await kube.patch(kinds.SNAPSHOT_CONTENTS, content.metadata.name, note)
+    claim = await _restored(make_claim, volumeMode="Block")
+    assert await content_of(kube, claim, _driver(), "node-1") == ContentSource(snapshot_id="scratch/s")
+
+
+async def test_a_content_that_is_another_snapshots_is_not_restored(kube: Client, make_claim: MakeClaim) -> None:
+    ref = {"namespace": "default", "name": "tuesday", "uid": "x"}
+    await _snapshot(kube, volumeSnapshotRef=ref)
+    with pytest.raises(PreconditionError, match="is bound to a different snapshot"):
+        await content_of(kube, await _restored(make_claim), _driver(), "node-1")
 
 
 class _Recorder:

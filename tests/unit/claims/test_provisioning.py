@@ -16,11 +16,13 @@ from tonnage.claims.provisioning import (
     ClaimRequest,
     SecretRef,
     capacity_parameters,
+    filled,
     parameters_of,
     plan,
     release_after,
     secret_of,
 )
+from tonnage.content.spec import FolderSpec, decode
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.errors import InvalidError
@@ -120,7 +122,7 @@ def test_access_modes_follow_the_drivers_words(fine: bool, modes: list[str], wan
             {},
             "data source PersistentVolumeClaim 's' is not supported",
         ),
-        ({"volumeAttributesClassName": "gold"}, {}, "VolumeAttributesClass 'gold' is not supported"),
+        ({"volumeAttributesClassName": "gold"}, {}, "changes no volumes (no MODIFY_VOLUME)"),
         ({}, {"fstype": "a", names.CSI_FSTYPE: "b"}, 'both "fstype" and "csi.storage.k8s.io/fstype"'),
         (
             {},
@@ -214,3 +216,26 @@ def test_the_driver_never_sees_it_and_a_fault_in_it_is_the_classs() -> None:
         InvalidError, match=r"unknown parameter 'tonnage\.dev/on-node-lost': of those for the agent there are"
     ):
         parameters_of(_class({"tonnage.dev/on-node-lost": "keep"}))
+
+
+def test_a_content_is_for_our_driver_only() -> None:
+    claim = _claim(dataSourceRef={"apiGroup": "tonnage.dev", "kind": "Content", "name": "c"})
+    with pytest.raises(InvalidError, match="driver d fills no volumes from a Content: use a class of tonnage's driver"):
+        _plan(claim, _class(), _driver(pool=""))
+    asked = filled(_plan(claim, _class()), FolderSpec("models"))
+    assert asked.filled_from == "folder models"
+    assert decode(asked.parameters[names.PARAM_CONTENT]) == FolderSpec("models")
+
+
+def test_a_class_of_ours_fills_and_others_have_their_own_source() -> None:
+    assert _plan(_claim(), _class({"source": "folder:models"})).filled_from == "folder models"
+    assert _plan(_claim(), _class({"source": "dir:///models"})).filled_from == ""
+    with pytest.raises(InvalidError, match="parameter source"):
+        _plan(_claim(), _class({"source": "models"}))
+    other = _plan(_claim(), _class({"source": "models"}), _driver(pool=""))
+    assert (other.filled_from, other.parameters) == ("", {"source": "models"})
+
+
+def test_no_class_names_the_content_itself() -> None:
+    with pytest.raises(InvalidError, match=r"unknown parameter 'tonnage\.dev/content'"):
+        _plan(_claim(), _class({names.PARAM_CONTENT: "{}"}))

@@ -97,7 +97,7 @@ def test_the_story_holds_without_root() -> None:
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "FAILED" not in ended.stdout
-    assert ended.stdout.count("[ok]") == 13
+    assert ended.stdout.count("[ok]") == 16
     assert "All checks passed" in ended.stdout
 
 

@@ -85,3 +85,14 @@ def test_refused(given: list[str], says: str, capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr()
     assert says in shown.err
     assert shown.out == ""
+
+
+def test_hosts_to_fetch_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["manifests", "--fetch", "files.example.com", "--fetch", "h:9000"]) == 0
+    found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
+    assert yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])["fetch"] == [
+        "files.example.com",
+        "h:9000",
+    ]
+    assert ("CustomResourceDefinition", "contents.tonnage.dev") in found
+    assert main(["manifests", "--fetch", "*.example.com"]) != 0

@@ -79,6 +79,6 @@ async def test_what_cannot_be_explained(
     assert await asyncio.to_thread(main, ["why", "nope", *where]) == 1
     assert '"nope" not found' in capsys.readouterr().err
     assert await asyncio.to_thread(main, ["why", "node/node-1", *where]) == 2
-    assert "is not a pod" in capsys.readouterr().err
+    assert "want a pod's name, or pvc/NAME" in capsys.readouterr().err
     assert await asyncio.to_thread(main, ["why", "large", "--data", str(tmp_path / "none")]) != 0
     assert "no cluster runs in" in capsys.readouterr().err

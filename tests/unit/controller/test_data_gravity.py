@@ -10,7 +10,8 @@ from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
+from tonnage.api.kinds import CLAIMS, NODES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
+from tonnage.api.snapshot import MANAGED_BY
 from tonnage.controller.preassigned import PreassignedPods
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -141,3 +142,47 @@ async def test_a_node_without_room_is_told_to_the_pod(
     ((about, _, reason, text),) = await told()
     assert (about, reason) == ("p", "InsufficientStorage")
     assert "its claim copy clones claim a, which is there, so no other node is possible" in text
+
+
+def restored(name: str) -> dict[str, Any]:
+    source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name}
+    return {"storageClassName": "late", "dataSource": source}
+
+
+@pytest.mark.parametrize("last", ["pod", "claim", "snapshot", "content", "label", "node"])
+async def test_pods_of_restored_claims_go_where_the_snapshot_is_and_are_told(
+    kube: Client, controller: PreassignedPods, make_claim: Make, make_pod: Make, settle: Settle,
+    running: Running, eventually: Eventually, told: Told, last: str,
+) -> None:  # fmt: skip
+    labels = {"labels": {MANAGED_BY: "n2"}}
+    ref = {"namespace": "default", "name": "monday"}
+    spec = {"driver": names.DRIVER, "deletionPolicy": "Delete", "source": {"volumeHandle": "p/v"}}
+    source = {"volumeSnapshotContentName": "kept"}
+
+    async def content() -> None:
+        meta = {"name": "kept", **(labels if last != "label" else {})}
+        await kube.create(SNAPSHOT_CONTENTS, {"metadata": meta, "spec": {**spec, "volumeSnapshotRef": ref}})
+
+    body = {"metadata": {"name": "monday"}, "spec": {"source": source}}
+    steps: dict[str, Callable[[], Awaitable[Any]]] = {
+        "node": lambda: kube.create(NODES, {"metadata": {"name": "n2", "labels": {names.TOPOLOGY_NODE: "n2"}}}),
+        "snapshot": lambda: kube.create(SNAPSHOTS, body, "default"),
+        "content": content,
+        "claim": lambda: make_claim("copy", **restored("monday")),
+        "pod": lambda: make_pod("p", claims=["copy"]),
+        "label": lambda: kube.patch(SNAPSHOT_CONTENTS, "kept", {"metadata": labels}),
+    }
+    await kube.delete(NODES, "n2")
+
+    async def is_sent() -> bool:
+        return await sent(kube, "copy") == ["n2"]
+
+    async with running(controller):
+        for name, step in steps.items():
+            if name not in (last, "label"):
+                await step()
+        await settle()
+        await steps[last]()
+        await eventually(is_sent)
+        text = "node n2 is selected: its claim copy restores snapshot monday, which is there"
+        assert [told_text for _, _, _, told_text in await told()] == [text]

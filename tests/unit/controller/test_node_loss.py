@@ -10,8 +10,9 @@ from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES
-from tonnage.controller.node_loss import GoneNodes
+from tonnage.api.kinds import CLAIMS, NODES, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.snapshot import CONTENT_BOUND, MANAGED_BY
+from tonnage.controller.node_loss import GoneNodes, GoneSnapshots
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -274,3 +275,81 @@ async def test_it_sees_by_itself_what_happens_to_nodes(
         await cluster.kube.delete(STORAGE_CLASSES, "later")
         await cluster.kube.patch(VOLUMES, "v", {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
         await eventually(forgotten)
+
+
+class Snapshots:
+    """One node that stays, one that goes, and a content on the latter."""
+
+    def __init__(self, kube: Client, informers: Informers, events: EventRecorder, clock: Any, settle: Settle) -> None:
+        self.kube, self.clock, self.settle = kube, clock, settle
+        self.controller = GoneSnapshots(context(kube, informers, events, clock=clock))
+
+    async def content(self, **more: Any) -> None:
+        meta = {"name": "c", "finalizers": [CONTENT_BOUND, "example.com/x"], "labels": {MANAGED_BY: "lost"}}
+        spec = {
+            "driver": names.DRIVER,
+            "deletionPolicy": "Delete",
+            "source": {"volumeHandle": "p/v"},
+            "volumeSnapshotClassName": "hour",
+            "volumeSnapshotRef": {"namespace": "default", "name": "s", "uid": "u"},
+            **more,
+        }
+        await self.kube.create(SNAPSHOT_CONTENTS, {"metadata": meta, "spec": spec})
+
+    async def look(self) -> float | None:
+        await self.settle()
+        return await self.controller.reconcile("c")
+
+    async def is_kept(self) -> bool:
+        await self.settle()
+        return CONTENT_BOUND in (await self.kube.get(SNAPSHOT_CONTENTS, "c")).metadata.finalizers
+
+
+@pytest.fixture
+async def snapshots(
+    kube: Client, informers: Informers, events: EventRecorder, manual_clock: ManualClock, settle: Settle
+) -> Snapshots:
+    for node in ("lost", "other"):
+        await kube.create(NODES, {"metadata": {"name": node}})
+    for name, parameters in (("hour", {names.ON_NODE_GONE: "release-after:1h"}), ("keep", {})):
+        body = {"driver": names.DRIVER, "deletionPolicy": "Delete", "parameters": parameters}
+        await kube.create(SNAPSHOT_CLASSES, {"metadata": {"name": name}, **body})
+    return Snapshots(kube, informers, events, manual_clock, settle)
+
+
+async def test_a_deleted_snapshot_of_a_lost_node_is_let_go_after_the_time_of_its_class(
+    snapshots: Snapshots, told: Told
+) -> None:
+    await snapshots.content()
+    await snapshots.kube.delete(NODES, "lost")
+    assert await snapshots.look() is None, "nobody deletes it"
+    await snapshots.kube.delete(SNAPSHOT_CONTENTS, "c")
+    assert await snapshots.look() == HOUR
+    snapshots.clock.now += HOUR - 1
+    assert await snapshots.look() == pytest.approx(1, abs=1)
+    assert await snapshots.is_kept()
+    snapshots.clock.now += 2
+    assert await snapshots.look() is None
+    content = await snapshots.kube.get(SNAPSHOT_CONTENTS, "c")
+    assert content.metadata.finalizers == ["example.com/x"]
+    assert [about for about, _, reason, _ in await told() if reason == "NodeGone"] == ["c", "c", "s", "s"]
+
+
+@pytest.mark.parametrize("why", ["node is there", "node returns", "class keeps", "another driver", "no nodes at all"])
+async def test_snapshots_that_are_not_let_go(snapshots: Snapshots, why: str) -> None:
+    more = {"class keeps": {"volumeSnapshotClassName": "keep"}, "another driver": {"driver": "other.example"}}
+    await snapshots.content(**more.get(why, {}))
+    await snapshots.kube.delete(SNAPSHOT_CONTENTS, "c")
+    if why != "node is there":
+        await snapshots.kube.delete(NODES, "lost")
+    if why == "no nodes at all":
+        await snapshots.kube.delete(NODES, "other")
+    await snapshots.look()
+    if why == "node returns":
+        await snapshots.kube.create(NODES, {"metadata": {"name": "lost"}})
+        await snapshots.look()
+        assert names.NODE_GONE_SINCE not in (await snapshots.kube.get(SNAPSHOT_CONTENTS, "c")).metadata.annotations
+    for _ in range(3):
+        snapshots.clock.now += HOUR
+        await snapshots.look()
+    assert await snapshots.is_kept()

@@ -1,4 +1,4 @@
-"""A client with the CSI calls that only other orchestrators and sidecars make: snapshots, growth, changes, usage."""
+"""A client with the CSI calls that only other orchestrators and sidecars make: snapshots, growth, usage."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ from tonnage.csi.client import convert
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.convert import volume_capability
 from tonnage.csi.client.types import ListedSnapshot, VolumeCapability
-
-
-@dataclass(frozen=True)
-class Expanded:
-    """Response of ControllerExpandVolume. on_node: NodeExpandVolume is required."""
-
-    size: int
-    on_node: bool
 
 
 @dataclass(frozen=True)
@@ -38,22 +30,6 @@ class VolumeUsage:
 class FullCsiClient(CsiClient):
     """All calls of the Controller and Node services."""
 
-    async def create_snapshot(
-        self,
-        name: str,
-        volume_id: str,
-        *,
-        parameters: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> ListedSnapshot:
-        """Create a snapshot of a volume. The name is its identity. Repeat until `ready` is true."""
-        request = csi_pb2.CreateSnapshotRequest(
-            source_volume_id=volume_id, name=name, parameters=parameters or {}, secrets=secrets or {}
-        )
-        answer = await self._call(self._controller.CreateSnapshot, request, timeout)
-        return convert.snapshot(answer.snapshot)
-
     async def list_snapshots(
         self, *, volume_id: str = "", snapshot_id: str = "", page: int = 500
     ) -> list[ListedSnapshot]:
@@ -66,34 +42,6 @@ class FullCsiClient(CsiClient):
         """One snapshot, of a driver with GET_SNAPSHOT."""
         answer = await self._call(self._controller.GetSnapshot, csi_pb2.GetSnapshotRequest(snapshot_id=snapshot_id))
         return convert.snapshot(answer.snapshot)
-
-    async def expand_volume(
-        self,
-        volume_id: str,
-        size: int,
-        *,
-        limit: int = 0,
-        capability: VolumeCapability | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> Expanded:
-        """Expand a volume to at least `size` bytes, the controller's part."""
-        request = csi_pb2.ControllerExpandVolumeRequest(
-            volume_id=volume_id,
-            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
-            secrets=secrets or {},
-            volume_capability=None if capability is None else volume_capability(capability),
-        )
-        answer = await self._call(self._controller.ControllerExpandVolume, request)
-        return Expanded(answer.capacity_bytes, answer.node_expansion_required)
-
-    async def modify_volume(
-        self, volume_id: str, parameters: Mapping[str, str], *, secrets: Mapping[str, str] | None = None
-    ) -> None:
-        """Change the mutable parameters of a volume (VolumeAttributesClass), of a driver with MODIFY_VOLUME."""
-        request = csi_pb2.ControllerModifyVolumeRequest(
-            volume_id=volume_id, secrets=secrets or {}, mutable_parameters=parameters
-        )
-        await self._call(self._controller.ControllerModifyVolume, request)
 
     async def volume_stats(self, volume_id: str, path: Path | str, *, staging: Path | str = "") -> VolumeUsage:
         """Usage of a volume as mounted at path."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 
 import pytest
 
@@ -76,3 +77,14 @@ def test_descriptors_are_inherited_by_name_only() -> None:
     finally:
         os.close(mine)
         os.close(other)
+
+
+def test_a_stop_kills_the_whole_group() -> None:
+    wake = os.eventfd(0)
+    assert run(["echo", "done"], stop=wake) == "done\n"
+    timer = threading.Timer(0.2, os.eventfd_write, (wake, 1))
+    timer.start()
+    with pytest.raises(CommandError, match="stopped"):
+        run(["sh", "-c", "sleep 1000 & sleep 1000"], stop=wake)
+    timer.join()
+    os.close(wake)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
@@ -12,6 +12,7 @@ from tonnage.api.core import ConfigMap
 from tonnage.api.kinds import CONFIG_MAPS, PODS
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.errors import UnavailableError
+from tonnage.kube import informer as informer_module
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informer, Informers
 from tonnage.kube.transport import Request, Response, Transport
@@ -298,3 +299,56 @@ async def test_a_server_that_went_back_is_listed_again_and_a_lost_one_is_not(cap
     assert answers == [2, 3]
     assert caplog.text.count("API server went back") == 1
     await informers.close()
+
+
+async def test_a_kind_that_the_server_does_not_have_keeps_nobody_waiting(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for again each minute, quietly, and found when it is there."""
+    monkeypatch.setattr(informer_module, "_ABSENT_SECONDS", 0.05)
+    line = _Without(server.transport(), "/configmaps")
+    client = Client(line)
+    informers = Informers(client)
+    optional, needed = informers.of(CONFIG_MAPS, optional=True), informers.of(PODS)
+    seen: list[str] = []
+    optional.cache.on_change(lambda old, new: seen.append(new.metadata.name if new is not None else "gone"))
+    informers.start()
+    try:
+        await informers.wait_synced()
+        assert (optional.is_served, needed.is_served) == (False, True)
+        assert informers.unsynced() == []
+        async with asyncio.timeout(60):
+            while line.refused < 3:
+                await asyncio.sleep(0.01)
+        await Client(server.transport()).create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
+        line.status = 0
+        await settle(optional, {"a"})
+        assert optional.is_served
+        assert seen == ["a"]
+        line.status = 404  # and taken away again, as by a downgrade
+        optional.rescope()
+        await settle(optional, set())
+        assert not optional.is_served
+    finally:
+        await informers.close()
+
+
+class _Without:
+    """A transport to a server without some path."""
+
+    def __init__(self, inner: Transport, path: str) -> None:
+        self._inner, self._path = inner, path
+        self.status, self.refused = 404, 0
+
+    async def request(self, request: Request) -> Response:
+        if self.status and request.path.endswith(self._path):
+            self.refused += 1
+            body = b'{"kind":"Status","apiVersion":"v1","reason":"NotFound","code":404,"message":"no such resource"}'
+            return Response(self.status, body)
+        return await self._inner.request(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        return self._inner.stream(request)
+
+    async def close(self) -> None:
+        await self._inner.close()

@@ -58,7 +58,9 @@ class FakeKube:
         self._version = 0
         self._informers: dict[tuple[str, str, str, str], FakeInformer] = {}
 
-    def of(self, kind: Kind[Any], *, namespace: str = "", labels: str = "", fields: str = "") -> FakeInformer:
+    def of(
+        self, kind: Kind[Any], *, namespace: str = "", labels: str = "", fields: str = "", optional: bool = False
+    ) -> FakeInformer:
         """An informer."""
         key = (kind.plural, namespace, labels, fields)
         if key not in self._informers:

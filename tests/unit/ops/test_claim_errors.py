@@ -9,7 +9,9 @@ from msgspec.json import encode
 
 from tonnage.api import names
 from tonnage.api.core import Event, PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CAPACITIES, CLAIMS, EVENTS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.kinds import CAPACITIES, CLAIMS, EVENTS, SNAPSHOT_CONTENTS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.origin import Origin, origin_of
+from tonnage.api.snapshot import MANAGED_BY
 from tonnage.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.ops.claim_errors import ClaimObjects, faults_of, said_of
 
@@ -65,8 +67,15 @@ def objects(*claims: PersistentVolumeClaim, **more: Any) -> ClaimObjects:
     known = {c.key: c for c in claims}
     registered = more.pop("registered", (names.DRIVER,))
     found = more.pop("classes", classes())
+    volumes = {v.metadata.name: v for v in more.get("volumes", [])}
+    snapshots = {s.key: s for s in more.pop("snapshots", ())}
+    contents = {c.key: c for c in more.pop("contents", ())}
+
+    def origin(of: PersistentVolumeClaim) -> Origin | None:
+        return origin_of(of, known.get, volumes.get, snapshots.get, contents.get)
+
     return ClaimObjects(
-        known.get, more.pop("volumes", []), found.get, more.pop("capacities", []), registered.__contains__, **more
+        origin, more.pop("volumes", []), found.get, more.pop("capacities", []), registered.__contains__, **more
     )
 
 
@@ -83,12 +92,12 @@ def texts(*claims: PersistentVolumeClaim, **more: Any) -> list[str]:
         ({"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}, "access mode ReadOnlyMany is not possible: local volumes"),
         ({"storageClassName": "theirs"}, 'StorageClass theirs: no node has a CSI driver "csi.example.com"'),
         ({"storageClassName": "nosuch"}, "there is no StorageClass nosuch"),
-        ({"dataSourceRef": SNAPSHOT}, "VolumeSnapshot s as data source is not supported"),
+        ({"dataSourceRef": SNAPSHOT}, "it is to restore a snapshot, and snapshot s is not there"),
+        ({"dataSourceRef": {**SNAPSHOT, "namespace": "far"}}, "its data source, snapshot s, is in namespace far"),
         ({"dataSourceRef": {**COPY, "namespace": "far"}}, "its data source, claim a, is in namespace far"),
         ({"dataSourceRef": COPY}, "it is to be a copy, and claim a is not there"),
         ({"dataSourceRef": {"apiGroup": "x.org", "kind": "Hello", "name": "h"}}, "a volume populator for Hello.x.org"),
         ({"selector": {"matchLabels": {"a": "b"}}}, "spec.selector is not supported"),
-        ({"volumeAttributesClassName": "gold"}, "VolumeAttributesClass gold is not supported"),
     ],
 )  # fmt: skip
 def test_faults_of_a_claim(spec: dict[str, Any], text: str) -> None:
@@ -132,10 +141,37 @@ def test_a_copy_of_a_claim_of_the_same_pod_waits_for_it() -> None:
     assert texts(copy, objects=world) == ["claim c: it is to be a copy, and claim a is not bound yet"]
 
 
-@pytest.mark.parametrize("state", ["does not exist", "is not ready", "is ready"])
-def test_the_state_of_a_snapshot_is_named(state: str) -> None:
-    (found,) = texts(claim(dataSourceRef=SNAPSHOT), snapshots={"ns/s": state})
-    assert found.endswith(f"(it {state})")
+@pytest.mark.parametrize(
+    ("content", "nodes", "text"),
+    [
+        ({}, ["n3"], ""),
+        ({}, ["n1"], "snapshot ns/s lies on node n3, which is gone"),
+        ({"ready": False}, ["n3"], "it is to restore a snapshot, and snapshot s is not ready yet"),
+        ({"size": 2 << 30}, ["n3"], "requested volume size 1Gi is less than the size 2Gi for the source snapshot s"),
+        ({"driver": "other.example"}, ["n3"], "snapshot s is of driver other.example"),
+        ({"mode": "Block"}, ["n3"], "requested volume ns/c modifies the mode of the source volume"),
+    ],
+)
+def test_faults_of_a_restored_snapshot(content: dict[str, Any], nodes: list[str], text: str) -> None:
+    more = {"size": 1 << 30, "driver": names.DRIVER, "mode": "Filesystem", "ready": True, **content}
+    body = {
+        "metadata": {"name": "snapcontent-u", "labels": {MANAGED_BY: "n3"}},
+        "spec": {
+            "driver": more["driver"],
+            "source": {"volumeHandle": "p/v"},
+            "sourceVolumeMode": more["mode"],
+            "volumeSnapshotRef": {"namespace": "ns", "name": "s", "uid": "u"},
+        },
+        "status": {"readyToUse": more["ready"], "restoreSize": more["size"], "snapshotHandle": "p/s"},
+    }
+    snapshot = {"metadata": {"name": "s", "namespace": "ns", "uid": "u"}, "status": {"readyToUse": more["ready"]}}
+    found = texts(
+        claim(dataSourceRef=SNAPSHOT),
+        snapshots=[SNAPSHOTS.decode(encode(snapshot))],
+        contents=[SNAPSHOT_CONTENTS.decode(encode(body))],
+        nodes=nodes,
+    )
+    assert found == [] if not text else found[0].startswith(f"claim c: {text}")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 
 from tonnage.aio.clock import RealClock, rfc3339
 from tonnage.api import kinds, names
+from tonnage.api.kinds import SNAPSHOT_CONTENTS
+from tonnage.api.snapshot import MANAGED_BY
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.errors import ApiAlreadyExistsError
@@ -139,7 +141,7 @@ class _Contents(Client):
         return await self.inner.get(kind, *arguments, **options)
 
     async def list(self, kind: kinds.Kind[Any], *arguments: Any, **options: Any) -> Any:
-        if kind is not orphans.CONTENTS:
+        if kind is not SNAPSHOT_CONTENTS:
             return await self.inner.list(kind, *arguments, **options)
         content = {
             "metadata": {"name": "snapcontent-1"},
@@ -172,6 +174,31 @@ async def test_a_snapshot_content_names_it(kube: Client) -> None:
         "sourceVolumeMode": "Block",
         "volumeSnapshotRef": {"name": "kept", "namespace": "shop"},
     }
+
+
+async def test_a_snapshot_whose_agent_has_not_told_it_yet_is_no_orphan(kube: Client, registry: Registry) -> None:
+    """And contents whose VolumeSnapshot is gone are named, unless somebody has deleted them."""
+    spec = {"driver": names.DRIVER, "deletionPolicy": "Retain", "source": {"volumeHandle": "pool/v"}}
+    for name, uid in (("kept", "u1"), ("going", "u2"), ("unbound", "")):
+        ref = {"namespace": "default", "name": name, **({"uid": uid} if uid else {})}
+        body = {"metadata": {"name": name, "finalizers": ["example.com/x"]}, "spec": {**spec, "volumeSnapshotRef": ref}}
+        await kube.create(SNAPSHOT_CONTENTS, body)
+    source = {"spec": {"source": {"persistentVolumeClaimName": "data"}}}
+    made = await kube.create(kinds.SNAPSHOTS, {"metadata": {"name": "s"}, **source}, "default")
+    ref = {"namespace": "default", "name": "s", "uid": made.metadata.uid}
+    await kube.create(SNAPSHOT_CONTENTS, {"metadata": {"name": "used"}, "spec": {**spec, "volumeSnapshotRef": ref}})
+    await kube.delete(SNAPSHOT_CONTENTS, "going")
+    await registry.look()
+    assert await registry.owner(_volume("snapshot-u1", snapshot_of="pool/v")) is Owner.CONTENT
+    assert await registry.owner(_volume("snapshot-u9", snapshot_of="pool/v")) is Owner.NOBODY
+    assert [content.metadata.name for content in registry.without_snapshot] == ["kept"]
+
+
+def test_an_adopted_snapshot_is_its_node_s() -> None:
+    found = orphans.snapshot_content(
+        _volume("s", snapshot_of="pool/v", node="n1"), name="a", namespace="b", block=False
+    )
+    assert found["metadata"] == {"name": "a", "labels": {MANAGED_BY: "n1"}}
 
 
 async def test_a_persistent_volume_of_another_node_may_have_its_name(kube: Client, registry: Registry) -> None:

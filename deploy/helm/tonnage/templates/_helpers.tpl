@@ -137,6 +137,7 @@ affinity:
 
 {{- define "tonnage.classFields" -}}
 {{- $all := dict "reclaimPolicy" "Delete" "volumeBindingMode" "WaitForFirstConsumer" }}
+{{- if not (hasKey . "allowVolumeExpansion") }}{{- $_ := set $all "allowVolumeExpansion" true }}{{- end }}
 {{- toYaml (merge (omit . "default") $all) }}
 {{- end }}
 

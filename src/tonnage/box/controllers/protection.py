@@ -1,10 +1,10 @@
-"""PVC and PV protection: finalizers that delay deletion while a claim or volume is in use.
+"""PVC, PV and VAC protection: finalizers that delay deletion while a claim, volume or attributes class is in use.
 
 Admission sets the finalizers at creation. These controllers remove them, and restore them on an object that lost them
 though it is not being deleted, because its volume may be in use. A claim is in use while a pod with a node names it,
 ended or not; by an ephemeral volume only until its owner pod has been shut down. Watched: claims that are being deleted
 or lack the finalizer, and pods that are deleted or shut down; no other event can end a use.
-Source: pkg/controller/volume/pvcprotection.
+Source: pkg/controller/volume/pvcprotection, vacprotection.
 """
 
 from __future__ import annotations
@@ -15,13 +15,23 @@ from collections.abc import Iterable
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES
 from tonnage.api.pods import Pod
+from tonnage.api.storage import VolumeAttributesClass
 from tonnage.box.controllers.tombstones import Tombstones
 from tonnage.claims.bind import find
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Reconciler
-from tonnage.kube.indexes import PODS_BY_CLAIM, claim_keys, pods_by_claim, volumes
+from tonnage.kube.indexes import (
+    CLAIMS_BY_ATTRIBUTES,
+    PODS_BY_CLAIM,
+    VOLUMES_BY_ATTRIBUTES,
+    attributes_of,
+    claim_keys,
+    claims,
+    pods_by_claim,
+    volumes,
+)
 from tonnage.kube.informer import Informers
 from tonnage.kube.object_write import protect, release
 
@@ -102,6 +112,51 @@ class VolumeProtection(Reconciler[str]):
             await release(self._client, VOLUMES, volume, names.PV_PROTECTION)
 
 
+class AttributesClassProtection(Reconciler[str]):
+    """Removes kubernetes.io/vac-protection from deleted VolumeAttributesClasses that no claim and no PV names."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        classes, held, made = informers.of(ATTRIBUTES_CLASSES), claims(informers), volumes(informers)
+        self._classes, self._claims, self._volumes = classes.cache, held.cache, made.cache
+        super().__init__("vac_protection")
+        self.watch(classes, _class_due)
+        self.watch(held, self._claim_changed)
+        self.watch(made, self._volume_changed)
+
+    async def reconcile(self, name: str) -> None:
+        """Remove the finalizer of a deleted, unused class; restore a missing one. Idempotent. Raises ApiError."""
+        found = self._classes.get(name)
+        if found is None or not any(_class_due(None, found)):
+            return
+        if not found.metadata.deleting:
+            await protect(self._client, ATTRIBUTES_CLASSES, found, names.VAC_PROTECTION)
+        elif not (self._is_used(name) or await self._is_used_live(name)):
+            await release(self._client, ATTRIBUTES_CLASSES, found, names.VAC_PROTECTION)
+
+    def _is_used(self, name: str) -> bool:
+        return bool(self._claims.by(CLAIMS_BY_ATTRIBUTES, name) or self._volumes.by(VOLUMES_BY_ATTRIBUTES, name))
+
+    async def _is_used_live(self, name: str) -> bool:
+        """Whether one uses it that the caches do not have yet; a class is deleted rarely."""
+        if any(v.spec.volume_attributes_class_name == name for v in (await self._client.list(VOLUMES)).items):
+            return True
+        return any(name in attributes_of(claim) for claim in (await self._client.list(CLAIMS)).items)
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
+        if old is None:
+            return ()
+        return self._going(attributes_of(old) - (attributes_of(new) if new is not None else set()))
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
+        before = old.spec.volume_attributes_class_name if old is not None else None
+        now = new.spec.volume_attributes_class_name if new is not None else None
+        return self._going({before} if before and before != now else set())
+
+    def _going(self, released: Iterable[str]) -> Iterable[str]:
+        return [n for n in released if (found := self._classes.get(n)) is not None and found.metadata.deleting]
+
+
 class _PodLists:
     """LISTs of a namespace's pods.
 
@@ -168,3 +223,9 @@ def _volume_due(_: PersistentVolume | None, volume: PersistentVolume | None) -> 
     if volume.status.phase == "Bound":
         return ()
     return (volume.key,) if names.PV_PROTECTION in held and names.PROVISIONER_FINALIZER not in held else ()
+
+
+def _class_due(_: VolumeAttributesClass | None, found: VolumeAttributesClass | None) -> Iterable[str]:
+    if found is None:
+        return ()
+    return (found.key,) if found.metadata.deleting == (names.VAC_PROTECTION in found.metadata.finalizers) else ()

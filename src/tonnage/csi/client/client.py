@@ -133,6 +133,18 @@ class CsiClient:
         request = csi_pb2.DeleteVolumeRequest(volume_id=volume_id, secrets=secrets or {})
         await self._call(self._controller.DeleteVolume, request)
 
+    async def modify_volume(
+        self, volume_id: str, parameters: Mapping[str, str], *, secrets: Mapping[str, str] | None = None
+    ) -> None:
+        """Change the mutable parameters of a volume, of a driver with MODIFY_VOLUME. Idempotent.
+
+        Parameters that are not named stay as they are; an empty value of our own driver restores the StorageClass's.
+        """
+        request = csi_pb2.ControllerModifyVolumeRequest(
+            volume_id=volume_id, secrets=secrets or {}, mutable_parameters=parameters
+        )
+        await self._call(self._controller.ControllerModifyVolume, request)
+
     async def get_capacity(
         self,
         parameters: Mapping[str, str] | None = None,
@@ -154,6 +166,11 @@ class CsiClient:
         entries = await self._pages(self._controller.ListVolumes, request)
         return [convert.created_volume(entry.volume) for entry in entries]
 
+    async def list_conditions(self) -> dict[str, types.Health]:
+        """Condition of each volume by id, of a driver with LIST_VOLUMES and VOLUME_CONDITION."""
+        entries = await self._pages(self._controller.ListVolumes, csi_pb2.ListVolumesRequest(max_entries=PAGE))
+        return {entry.volume.volume_id: convert.health(entry.status.volume_condition) for entry in entries}
+
     async def validate(self, volume_id: str, capabilities: Sequence[types.VolumeCapability]) -> str | None:
         """None when the volume supports these capabilities, else the driver's reason ("" if it gives none)."""
         request = csi_pb2.ValidateVolumeCapabilitiesRequest(
@@ -163,15 +180,38 @@ class CsiClient:
         answer = await self._call(self._controller.ValidateVolumeCapabilities, request)
         return None if answer.HasField("confirmed") else answer.message
 
-    async def delete_snapshot(self, snapshot_id: str) -> None:
+    async def create_snapshot(
+        self,
+        name: str,
+        volume_id: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> types.ListedSnapshot:
+        """Create a snapshot of a volume. The name is its identity: idempotent.
+
+        It may not be ready yet: the caller repeats the call until it is.
+        """
+        request = csi_pb2.CreateSnapshotRequest(
+            source_volume_id=volume_id, name=name, parameters=parameters or {}, secrets=secrets or {}
+        )
+        return convert.snapshot((await self._call(self._controller.CreateSnapshot, request)).snapshot)
+
+    async def delete_snapshot(self, snapshot_id: str, *, secrets: Mapping[str, str] | None = None) -> None:
         """Delete a snapshot; an unknown one is success."""
-        request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id)
+        request = csi_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id, secrets=secrets or {})
         await self._call(self._controller.DeleteSnapshot, request)
 
     async def list_snapshots(self) -> list[types.ListedSnapshot]:
         """All snapshots, fetched page by page."""
         entries = await self._pages(self._controller.ListSnapshots, csi_pb2.ListSnapshotsRequest(max_entries=PAGE))
         return [convert.snapshot(entry.snapshot) for entry in entries]
+
+    async def find_snapshot(self, snapshot_id: str) -> types.ListedSnapshot | None:
+        """One snapshot, of a driver with LIST_SNAPSHOTS; None when there is none of that id."""
+        request = csi_pb2.ListSnapshotsRequest(snapshot_id=snapshot_id)
+        found = await self._pages(self._controller.ListSnapshots, request)
+        return next((convert.snapshot(e.snapshot) for e in found if e.snapshot.snapshot_id == snapshot_id), None)
 
     async def get_volume(self, volume_id: str) -> tuple[types.CreatedVolume, types.Health]:
         """One volume and its condition, of a driver with GET_VOLUME."""
@@ -265,6 +305,25 @@ class CsiClient:
             secrets=secrets or {},
         )
         await self._call(self._node.NodeExpandVolume, request, self._node_timeout)
+
+    async def expand_volume(
+        self,
+        volume_id: str,
+        size: int,
+        *,
+        limit: int = 0,
+        capability: types.VolumeCapability | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> types.Expanded:
+        """Expand a volume to at least `size` bytes, of a driver whose controller service has EXPAND_VOLUME."""
+        request = csi_pb2.ControllerExpandVolumeRequest(
+            volume_id=volume_id,
+            capacity_range=csi_pb2.CapacityRange(required_bytes=size, limit_bytes=limit),
+            secrets=secrets or {},
+            volume_capability=None if capability is None else volume_capability(capability),
+        )
+        answer = await self._call(self._controller.ControllerExpandVolume, request)
+        return types.Expanded(answer.capacity_bytes, answer.node_expansion_required)
 
     async def volume_use(self, volume_id: str, path: Path | str) -> types.VolumeUse:
         """Use and condition of a volume that is published at path, of a driver with GET_VOLUME_STATS."""

@@ -102,6 +102,14 @@ class ListedSnapshot:
 
 
 @dataclass(frozen=True)
+class Expanded:
+    """Response of ControllerExpandVolume. size: bytes, 0: unknown. on_node: NodeExpandVolume is required."""
+
+    size: int
+    on_node: bool
+
+
+@dataclass(frozen=True)
 class Health:
     """A volume's condition of a response."""
 
@@ -156,9 +164,12 @@ CREATE_DELETE_VOLUME = "CREATE_DELETE_VOLUME"
 PUBLISH_UNPUBLISH_VOLUME = "PUBLISH_UNPUBLISH_VOLUME"
 LIST_VOLUMES = "LIST_VOLUMES"
 GET_CAPACITY = "GET_CAPACITY"
+CREATE_DELETE_SNAPSHOT = "CREATE_DELETE_SNAPSHOT"
 LIST_SNAPSHOTS = "LIST_SNAPSHOTS"
 GET_VOLUME = "GET_VOLUME"
+VOLUME_CONDITION = "VOLUME_CONDITION"
 CLONE_VOLUME = "CLONE_VOLUME"
+MODIFY_VOLUME = "MODIFY_VOLUME"
 SINGLE_NODE_MULTI_WRITER = "SINGLE_NODE_MULTI_WRITER"
 STAGE_UNSTAGE_VOLUME = "STAGE_UNSTAGE_VOLUME"
 GET_VOLUME_STATS = "GET_VOLUME_STATS"

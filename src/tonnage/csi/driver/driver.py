@@ -17,7 +17,10 @@ from google.protobuf.message import Message
 from tonnage import __version__
 from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api import names
+from tonnage.content.access import ContentAccess
+from tonnage.content.hosts import FetchPolicy
 from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver.filling import Fillings
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.server.inflight import InFlight
@@ -58,9 +61,10 @@ class Driver:
 
     node_id: the node's name. default_pool: name of the pool for requests that name none. state: the driver's own
     directory (0700), where inline volumes are staged. roots: directories that must contain callers' staging and target
-    paths (the kubelet's), anywhere when there is none. sources: allowed directories for populating volumes. in_flight,
-    throttle: shared by drivers over the same pools. openings: opens the pools, and retries failed ones; None where they
-    are known to be open. Raises InvalidError when the configuration is inconsistent.
+    paths (the kubelet's), anywhere when there is none. sources: allowed directories for populating volumes. fetch:
+    hosts that content may be fetched from. image_stores: where images are looked up, in this order. fillings,
+    in_flight, throttle: shared by drivers over the same pools. openings: opens the pools, and retries failed ones; None
+    where they are known to be open. Raises InvalidError when the configuration is inconsistent.
     """
 
     node_id: str
@@ -73,6 +77,9 @@ class Driver:
     max_volumes: int = 0
     roots: tuple[Path, ...] = ()
     sources: tuple[Path, ...] = ()
+    fetch: FetchPolicy = field(default_factory=FetchPolicy)
+    image_stores: tuple[Path, ...] = ()
+    fillings: Fillings = field(default_factory=Fillings)
     in_flight: InFlight = field(default_factory=InFlight)
     throttle: Throttle = field(default_factory=Throttle)
     openings: Openings | None = None
@@ -103,6 +110,11 @@ class Driver:
     def first_pool(self) -> Pool:
         """The default pool."""
         return self.pools[self.default_pool] if self.default_pool else next(iter(self.pools.values()))
+
+    @property
+    def access(self) -> ContentAccess:
+        """What volumes may be filled with here."""
+        return ContentAccess(self.fetch, self.image_stores, self.sources)
 
     async def most_volumes(self) -> int:
         """Maximum number of volumes on the node, 0 for unlimited: the pools' sum, or a smaller configured number.

@@ -56,6 +56,7 @@ class DriverEndpoint:
         if self._registration is not None:
             await self._registration.stop()
         await self._server.stop()
+        await self.driver.fillings.close()
         await self.driver.throttle.close()
 
     async def __aenter__(self) -> DriverEndpoint:

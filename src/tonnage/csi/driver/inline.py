@@ -115,6 +115,8 @@ class Inline:
 
     def _request(self, handle: str, attributes: Mapping[str, str], use: Use) -> tuple[Pool, VolumeRequest]:
         selection = self._select(attributes)
+        if selection.content is not None:
+            raise InvalidError(f"{selection.content}: an inline volume begins empty: use a claim to have it filled")
         size = _size(attributes.get(SIZE, ""))
         fstype = choose_fstype(selection.pool, use.fstype, selection.fstype, block=False)
         name = inline_name(handle)

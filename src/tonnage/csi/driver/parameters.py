@@ -12,16 +12,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tonnage.api import names
+from tonnage.content import spec
+from tonnage.content.spec import ContentSpec
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import OWNER_DRIVER, OWNER_KEYS, Driver
 from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import PoolVolume
-from tonnage.pools.base.parameters import check_modifiable, check_refused, check_shared, io_limits_of, source_of
+from tonnage.pools.base.parameters import (
+    SOURCE,
+    check_modifiable,
+    check_refused,
+    check_shared,
+    io_limits_of,
+    source_of,
+)
 from tonnage.pools.core.pool import Pool
 
 POOL = "pool"
 KIND = "kind"
-RECORDED = OWNER_KEYS | {names.PARAM_UNUSED, names.PARAM_INLINE}
+RECORDED = OWNER_KEYS | {names.PARAM_UNUSED, names.PARAM_INLINE, names.PARAM_CONTENT}
 """Keys that are not passed to a pool."""
 _TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 _BOOLS = _TRUE | {"false", "False", "FALSE", "f", "F", "0"}
@@ -64,12 +73,13 @@ _CONTEXT = re.compile(r'context=(?:"[\w:.,-]+"|[\w:.-]+)')
 
 @dataclass(frozen=True)
 class Selection:
-    """Parsed parameters. fstype: "" when not given."""
+    """Parsed parameters. fstype: "" when not given. content: what to fill the volume with, None for nothing."""
 
     pool: Pool
     fstype: str
     parameters: Mapping[str, str]
     owner: Mapping[str, str]
+    content: ContentSpec | None = None
 
 
 def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
@@ -81,6 +91,7 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     ours.pop(KIND, None)
     foreign = _FOREIGN.get(driver.name, {})
     ours = _translate(ours, foreign, pool.features.parameters)
+    content = _content(driver, pool, parameters.get(names.PARAM_CONTENT, ""), ours)
     check_refused(pool, ours)
     if unknown := sorted(set(ours) - pool.features.parameters):
         accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.features.parameters, *foreign})
@@ -90,7 +101,23 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     _check_limits(driver, ours)
     owner = {key: value for key, value in parameters.items() if key in OWNER_KEYS}
     owner[OWNER_DRIVER] = driver.name
-    return Selection(pool, _fstype(parameters), ours, owner)
+    return Selection(pool, _fstype(parameters), ours, owner, content)
+
+
+def _content(driver: Driver, pool: Pool, asked: str, ours: dict[str, str]) -> ContentSpec | None:
+    """What to fill the volume with: as asked, else as the class's `source` says, which is taken from `ours`.
+
+    Raises InvalidError for what this node does not allow, or the pool does not offer.
+    """
+    content = spec.decode(asked) if asked else spec.of_source(ours.get(SOURCE, ""))
+    if content is None:
+        return None
+    ours.pop(SOURCE, None)
+    if SOURCE not in pool.features.parameters:
+        why = pool.features.refused.get(SOURCE, "its volumes begin empty")
+        raise InvalidError(f"{content}: pool {pool.name!r} ({pool.kind}) fills no volumes: {why}")
+    driver.access.check(content)
+    return content
 
 
 def _translate(

@@ -5,6 +5,7 @@ Spans follow OpenTelemetry's conventions for RPC.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from google.protobuf.message import Message
@@ -15,6 +16,8 @@ from tonnage.csi._proto import csi_pb2
 _TOKENS = "csi.storage.k8s.io/serviceAccount.tokens"
 LONGEST = 1000
 _ABOUT = ("volume_id", "snapshot_id", "name", "source_volume_id")
+_FILLING = frozenset({names.PARAM_CONTENT, "source"})
+_QUERY = re.compile(r"\?[^\"#]*")
 _CONTEXTS = ("parameters", "volume_context")
 _LOGGED = {
     names.CSI_PVC_NAME: "k8s.persistentvolumeclaim.name",
@@ -38,6 +41,9 @@ def _strip_secrets(message: Message) -> None:
             message.ClearField(field.name)
         elif field.name == "volume_context":
             value.pop(_TOKENS, None)
+        elif field.name == "parameters":
+            for key in _FILLING & set(value):  # the query of a URL may hold a signature
+                value[key] = _QUERY.sub("?...", value[key])
         elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for part in value if field.is_repeated else (value,):
                 _strip_secrets(part)

@@ -31,7 +31,8 @@ class AgentConfig:
     cluster_uid: uid of the namespace kube-system. former_clusters: uids that it had before the cluster's database was
     lost. went_back: an earlier agent of this process ended because the API server returned to an older state.
     startup_taint: drivers that the kubelet must list before the agent removes the start-up taint; empty: the agent does
-    not check for it. poll: seconds between two GetCapacity calls that notice foreign use of the disk, 0 for none.
+    not check for it. kubelet: the kubelet's directory, below which volumes are staged. poll: seconds between two
+    GetCapacity calls that notice foreign use of the disk, 0 for none.
     sweep_every: seconds between two sweeps, 0 for sweeps only at start and after a loss.
     """
 
@@ -93,6 +94,7 @@ class AgentConfig:
     former_clusters: tuple[str, ...] = ()
     went_back: bool = False
     startup_taint: tuple[str, ...] = ()
+    kubelet: Path = Path("/var/lib/kubelet")
     poll: float = 60.0
     sweep_every: float = 3600.0
 

@@ -18,6 +18,7 @@ import yaml
 
 from tonnage import option
 from tonnage.api import names
+from tonnage.content.hosts import AllowedHost, parse_host
 from tonnage.csi.server import sockets
 from tonnage.errors import InvalidError
 from tonnage.host.iolimits import ROOT as CGROUPS
@@ -58,6 +59,10 @@ def _paths(what: str, texts: Sequence[str]) -> tuple[Path, ...]:
     return tuple(absolute(what, text) for text in texts)
 
 
+def _hosts(texts: Sequence[str]) -> tuple[AllowedHost, ...]:
+    return tuple(map(parse_host, texts))
+
+
 def _roots(text: str) -> tuple[Path, ...]:
     return _paths("kubelet root", [text])
 
@@ -90,7 +95,8 @@ class DriverConfig:
     """A driver's configuration: the one declaration of its options.
 
     The first pool is the default pool. roots: directories that all paths of callers must be in; empty: no limit.
-    sources: directories whose content new volumes may be populated from. cgroups: mount point of cgroups. io_cgroup:
+    sources: directories whose content new volumes may be populated from. fetch, image_stores: hosts and image stores
+    likewise. cgroups: mount point of cgroups. io_cgroup:
     the cgroup whose IO is limited for paths without a pod, "" for none.
     """
 
@@ -145,6 +151,25 @@ class DriverConfig:
             "DIR",
             written=list[str],
             parse=partial(_paths, "source"),
+        ),
+    ] = ()
+    fetch: Annotated[
+        tuple[AllowedHost, ...],
+        Option(
+            "a host from which volumes may be filled (Content: url, s3); without a port 80 and 443; repeatable"
+            " (default: none)",
+            "HOST[:PORT]",
+            written=list[str],
+            parse=_hosts,
+        ),
+    ] = ()
+    image_stores: Annotated[
+        tuple[Path, ...],
+        Option(
+            "an image store from which volumes may be filled (Content: image); repeatable",
+            "DIR",
+            written=list[str],
+            parse=partial(_paths, "image store"),
         ),
     ] = ()
     cgroups: Annotated[

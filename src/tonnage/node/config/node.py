@@ -59,4 +59,6 @@ def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str
     following = dict(zip(_FOLLOWING, values, strict=True))
     driver = config_driver.merge(file, {**given, **following}, pools, node=node)
     agent = option.read(AgentConfig, given, file)
-    return NodeConfig(driver, AgentConfig(driver.node_name, startup_taint=(driver.driver_name,), **agent), **own)
+    return NodeConfig(
+        driver, AgentConfig(driver.node_name, startup_taint=(driver.driver_name,), kubelet=kubelet, **agent), **own
+    )

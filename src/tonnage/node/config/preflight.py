@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
+from tonnage.content.hosts import FetchPolicy
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
@@ -22,6 +23,7 @@ from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableErr
 from tonnage.host import btrfs, fstab, loop
 from tonnage.host.iolimits import Cgroups
 from tonnage.host.run import PATH
+from tonnage.images.store import is_store
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
@@ -71,6 +73,8 @@ def check(config: DriverConfig) -> list[PreflightFinding]:
         text = f"{config.metrics}{', open to other machines, without a password' if warning else ''}"
         found.append(PreflightFinding("metrics", text, warning=warning))
     found += [_finding("source", partial(_source, path)) for path in config.sources]
+    found += [_finding("image store", partial(_image_store, path)) for path in config.image_stores]
+    found += [PreflightFinding("fetch", str(host)) for host in config.fetch]
     found.append(_finding("cgroups", partial(_cgroups, config)))
     found.extend(pool(described, config.roots) for described in config.pools)
     found.extend(PreflightFinding("kind", each.renamed, warning=True) for each in config.pools if each.renamed)
@@ -145,6 +149,8 @@ def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Drive
         max_volumes=config.max_volumes,
         roots=config.roots,
         sources=config.sources,
+        fetch=FetchPolicy(config.fetch),
+        image_stores=config.image_stores,
         throttle=throttle,
         openings=Openings(pools, opened=lambda pool: throttle.restore([pool]), ready=ready),
     )
@@ -201,6 +207,12 @@ def _registry(path: Path, driver: str) -> tuple[str, bool]:
         raise InvalidError(
             f"registry {path} {why}: name the kubelet's folder plugins_registry, or leave --registry out"
         )
+    return str(path), False
+
+
+def _image_store(path: Path) -> tuple[str, bool]:
+    if not is_store(path):
+        return f"{path} (no image store yet: volumes get its images once it is one)", True
     return str(path), False
 
 

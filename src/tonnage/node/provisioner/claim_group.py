@@ -22,7 +22,7 @@ from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec
 from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.matching import default_class
 from tonnage.api.meta import ObjectReference, OwnerReference
-from tonnage.api.origin import is_clone, is_populated
+from tonnage.api.origin import is_copy, is_populated
 from tonnage.api.pods import Pod, claim_name
 from tonnage.api.quantity import to_bytes
 from tonnage.api.storage import StorageClass
@@ -114,7 +114,7 @@ class GroupFinder:
             elif (claim := await self._read(key)) is not None:
                 if self._will_come(claim):
                     missing[key] = claim.spec
-                copies += [claim] if is_clone(claim) else []
+                copies += [claim] if is_copy(claim) else []
         coming = tuple(need for spec in missing.values() if (need := self._need(spec)) is not None)
         return PodClaimGroup(
             pod.group, namespace, pod.pod, pod.claims, frozenset(present), tuple(missing), tuple(copies), coming
@@ -244,7 +244,7 @@ class GroupReserver:
             if len(here) > 1 and await self._is_infeasible(here):
                 node.table.wait((c.metadata.uid for c in here), "infeasible")
                 return machine.Wait(machine.LOOK_EVERY)
-            if len(found.claims) > 1 and (away := await self._away([*filter(is_clone, here), *found.copies])):
+            if len(found.claims) > 1 and (away := await self._away([*filter(is_copy, here), *found.copies])):
                 node.table.of(uid).hold = machine.Hold(float("inf"), why=away)
             group = node.table.group(found.id, [c.metadata.uid for c in here])
             late = creation.storage_class.late
@@ -375,12 +375,14 @@ class GroupReserver:
     async def _away(self, copies: Iterable[PersistentVolumeClaim]) -> str:
         """Return why the pod cannot be on this node, or "".
 
-        True reasons are clones whose source is on another node. "" also where that is not known.
+        True reasons are copies whose source is on another node. "" also where that is not known.
         """
         for claim in copies:
             with suppress(InvalidError, PreconditionError):
                 found = class_of(self._node, claim)
-                content = await content_of(self._node.client, claim, found[1]) if found is not None else None
+                if found is None:
+                    continue
+                content = await content_of(self._node.client, claim, found[1], self._node.scope.label)
                 if isinstance(content, Away):
                     return content.reason
         return ""

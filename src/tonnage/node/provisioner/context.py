@@ -11,6 +11,7 @@ from tonnage.aio.clock import Clock
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.storage import StorageClass
 from tonnage.capacity.ledger import Ledger
+from tonnage.claims.attributes import AttributesClasses
 from tonnage.claims.node_scope import DriverSet, NodeScope
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
@@ -37,6 +38,7 @@ class NodeContext:
     claims: Cache[PersistentVolumeClaim]
     volumes: Cache[PersistentVolume]
     classes: Cache[StorageClass]
+    attributes: AttributesClasses
     table: ClaimTable
     binds: bool = True
     guard_after: int = 0

@@ -21,11 +21,13 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.number import whole
-from tonnage.api.origin import is_populated, reference
+from tonnage.api.origin import is_content, is_populated, reference
+from tonnage.api.storage import VolumeAttributesClass
 from tonnage.capacity.ledger import ClaimReservation, Stage
-from tonnage.claims.data_source import Away, content_of, leave_to_populator
+from tonnage.claims.data_source import Away, content_of, filling_of, leave_to_populator
 from tonnage.claims.node_scope import DriverInfo, provisioner_of
-from tonnage.claims.provisioning import plan
+from tonnage.claims.provisioning import filled, planned
+from tonnage.csi.client.types import ContentSource
 from tonnage.errors import InvalidError, NotFoundError, PreconditionError
 from tonnage.kube.controller import Controller
 from tonnage.kube.informer import Informer, Informers
@@ -41,6 +43,8 @@ RETRY_START = 1.0
 """Minimum seconds between two CreateVolume calls for one claim.
 
 What the driver lacks may come at any time, such as the end of a use that blocks a clone."""
+FILL_PAUSE = 1.0
+"""Seconds between two CreateVolume calls for a volume that is being filled."""
 LONG_WAIT = 60.0
 """Seconds after which `tonnage_claims_waiting` counts a waiting claim."""
 SHORTEST_WAIT = 0.001
@@ -72,6 +76,7 @@ class Provisioner:
         node.claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         node.claims.on_change(self._claim_changed)
         node.classes.on_change(lambda _, new: self._look_at_all(new.metadata.name) if new is not None else None)
+        node.attributes.cache.on_change(self._attributes_changed)
         node.drivers.on_add(lambda _: self._look_at_all())
         metrics.WAITING.count(self, node.scope.node, lambda provisioner: provisioner.waiting)
 
@@ -193,6 +198,12 @@ class Provisioner:
             if storage_class in ("", claim.spec.storage_class_name):
                 self._look_at(claim)
 
+    def _attributes_changed(self, _: VolumeAttributesClass | None, new: VolumeAttributesClass | None) -> None:
+        """Handle a class that claims may wait for."""
+        for claim in list(self._node.claims) if self._ready and new is not None else ():
+            if new is not None and claim.spec.volume_attributes_class_name == new.metadata.name:
+                self._look_at(claim)
+
     def _wake_held(self) -> None:
         self._look_again(self._table.held())
 
@@ -278,8 +289,9 @@ class Provisioner:
         if storage_class.provisioner != driver.name:
             return machine.Plan()
         try:
-            request = plan(claim, storage_class, driver, self._node.scope)
-            content = await content_of(self._node.client, claim, driver) if reference(claim) is not None else None
+            request = await planned(claim, storage_class, driver, self._node.scope, self._node.attributes)
+            content = await self._content(claim, driver)
+            request = filled(request, await filling_of(self._node.client, claim)) if is_content(claim) else request
         except InvalidError as reason:
             return machine.Plan(fault=failed_text(name, reason))
         except PreconditionError as reason:
@@ -292,6 +304,11 @@ class Provisioner:
         creation.request = replace(request, content=content)
         return machine.Plan(creation)
 
+    async def _content(self, claim: PersistentVolumeClaim, driver: DriverInfo) -> ContentSource | Away | None:
+        if reference(claim) is None:  # the usual case
+            return None
+        return await content_of(self._node.client, claim, driver, self._node.scope.label)
+
     async def _reserve(self, uid: str, state: machine.ClaimState, creation: machine.Creation) -> float | None:
         """Reserve the claim's group, then create the volume."""
         outcome = await self._groups.reserve(creation)
@@ -303,6 +320,8 @@ class Provisioner:
 
     async def _create(self, uid: str, state: machine.ClaimState, creation: machine.Creation) -> float | None:
         await provision(self._node, uid, creation)
+        if creation.is_filling and state.creation is not None:
+            return FILL_PAUSE
         if state.hold is not None:  # the driver had insufficient storage: the group is rescheduled
             self._controller.enqueue(uid)
         return machine.RETRY_MAX if state.infeasible is not None else None

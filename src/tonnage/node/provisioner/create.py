@@ -31,6 +31,8 @@ from tonnage.observe import metrics, trace
 log = logging.getLogger(__name__)
 SLOW = 1.0
 """Seconds after which an Event reports that a volume is being created."""
+TELL_EVERY = 30.0
+"""Minimum seconds between two Events about the filling of one volume."""
 PAUSE = 60.0
 """Seconds for which a list without the claim's volume is valid: another CreateVolume call may still end."""
 
@@ -63,7 +65,8 @@ async def provision(node: NodeContext, uid: str, creation: Creation) -> None:
 async def _create(node: NodeContext, uid: str, creation: Creation) -> CreatedVolume | None:
     """Call the driver; return None if the creation ended without a volume."""
     request, driver, ledger = creation.request, creation.driver, node.ledger
-    creation.began = node.clock.monotonic()
+    if not creation.is_filling:
+        creation.began = node.clock.monotonic()
     try:
         secrets = await read_secret(node.client, request.secret)
     except TonnageError as failure:  # no call was made
@@ -87,10 +90,15 @@ async def _create(node: NodeContext, uid: str, creation: Creation) -> CreatedVol
             secrets=secrets,
             topology=request.topology,
             source=request.content,
+            mutable_parameters=request.mutable,
         )
         await _check_answer(driver, request, volume)
     except CsiError as failure:
-        await _end_failed(node, uid, creation, failure)
+        creation.is_filling = bool(request.filled_from) and failure.code is Code.ABORTED
+        if creation.is_filling:
+            await _watch_filling(node, uid, creation, failure.message)
+        else:
+            await _end_failed(node, uid, creation, failure)
         return None
     finally:
         slow.cancel()
@@ -100,6 +108,19 @@ async def _create(node: NodeContext, uid: str, creation: Creation) -> CreatedVol
     else:
         ledger.removed(uid)  # no GetCapacity result will ever include it
     return volume
+
+
+async def _watch_filling(node: NodeContext, uid: str, creation: Creation, progress: str) -> None:
+    """Tell now and then how far the filling is; give the volume up if its claim no longer waits here."""
+    if not _is_here(node, creation.claim) and await read_waiting(node, creation.claim) is None:
+        for volume in await creation.driver.client.list_volumes():
+            if claim_uid(volume) == uid:
+                await _delete_unwanted(node, uid, creation, volume)
+        return
+    now, text = node.clock.monotonic(), progress.partition(" is being filled: ")[2]
+    if text and now >= creation.shown_at + TELL_EVERY:
+        creation.shown_at = now
+        node.events.normal(refer(CLAIMS, creation.claim), "Populating", text)
 
 
 async def _report_if_slow(node: NodeContext, creation: Creation) -> None:
@@ -146,7 +167,7 @@ async def _end_failed(node: NodeContext, uid: str, creation: Creation, failure: 
     if failure.infeasible:
         prefix = "Volume provisioning failed with infeasible error. Retries will be delayed. "
         why = prefix + failed_text(storage_class.metadata.name, failure)
-        state.infeasible = storage_class.metadata.uid, why
+        state.infeasible = creation.classes, why
         await report(node, claim, why)
         return
     _report_failure(node, creation, failure)

@@ -19,13 +19,13 @@ from tonnage.api.kinds import CLAIMS, PODS
 from tonnage.api.meta import ObjectReference
 from tonnage.api.storage import StorageClass
 from tonnage.claims.node_scope import DriverInfo, pod_owner
-from tonnage.claims.provisioning import capacity_parameters, plan
+from tonnage.claims.provisioning import capacity_parameters, planned
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.errors import InvalidError, TonnageError
+from tonnage.errors import InvalidError, PreconditionError, TonnageError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner.context import NodeContext
-from tonnage.node.provisioner.state import FailureReport
+from tonnage.node.provisioner.state import Creation, FailureReport
 
 AGAIN = 250.0
 """Minimum seconds between two Events of the same text."""
@@ -57,16 +57,19 @@ class Feasibility:
             return ""
         storage_class, driver = found
         try:
-            request = plan(claim, storage_class, driver, self._node.scope)
-        except InvalidError as reason:
+            request = await planned(claim, storage_class, driver, self._node.scope, self._node.attributes)
+        except (InvalidError, PreconditionError) as reason:
             return str(reason)
         if not (driver.default_pool and driver.lists_capacity):
             return ""
-        shape = (driver.identity, storage_class.metadata.uid, request.capabilities)
+        uids = Creation(claim, driver, storage_class, request).classes
+        shape = (driver.identity, uids, request.capabilities)
         if shape not in self._known:
             answer = ""
             try:
-                await driver.client.get_capacity(capacity_parameters(storage_class), capabilities=request.capabilities)
+                # What a pool can change, it can have from the start: the values are checked as those of its class.
+                asked = capacity_parameters(storage_class) | {k: v for k, v in request.mutable.items() if v}
+                await driver.client.get_capacity(asked, capabilities=request.capabilities)
             except CsiError as failure:
                 if not failure.infeasible:
                     return ""  # another failure of the driver: CreateVolume reports it

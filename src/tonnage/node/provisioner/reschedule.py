@@ -28,7 +28,7 @@ from tonnage.claims.node_scope import CapacitySource, is_ephemeral
 from tonnage.csi.errors import CsiError
 from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError, UnavailableError
 from tonnage.kube.client import refer
-from tonnage.node.provisioner import other_nodes
+from tonnage.node.provisioner import other_nodes, populator
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import is_pending, read_claim, read_waiting
 from tonnage.node.provisioner.state import LOOK_FROM, ClaimGroup, GroupRound, PodClaimGroup, Wait, stay
@@ -77,6 +77,7 @@ async def send_back(
     done, failures = [], []
     for claim in claims:
         try:  # one that was patched before is read first, as the watch does not show it
+            await populator.take_back(node, claim, group.reason)
             if await _send(node, claim, reschedules, live=claim.metadata.uid in unseen):
                 metrics.RESCHEDULED.labels(node.scope.node).inc()
             done.append(claim)

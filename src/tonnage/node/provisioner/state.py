@@ -81,6 +81,8 @@ class Creation:
     """State of a creation between two calls; it outlives its claim.
 
     volume: created, without a PV yet. began: time of the last CreateVolume call. reported: whether an Event says so.
+    is_filling: whether the driver is filling it, so that the call is to be repeated; shown_at:
+    time of the last Event about that.
     """
 
     claim: PersistentVolumeClaim
@@ -90,6 +92,15 @@ class Creation:
     volume: CreatedVolume | None = None
     reported: bool = False
     began: float = 0.0
+    is_filling: bool = False
+    shown_at: float = float("-inf")
+
+    @property
+    def classes(self) -> str:
+        """The uids of the classes that the request was made of."""
+        attributes = self.request.attributes
+        own = self.storage_class.metadata.uid
+        return own if attributes is None else f"{own} {attributes.metadata.uid}"
 
 
 @dataclass
@@ -134,7 +145,7 @@ class ClaimState:
     """All that the agent remembers of one claim, except its reservation.
 
     creation: in CREATING only. bound_until: in BOUND, when to bind it again if the watch still does not show it.
-    infeasible: uid of the class that cannot serve the claim, and why. group: the rejected group that it belongs to.
+    infeasible: uids of the classes that cannot serve the claim, and why. group: the rejected group that it belongs to.
     """
 
     phase: Phase = Phase.WAITING
@@ -292,7 +303,7 @@ def _step_planned(state: ClaimState, claim: PersistentVolumeClaim, plan: Plan) -
         return Reject(claim, "source", plan.not_ready, SOURCE_WAIT)
     if plan.creation is None:
         return Forget()
-    if state.infeasible is not None and state.infeasible[0] == plan.creation.storage_class.metadata.uid:
+    if state.infeasible is not None and state.infeasible[0] == plan.creation.classes:
         return Reject(claim, "infeasible", state.infeasible[1], RETRY_MAX)
     if plan.away is not None:
         return Reschedule(plan.creation, plan.away, plan.report)
@@ -527,7 +538,7 @@ class PodClaimGroup:
     present: frozenset[str]
     missing: tuple[str, ...] = ()
     copies: tuple[PersistentVolumeClaim, ...] = ()
-    """Claims without this node that clone another claim."""
+    """Claims without this node that clone a claim or restore a snapshot."""
     coming: tuple[tuple[CapacitySource, int], ...] = ()
 
 

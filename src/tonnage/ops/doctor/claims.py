@@ -16,7 +16,7 @@ from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.capacity.node_template import published_faults
 from tonnage.claims.bind import reschedules_of
-from tonnage.controller.expansion_events import growth_of
+from tonnage.claims.growth import Growth, growth_of, problem_of
 from tonnage.errors import InvalidError
 from tonnage.ops.cluster_snapshot import View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
@@ -50,7 +50,7 @@ def _claim(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
         if _age(view, meta.deletion_timestamp) > PATIENCE:
             yield _leaving(view, claim)
     elif (growth := growth_of(claim)) is not None:
-        yield warn(_CHECK, meta.key, growth.text, growth.todo(claim))
+        yield _growing(claim, growth, problem_of(claim))
     elif not claim.spec.volume_name and _age(view, meta.creation_timestamp) > PATIENCE:
         yield from _waiting(view, claim)
 
@@ -64,6 +64,12 @@ def _leaving(view: View, claim: PersistentVolumeClaim) -> Finding:
     text = f"its deletion waits for finalizers {few(meta.finalizers) or 'none'}"
     todo = "find the controllers of these finalizers; kubernetes.io/pvc-protection: its pods"
     return warn(_CHECK, meta.key, text, todo)
+
+
+def _growing(claim: PersistentVolumeClaim, growth: Growth, problem: str) -> Finding:
+    text = f"it waits to grow {growth.text}" + (f": {problem}" if problem else "")
+    todo = "the message says what to do" if problem else "see its Events, and the log of the agent on its node"
+    return warn(_CHECK, claim.key, text, todo)
 
 
 def _waiting(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:

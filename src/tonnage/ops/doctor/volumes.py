@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tonnage.aio.clock import time_of
 from tonnage.api import names
-from tonnage.api.core import PersistentVolume
+from tonnage.api.core import Event, PersistentVolume
 from tonnage.controller.node_labels import places_of
-from tonnage.ops.cluster_snapshot import View
+from tonnage.ops.cluster_snapshot import ABNORMAL, View
 from tonnage.ops.doctor.claims import PATIENCE
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 
@@ -21,9 +21,23 @@ def check(view: View) -> Iterator[Finding]:
         return
     known = {names.label_value(name): name for name in view.node_names}
     found = [finding for volume in view.our_volumes for finding in _volume(view, volume, known)]
+    found += _abnormal(view)
     yield from found
     if not found:
         yield ok(_CHECK, "volumes", f"{len(view.our_volumes)}, each on an existing node, none waits for deletion")
+
+
+def _abnormal(view: View) -> Iterator[Finding]:
+    """Volumes whose agent last said that they are abnormal. Events expire; the metric of the agents does not."""
+    last: dict[str, Event] = {}
+    for event in sorted(view.health, key=lambda event: event.last_timestamp or ""):
+        last[event.involved_object.uid] = event
+    there = {claim.metadata.uid for claim in view.claims}
+    for uid, event in sorted(last.items()):
+        if event.reason == ABNORMAL and uid in there:
+            about = f"{event.involved_object.namespace}/{event.involved_object.name}"
+            text = f"its volume is abnormal since {event.first_timestamp or 'lately'}: {event.message[:300]}"
+            yield fail(_CHECK, about, text, "run tonnage volumes list on its node; docs/tasks/replace-disk.md")
 
 
 def _volume(view: View, volume: PersistentVolume, known: dict[str, str]) -> Iterator[Finding]:

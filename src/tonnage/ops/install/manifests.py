@@ -50,11 +50,14 @@ class Part:
 PARTS = (
     Part("namespace.yaml"),
     Part("csidriver.yaml"),
+    Part("content-crd.yaml"),
     Part("class.yaml", lambda chosen: [_class(found) for found in chosen.classes]),
+    Part("snapshotclass.yaml", lambda chosen: [{}] if chosen.snapshot_class else []),
     Part("rbac-node.yaml"),
     Part("rbac-secrets.yaml", lambda chosen: [_secrets(*found) for found in chosen.secrets.items()]),
     Part("rbac-controller.yaml"),
     Part("rbac-evict.yaml", lambda chosen: [{}] if chosen.evict_unfit else []),
+    Part("rbac-snapshots.yaml", lambda chosen: [{}] if chosen.snapshot_controller else []),
     Part("rbac-scheduler.yaml", lambda chosen: [{}] if chosen.scheduler is not None else []),
     Part("scope-policy.yaml", lambda chosen: [{}] if _has_scope_policy(chosen) else []),
     Part("agent-policy.yaml", lambda chosen: [{}] if chosen.kubernetes >= AGENT_POLICY_SINCE else []),
@@ -128,6 +131,7 @@ def _common(chosen: Installation) -> Values:
         "controllerReplicas": "2",
         "capacity": chosen.file["capacity"],
         "controllerEvicts": _yaml(["--evict-unfit"] if chosen.evict_unfit else []),
+        "controllerSnapshots": _yaml(["--snapshot-controller"] if chosen.snapshot_controller else []),
         "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
         "controllerTemplates": _yaml(
             [f"--node-group-label={label}" for label in chosen.group_labels]
@@ -188,6 +192,7 @@ def _class(found: Class) -> Values:
     fields: dict[str, Any] = {
         "reclaimPolicy": "Delete",
         "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER,
+        "allowVolumeExpansion": True,
         **({"parameters": dict(found.parameters)} if found.parameters else {}),
         **found.fields,
     }

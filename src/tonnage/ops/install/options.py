@@ -54,7 +54,8 @@ class Installation:
     others have `pools`. network_policy: whether pods may connect only to the API server and be scraped. scheduler: how
     `tonnage scheduler` chooses nodes, None for none. group_labels, templates: template nodes that the controller
     publishes for an autoscaler, as on its command line. evict_unfit: whether the controller may evict pods whose inline
-    volume does not fit on their node and that allow it.
+    volume does not fit on their node and that allow it. snapshot_controller: whether the controller is the cluster's
+    snapshot controller. snapshot_class: with a default VolumeSnapshotClass, for clusters that have the kind.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -68,6 +69,8 @@ class Installation:
     monitoring: bool = False
     inline: bool = True
     evict_unfit: bool = False
+    snapshot_controller: bool = False
+    snapshot_class: bool = False
     groups: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     network_policy: bool = False
     scheduler: ScoringStrategy | None = None

@@ -162,10 +162,17 @@ class Mounts(ABC):
     def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
         """Grow the file system at path (or the raw block device) to the expanded size; return its record. Idempotent.
 
-        By default an expansion is effective at once. Raises NotFoundError, PreconditionError when it cannot grow while
-        mounted.
+        Raises NotFoundError, PreconditionError when it cannot grow while mounted.
         """
         self.stats(record, path)  # raises NotFoundError
+        return self.grow_used(record)
+
+    def grow_used(self, record: VolumeRecord) -> VolumeRecord:
+        """Grow a volume where it is mounted or attached, to the expanded size; return its record. Idempotent.
+
+        By default an expansion is effective at once. Raises NotFoundError when it is not in use, PreconditionError when
+        it cannot grow while mounted, HostError.
+        """
         return record
 
     def device(self, record: VolumeRecord) -> tuple[int, int] | None:

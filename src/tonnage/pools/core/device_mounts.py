@@ -79,12 +79,11 @@ class DeviceMounts(Mounts):
         if record.pending and "ro" not in options:
             self._grow(record, device)
 
-    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
-        """Grow the file system of a volume at path; return its record.
+    def grow_used(self, record: VolumeRecord) -> VolumeRecord:
+        """Grow the file system of a mounted volume; return its record.
 
         Raises NotFoundError, PreconditionError, HostError.
         """
-        self.stats(record, path)
         if record.pending and not record.block:
             online.grow(record, block_device.roots(self._devices.bring_up(record), record))
         return self.grown(record)

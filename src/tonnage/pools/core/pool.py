@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from msgspec import structs
+
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.errors import (
@@ -22,6 +24,7 @@ from tonnage.errors import (
     InvalidError,
     NotFoundError,
     OutOfRangeError,
+    PreconditionError,
     TonnageError,
 )
 from tonnage.pools.base import reservation
@@ -77,6 +80,7 @@ class Pool:
         self._commit = SharedCommit(backend.commit, self._threads) if backend.shares_commit else None
         self._eraser: Eraser | None = None
         self._erase_rate = erase_rate
+        self._unfinished: dict[str, str] = {}  # volume -> why its file system could not grow while mounted
 
     @property
     def features(self) -> Features:
@@ -203,6 +207,7 @@ class Pool:
             gone = list[VolumeRecord]()
             try:
                 await self._run_and_commit(self._delete, name, gone)
+                self._unfinished.pop(name, None)
             except TonnageError:
                 for record in gone:  # not for good: it must stay visible until the call is repeated
                     self.backend.records.put_back(record)
@@ -372,15 +377,33 @@ class Pool:
         return [record.snapshot() for record in self.backend.all_snapshots()]
 
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
-        """Expand a volume to at least `size` bytes, the controller's part; durable when this returns.
+        """Expand a volume to at least `size` bytes; durable when this returns.
 
-        A volume that is large enough is returned unchanged. limit: maximum bytes, 0 for none. Raises NotFoundError,
-        ExhaustedError, OutOfRangeError (can never fit, or the volume is larger than limit: no volume ever shrinks),
-        InvalidError, UnsupportedError.
+        The file system of a volume in use grows too. Where it cannot grow while mounted, the volume is `pending` and
+        unfinished() says why. A volume that is not in use grows when it is staged. A volume that is large enough is
+        returned unchanged. limit: maximum bytes, 0 for none. Raises NotFoundError, ExhaustedError, OutOfRangeError (can
+        never fit, or the volume is larger than limit: no volume ever shrinks), InvalidError, UnsupportedError.
         """
         async with self._locks.hold(name):
             self.backend.check_open()
-            return self.backend.volume(await self._run_and_commit(self._expand, name, size, limit))
+            record = await self._run_and_commit(self._expand, name, size, limit)
+            self._unfinished.pop(name, None)
+            if record.pending:
+                record = await self._run(self._grow_used, record)
+            return self.backend.volume(record)
+
+    def unfinished(self, name: str) -> str:
+        """Why the file system of an expanded volume could not grow while mounted, "" if it could or is not in use."""
+        return self._unfinished.get(name, "")
+
+    def _grow_used(self, record: VolumeRecord) -> VolumeRecord:
+        try:
+            return self.backend.mounts.grow_used(record)
+        except NotFoundError:
+            return record  # not in use: stage() grows it
+        except PreconditionError as why:
+            self._unfinished[record.name] = str(why)
+            return record
 
     def _expand(self, name: str, size: int, limit: int) -> VolumeRecord:
         record = self.backend.record(name)
@@ -401,8 +424,9 @@ class Pool:
         if not self.features.expansion:
             raise unsupported(self, "larger volumes")
         async with self._locks.hold(name):
-            record = self.backend.record(name)
-            return self.backend.volume(await self._run(self.backend.mounts.grow, record, path))
+            record = await self._run(self.backend.mounts.grow, self.backend.record(name), path)
+            self._unfinished.pop(name, None)
+            return self.backend.volume(record)
 
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
         """Change parameters of a volume; durable when this returns. An empty value restores the class's.
@@ -419,6 +443,19 @@ class Pool:
         mutable = changed(self, record.volume(), parameters)
         self.backend.check({**record.parameters, **mutable}, record.fstype, block=record.block)
         return self.backend.modify(name, mutable) if mutable != record.mutable else record
+
+    async def annotate(self, name: str, owner: Mapping[str, str]) -> PoolVolume:
+        """Set keys of a volume's owner record; durable when this returns. Raises NotFoundError."""
+        async with self._locks.hold(name):
+            self.backend.check_open()
+            return self.backend.volume(await self._run_and_commit(self._annotate, name, owner))
+
+    def _annotate(self, name: str, owner: Mapping[str, str]) -> VolumeRecord:
+        record = self.backend.record(name)
+        changed = structs.replace(record, owner={**record.owner, **owner})
+        if changed != record:
+            self.backend.write(changed)
+        return changed
 
     async def device(self, name: str) -> tuple[int, int] | None:
         """Major and minor number of the volume's own block device, None while it has none.
@@ -453,7 +490,8 @@ class Pool:
         if fault := self.backend.fault(record) or (self.backend.mounts.fault_at(record, path) if path else ""):
             return VolumeCondition(abnormal=True, message=f"volume {name}: {fault}")
         if record.pending:
-            return VolumeCondition(abnormal=False, message="the volume is well; its file system is still to be grown")
+            why = self.unfinished(name) or "the volume is well; its file system is still to be grown"
+            return VolumeCondition(abnormal=False, message=why)
         return WELL
 
 

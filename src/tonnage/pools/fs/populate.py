@@ -39,16 +39,17 @@ def check(folder: Path, size: int) -> None:
         _check(folder, at, size)
 
 
-def fill(folder: Path, target: int, size: int) -> None:
+def fill(folder: Path, target: int, size: int, *, stop: int | None = None) -> None:
     """Copy a directory's content into the open directory target, durably, with owner and mode of its root.
 
-    Raises as check(), and ExhaustedError when it did not fit after all.
+    stop: a descriptor; copying ends when it can be read. Raises as check(), and ExhaustedError when it did not fit
+    after all.
     """
     with _opened(folder) as at:
         _check(folder, at, size)
         try:
             command = [*_COPY, "--", nofollow.by_fd(at, "."), nofollow.by_fd(target, "")]
-            run(command, timeout=_TIMEOUT, pass_fds=(at, target))
+            run(command, timeout=_TIMEOUT, pass_fds=(at, target), stop=stop)
             with _writable(target) as fd:
                 libc.syncfs(fd)
         except CommandError as failure:

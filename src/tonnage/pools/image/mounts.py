@@ -180,9 +180,8 @@ class ImageMounts(Mounts):
             raise NotFoundError(f"volume {name} is not mounted at {path}")
         return mounts.stats(path)
 
-    def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
+    def grow_used(self, record: VolumeRecord) -> VolumeRecord:
         """Grow the mounted file system, or the loop device. Raises NotFoundError, PreconditionError, HostError."""
-        self.stats(record, path)
         image = self._folder.content(record.name)
         for index in loop.of_file(image):
             loop.set_capacity(index)

@@ -70,7 +70,7 @@ class Stop:
 class Unbound:
     """An unbound claim that needs capacity.
 
-    selected: its selected node, or "". source: nodes with the source that it clones, None for any.
+    selected: its selected node, or "". source: nodes with the claim or snapshot that it copies, None for any.
     """
 
     claim: PersistentVolumeClaim

@@ -7,10 +7,12 @@ one pod is not used for the next, before the API server shows it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tonnage.api import matching
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.origin import Origin, origin_of
+from tonnage.api.snapshot import VolumeSnapshot, VolumeSnapshotContent
 from tonnage.api.storage import CSIDriver, StorageClass
 from tonnage.capacity.topology_index import EVERYWHERE, ByTopology, Labels, Reach, reach_of_nodes
 from tonnage.kube.cache import Cache
@@ -19,12 +21,18 @@ from tonnage.scheduler.framework.pod_info import UsedVolume
 
 @dataclass(frozen=True, slots=True)
 class StorageObjects:
-    """Caches of claims, PVs, classes and drivers."""
+    """Caches of claims, PVs, classes and drivers; of snapshots and their contents, empty where they are not served."""
 
     claims: Cache[PersistentVolumeClaim]
     volumes: Cache[PersistentVolume]
     classes: Cache[StorageClass]
     drivers: Cache[CSIDriver]
+    snapshots: Cache[VolumeSnapshot] = field(default_factory=Cache)
+    contents: Cache[VolumeSnapshotContent] = field(default_factory=Cache)
+
+    def origin_of(self, claim: PersistentVolumeClaim) -> Origin | None:
+        """Return the location of a claim's data source, None without one."""
+        return origin_of(claim, self.claims.get, self.volumes.get, self.snapshots.get, self.contents.get)
 
     def used_by(self, claims: Iterable[str]) -> tuple[UsedVolume, ...]:
         """Return volumes that count against a node's limits; unresolved ones are left out."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.origin import origin_of
 from tonnage.api.pods import Pod
 from tonnage.api.selectors import NodeMatcher
 from tonnage.api.storage import StorageClass
@@ -41,7 +40,7 @@ from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, Shares, T
 
 CONFLICT = "node(s) had volume node affinity conflict"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
-NO_SOURCE = "node(s) did not have the source volume of a clone"
+NO_SOURCE = "node(s) did not have the data source of a claim"
 NO_STORAGE = "node(s) did not have enough free storage"
 NO_CLASS = "node(s) could not make volumes of the StorageClass"
 """Replaces NO_STORAGE where a node publishes an error of the class, or no driver exists."""
@@ -133,11 +132,11 @@ class VolumeBinding:
         )
 
     def _source(self, claim: PersistentVolumeClaim) -> NodeMatcher | None:
-        """Return the nodes of a clone's source.
+        """Return the nodes of a copy's source.
 
         None while the source is not bound: it may be a claim of the same pod.
         """
-        origin = origin_of(claim, self._objects.claims.get, self._objects.volumes.get)
+        origin = self._objects.origin_of(claim)
         return origin.reach if origin is not None else None
 
     def _assemble(self, bound: list[PersistentVolumeClaim], unbound: list[Unbound]) -> PodVolumes:

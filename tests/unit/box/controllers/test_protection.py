@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from tests.unit.conftest import Running
 
 from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES
+from tonnage.box.controllers.protection import AttributesClassProtection, ClaimProtection, VolumeProtection
 from tonnage.claims.bind import bind
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
@@ -221,3 +222,60 @@ async def test_protection_that_was_taken_away_comes_back(
     await volumes.reconcile("v")
     assert (await kube.get(CLAIMS, "c", "default")).metadata.finalizers == [names.PVC_PROTECTION]
     assert (await kube.get(VOLUMES, "v")).metadata.finalizers == [names.PV_PROTECTION]
+
+
+@pytest.mark.parametrize("user", ["spec", "current", "target", "volume"])
+async def test_an_attributes_class_stays_while_something_names_it(
+    kube: Client, informers: Informers, make_claim: Make, make_volume: Make, settle: Settle, user: str
+) -> None:
+    controller = AttributesClassProtection(kube, informers)
+    body = {"metadata": {"name": "gold"}, "driverName": names.DRIVER, "parameters": {"erase": "zero"}}
+    made = await kube.create(ATTRIBUTES_CLASSES, body)
+    assert made.metadata.finalizers == [names.VAC_PROTECTION]
+    if user == "volume":
+        await make_volume("v", volumeAttributesClassName="gold")
+    else:
+        await make_claim("c", **({"volumeAttributesClassName": "gold"} if user == "spec" else {}))
+    change = {"targetVolumeAttributesClassName": "gold", "status": "Pending"}
+    status = {"current": {"currentVolumeAttributesClassName": "gold"}, "target": {"modifyVolumeStatus": change}}
+    if user in status:
+        await kube.patch(CLAIMS, "c", {"status": status[user]}, "default", subresource="status")
+    await settle()
+    await kube.delete(ATTRIBUTES_CLASSES, "gold")
+    await settle()
+    await controller.reconcile("gold")
+    assert not await gone(kube, ATTRIBUTES_CLASSES, "gold")
+    kind: Any
+    kind, name, namespace = (VOLUMES, "v", "") if user == "volume" else (CLAIMS, "c", "default")
+    await kube.patch(kind, name, {"metadata": {"finalizers": None}}, namespace)
+    async with _running(controller):
+        await kube.delete(kind, name, namespace)
+        await settle()
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if await gone(kube, ATTRIBUTES_CLASSES, "gold"):
+                return
+    raise AssertionError("the end of the last user did not wake the controller")
+
+
+async def test_an_attributes_class_that_is_used_by_what_the_cache_lacks_stays(
+    kube: Client, informers: Informers, make_claim: Make, settle: Settle
+) -> None:
+    controller = AttributesClassProtection(kube, informers)
+    body = {"metadata": {"name": "gold"}, "driverName": names.DRIVER, "parameters": {"erase": "zero"}}
+    await kube.create(ATTRIBUTES_CLASSES, body)
+    await kube.delete(ATTRIBUTES_CLASSES, "gold")
+    await settle()
+    await make_claim("c", volumeAttributesClassName="gold")
+    await controller.reconcile("gold")
+    assert not await gone(kube, ATTRIBUTES_CLASSES, "gold")
+
+
+@asynccontextmanager
+async def _running(controller: AttributesClassProtection) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(controller.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

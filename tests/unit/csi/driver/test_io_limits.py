@@ -17,7 +17,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.io_limits import Throttle, pod_of
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import HostError
+from tonnage.errors import HostError, UnsupportedError
 from tonnage.host.iolimits import Cgroups
 from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.base.parameters import LIMITS
@@ -195,6 +195,20 @@ async def test_where_io_cannot_be_limited_it_is_refused_at_once(
     await refused(client.create_volume("a", GIB, [MOUNT], mutable_parameters=SLOW), bad, "cannot be limited")
     await refused(client.modify_volume(volume.id, SLOW), bad, "cannot be limited")
     assert [found.name for found in await pool.list()] == ["b"]
+
+
+async def test_a_change_that_is_recorded_but_cannot_be_held_is_no_invalid_argument(
+    client: FullCsiClient, refused: Refused, driver: Driver, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INVALID_ARGUMENT says that nothing was changed, so the caller would keep the former class."""
+    volume = await client.create_volume("a", GIB, [MOUNT])
+
+    async def gone(*_: object) -> None:
+        raise UnsupportedError("the controller io is gone")
+
+    monkeypatch.setattr(driver.throttle, "again", gone)
+    await refused(client.modify_volume(volume.id, SLOW), Code.FAILED_PRECONDITION, "the controller io is gone")
+    assert (await pool.get("a")).effective["iops"] == "100"
 
 
 async def test_a_group_of_the_orchestrator(folder: Path, pool: FakePool, top: Path) -> None:

@@ -34,3 +34,15 @@ def test_a_span_names_the_volume_and_its_owner() -> None:
         "k8s.namespace.name": "ns",
     }
     assert span_name(b"/csi.v1.Controller/CreateVolume") == span_name("csi.v1.Controller/CreateVolume")
+
+
+def test_the_query_of_a_url_is_not_logged() -> None:
+    content = '{"url":{"sha256":"ab","url":"https://h/x?X-Amz-Signature=5ecret"}}'
+    request = csi_pb2.CreateVolumeRequest(
+        name="v", parameters={names.PARAM_CONTENT: content, "source": "https://h/y?sig=5ecret#sha256=cd"}
+    )
+    line = describe(request)
+    assert "5ecret" not in line
+    assert "https://h/x?..." in line
+    assert "https://h/y?...#sha256=cd" in line
+    assert request.parameters[names.PARAM_CONTENT] == content

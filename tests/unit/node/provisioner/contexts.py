@@ -27,6 +27,7 @@ def context(**parts: Any) -> NodeContext:
         "claims": Cache(),
         "volumes": Cache(),
         "classes": Cache(),
+        "attributes": None,
         "table": ClaimTable(),
     }
     return NodeContext(**cast("Any", {**own, **parts}))

@@ -134,7 +134,7 @@ async def test_binding_can_be_left_to_the_controller(
         ({"selector": {"matchLabels": {"a": "b"}}}, "claim Selector is not supported"),
         (
             {"dataSourceRef": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "x"}},
-            "data source VolumeSnapshot 'x' is not supported",
+            "cannot restore: snapshot x is not there",
         ),
         ({"accessModes": ["ReadWriteMany"]}, "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"),
     ],

@@ -119,11 +119,8 @@ async def test_a_class_made_anew_is_looked_at_anew(
     [
         ({"accessModes": ["ReadWriteMany"]}, MODE),
         ({"selector": {"matchLabels": {"a": "b"}}}, "claim Selector is not supported"),
-        (
-            {"dataSource": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "x"}},
-            "data source VolumeSnapshot 'x'",
-        ),
-        ({"volumeAttributesClassName": "gold"}, "VolumeAttributesClass 'gold' is not supported"),
+        ({"volumeAttributesClassName": "gold"}, 'VAC "gold" does not exist.'),
+        ({"volumeAttributesClassName": "odd"}, "'colour'"),
     ],
 )
 async def test_one_claim_of_a_pod_that_cannot_be_keeps_the_others_from_being_made(
@@ -137,6 +134,8 @@ async def test_one_claim_of_a_pod_that_cannot_be_keeps_the_others_from_being_mad
     reason: str,
 ) -> None:
     node = await make_node("10Gi")
+    odd = {"metadata": {"name": "odd"}, "driverName": names.DRIVER, "parameters": {"colour": "red"}}
+    await kube.create(kinds.ATTRIBUTES_CLASSES, odd)
     pod = await make_pod("app", ephemeral={"good": {"storageClassName": "late"}, "bad": {"storageClassName": "late"}})
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": pod.metadata.uid, "controller": True}
     await make_claim("app-good", "2Gi", owners=[owner], storageClassName="late")

@@ -232,8 +232,11 @@ def test_a_claim_that_asks_to_grow(view: Make) -> None:
     body["status"]["capacity"] = {"storage": "10Gi"}
     (found,) = claims.check(view(body))
     assert (found.level, found.about) == (Level.WARN, "team/data")
-    assert found.text.startswith("not grown from 10Gi to 40Gi: ")
-    assert "dataSource PersistentVolumeClaim data" in found.todo
+    assert found.text == "it waits to grow from 10Gi to 40Gi"
+    assert "see its Events" in found.todo
+    body["status"]["conditions"] = [{"type": "ControllerResizeError", "status": "True", "message": "2Gi free"}]
+    (found,) = claims.check(view(body))
+    assert found.text == "it waits to grow from 10Gi to 40Gi: 2Gi free"
     body["status"]["capacity"] = {"storage": "40Gi"}
     (found,) = claims.check(view(body))
     assert found.level is Level.OK

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.unit.ops.doctor.broken import Broken, assert_found
 from tests.unit.ops.doctor.conftest import NOW, Ward
 
 from tonnage.aio.clock import rfc3339
+from tonnage.api.core import Event, PersistentVolumeClaim
 from tonnage.ops.doctor import volumes
 from tonnage.ops.doctor.finding import Level
 
@@ -40,3 +42,25 @@ def test_one_that_is_removed_just_now(ward: Ward) -> None:
     ward.volume("v", "n1", phase="Released", deletionTimestamp=rfc3339(NOW - 2))
 
     assert {f.level for f in volumes.check(ward.view)} == {Level.OK}
+
+
+def _health(reason: str, uid: str, second: int) -> Event:
+    about = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": uid}
+    at = f"2026-01-01T00:00:{second:02}Z"
+    body = {"involvedObject": about, "reason": reason, "message": "its image is gone", "lastTimestamp": at}
+    return msgspec.convert({"metadata": {"name": f"e{second}"}, **body}, Event)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "is_told"),
+    [(["Abnormal"], True), (["Abnormal", "Normal"], False), (["Abnormal", "Normal", "Abnormal"], True), (["Normal"], False)],
+)  # fmt: skip
+def test_an_abnormal_volume_is_listed_until_its_agent_says_that_it_is_well(
+    ward: Ward, reasons: list[str], *, is_told: bool
+) -> None:
+    body = {"metadata": {"name": "data", "namespace": "default", "uid": "u"}}
+    ward.view.claims = [msgspec.convert(body, PersistentVolumeClaim)]
+    told = [_health(f"VolumeCondition{word}", "u", second) for second, word in enumerate(reasons)]
+    ward.view.health = [*reversed(told), _health("VolumeConditionAbnormal", "gone", 9)]
+    found = [f for f in volumes.check(ward.view) if f.level is FAIL]
+    assert [f.text.endswith("its image is gone") for f in found] == [True] * is_told

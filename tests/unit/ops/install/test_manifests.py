@@ -13,6 +13,7 @@ import yaml
 from scripts import gen_chart
 
 from tonnage.api import names
+from tonnage.box.bootstrap import snapshot_class
 from tonnage.cli.main import build_parser
 from tonnage.node.config import driver
 from tonnage.node.config import node as config_node
@@ -145,7 +146,9 @@ def test_roles() -> None:
                 assert set(rule["verbs"]) <= {"get", "list", "watch"}
 
 
-@pytest.mark.parametrize("file", ["rbac-node.yaml", "rbac-controller.yaml", "rbac-scheduler.yaml"])
+@pytest.mark.parametrize(
+    "file", ["rbac-node.yaml", "rbac-controller.yaml", "rbac-scheduler.yaml", "rbac-snapshots.yaml"]
+)
 def test_each_rule_says_why(file: str) -> None:
     lines = template(file).splitlines()
     rules = [number for number, line in enumerate(lines) if line.startswith("  - apiGroups:")]
@@ -177,6 +180,28 @@ def test_secrets_that_may_be_read(given: list[str], allowed: list[str] | None) -
     role = objects(Installation(secrets={"db": given}))["Role", "tonnage-node-secrets"]
     assert role["metadata"]["namespace"] == "db"
     assert [(rule["verbs"], rule.get("resourceNames")) for rule in role["rules"]] == [(["get"], allowed)]
+
+
+def test_the_snapshot_controller_has_its_rights_only_where_it_is() -> None:
+    plain = objects(Installation())
+    assert not [key for key in plain if key[1] in ("tonnage-controller-snapshots", "tonnage")]
+    found = objects(Installation(snapshot_controller=True))
+    arguments = found["Deployment", "tonnage-controller"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--snapshot-controller" in arguments
+    assert build_parser("controller").parse_args(arguments).snapshot_controller
+    for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
+        assert (kind, "tonnage-controller-snapshots") in found
+    rules = found["ClusterRole", "tonnage-controller-snapshots"]["rules"]
+    assert {group for rule in rules for group in rule["apiGroups"]} == {"snapshot.storage.k8s.io"}
+    assert ("VolumeSnapshotClass", "tonnage") not in found
+
+
+def test_a_snapshot_class_by_option() -> None:
+    made = objects(Installation(snapshot_class=True))["VolumeSnapshotClass", "tonnage"]
+    box = snapshot_class(names.DRIVER)
+    assert (made["driver"], made["deletionPolicy"]) == (box["driver"], box["deletionPolicy"])
+    assert made["metadata"]["annotations"] == box["metadata"]["annotations"]
+    assert box["metadata"]["labels"].items() <= made["metadata"]["labels"].items()
 
 
 def test_monitoring() -> None:

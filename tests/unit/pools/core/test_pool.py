@@ -194,3 +194,14 @@ async def test_what_a_kind_does_not_offer(pool: ShelfPool, tmp_path: Path) -> No
     with pytest.raises(NotFoundError):
         await pool.device("b")
     assert (list(await pool.list_snapshots()), list(await pool.erasing()), await pool.volume_limit()) == ([], [], 0)
+
+
+async def test_the_owner_record_is_added_to(pool: Pool) -> None:
+    await pool.create(VolumeRequest("v", MI))
+    await pool.annotate("v", {"claim": "a", "content": "filling"})
+    for _ in range(2):
+        volume = await pool.annotate("v", {"content": "filled"})
+        assert volume.owner == {"claim": "a", "content": "filled"}
+    assert (await pool.get("v")).owner == volume.owner
+    with pytest.raises(NotFoundError):
+        await pool.annotate("w", {})

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
+from tonnage.api import kinds, names
+from tonnage.api.snapshot import MANAGED_BY
 from tonnage.scheduler.explain import explain
 from tonnage.scheduler.framework.plugin import Refusal, RejectionCause, SchedulingDecision
 
-NO_SOURCE = "2 node(s) did not have the source volume of a clone"
+NO_SOURCE = "2 node(s) did not have the data source of a claim"
 
 
 def copy_of(name: str, **more: Any) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def test_it_is_explained(stage: Any) -> None:
     stage.claim("c", **copy_of("a"))
     found = explain(stage.cycle, stage.pod("p", claims=["c"]), written={}, scheduler="default-scheduler")
     told = {answer.node: answer.lacks for answer in found.nodes}
-    text = "node(s) did not have the source volume of a clone: claim c of claim a (volume pv-a)"
+    text = "node(s) did not have the data source of a claim: claim c of claim a (volume pv-a)"
     assert told["node-1"] == told["node-3"] == [text]
     assert "free 0" in told["node-2"][0]
 
@@ -116,3 +117,43 @@ def test_a_name_alone_takes_no_reservation_away(stage: Any) -> None:
     stage.claim("prime-uid-c", "1Gi")
     stage.send("prime-uid-c", node)
     assert left(stage, node) == 3
+
+
+def restored(name: str) -> dict[str, Any]:
+    return {"dataSource": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name}}
+
+
+def snapshot(world: World, name: str, *, node: str = "", volume: str = "pv-a") -> None:
+    """A ready snapshot, with its content."""
+    content, ref = f"snapcontent-uid-{name}", {"namespace": "default", "name": name, "uid": f"uid-{name}"}
+    status = {"readyToUse": True, "boundVolumeSnapshotContentName": content}
+    world.objects.snapshots.put(world.read(kinds.SNAPSHOTS, name, {"status": status}, "default"))
+    spec = {"driver": names.DRIVER, "source": {"volumeHandle": volume}, "volumeSnapshotRef": ref}
+    body = {"spec": spec, "status": {"readyToUse": True, "snapshotHandle": f"p/{name}"}}
+    labels = {MANAGED_BY: node} if node else {}
+    world.objects.contents.put(world.read(kinds.SNAPSHOT_CONTENTS, content, body, labels=labels))
+
+
+@pytest.mark.parametrize("node", ["node-2", ""])
+def test_a_restored_claim_and_its_siblings_go_to_the_snapshot(stage: Any, node: str) -> None:
+    """The label of the content tells the node, else the volume that was snapshotted."""
+    snapshot(stage, "monday", node=node)
+    for n in range(4):
+        stage.claim(f"copy-{n}", **restored("monday"))
+        stage.claim(f"other-{n}")
+        assert stage.place(stage.pod(f"p-{n}", claims=[f"copy-{n}", f"other-{n}"])) == "node-2"
+
+
+def test_a_full_node_of_a_snapshot_is_explained(stage: Any) -> None:
+    snapshot(stage, "monday", node="node-2", volume="p/gone")
+    stage.capacity("node-2", "0")
+    stage.claim("c", **restored("monday"))
+    pod = stage.pod("p", claims=["c"])
+    refusal = stage.decide(pod)
+    assert isinstance(refusal, Refusal)
+    assert refusal.message == (f"0/3 nodes are available: 1 node(s) did not have enough free storage, {NO_SOURCE}.")
+    found = explain(stage.cycle, pod, written={}, scheduler="default-scheduler")
+    told = {answer.node: answer.lacks for answer in found.nodes}
+    text = "node(s) did not have the data source of a claim: claim c of snapshot monday (node node-2)"
+    assert told["node-1"] == told["node-3"] == [text]
+    assert "free 0" in told["node-2"][0]

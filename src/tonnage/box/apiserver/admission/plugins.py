@@ -77,6 +77,12 @@ async def volume(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
         _protect(new, names.PV_PROTECTION)
 
 
+async def attributes_class(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
+    """VolumeAttributesClasses: the finalizer that keeps one that a claim or a volume names."""
+    if context.operation == "CREATE":
+        _protect(new, names.VAC_PROTECTION)
+
+
 def check_namespace(context: AdmissionContext, kind: Kind[Any]) -> None:
     """Require that a new object's namespace exists (404) and is not being deleted (403)."""
     if context.operation != "CREATE" or context.subresource:
@@ -152,7 +158,9 @@ async def _count(context: AdmissionContext, kind: Kind[Any], new: Obj, old: Obj 
     asked = await apart(_weight(new), quota.usage, kind.key, new)
     if context.operation == "UPDATE" and old is not None:
         before = await apart(_weight(old), quota.usage, kind.key, old)
-        asked = {r: amount - before.get(r, 0) for r, amount in asked.items()}
+        asked = {r: asked.get(r, 0) - before.get(r, 0) for r in asked.keys() | before.keys()}
+    if context.subresource:  # what a scope counts is checked when the spec changes only
+        asked = {r: amount for r, amount in asked.items() if not quota.is_scoped(r)}
     if not any(amount > 0 for amount in asked.values()):
         return
     quotas = await context.list(kinds.RESOURCE_QUOTAS, context.namespace)

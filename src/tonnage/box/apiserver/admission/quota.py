@@ -21,6 +21,8 @@ _CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
 _NAMED = frozenset({"configmaps", "secrets", "resourcequotas", "replicationcontrollers", "services"})
 _BYTES = ("storage", "memory")
 _MUST_SAY = ("cpu", "memory")
+_SEPARATOR = "\0"
+"""Between a resource and the VolumeAttributesClasses of a claim: what quotas with that scope count."""
 
 
 def lock(namespace: str) -> str:
@@ -63,7 +65,59 @@ def _claim(claim: Obj) -> dict[str, int]:
         prefix = spec["storageClassName"] + _CLASS_SUFFIX
         counted[prefix + "persistentvolumeclaims"] = NANO
         counted[prefix + "requests.storage"] = size
+    named = _SEPARATOR.join(sorted(_attributes_classes(claim)))
+    return counted | ({f"{r}{_SEPARATOR}{named}": amount for r, amount in counted.items()} if named else {})
+
+
+def _attributes_classes(claim: Obj) -> set[str]:
+    spec, status = claim.get("spec") or {}, claim.get("status") or {}
+    target = (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName")
+    named = {spec.get("volumeAttributesClassName"), status.get("currentVolumeAttributesClassName"), target}
+    return {name for name in named if name}
+
+
+def is_scoped(resource: str) -> bool:
+    """Whether an amount counts for quotas with a scope only."""
+    return _SEPARATOR in resource
+
+
+def _of_quota(quota: Obj, amounts: Usage) -> Usage:
+    """The amounts that the quota counts: all, or those of the claims that its scopes select."""
+    requirements = _requirements(quota.get("spec") or {})
+    if not requirements:
+        return amounts
+    counted, scoped = Counter[str](), Counter[str]()
+    for key, amount in amounts.items():
+        resource, *named = key.split(_SEPARATOR)
+        if not named:
+            continue
+        scoped[resource] += amount
+        if all(any(_selects(r, name) for name in named) for r in requirements):
+            counted[resource] += amount
+    if all(_selects(r, "") for r in requirements):
+        for resource in (quota["spec"].get("hard") or {}).keys() & amounts.keys():
+            counted[resource] += amounts[resource] - scoped[resource]
     return counted
+
+
+def _requirements(spec: Obj) -> list[Obj]:
+    """The conditions of a quota's scopes and scope selector."""
+    plain = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
+    return plain + list((spec.get("scopeSelector") or {}).get("matchExpressions") or ())
+
+
+def _selects(requirement: Obj, name: str) -> bool:
+    """Whether a condition holds for a class, "" for none (labels.Requirement.Matches)."""
+    values = requirement.get("values") or ()
+    match requirement.get("operator"):
+        case "In":
+            return name in values
+        case "NotIn":
+            return name not in values
+        case "Exists":
+            return bool(name)
+        case _:
+            return not name
 
 
 def _pod(pod: Obj) -> dict[str, int]:
@@ -106,6 +160,7 @@ def _nanos(text: Any) -> int:
 def exceeded(quota: Obj, used: Usage, asked: Usage) -> str | None:
     """Why asked does not fit into the quota any more, in the words of Kubernetes, or None."""
     hard = (quota.get("spec") or {}).get("hard") or {}
+    used, asked = _of_quota(quota, used), _of_quota(quota, asked)
     over = sorted(r for r in hard if asked.get(r, 0) > 0 and used.get(r, 0) + asked[r] > _nanos(hard[r]))
     if not over:
         return None
@@ -149,4 +204,5 @@ def _shown(nanos: int, resource: str) -> str:
 def status(quota: Obj, used: Usage) -> Obj:
     """The status of a quota: hard as wanted, used for the same resources."""
     hard = dict((quota.get("spec") or {}).get("hard") or {})
+    used = _of_quota(quota, used)
     return {"hard": hard, "used": {r: _shown(used.get(r, 0), r) for r in sorted(hard)}}

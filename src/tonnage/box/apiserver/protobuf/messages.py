@@ -361,6 +361,11 @@ def message(name: str) -> Message:
     return made
 
 
+def is_encoded(name: str) -> bool:
+    """Whether a struct has a protobuf encoding: those of custom resources have none."""
+    return ALIASES.get(name, name) in _table()
+
+
 @functools.cache
 def _table() -> dict[str, dict[str, str]]:
     """Struct -> field -> number, as text."""

@@ -11,11 +11,13 @@ from tonnage.api.kinds import Kind
 from tonnage.api.meta import PartialObject
 from tonnage.box.apiserver.access import escalation
 from tonnage.box.apiserver.admission import plugins, priority
+from tonnage.box.apiserver.printers import content as printers_content
 from tonnage.box.apiserver.printers import core
 from tonnage.box.apiserver.printers import rbac as printers_rbac
+from tonnage.box.apiserver.printers import snapshot as printers_snapshot
 from tonnage.box.apiserver.printers import workloads as printers
 from tonnage.box.apiserver.printers.table import Column, dig
-from tonnage.box.apiserver.registry import defaults, stored_kinds, strategy
+from tonnage.box.apiserver.registry import defaults, definitions, stored_kinds, strategy
 from tonnage.box.apiserver.request import event_versions
 from tonnage.box.apiserver.request.resource import Default, Resource, Validate, nothing
 from tonnage.box.apiserver.storage.store import Obj
@@ -23,10 +25,12 @@ from tonnage.box.apiserver.validation import (
     claim,
     cluster,
     config,
+    content,
     job,
     persistent_volume,
     pod,
     rbac,
+    snapshot,
     storage,
     workloads,
 )
@@ -201,6 +205,11 @@ _ROWS: tuple[Resource, ...] = (
         admit=priority.of_class,
     ),
     _row(kinds.DISRUPTION_BUDGETS, workloads.budget, core.DISRUPTION_BUDGET, defaults.budget, **_OWN_STATUS),
+    _row(kinds.SNAPSHOTS, snapshot.snapshot, printers_snapshot.SNAPSHOT, **_STATUS, prepare=strategy.snapshot),
+    _row(kinds.SNAPSHOT_CONTENTS, snapshot.content, printers_snapshot.CONTENT, **_STATUS, prepare=strategy.no_status),
+    _row(kinds.SNAPSHOT_CLASSES, snapshot.snapshot_class, printers_snapshot.CLASS),
+    definitions.ROW,
+    _row(kinds.CONTENTS, content.content, printers_content.CONTENT),
     *stored_kinds.ROWS,
     _row(kinds.LEASES, cluster.lease, core.LEASE),
     _review(_AUTHENTICATION, "TokenReview"),

@@ -151,6 +151,11 @@ ROWS: tuple[Resource, ...] = (
         default=defaults.pod_template,
         admit=plugins.plain(kinds.POD_TEMPLATES),
     ),
-    Resource(kinds.ATTRIBUTES_CLASSES, validate=scaling.attributes_class, columns=network.ATTRIBUTES_CLASS),
+    Resource(
+        kinds.ATTRIBUTES_CLASSES,
+        validate=scaling.attributes_class,
+        columns=network.ATTRIBUTES_CLASS,
+        admit=plugins.attributes_class,
+    ),
     *_CERTIFICATES,
 )

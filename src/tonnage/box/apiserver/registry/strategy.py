@@ -12,6 +12,7 @@ from typing import Any
 from tonnage.api import names
 from tonnage.api.origin import PROVISIONED
 from tonnage.api.quantity import Quantity
+from tonnage.api.snapshot import AS_SOURCE, BOUND
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.errors import InvalidError
 
@@ -110,6 +111,20 @@ def without_status(new: Obj, old: Obj | None) -> None:
     """Status is written by its owner, later; it is always there, as Go writes it, and clients read it at once."""
     if old is None:
         new["status"] = {}
+
+
+def snapshot(new: Obj, old: Obj | None) -> None:
+    """A VolumeSnapshot has its finalizers from the start: its controller need not write them first."""
+    no_status(new, old)
+    if old is None:
+        finalizers = new["metadata"].setdefault("finalizers", [])
+        finalizers += [f for f in (AS_SOURCE, BOUND) if f not in finalizers]
+
+
+def no_status(new: Obj, old: Obj | None) -> None:
+    """A custom resource begins without a status: upstream's snapshotter looks whether there is one."""
+    if old is None:
+        new.pop("status", None)
 
 
 def job(new: Obj, old: Obj | None) -> None:

@@ -48,14 +48,20 @@ OBJECT = Accepted()
 
 
 @lru_cache(maxsize=256)
-def accepted(accept: str) -> Accepted:
-    """The first entry of an Accept header that can be served. Raises a 406 that says what could be."""
+def accepted(accept: str, *, encoded: bool = True) -> Accepted:
+    """The first entry of an Accept header that can be served. Raises a 406 that says what could be.
+
+    encoded: whether whole objects of the kind have a protobuf encoding; those of custom resources have none, but
+    their metadata has.
+    """
     for kind, params in _entries(accept or "*/*"):
         is_protobuf = kind == PROTOBUF
         if not is_protobuf and kind not in (JSON, "*/*", "application/*"):
             continue
         wanted = params.get("as", "")
         if not wanted:
+            if is_protobuf and not encoded:
+                continue
             return Accepted(is_protobuf=is_protobuf)
         if params.get("g") == "meta.k8s.io" and params.get("v", "v1") in ("v1", "v1beta1"):
             version = params.get("v", "v1")
@@ -63,7 +69,7 @@ def accepted(accept: str) -> Accepted:
                 return Accepted("table", version)
             if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
                 return Accepted("metadata", version, is_protobuf)
-    offered = f"{JSON} (as Table and PartialObjectMetadata too), {PROTOBUF}"
+    offered = f"{JSON} (as Table and PartialObjectMetadata too)" + (f", {PROTOBUF}" if encoded else "")
     raise not_acceptable(f"{offered}; the request accepts {accept[:200]!r}")
 
 
@@ -112,16 +118,21 @@ class Bodies:
         """The object in a body (JSON, protobuf or YAML by its content type), without nulls. Raises 400, 413, 415."""
         return (await self.checked(body, content_type))[0]
 
-    async def checked(self, body: bytes, content_type: str) -> tuple[dict[str, Any], list[str]]:
-        """The same, and the complaints about keys that YAML repeats. Those of JSON cost more: decoding.duplicates()."""
+    async def checked(
+        self, body: bytes, content_type: str, *, encoded: bool = True
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The same, and the complaints about keys that YAML repeats. Those of JSON cost more: decoding.duplicates().
+
+        encoded: whether the kind has a protobuf encoding.
+        """
         check_size(len(body))
         kind = media_type(content_type)
         if kind in ("", JSON):
             return await apart(len(body), _json_object, body), []
-        if kind == PROTOBUF:
+        if kind == PROTOBUF and encoded:
             return await apart(len(body), _protobuf_object, body), []
         if kind not in _YAML:
-            raise _unsupported(content_type, f"{JSON}, application/yaml, {PROTOBUF}")
+            raise _unsupported(content_type, f"{JSON}, application/yaml" + (f", {PROTOBUF}" if encoded else ""))
         from tonnage.box.apiserver.request import yaml_body  # late: 1 MiB of parser that hardly any client asks for
 
         try:

@@ -71,7 +71,7 @@ class Resource:
     columns: the Table's columns of this kind.
     stored_as: the store's name of the collection when two kinds show the same objects; inward turns the served shape
         into the stored one, outward back (both may return their argument).
-    notice: the warning that answers each create and update of what has no effect here.
+    notice: the warning that answers each create and update of what has no effect here; parting: each deletion.
     graceful: deletion waits for the kubelet that ends the thing (pods).
     """
 
@@ -90,6 +90,7 @@ class Resource:
     outward: Callable[[Obj], Obj] = _same
     graceful: bool = False
     notice: str = ""
+    parting: str = ""
 
     @cached_property
     def key(self) -> str:
@@ -106,6 +107,13 @@ class Resource:
     def schema_name(self) -> str:
         """The kind's struct in the schemas."""
         return f"{self.kind.group.split('.')[0] or 'core'}.{self.kind.version}.{self.kind.kind}"
+
+    @cached_property
+    def is_encoded(self) -> bool:
+        """Whether it has a protobuf encoding, as all kinds but custom resources have."""
+        from tonnage.box.apiserver.protobuf import messages  # late: many clients never speak it
+
+        return messages.is_encoded(self.schema_name)
 
     @cached_property
     def field_names(self) -> frozenset[str]:

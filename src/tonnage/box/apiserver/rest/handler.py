@@ -26,7 +26,7 @@ from tonnage.box.apiserver.rest.remote_command import Upgrade
 from tonnage.box.apiserver.rest.writes import Writes, Written, existing
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
 from tonnage.errors import TonnageError
-from tonnage.kube.transport import Request, Response
+from tonnage.kube.transport import PROTOBUF, Request, Response
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class Handler:
         if resource.kind.namespaced and place.namespace is None:
             why = f"{resource.kind.qualified} are created in a namespace: name one in the path"
             raise errors.method_not_allowed(why)
-        obj, repeated = await self._bodies.checked(request.body, request.content_type)
+        obj, repeated = await self._body(resource, request)
         view = Representation.read(resource, request.accept, request.query)
         if resource.verbs == ("create",):
             review = await reviews.answer(self._sources.access, place, obj, user)
@@ -163,10 +163,15 @@ class Handler:
             options = WriteOptions.read(request.query, user)
             return await self._written(view, await self._writes.patch(place, patch, options, len(request.body)))
         self._allow(place, "update")
-        obj, repeated = await self._bodies.checked(request.body, request.content_type)
+        obj, repeated = await self._body(place.resource, request)
         view = Representation.read(place.resource, request.accept, request.query)
         options = replace(WriteOptions.read(request.query, user), repeated=tuple(repeated))
         return await self._written(view, await self._writes.update(place, obj, options, request.body))
+
+    async def _body(self, resource: Resource, request: Request) -> tuple[dict[str, Any], list[str]]:
+        """The object in a body, and complaints about it. Raises 400, 413, 415."""
+        encoded = negotiate.media_type(request.content_type) != PROTOBUF or resource.is_encoded
+        return await self._bodies.checked(request.body, request.content_type, encoded=encoded)
 
     async def _delete(self, place: RequestPath, request: Request, user: ApiUser) -> Answer:
         resource = place.resource

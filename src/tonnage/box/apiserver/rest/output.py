@@ -45,7 +45,7 @@ class Representation(NamedTuple):
     @classmethod
     def read(cls, resource: Resource, accept: str, query: Mapping[str, str], *, rows: bool = False) -> Representation:
         """Of a request; rows: includeObject holds, too. Raises 400 and 406."""
-        wanted = accepted(accept)
+        wanted = accepted(accept, encoded="protobuf" not in accept or resource.is_encoded)
         if not query:
             return cls(resource, wanted)
         included = query.get("includeObject", "Metadata") if rows else "Metadata"

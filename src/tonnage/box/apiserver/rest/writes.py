@@ -208,7 +208,9 @@ class Writes:
             record = existing(self.store, place)
             async with self._context("DELETE", place, options.user) as context:
                 with suppress(StaleError):
-                    return await self._delete(place.resource, record, options, context)
+                    written = await self._delete(place.resource, record, options, context)
+                    written.warnings += [place.resource.parting] if place.resource.parting else []
+                    return written
         raise errors.conflict(place.resource.kind, place.name, _MODIFIED)
 
     async def _delete(

@@ -19,7 +19,12 @@ _LIMIT_ORDER = (
     ("min", "default", "default", ("min", "default")),
     ("default", "max", "default", ("default", "max")),
 )
-_SCOPELESS = "quota scopes are not offered by this server; leave them out"
+ATTRIBUTES_SCOPE = "VolumeAttributesClass"
+"""The only scope of quotas: claims by the classes that they want, have, or are on the way to."""
+_SCOPELESS = f"of the scopes of quotas this server offers only {ATTRIBUTES_SCOPE}; leave others out"
+_OF_CLAIMS = ("persistentvolumeclaims", "requests.storage")
+_OF_CLASSES = tuple(f".storageclass.storage.k8s.io/{resource}" for resource in _OF_CLAIMS)
+_CLAIMS_ONLY = "unsupported scope applied to resource"
 _EVENT_MESSAGE, _EVENT_WORD = 1024, 128
 _EVENT_FIXED = ("reason", "note", "type", "eventTime", "action", "related", "reportingController")
 _EVENT_OLD = ("deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount")
@@ -119,7 +124,7 @@ def _new_style(faults: Faults, new: Obj, about: Obj, controller: str) -> None:
 
 @kind_rules()
 def resource_quota(faults: Faults, new: Obj, old: Obj | None) -> None:
-    """ResourceQuota. Scopes are refused: a quota that were not enforced would be worse than none."""
+    """ResourceQuota. Scopes but one are refused: a quota that were not enforced would be worse than none."""
     spec = new.get("spec") or {}
     for resource, text in (spec.get("hard") or {}).items():
         path = f"spec.hard[{resource}]"
@@ -128,9 +133,26 @@ def resource_quota(faults: Faults, new: Obj, old: Obj | None) -> None:
         nanos = Quantity.parse(text).nanos
         if nanos > 0 and nanos % 10**9 and (resource.startswith("count/") or resource.endswith("s")):
             faults.invalid(path, text, "must be an integer")
-    for word in ("scopes", "scopeSelector"):
-        if spec.get(word):
-            faults.forbidden(f"spec.{word}", _SCOPELESS)
+    for name in spec.get("scopes") or ():
+        _scope(faults, {"scopeName": name, "operator": "Exists"}, "spec.scopes", "spec.scopes")
+    selector = "spec.scopeSelector.matchExpressions"
+    for requirement in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
+        _scope(faults, requirement, selector, f"{selector}.scopeName")
+    if spec.get("scopes") or spec.get("scopeSelector"):
+        for resource in spec.get("hard") or {}:
+            if resource not in _OF_CLAIMS and not resource.endswith(_OF_CLASSES):
+                faults.invalid("spec.scopes", ATTRIBUTES_SCOPE, f"{_CLAIMS_ONLY} {resource}")
+
+
+def _scope(faults: Faults, requirement: Obj, path: str, named: str) -> None:
+    if requirement.get("scopeName") != ATTRIBUTES_SCOPE:
+        faults.forbidden(named, _SCOPELESS)
+    operator, values = requirement.get("operator", ""), requirement.get("values") or ()
+    faults.one_of(f"{path}.operator", operator, ("In", "NotIn", "Exists", "DoesNotExist"))
+    if operator in ("In", "NotIn") and not values:
+        faults.required(f"{path}.values", "must be at least one value when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist") and values:
+        faults.invalid(f"{path}.values", list(values), "must be no value when `operator` is 'Exists' or 'DoesNotExist'")
 
 
 @kind_rules()

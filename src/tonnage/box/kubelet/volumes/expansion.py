@@ -20,6 +20,15 @@ from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.claims.bind import find
+from tonnage.claims.growth import (
+    CONDITIONS,
+    NODE_ERROR,
+    NODE_IN_PROGRESS,
+    NODE_INFEASIBLE,
+    STORAGE,
+    awaits_node,
+    without,
+)
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import ApiConflictError, TonnageError
 from tonnage.kube.cache import Cache
@@ -28,11 +37,6 @@ from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
-STORAGE = "storage"
-IN_PROGRESS, INFEASIBLE, NODE_ERROR = "NodeResizeInProgress", "NodeResizeInfeasible", "NodeResizeError"
-_PENDING = frozenset({"NodeResizePending", IN_PROGRESS})
-_AWAITED = "FileSystemResizePending"
-_CONDITIONS = frozenset({"Resizing", _AWAITED, "ControllerResizeError", NODE_ERROR})
 _TRIES = 5
 """Of a growth whose claim others write at the same time."""
 _NEVER_CODES = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.NOT_FOUND})
@@ -49,14 +53,6 @@ class Growing:
     path: str
     read_only: bool
     secrets: Mapping[str, str] | None
-
-
-def is_pending(claim: PersistentVolumeClaim) -> bool:
-    """Whether a growth awaits the node. Old resizers, which write no resource status, say it by a condition."""
-    status = claim.status
-    if status.allocated_resource_statuses or status.allocated_resources:
-        return status.allocated_resource_statuses.get(STORAGE) in _PENDING
-    return any(one.get("type") == _AWAITED for one in status.conditions)
 
 
 class VolumeExpansion(Reconciler[str]):
@@ -83,15 +79,15 @@ class VolumeExpansion(Reconciler[str]):
 
     def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         """Note a claim whose growth begins to await the node; what is written here later changes nothing."""
-        if new is not None and is_pending(new):
+        if new is not None and awaits_node(new):
             asked = new.status.allocated_resources
-            if old is None or not is_pending(old) or old.status.allocated_resources != asked:
+            if old is None or not awaits_node(old) or old.status.allocated_resources != asked:
                 self.enqueue(new.key)
 
     def claim_mounted(self, key: str) -> None:
         """Look again at a claim that may have changed while it was being mounted."""
         claim = self._claims.get(key)
-        if claim is not None and is_pending(claim):
+        if claim is not None and awaits_node(claim):
             self.enqueue(key)
 
     async def reconcile(self, key: str) -> None:
@@ -134,14 +130,14 @@ class VolumeExpansion(Reconciler[str]):
     async def _expand(self, growing: Growing) -> None:
         meta = growing.claim.metadata
         claim = await find(self._client, CLAIMS, meta.name, meta.namespace)
-        if claim is None or claim.metadata.uid != meta.uid or not is_pending(claim):
+        if claim is None or claim.metadata.uid != meta.uid or not awaits_node(claim):
             return
         if growing.read_only:
             self._refuse(growing)
             return
         size = claim.status.allocated_resources.get(STORAGE) or growing.pv.spec.capacity.get(STORAGE, "0")
-        if claim.status.allocated_resource_statuses.get(STORAGE, IN_PROGRESS) != IN_PROGRESS:
-            claim = await self._write(claim, {"allocatedResourceStatuses": {STORAGE: IN_PROGRESS}})
+        if claim.status.allocated_resource_statuses.get(STORAGE, NODE_IN_PROGRESS) != NODE_IN_PROGRESS:
+            claim = await self._write(claim, {"allocatedResourceStatuses": {STORAGE: NODE_IN_PROGRESS}})
         try:
             await self._mounts.expand(growing.volume, growing.path, to_bytes(size), growing.secrets)
         except CsiError as failure:
@@ -153,7 +149,7 @@ class VolumeExpansion(Reconciler[str]):
         await self._finish(growing, claim, size)
 
     async def _finish(self, growing: Growing, claim: PersistentVolumeClaim, size: str) -> None:
-        left = [one for one in claim.status.conditions if one.get("type") not in _CONDITIONS]
+        left = without(claim.status.conditions, CONDITIONS)
         status = {"capacity": {STORAGE: size}, "conditions": left or None}
         await self._write(claim, {**status, "allocatedResourceStatuses": {STORAGE: None}})
         name, node = growing.pv.metadata.name, growing.pod.spec.node_name
@@ -165,12 +161,12 @@ class VolumeExpansion(Reconciler[str]):
         """Write that the driver refused; what cannot succeed unchanged is left to the resizer."""
         status: dict[str, Any] = {}
         if failure.code in _NEVER_CODES:
-            status["allocatedResourceStatuses"] = {STORAGE: INFEASIBLE}
+            status["allocatedResourceStatuses"] = {STORAGE: NODE_INFEASIBLE}
         if not any((one.get("type"), one.get("status")) == (NODE_ERROR, "True") for one in claim.status.conditions):
             text = f"failed to expand pvc with Expander.NodeExpand failed to expand the volume : {failure}"
             new = {"type": NODE_ERROR, "status": "True", "message": text}
             new["lastTransitionTime"] = rfc3339(self._clock.time())
-            status["conditions"] = [one for one in claim.status.conditions if one.get("type") != NODE_ERROR] + [new]
+            status["conditions"] = [*without(claim.status.conditions, [NODE_ERROR]), new]
         if status:
             await self._write(claim, status)
 

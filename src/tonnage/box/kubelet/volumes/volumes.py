@@ -33,11 +33,12 @@ from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.attachments import Attachments
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
-from tonnage.box.kubelet.volumes.expansion import Growing, is_pending
+from tonnage.box.kubelet.volumes.expansion import Growing
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.box.kubelet.volumes.service_tokens import ServiceTokens
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.vol_data import EPHEMERAL, PERSISTENT
+from tonnage.claims.growth import awaits_node
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.errors import ApiError, NotFoundError, PreconditionError, TonnageError, UnsupportedError
 from tonnage.kube.client import Client
@@ -300,7 +301,7 @@ class VolumeManager:
         if pv.spec.csi is not None:
             ready = await self._csi_volume(pod, bound)
             path = await self.csi.mount(pod, ready)
-            if is_pending(bound.claim):
+            if awaits_node(bound.claim):
                 await self.expand(await self._growing(pod, bound, ready, path))
             return Mounted(path, bound.block, bound.read_only or ready.read_only, claim, ready.driver)
         try:

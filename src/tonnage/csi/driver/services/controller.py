@@ -9,8 +9,11 @@ from contextlib import suppress
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from tonnage.api import names
+from tonnage.content.secret import check_hosts
 from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver import filling as fillings
 from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, condition_of, context_of, id_of, named, safe_name
+from tonnage.csi.driver.filling import Filling
 from tonnage.csi.driver.parameters import (
     KIND,
     POOL,
@@ -30,6 +33,7 @@ from tonnage.errors import (
     NotFoundError,
     PreconditionError,
     UnavailableError,
+    UnsupportedError,
 )
 from tonnage.pools.base.contract import Capacity, PoolVolume, VolumeOrigin, VolumeRequest, VolumeState, is_inline
 from tonnage.pools.base.parameters import LIMITS
@@ -86,13 +90,19 @@ class ControllerService:
         """
         use = check_capabilities(request.volume_capabilities)
         self._check_place(request)
-        selection, source = self._select(request)
+        selection, source = await self._select(request)
         mutable = changes(self._driver, selection.pool, request.mutable_parameters)
         fstype = choose_fstype(selection.pool, use.fstype, selection.fstype, block=use.block)
         size, limit = await _sizes(request.capacity_range, selection.pool, fstype, source, block=use.block)
         name = safe_name(request.name)
         await self._refuse_elsewhere(name, selection.pool)
+        content = selection.content if source is None else None
         owner = named(selection.owner, name, request.name)
+        if content is not None:
+            if request.parameters.get(names.PARAM_CONTENT):  # a claim's, not the class's own
+                check_hosts(content, request.secrets)
+            fillings.check(content, self._driver.fillings.failed(name), block=use.block)
+            owner |= fillings.mark_of(content)
         volume = await selection.pool.create(
             VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner, source, mutable)
         )
@@ -102,9 +112,13 @@ class ControllerService:
             raise AlreadyExistsError(f"volume {name} exists and was used; use another name")
         if any(volume.mutable.get(key, "") != value for key, value in mutable.items()):
             volume = await self._modify(selection.pool, name, mutable)  # made by an earlier call, with other wishes
+        if content is not None:
+            place = self._driver.state / fillings.FOLDER / name
+            filling = Filling(selection.pool, volume, content, self._driver.access, dict(request.secrets), place)
+            volume = await self._driver.fillings.finish(filling)
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, name, volume))
 
-    def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, VolumeOrigin | None]:
+    async def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, VolumeOrigin | None]:
         """Parse the parameters. Without a pool, the source's is chosen, as content stays in its pool."""
         selection = select(self._driver, request.parameters)
         if not request.HasField("volume_content_source"):
@@ -115,6 +129,9 @@ class ControllerService:
         if not vid:
             raise InvalidError("volume_content_source names neither a snapshot nor a volume")
         pool, name = self._driver.place(vid, str(kind))
+        if kind == "volume":
+            with suppress(NotFoundError):  # which the pool reports
+                fillings.check_filled(await pool.get(name))
         if pool is not selection.pool:
             if POOL in request.parameters or KIND in request.parameters:
                 raise InvalidError(
@@ -133,6 +150,7 @@ class ControllerService:
         if place is not None:
             pool, name = place
             self._driver.check_open(pool)
+            await self._driver.fillings.abandon(pool, name, self._driver.state / fillings.FOLDER / name)
             await pool.delete(name, wait=False)
         elif await self._driver.find_inline(request.volume_id) is not None:
             raise PreconditionError(f"volume {request.volume_id} is an inline volume: it ends with its pod")
@@ -166,10 +184,11 @@ class ControllerService:
     async def ControllerExpandVolume(
         self, request: csi_pb2.ControllerExpandVolumeRequest
     ) -> csi_pb2.ControllerExpandVolumeResponse:
-        """Expand a volume; success when it is large enough already.
+        """Expand a volume, with its file system if it is mounted; success when it is large enough already.
 
-        Raises NotFoundError, InvalidError, ExhaustedError, OutOfRangeError (also for a limit below the present size: no
-        volume shrinks).
+        node_expansion_required is set only where the file system cannot grow while mounted. One that is not mounted
+        grows when it is staged. Raises NotFoundError, InvalidError, ExhaustedError, OutOfRangeError (also for a limit
+        below the present size: no volume shrinks).
         """
         if not request.HasField("capacity_range"):
             raise InvalidError("capacity_range is missing")
@@ -178,7 +197,8 @@ class ControllerService:
             check_fits(volume, check_capabilities([request.volume_capability]))
         asked = request.capacity_range
         grown = await pool.expand(volume.name, asked.required_bytes, limit=asked.limit_bytes)
-        return csi_pb2.ControllerExpandVolumeResponse(capacity_bytes=grown.size, node_expansion_required=grown.pending)
+        waits = bool(pool.unfinished(volume.name))
+        return csi_pb2.ControllerExpandVolumeResponse(capacity_bytes=grown.size, node_expansion_required=waits)
 
     async def ControllerModifyVolume(
         self, request: csi_pb2.ControllerModifyVolumeRequest
@@ -197,7 +217,10 @@ class ControllerService:
     async def _modify(self, pool: Pool, name: str, wanted: Mapping[str, str]) -> PoolVolume:
         volume = await pool.modify(name, wanted)
         if LIMITS & set(wanted):
-            await self._driver.throttle.again(pool, volume)
+            try:
+                await self._driver.throttle.again(pool, volume)
+            except UnsupportedError as reason:  # its code would say that nothing was changed
+                raise PreconditionError(str(reason)) from None
         return volume
 
     async def ControllerGetVolume(

@@ -9,6 +9,7 @@ from pathlib import Path
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import Driver, condition_of, split_id
+from tonnage.csi.driver.filling import check_filled
 from tonnage.csi.driver.inline import Inline
 from tonnage.csi.driver.parameters import check_capabilities, check_capability, check_fits
 from tonnage.csi.driver.paths import Places, check_parent, refuse_links
@@ -60,6 +61,7 @@ class NodeService:
         use = check_capability(request)
         pool, volume = await self._driver.find(request.volume_id)
         check_fits(volume, use)
+        check_filled(volume)
         check_parent(staging)
         refuse_links(staging)
         await pool.stage(volume.name, staging, options=use.flags)

@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, id_of, named, safe_name
+from tonnage.csi.driver.filling import check_filled
 from tonnage.csi.driver.services.paging import check_token, cut
 from tonnage.errors import (
     AlreadyExistsError,
@@ -51,6 +52,7 @@ class SnapshotCalls:
             source = await pool.get(volume)
             if is_inline(source.owner):
                 raise PreconditionError(f"volume {request.source_volume_id} is an inline volume: it ends with its pod")
+            check_filled(source)
             if cluster := source.owner.get(names.PARAM_CLUSTER):
                 owner[names.PARAM_CLUSTER] = cluster  # the volume may be deleted before its snapshot
         made = await pool.create_snapshot(name, volume, owner=owner)

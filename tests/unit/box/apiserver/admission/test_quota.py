@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -240,3 +241,68 @@ async def test_limits_hold_for_pods_with_many_containers(api: Api) -> None:
     containers[-1]["resources"] = {"limits": {"cpu": "3"}}
     answer = await api.create(f"{CORE}/pods", {"metadata": {"name": "b"}, "spec": {"containers": containers}}, want=403)
     assert "maximum cpu usage per Container is 2, but request is 3" in answer["message"]
+
+
+def _scoped(operator: str, *values: str, name: str = "q", **hard: str) -> Obj:
+    requirement = {"scopeName": "VolumeAttributesClass", "operator": operator, "values": list(values)}
+    found = bounds(name, **hard)
+    found["spec"]["scopeSelector"] = {"matchExpressions": [requirement]}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "counted"),
+    [
+        ("In", ["gold"], ["gold", "moving"]),
+        ("In", ["gold", "silver"], ["gold", "silver", "moving"]),
+        ("NotIn", ["gold"], ["plain", "silver", "moving"]),
+        ("Exists", [], ["gold", "silver", "moving"]),
+        ("DoesNotExist", [], ["plain"]),
+    ],
+)
+def test_a_scope_counts_claims_by_their_attributes_classes(
+    operator: str, values: list[str], counted: list[str]
+) -> None:
+    """moving: from gold to silver; it counts for both, and once for a quota of both."""
+    moving = {"currentVolumeAttributesClassName": "gold"}
+    claims = {
+        "plain": claim("plain", "1Gi"),
+        "gold": claim("gold", "2Gi", volumeAttributesClassName="gold"),
+        "silver": claim("silver", "4Gi", volumeAttributesClassName="silver"),
+        "moving": claim("moving", "8Gi", volumeAttributesClassName="silver") | {"status": moving},
+    }
+    sizes = {"plain": 1, "gold": 2, "silver": 4, "moving": 8}
+    total = Counter[str]()
+    for each in claims.values():
+        total.update(quota.usage("persistentvolumeclaims", each))
+    bound = _scoped(operator, *values, requests__storage="1Ti", persistentvolumeclaims="10")
+    used = quota.status(bound, total)["used"]
+    assert used == {
+        "requests.storage": f"{sum(sizes[name] for name in counted)}Gi",
+        "persistentvolumeclaims": str(len(counted)),
+    }
+    assert quota.status(bounds(requests__storage="1Ti"), total)["used"] == {"requests.storage": "15Gi"}
+
+
+async def test_a_quota_of_a_class_refuses_claims_that_take_it_at_first_or_later(api: Api) -> None:
+    await api.create(f"{CORE}/resourcequotas", _scoped("In", "gold", persistentvolumeclaims="1"))
+    await api.create(CLAIMS, claim("plain"))
+    await api.create(CLAIMS, claim("a", volumeAttributesClassName="gold"))
+    assert (await used(api))["used"] == {"persistentvolumeclaims": "1"}
+    refused = await api.create(CLAIMS, claim("b", volumeAttributesClassName="gold"), want=403)
+    assert (
+        "exceeded quota: q, requested: persistentvolumeclaims=1, used: persistentvolumeclaims=1" in refused["message"]
+    )
+    await api.patch(f"{CLAIMS}/plain/status", {"status": {"phase": "Bound"}})
+    to_gold = {"spec": {"volumeAttributesClassName": "gold"}}
+    await api.patch(f"{CLAIMS}/plain", to_gold, want=403)
+    # From gold to another: it counts until it has that, and a status is never refused.
+    status = {"phase": "Bound", "currentVolumeAttributesClassName": "gold"}
+    await api.patch(f"{CLAIMS}/a/status", {"status": status})
+    await api.patch(f"{CLAIMS}/a", {"spec": {"volumeAttributesClassName": "silver"}})
+    await api.patch(f"{CLAIMS}/plain", to_gold, want=403)
+    await api.patch(f"{CLAIMS}/a/status", {"status": {"currentVolumeAttributesClassName": "silver"}})
+    assert (await used(api))["used"] == {"persistentvolumeclaims": "0"}
+    await api.patch(f"{CLAIMS}/plain", to_gold)
+    change = {"status": "InProgress", "targetVolumeAttributesClassName": "gold"}
+    await api.patch(f"{CLAIMS}/a/status", {"status": {"modifyVolumeStatus": change}})

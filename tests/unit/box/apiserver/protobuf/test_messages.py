@@ -17,8 +17,15 @@ def read(name: str, data: bytes) -> dict[str, Any]:
     return message(name).read(Input(data, msgspec.json.decode), 0, len(data))
 
 
+CUSTOM = ("snapshot.v1.", "apiextensions.v1.", "tonnage.v1.")
+"""Of custom resources, which have no protobuf encoding in Kubernetes, and their definitions, which come as files."""
+
+
 def test_every_field_has_a_number() -> None:
     for name, struct in schemas.all_structs().items():
+        assert messages.is_encoded(name) == (not name.startswith(CUSTOM)), name
+        if name.startswith(CUSTOM):
+            continue
         made = message(name)
         assert struct.fields.keys() - made.writers.keys() <= messages.UNNUMBERED, name
         tags = [(writer.prefix, writer.tag) for writer in made.writers.values()]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tonnage.api.snapshot import AS_SOURCE, BOUND
 from tonnage.box.apiserver.registry import strategy
 
 Obj = dict[str, Any]
@@ -78,3 +79,13 @@ class TestStrategy:
         new: Obj = {"data": {"a": "YQ=="}, "stringData": {"a": "b", "c": "d"}}
         strategy.secret(new, None)
         assert new == {"data": {"a": "Yg==", "c": "ZA=="}}
+
+
+def test_snapshots_are_protected_from_the_start() -> None:
+    new: Obj = {"metadata": {"finalizers": ["a.b/c"]}, "spec": {}, "status": {"readyToUse": True}}
+    strategy.snapshot(new, None)
+    strategy.snapshot(new, None)
+    assert new == {"metadata": {"finalizers": ["a.b/c", AS_SOURCE, BOUND]}, "spec": {}}
+    later: Obj = {"metadata": {}, "spec": {}, "status": {"readyToUse": True}}
+    strategy.snapshot(later, new)
+    assert later == {"metadata": {}, "spec": {}, "status": {"readyToUse": True}}

@@ -173,3 +173,26 @@ async def test_whole_numbers_of_many_digits(api: Api, number: str) -> None:
         (PODS, '"metadata":{"name":"x"},"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":%s}}}]}'),
     ):
         await api.create(path, ("{" + fields % number + "}").encode(), want=400)
+
+
+SNAPSHOTS = "/apis/snapshot.storage.k8s.io/v1/namespaces/default/volumesnapshots"
+SNAPSHOT = {"metadata": {"name": "x"}, "spec": {"source": {"persistentVolumeClaimName": "data"}}}
+
+
+async def test_custom_resources_have_no_protobuf(api: Api) -> None:
+    """As in Kubernetes: they are JSON for clients that take it, too; their metadata is a kind of Kubernetes."""
+    refused = await api.create(SNAPSHOTS, b"k8s\0", want=415, content_type=PROTOBUF)
+    assert "accepted media types include: application/json, application/yaml" in refused["message"]
+    made = await api.send("POST", SNAPSHOTS, SNAPSHOT, accept=f"{PROTOBUF},{JSON}")
+    assert (made.status, made.headers["Content-Type"]) == (201, JSON)
+    for path in (SNAPSHOTS, f"{SNAPSHOTS}/x"):
+        both = await api.send("GET", path, accept=f"{PROTOBUF},{JSON}")
+        assert (both.status, both.headers["Content-Type"]) == (200, JSON)
+        only = await api.send("GET", path, accept=PROTOBUF)
+        assert only.status == 406
+        assert PROTOBUF not in read(only.body)["message"].partition(";")[0]
+        part = await api.send("GET", path, accept=f"{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+        assert (part.status, part.headers["Content-Type"]) == (200, PROTOBUF)
+    async with api.watch(SNAPSHOTS, accept=f"{PROTOBUF};stream=watch,{JSON};stream=watch") as watch:
+        assert await watch.names(1) == [("ADDED", "x")]
+    assert (await api.send("GET", SNAPSHOTS, query={"watch": "1"}, accept=PROTOBUF)).status == 406

@@ -262,3 +262,34 @@ async def test_every_kind_is_explained(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize("path", ["/", "/api", "/apis", "/version", "/livez?verbose", "/readyz/ping", "/openapi/v3"])
 async def test_raw_paths(kubectl: Kubectl, path: str) -> None:
     assert await kubectl("get", "--raw", path)
+
+
+SNAPSHOT = """
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata: {name: tonnage}
+driver: csi.tonnage.dev
+deletionPolicy: Delete
+---
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: monday}
+spec: {source: {persistentVolumeClaimName: data}}
+"""
+
+
+async def test_snapshots_are_kinds_as_others(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text=SNAPSHOT)
+    assert await kubectl("apply", "-f", "-", text=SNAPSHOT) == (
+        "volumesnapshotclass.snapshot.storage.k8s.io/tonnage unchanged\n"
+        "volumesnapshot.snapshot.storage.k8s.io/monday unchanged\n"
+    )
+    head = ["NAME", "READYTOUSE", "SOURCEPVC", "SOURCESNAPSHOTCONTENT", "RESTORESIZE", "SNAPSHOTCLASS"]
+    assert lines(await kubectl("get", "vs", "-o", "wide"))[0] == [*head, "SNAPSHOTCONTENT", "CREATIONTIME", "AGE"]
+    assert lines(await kubectl("get", "vsclass"))[1][:3] == ["tonnage", "csi.tonnage.dev", "Delete"]
+    assert await kubectl("get", "vscs", "-o", "name") == ""
+    both = SNAPSHOT.replace("{persistentVolumeClaimName: data}", "{}").replace("monday", "tuesday")
+    said = await kubectl("apply", "-f", "-", text=both, fails=True)
+    assert "exactly one of volumeSnapshotContentName and persistentVolumeClaimName must be set" in said
+    await kubectl("delete", "vs", "monday", "--wait=false")
+    assert "volumesnapshot-bound-protection" in await kubectl("get", "vs", "monday", "-o", "yaml")

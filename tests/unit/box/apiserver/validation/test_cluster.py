@@ -9,6 +9,11 @@ Obj = dict[str, Any]
 Faults = Callable[..., list[str]]
 
 
+def _scoped(operator: str, *values: str) -> dict[str, Any]:
+    requirement = {"scopeName": "VolumeAttributesClass", "operator": operator, "values": list(values)}
+    return {"scopeSelector": {"matchExpressions": [requirement]}}
+
+
 def named(**fields: Any) -> Obj:
     return {"metadata": {"name": "x", "namespace": "ns"}} | fields
 
@@ -76,8 +81,22 @@ def test_good_ones_pass(faults: Faults, key: str, good: Obj) -> None:
         pytest.param(
             "resourcequotas",
             named(spec={"scopes": ["BestEffort"]}),
-            "spec.scopes: Forbidden: quota scopes are not offered by this server; leave them out",
+            "spec.scopes: Forbidden: of the scopes of quotas this server offers only VolumeAttributesClass; leave others"
+            " out",
             id="scopes are refused by name",
+        ),
+        pytest.param(
+            "resourcequotas",
+            named(spec=_scoped("In")),
+            "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value when `operator` is "
+            "'In' or 'NotIn'",
+            id="scope without values",
+        ),
+        pytest.param(
+            "resourcequotas",
+            named(spec=_scoped("Exists") | {"hard": {"pods": "1"}}),
+            'spec.scopes: Invalid value: "VolumeAttributesClass": unsupported scope applied to resource pods',
+            id="scope of pods",
         ),
         pytest.param(
             "limitranges",

@@ -11,7 +11,7 @@ from tests.unit.box.kubelet.conftest import GIB, Eventually
 
 from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimStatus
 from tonnage.api.kinds import CLAIMS, EVENTS, VOLUMES
-from tonnage.box.kubelet.volumes.expansion import is_pending
+from tonnage.claims.growth import awaits_node
 from tonnage.csi.errors import Code, CsiError
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
@@ -49,7 +49,7 @@ async def _grown(machine: Any, size: int) -> None:
     """The driver did the node's part, and the claim shows it."""
     claim = await _until(machine, "", capacity=size)
     assert claim.status.conditions == [OTHER]
-    assert not is_pending(claim)
+    assert not awaits_node(claim)
     (volume,) = await machine.pool.list()
     assert (volume.size, volume.pending) == (size, False)
 
@@ -89,7 +89,7 @@ async def test_it_grows_when_it_is_mounted_later(machine: Any) -> None:
     await machine.volume("a")
     await _ask(machine, 2 * GIB)
     await asyncio.sleep(0.05)
-    assert is_pending(await machine.client.get(CLAIMS, "a", "default"))
+    assert awaits_node(await machine.client.get(CLAIMS, "a", "default"))
     await machine.pod("p", volumes=CLAIM)
     await machine.phase("p", "Running")
     await _grown(machine, 2 * GIB)
@@ -194,7 +194,7 @@ async def test_what_is_read_only_does_not_grow(machine: Any, eventually: Eventua
     await machine.phase("p", "Running")
     event = await machine.event("FileSystemResizeFailed", about="a")
     assert event.message.endswith("requested read-only file system")
-    assert is_pending(await machine.client.get(CLAIMS, "a", "default"))
+    assert awaits_node(await machine.client.get(CLAIMS, "a", "default"))
 
 
 async def test_a_pod_that_only_reads_keeps_no_other_from_growing(machine: Any) -> None:
@@ -221,4 +221,4 @@ async def test_a_pod_that_only_reads_keeps_no_other_from_growing(machine: Any) -
     ],
 )
 def test_pending(status: dict[str, Any], pending: bool) -> None:
-    assert is_pending(PersistentVolumeClaim(status=PersistentVolumeClaimStatus(**status))) is pending
+    assert awaits_node(PersistentVolumeClaim(status=PersistentVolumeClaimStatus(**status))) is pending

@@ -1,0 +1,169 @@
+"""Makes src/tonnage/deploy/snapshot-crds.yaml of the box's own schemas: python scripts/gen_snapshot_crds.py.
+
+Fields and their texts are those of the schema text, messages those of the box's validation, so that both say the same.
+What only a CustomResourceDefinition has is here: its rules in CEL and the columns' paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tonnage.api import kinds
+from tonnage.api.kinds import Kind
+from tonnage.box.apiserver.schema import schemas
+from tonnage.box.apiserver.schema.schemas import Struct, Type
+from tonnage.box.apiserver.validation import snapshot as rules
+
+FILE = Path(__file__).parent.parent / "src" / "tonnage" / "deploy" / "snapshot-crds.yaml"
+_HEADER = "# Made by scripts/gen_snapshot_crds.py of the box's schemas: change it there.\n"
+_APPROVED = "https://github.com/kubernetes-csi/external-snapshotter/pull/"
+"""Kubernetes refuses definitions of its own groups that do not say where they were approved."""
+_SCALARS: Mapping[str, Mapping[str, str]] = {
+    "str": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "long": {"type": "integer", "format": "int64"},
+    "time": {"type": "string", "format": "date-time"},
+    "quantity": {"type": "string", "pattern": r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"},
+}
+_POLICY = {"enum": list(rules.POLICIES)}
+
+Obj = dict[str, Any]
+
+
+def _rule(cel: str, message: str) -> Obj:
+    return {"rule": cel, "message": message}
+
+
+def _kept(field: str) -> Obj:
+    return _rule(f"!has(oldSelf.{field}) || has(self.{field})", rules.required_once_set(field))
+
+
+def _one(first: str, second: str, message: str) -> list[Obj]:
+    """One of two fields, which stays."""
+    return [_rule(f"has(self.{first}) != has(self.{second})", message), _kept(first), _kept(second)]
+
+
+_RULES: Mapping[str, list[Obj]] = {
+    "VolumeSnapshotSource": _one(rules.CLAIM, rules.CONTENT, rules.ONE_SOURCE),
+    **{
+        f"VolumeSnapshotSource.{field}": [_rule("self == oldSelf", rules.immutable(field))]
+        for field in (rules.CLAIM, rules.CONTENT)
+    },
+    "VolumeSnapshotSpec.volumeSnapshotClassName": [_rule("size(self) > 0", rules.NO_EMPTY_CLASS)],
+    "VolumeSnapshotContentSource": _one(rules.VOLUME, rules.SNAPSHOT, rules.ONE_HANDLE),
+    **{
+        f"VolumeSnapshotContentSource.{field}": [_rule("self == oldSelf", rules.immutable(field))]
+        for field in (rules.VOLUME, rules.SNAPSHOT)
+    },
+    "VolumeSnapshotContentSpec": [_kept(rules.MODE)],
+    f"VolumeSnapshotContentSpec.{rules.MODE}": [_rule("self == oldSelf", rules.immutable(rules.MODE))],
+    "VolumeSnapshotContentSpec.volumeSnapshotRef": [
+        _rule("has(self.name) && has(self.__namespace__)", rules.WHOLE_REF)
+    ],
+}
+"""Struct, or struct and field -> rules."""
+_MORE: Mapping[str, Obj] = {
+    "VolumeSnapshotContentSpec.deletionPolicy": _POLICY,
+    "VolumeSnapshotClass.deletionPolicy": _POLICY,
+    "VolumeSnapshotContentStatus.restoreSize": {"minimum": 0},
+    "VolumeSnapshotContentSpec.volumeSnapshotRef": {"x-kubernetes-map-type": "atomic"},
+}
+
+
+def _schema(kind: Type) -> Obj:
+    if kind.item is not None:
+        return {"type": "object", "additionalProperties": _schema(kind.item)}
+    return _struct(schemas.struct(kind.struct)) if kind.struct else dict(_SCALARS[kind.word])
+
+
+def _struct(struct: Struct) -> Obj:
+    """Structural: a schema without references."""
+    found: Obj = {"type": "object"}
+    if struct.text:
+        found["description"] = struct.text
+    if required := [field.name for field in struct.fields.values() if field.required]:
+        found["required"] = required
+    found["properties"] = {}
+    for field in struct.fields.values():
+        place = f"{struct.short}.{field.name}"
+        schema: Obj = {"type": "object"} if field.name == "metadata" else _schema(field.type)
+        if field.text and field.name != "metadata":
+            schema["description"] = field.text
+        schema |= _MORE.get(place, {})
+        if place in _RULES:
+            schema["x-kubernetes-validations"] = [dict(rule) for rule in _RULES[place]]
+        found["properties"][field.name] = schema
+    if struct.short in _RULES:
+        found["x-kubernetes-validations"] = [dict(rule) for rule in _RULES[struct.short]]
+    return found
+
+
+_AGE = ("Age", "date", ".metadata.creationTimestamp")
+_READY = ("ReadyToUse", "boolean", ".status.readyToUse")
+_COLUMNS: Mapping[Kind[Any], tuple[tuple[str, str, str], ...]] = {
+    kinds.SNAPSHOTS: (
+        _READY,
+        ("SourcePVC", "string", f".spec.source.{rules.CLAIM}"),
+        ("SourceSnapshotContent", "string", f".spec.source.{rules.CONTENT}"),
+        ("RestoreSize", "string", ".status.restoreSize"),
+        ("SnapshotClass", "string", ".spec.volumeSnapshotClassName"),
+        ("SnapshotContent", "string", ".status.boundVolumeSnapshotContentName"),
+        ("CreationTime", "date", ".status.creationTime"),
+        _AGE,
+    ),
+    kinds.SNAPSHOT_CONTENTS: (
+        _READY,
+        ("RestoreSize", "integer", ".status.restoreSize"),
+        ("DeletionPolicy", "string", ".spec.deletionPolicy"),
+        ("Driver", "string", ".spec.driver"),
+        ("VolumeSnapshotClass", "string", ".spec.volumeSnapshotClassName"),
+        ("VolumeSnapshot", "string", ".spec.volumeSnapshotRef.name"),
+        ("VolumeSnapshotNamespace", "string", ".spec.volumeSnapshotRef.namespace"),
+        _AGE,
+    ),
+    kinds.SNAPSHOT_CLASSES: (("Driver", "string", ".driver"), ("DeletionPolicy", "string", ".deletionPolicy"), _AGE),
+}
+_PULLS = {kinds.SNAPSHOTS: 814, kinds.SNAPSHOT_CONTENTS: 955, kinds.SNAPSHOT_CLASSES: 814}
+
+
+def definition(kind: Kind[Any]) -> Obj:
+    """The CustomResourceDefinition of a kind."""
+    short = {"shortNames": list(kind.short)}
+    version: Obj = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [{"name": n, "type": t, "jsonPath": path} for n, t, path in _COLUMNS[kind]],
+        "schema": {"openAPIV3Schema": _struct(schemas.struct(f"snapshot.{kind.version}.{kind.kind}"))},
+        "subresources": {} if kind is kinds.SNAPSHOT_CLASSES else {"status": {}},
+    }
+    return {
+        **kinds.DEFINITIONS.head(),
+        "metadata": {
+            "name": kind.qualified,
+            "annotations": {"api-approved.kubernetes.io": f"{_APPROVED}{_PULLS[kind]}"},
+        },
+        "spec": {
+            "group": kind.group,
+            "names": {
+                "kind": kind.kind, "listKind": f"{kind.kind}List", "plural": kind.plural, "singular": kind.singular,
+                **short,
+            },
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }  # fmt: skip
+
+
+def text() -> str:
+    """The whole file."""
+    documents = [yaml.safe_dump(definition(kind), sort_keys=False, width=120) for kind in _COLUMNS]
+    return _HEADER + "---\n".join(documents)
+
+
+if __name__ == "__main__":
+    FILE.write_text(text())

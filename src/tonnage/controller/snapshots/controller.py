@@ -1,0 +1,332 @@
+"""The loop of the snapshot controller: one key for each VolumeSnapshot.
+
+Watched: snapshots, their contents and classes, claims and volumes. Everything that a snapshot can wait for is one of
+these, so nothing is polled. Our own writes wake nothing: status and finalizers of snapshots, new contents, and what a
+deletion marks are ignored. A content is read live before anything is made, deleted or released.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import rfc3339
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import NODES, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS
+from tonnage.api.meta import ObjectMeta
+from tonnage.api.origin import is_restore, reference
+from tonnage.api.selectors import node_matcher
+from tonnage.api.snapshot import (
+    BEING_DELETED,
+    CONTENT_BOUND,
+    PROVISIONER_SOURCE,
+    VolumeSnapshot,
+    VolumeSnapshotClass,
+    VolumeSnapshotContent,
+)
+from tonnage.claims.bind import change, find
+from tonnage.claims.timers import Waits
+from tonnage.controller.config import LoopContext, node_label_of
+from tonnage.controller.snapshots import decision
+from tonnage.controller.snapshots.decision import (
+    BindContent,
+    EndContent,
+    MakeContent,
+    PrepareSnapshot,
+    RefuseSnapshot,
+    ReleaseSnapshot,
+    ShowContent,
+    SnapshotFacts,
+    WarnOnly,
+    content_of,
+    decide,
+)
+from tonnage.errors import (
+    ApiAlreadyExistsError,
+    ApiConflictError,
+    ApiError,
+    ApiNotFoundError,
+    TonnageError,
+    UnavailableError,
+)
+from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler, on_add, on_difference
+from tonnage.kube.indexes import claimed, claims, volumes
+from tonnage.kube.object_write import delete_object, patch_object, write_status
+
+log = logging.getLogger(__name__)
+RETRY_START, RETRY_MAX = 0.05, 300.0
+_BY_CLAIM = "snapshots: snapshots by claim"
+_BY_CLASS = "snapshots: unready snapshots by class"
+_BY_CONTENT = "snapshots: snapshots by the content that they name"
+_RESTORES = "snapshots: pending claims by snapshot"
+
+
+class SnapshotController(Reconciler[str]):
+    """Binds snapshots to contents. Contents are made ready and deleted by the agents of their nodes."""
+
+    def __init__(self, context: LoopContext) -> None:
+        super().__init__("snapshots", backoff=Backoff(initial=RETRY_START, maximum=RETRY_MAX))
+        self._client, self._events, self._clock = context.client, context.events, context.clock
+        self._ours, self._waits, informers = frozenset(context.config.drivers), Waits(context.clock), context.informers
+        # Before the watches: what a cache has already is handled at once.
+        self._snapshots = informers.of(SNAPSHOTS).cache
+        self._snapshots.add_index(_BY_CLAIM, _source_claim)
+        self._snapshots.add_index(_BY_CLASS, _unready_class)
+        self._snapshots.add_index(_BY_CONTENT, _source_content)
+        self._volumes = self.watch(volumes(informers), on_add(self._volume_added))
+        self._claims = self.watch(claims(informers), on_difference(_claim_shape, self._claim_changed))
+        self._claims.add_index(_RESTORES, _restored)
+        self._classes = self.watch(informers.of(SNAPSHOT_CLASSES), on_difference(_class_shape, self._class_changed))
+        self._contents = self.watch(informers.of(SNAPSHOT_CONTENTS), self._content_changed)
+        self.watch(informers.of(SNAPSHOTS), on_difference(_shape, lambda snapshot: (snapshot.key,)))
+
+    async def reconcile(self, key: str) -> None:
+        """Do what one snapshot needs. Idempotent: a kill between any two writes loses nothing."""
+        snapshot = self._snapshots.get(key)
+        if snapshot is None:
+            self._waits.over(key)
+        while snapshot is not None:
+            snapshot = await self._step(snapshot)
+
+    async def _step(self, snapshot: VolumeSnapshot) -> VolumeSnapshot | None:
+        """Run one action; the snapshot as it is then, None where nothing is left to do."""
+        facts = await self._facts(snapshot)
+        match decide(facts):
+            case PrepareSnapshot(storage_class):
+                return await self._prepare(snapshot, storage_class)
+            case MakeContent(body):
+                await self._make(snapshot, body)
+            case BindContent(body):
+                await self._bind(snapshot, facts.content, body)
+            case ShowContent() as shown:
+                await self._show(snapshot, shown)
+            case RefuseSnapshot(reason, message, ready):
+                await self._refuse(snapshot, reason, message, ready=ready)
+            case WarnOnly(reason, message):
+                self._warn(snapshot, reason, message)
+            case EndContent(marked):
+                await self._end_content(snapshot, facts.content, marked=marked)
+            case ReleaseSnapshot(marked):
+                await self._release(snapshot, facts.content, marked=marked)
+        return None
+
+    # Facts
+
+    async def _facts(self, snapshot: VolumeSnapshot) -> SnapshotFacts:
+        name, deleting = content_of(snapshot), snapshot.metadata.deleting
+        content = None if deleting else self._contents.get(name)
+        if content is None:
+            content = await find(self._client, SNAPSHOT_CONTENTS, name)
+        restored = next((claim.metadata.name for claim in self._claims.by(_RESTORES, snapshot.key)), "")
+        if content is not None or deleting:
+            return SnapshotFacts(snapshot, content, restored=restored, ours=self._ours)
+        claim = self._claims.get(next(iter(_source_claim(snapshot)), ""))
+        volume = self._volumes.get(claim.spec.volume_name) if claim is not None else None
+        return SnapshotFacts(
+            snapshot,
+            storage_class=self._classes.get(snapshot.spec.volume_snapshot_class_name or ""),
+            defaults=[one for one in self._classes if decision.is_default(one)],
+            claim=claim,
+            volume=volume,
+            node=await self._node_of(volume),
+            ours=self._ours,
+        )
+
+    async def _node_of(self, volume: PersistentVolume | None) -> str:
+        """The node that makes snapshots of a volume, as a label's value; "" where every node can, or none is known."""
+        if volume is None or (label := node_label_of(volume)):
+            return label if volume is not None else ""
+        affinity = volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return ""
+        matches = node_matcher(affinity.required)
+        nodes = (await self._client.list(NODES, tolerant=True)).items
+        found = sorted(node.metadata.name for node in nodes if matches(node.metadata.labels, node.metadata.name))
+        return names.label_value(found[0]) if found else ""
+
+    # Actions, in the order of a snapshot's life
+
+    async def _prepare(self, snapshot: VolumeSnapshot, storage_class: str) -> VolumeSnapshot | None:
+        finalizers = snapshot.metadata.finalizers
+        added = [one for one in decision.PROTECTION if one not in finalizers]
+        body: dict[str, Any] = {"metadata": {"finalizers": [*finalizers, *added]}} if added else {}
+        if storage_class:
+            body["spec"] = {"volumeSnapshotClassName": storage_class}
+        with suppress(ApiNotFoundError):
+            return await patch_object(self._client, SNAPSHOTS, snapshot, body)
+        return None
+
+    async def _make(self, snapshot: VolumeSnapshot, body: Any) -> None:
+        try:
+            await self._client.create(SNAPSHOT_CONTENTS, body)
+        except ApiAlreadyExistsError:  # by another controller, just now
+            return
+        except (ApiConflictError, UnavailableError):
+            raise
+        except ApiError as error:
+            text = f"Failed to create snapshot content with error {error}"
+            await self._refuse(snapshot, "SnapshotContentCreationFailed", text)
+            raise
+        text = f"Waiting for a snapshot {snapshot.key} to be created by the CSI driver."
+        self._events.normal(refer(SNAPSHOTS, snapshot), "CreatingSnapshot", text)
+
+    async def _bind(self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None, body: Any) -> None:
+        assert content is not None
+        try:
+            await patch_object(self._client, SNAPSHOT_CONTENTS, content, body)
+        except (ApiConflictError, UnavailableError):
+            raise
+        except TonnageError as error:
+            text = f"Snapshot failed to bind VolumeSnapshotContent, {error}"
+            await self._refuse(snapshot, "SnapshotBindFailed", text)
+            raise
+
+    async def _show(self, snapshot: VolumeSnapshot, shown: ShowContent) -> None:
+        if await write_status(self._client, SNAPSHOTS, snapshot, shown.status) is None:
+            return
+        about, key = refer(SNAPSHOTS, snapshot), snapshot.key
+        if shown.is_taken:
+            text = f"Snapshot {key} was successfully created by the CSI driver."
+            self._events.normal(about, "SnapshotCreated", text)
+        if shown.is_ready:
+            self._events.normal(about, "SnapshotReady", f"Snapshot {key} is ready to use.")
+        if shown.failure:
+            self._warn(snapshot, "SnapshotCreationFailed", shown.failure)
+
+    async def _refuse(self, snapshot: VolumeSnapshot, reason: str, message: str, *, ready: bool | None = False) -> None:
+        """Write and emit why there is no snapshot; neither again while it is the same."""
+        status, error = snapshot.status, snapshot.status.error
+        same = error is not None and error.message == message
+        if not same or (ready is not None and status.ready_to_use is not ready):
+            body: dict[str, Any] = {"error": {"message": message, "time": rfc3339(self._clock.time())}}
+            if ready is not None:
+                body["readyToUse"] = ready
+            await write_status(self._client, SNAPSHOTS, snapshot, body)
+        self._warn(snapshot, reason, message)
+
+    def _warn(self, snapshot: VolumeSnapshot, reason: str, message: str) -> None:
+        """Emit once, also of a controller that starts anew."""
+        text = f"{snapshot.metadata.uid}\0{reason}\0{message}"
+        if not self._waits.news(snapshot.key, text):
+            return
+        once = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._events.warning(refer(SNAPSHOTS, snapshot), reason, message, once=once)
+
+    async def _end_content(
+        self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None, *, marked: bool
+    ) -> None:
+        """Delete the content; its end, which the agent brings, wakes the snapshot."""
+        assert content is not None
+        if marked:
+            content = await self._mark(content)
+        try:
+            if not content.metadata.deleting:
+                await delete_object(self._client, SNAPSHOT_CONTENTS, content, guarded=True)
+        except (ApiConflictError, UnavailableError):
+            raise
+        except TonnageError as error:
+            text = f"Failed to delete snapshot content API object: {error}"
+            self._warn(snapshot, "SnapshotContentObjectDeleteError", text)
+            raise
+        log.info("content deleted content=%s snapshot=%s", content.key, snapshot.key)
+
+    async def _mark(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
+        """Upstream's snapshotter deletes nothing without this annotation; our agents look at the snapshot."""
+        notes = {"metadata": {"annotations": {BEING_DELETED: "yes"}}}
+        return await patch_object(self._client, SNAPSHOT_CONTENTS, content, notes)
+
+    async def _release(self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None, *, marked: bool) -> None:
+        if marked and content is not None:
+            await self._mark(content)
+
+        # An earlier external-provisioner of our driver left its own; that of another driver still uses it.
+        is_ours = content is None or content.spec.driver in self._ours
+        ends = (*decision.PROTECTION, PROVISIONER_SOURCE) if is_ours else decision.PROTECTION
+
+        def body(now: VolumeSnapshot) -> dict[str, object] | None:
+            rest = [one for one in now.metadata.finalizers if one not in ends]
+            return {"metadata": {"finalizers": rest or None}} if rest != now.metadata.finalizers else None
+
+        with suppress(ApiNotFoundError, ApiConflictError):  # gone; or made anew, which is another snapshot
+            await change(self._client, SNAPSHOTS, snapshot, body)
+
+    # Events of the watches
+
+    def _content_changed(self, old: VolumeSnapshotContent | None, new: VolumeSnapshotContent | None) -> Iterable[str]:
+        """Those of the snapshots that it points to, and of those that name it."""
+        seen = old or new
+        assert seen is not None
+        if old is None and new is not None and new.spec.source.volume_handle and not _has_answer(new):
+            return ()  # ours, or nothing to show yet
+        if old is not None and new is not None and _content_shape(old) == _content_shape(new):
+            return ()
+        refs = [one.spec.volume_snapshot_ref for one in (old, new) if one is not None]
+        keys = {f"{ref.namespace}/{ref.name}" for ref in refs}
+        keys.update(snapshot.key for snapshot in self._snapshots.by(_BY_CONTENT, seen.metadata.name))
+        return sorted(keys)
+
+    def _class_changed(self, changed: VolumeSnapshotClass) -> Iterable[str]:
+        found = (*self._snapshots.by(_BY_CLASS, changed.metadata.name), *self._snapshots.by(_BY_CLASS, ""))
+        return [snapshot.key for snapshot in found]
+
+    def _claim_changed(self, claim: PersistentVolumeClaim) -> Iterable[str]:
+        """Unready snapshots of the claim, and the deleted one that it is made from."""
+        found = [one.key for one in self._snapshots.by(_BY_CLAIM, claim.key) if not one.status.ready_to_use]
+        source = self._snapshots.get(_snapshot_of(claim))
+        return [*found, source.key] if source is not None and source.metadata.deleting else found
+
+    def _volume_added(self, volume: PersistentVolume) -> Iterable[str]:
+        found = [snapshot for key in claimed(volume) for snapshot in self._snapshots.by(_BY_CLAIM, key)]
+        return [snapshot.key for snapshot in found if not snapshot.status.ready_to_use]
+
+
+def _shape(snapshot: VolumeSnapshot) -> object:
+    meta: ObjectMeta = snapshot.metadata
+    return meta.uid, meta.deleting, snapshot.spec
+
+
+def _content_shape(content: VolumeSnapshotContent) -> object:
+    return content.metadata.uid, content.spec, content.status, CONTENT_BOUND in content.metadata.finalizers
+
+
+def _has_answer(content: VolumeSnapshotContent) -> bool:
+    return content.status.ready_to_use is not None or content.status.error is not None
+
+
+def _class_shape(one: VolumeSnapshotClass) -> object:
+    return one.driver, one.parameters, one.deletion_policy, decision.is_default(one)
+
+
+def _claim_shape(claim: PersistentVolumeClaim) -> object:
+    return claim.metadata.uid, claim.metadata.deleting, claim.status.phase, claim.spec.volume_name
+
+
+def _source_claim(snapshot: VolumeSnapshot) -> Iterable[str]:
+    name = snapshot.spec.source.persistent_volume_claim_name
+    return (f"{snapshot.metadata.namespace}/{name}",) if name else ()
+
+
+def _source_content(snapshot: VolumeSnapshot) -> Iterable[str]:
+    name = snapshot.spec.source.volume_snapshot_content_name
+    return (name,) if name else ()
+
+
+def _unready_class(snapshot: VolumeSnapshot) -> Iterable[str]:
+    return () if snapshot.status.ready_to_use else (snapshot.spec.volume_snapshot_class_name or "",)
+
+
+def _snapshot_of(claim: PersistentVolumeClaim) -> str:
+    """Key of the snapshot that a claim is made from, "" for none."""
+    ref = reference(claim)
+    return f"{claim.metadata.namespace}/{ref.name}" if ref is not None and is_restore(claim) else ""
+
+
+def _restored(claim: PersistentVolumeClaim) -> Iterable[str]:
+    key = _snapshot_of(claim)
+    return (key,) if key and claim.status.phase in ("", "Pending") and not claim.metadata.deleting else ()

@@ -1,0 +1,102 @@
+"""kill -9 at every step of a filling, over real pools: a volume is whole or unfinished, never half filled as whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.crash.filling.child import driver_of, make
+from tests.unit.content.server import Files, served
+
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.local import local_client
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.filling import CONTENT
+from tonnage.csi.errors import Code, CsiError
+from tonnage.host import mount
+from tonnage.testing.image_archive import LayerTar
+
+pytestmark = pytest.mark.real
+ROOT = Path(__file__).parents[3]
+BODY = LayerTar().folder("d").add("d/a", os.urandom(3 << 20)).add("d/b", b"end").data()
+DIGEST = hashlib.sha256(BODY).hexdigest()
+
+
+@pytest.fixture
+def files() -> Iterator[Files]:
+    with served(Files({"/x.tar": BODY})) as found:
+        yield found
+
+
+def run(described: str, folder: Path, port: int, at: int) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "tests.crash.filling.child", described, str(folder), str(port), DIGEST, str(at)]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+
+def mounts_below(folder: Path) -> list[str]:
+    return [entry.target for entry in mount.mounts() if entry.target.startswith(str(folder))]
+
+
+async def check(described: str, folder: Path, port: int, *, finishes: bool = True) -> bool:
+    """What the next driver finds; whether the volume was whole. Then it is made whole, unless that is not wanted, and
+    deleted."""
+    pool, driver = driver_of(described, folder, port)
+    await pool.open()
+    client = local_client(driver)
+    left = await pool.list()
+    was_whole = bool(left) and left[0].owner[CONTENT].startswith("filled:")
+    if left and not was_whole:
+        with pytest.raises(CsiError) as refused:
+            await client.stage("p/v", folder / "staging", VolumeCapability())
+        assert refused.value.code is Code.FAILED_PRECONDITION
+    if finishes:
+        if not was_whole:
+            await make(driver, port, DIGEST)
+        await read(client, folder)
+    await client.delete_volume("p/v")
+    assert await pool.list() == []
+    await driver.fillings.close()
+    await pool.close()
+    return was_whole
+
+
+async def read(client: CsiClient, folder: Path) -> None:
+    """A pod sees all of the content, and nothing else."""
+    await client.stage("p/v", folder / "staging", VolumeCapability())
+    assert hashlib.sha256(
+        (folder / "staging/d/a").read_bytes() + (folder / "staging/d/b").read_bytes()
+    ).hexdigest() == (hashlib.sha256(BODY[1024 : 1024 + (3 << 20)] + b"end").hexdigest())
+    assert {path.name for path in (folder / "staging").iterdir()} - {"lost+found"} == {"d"}
+    await client.unstage("p/v", folder / "staging")
+
+
+@pytest.mark.parametrize(
+    "described",
+    ["image:{home},name=p,size=200Mi,sparse=yes,overcommit=yes", "btrfs:{home},name=p,size=300Mi,sparse=yes,overcommit=yes"],
+    ids=["image", "btrfs"],
+)  # fmt: skip
+async def test_a_kill_at_any_step(described: str, real_folder: Path, files: Files, tell: Callable[[str], None]) -> None:
+    folder = real_folder / "whole"
+    folder.mkdir()
+    ended = run(described, folder, files.port, 0)
+    assert ended.returncode == 0, ended.stderr
+    steps = int(ended.stdout)
+    assert await check(described, folder, files.port)
+    outcomes = {True: 0, False: 0}
+    for at in range(1, steps + 1):
+        ended = run(described, folder, files.port, at)
+        if ended.returncode == 0:
+            continue  # the steps of threads come in another order now and then
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        outcomes[await check(described, folder, files.port, finishes=at % 2 == 0)] += 1
+        assert not [path for path in mounts_below(folder) if "filling" in path or "staging" in path]
+        assert not [path for path in (folder / "state").rglob("*") if path.name.startswith("v")]
+    tell(f"fillings killed over {described.partition(':')[0]}: {sum(outcomes.values())} of {steps} steps,"
+         f" {outcomes[True]} were whole")  # fmt: skip
+    assert outcomes[False] > outcomes[True]

@@ -1,0 +1,204 @@
+"""What an agent's token may do to VolumeSnapshotContents, and what somebody who stole it could try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.attempts import DRY, Try, World, apply, delete, patch, put
+from tests.e2e.conftest import ControlPlane
+
+from tonnage.api import names
+from tonnage.api.snapshot import ALLOW_MODE_CHANGE, BEING_DELETED, CONTENT_BOUND, MANAGED_BY
+
+GROUP = "snapshot.storage.k8s.io"
+CONTENTS = f"/apis/{GROUP}/v1/volumesnapshotcontents"
+SNAPSHOTS = f"/apis/{GROUP}/v1/namespaces/power/volumesnapshots"
+KINDS = (("VolumeSnapshot", "Namespaced"), ("VolumeSnapshotContent", "Cluster"), ("VolumeSnapshotClass", "Cluster"))
+OTHERS_CONTENT = "may not touch a VolumeSnapshotContent of another node"
+FOREIGN = "may not touch a VolumeSnapshotContent of another driver"
+ONLY_TAKES = "changes nothing of a VolumeSnapshotContent but takes"
+NO_OTHER_SNAPSHOT = "no other snapshot than the one"
+RBAC = "cannot"
+
+
+def serve(plane: ControlPlane) -> None:
+    """Make CustomResourceDefinitions of the kinds where there are none; any fields are taken."""
+    for kind, scope in KINDS:
+        plural = {"VolumeSnapshotClass": "volumesnapshotclasses"}.get(kind, f"{kind.lower()}s")
+        name = f"{plural}.{GROUP}"
+        if plane.try_kubectl("get", "crd", name).returncode == 0:
+            continue
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        version["subresources"] = {"status": {}}
+        notes = {"api-approved.kubernetes.io": "unapproved, for tests"}
+        body = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": name, "annotations": notes},
+            "spec": {
+                "group": GROUP,
+                "scope": scope,
+                "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                "versions": [version],
+            },
+        }
+        plane.apply(body)
+    for kind, _ in KINDS:
+        plural = {"VolumeSnapshotClass": "volumesnapshotclasses"}.get(kind, f"{kind.lower()}s")
+        plane.kubectl("wait", "--for=condition=Established", f"crd/{plural}.{GROUP}", "--timeout=60s")
+    plane.until("contents are served", lambda: plane.send("GET", CONTENTS).status == 200)
+
+
+def make_contents(world: World) -> None:
+    """A content of each node, one without, one of another driver, and one that is being deleted."""
+    for name, node, driver in (
+        ("power-mine", world.mine, names.DRIVER),
+        ("power-other", world.other, names.DRIVER),
+        ("power-free", "", names.DRIVER),
+        ("power-alien", world.mine, "csi.example.com"),
+        ("power-going", world.mine, names.DRIVER),
+        ("power-long", names.label_value(world.long), names.DRIVER),
+    ):
+        ref = {"kind": "VolumeSnapshot", "apiVersion": f"{GROUP}/v1", "namespace": "power", "name": name}
+        body = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": "VolumeSnapshotContent",
+            "metadata": {
+                "name": name,
+                "finalizers": [CONTENT_BOUND, "example.com/theirs"],
+                "labels": {"people/own": "x", **({MANAGED_BY: node} if node else {})},
+                "annotations": {"people/own": "x"},
+            },
+            "spec": {
+                "driver": driver,
+                "deletionPolicy": "Delete",
+                "source": {"volumeHandle": "scratch/pvc-1"},
+                "volumeSnapshotRef": {**ref, "uid": f"uid-{name}"},
+            },
+        }
+        world.plane.create(body)
+        handle = {"status": {"snapshotHandle": "scratch/s", "readyToUse": True}}
+        world.plane.send("PATCH", f"{CONTENTS}/{name}/status", handle)
+    world.plane.send("DELETE", f"{CONTENTS}/power-going")
+    body = {"apiVersion": f"{GROUP}/v1", "kind": "VolumeSnapshot", "metadata": {"name": "s", "namespace": "power"}}
+    world.plane.create({**body, "spec": {"source": {"persistentVolumeClaimName": "mine"}}})
+
+
+def remove_contents(world: World) -> None:
+    """All of them."""
+    for content in world.plane.send("GET", CONTENTS).body["items"]:
+        path = f"{CONTENTS}/{content['metadata']['name']}"
+        world.plane.send("PATCH", path, {"metadata": {"finalizers": None}})
+        world.plane.send("DELETE", path)
+
+
+def versions(world: World) -> dict[str, str]:
+    """Name -> resourceVersion of every content."""
+    found = world.plane.send("GET", CONTENTS).body["items"]
+    return {content["metadata"]["name"]: content["metadata"]["resourceVersion"] for content in found}
+
+
+def _meta(name: str, **changes: Any) -> Try:
+    return patch(f"{CONTENTS}/{name}", {"metadata": changes})
+
+
+def _status(name: str, **changes: Any) -> Try:
+    return patch(f"{CONTENTS}/{name}/status", {"status": changes})
+
+
+def _labelled(name: str, node: str) -> Try:
+    """node: the name of a field of the world, "" for none."""
+    return patch(
+        f"{CONTENTS}/{name}",
+        lambda w: {"metadata": {"labels": {MANAGED_BY: getattr(w, node) if node else None}}},
+    )
+
+
+REFUSED: dict[str, tuple[str, Try]] = {
+    "another's content released": (OTHERS_CONTENT, _meta("power-other", finalizers=None)),
+    "another's content taken": (OTHERS_CONTENT, _labelled("power-other", "mine")),
+    "another's content freed": (OTHERS_CONTENT, _labelled("power-other", "")),
+    "another's content called ready": (OTHERS_CONTENT, _status("power-other", readyToUse=True, restoreSize=1)),
+    "another's content with another snapshot": (OTHERS_CONTENT, _status("power-other", snapshotHandle="scratch/x")),
+    "free content given to another": (OTHERS_CONTENT, _labelled("power-free", "other")),
+    "free content released": (OTHERS_CONTENT, _meta("power-free", finalizers=None)),
+    "free content called ready": (OTHERS_CONTENT, _status("power-free", readyToUse=True)),
+    "own content given away": (OTHERS_CONTENT, _labelled("power-mine", "other")),
+    "own content freed": (OTHERS_CONTENT, _labelled("power-mine", "")),
+    "another driver's content released": (FOREIGN, _meta("power-alien", finalizers=None)),
+    "another driver's content called ready": (FOREIGN, _status("power-alien", readyToUse=True)),
+    "own content released": (ONLY_TAKES, _meta("power-mine", finalizers=["example.com/theirs"])),
+    "another's finalizer of a content": (ONLY_TAKES, _meta("power-going", finalizers=[CONTENT_BOUND])),
+    "own content with a new finalizer": (
+        ONLY_TAKES,
+        _meta("power-mine", finalizers=[CONTENT_BOUND, "example.com/theirs", "example.com/x"]),
+    ),
+    "own content relabelled": (ONLY_TAKES, _meta("power-mine", labels={"people/own": "y"})),
+    "own content with a new label": (ONLY_TAKES, _meta("power-mine", labels={"quota": "free"})),
+    "free content taken with another label": (
+        ONLY_TAKES,
+        patch(f"{CONTENTS}/power-free", lambda w: {"metadata": {"labels": {MANAGED_BY: w.mine, "x": "y"}}}),
+    ),
+    "own content annotated": (ONLY_TAKES, _meta("power-mine", annotations={ALLOW_MODE_CHANGE: "true"})),
+    "own content called deleted": (ONLY_TAKES, _meta("power-mine", annotations={BEING_DELETED: "yes"})),
+    "own content's annotation taken": (ONLY_TAKES, _meta("power-mine", annotations={"people/own": None})),
+    "own content with an owner": (
+        ONLY_TAKES,
+        _meta("power-mine", ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x"}]),
+    ),
+    "own content of another policy": (
+        ONLY_TAKES,
+        patch(f"{CONTENTS}/power-mine", {"spec": {"deletionPolicy": "Retain"}}),
+    ),
+    "own content of another driver": (
+        ONLY_TAKES,
+        patch(f"{CONTENTS}/power-mine", {"spec": {"driver": "csi.example.com"}}),
+    ),
+    "own content for another snapshot": (
+        ONLY_TAKES,
+        patch(f"{CONTENTS}/power-mine", {"spec": {"volumeSnapshotRef": {"namespace": "power", "name": "s"}}}),
+    ),
+    "free content taken and changed": (
+        ONLY_TAKES,
+        patch(
+            f"{CONTENTS}/power-free",
+            lambda w: {"metadata": {"labels": {MANAGED_BY: w.mine}}, "spec": {"deletionPolicy": "Retain"}},
+        ),
+    ),
+    "own content with another's snapshot": (NO_OTHER_SNAPSHOT, _status("power-mine", snapshotHandle="scratch/x")),
+    "own content without its snapshot": (NO_OTHER_SNAPSHOT, _status("power-mine", snapshotHandle=None)),
+    "another's content by server-side apply": (
+        OTHERS_CONTENT,
+        apply(
+            f"{CONTENTS}/power-other",
+            {"apiVersion": f"{GROUP}/v1", "kind": "VolumeSnapshotContent", "metadata": {"labels": {"x": "y"}}},
+        ),
+    ),
+    "a content made": (RBAC, lambda w: w.try_("POST", CONTENTS, {"metadata": {"name": "new"}})),
+    "a content by PUT": (RBAC, lambda w: put(w, f"{CONTENTS}/power-mine", lambda b: b["metadata"].pop("finalizers"))),
+    "a content deleted": (RBAC, delete(f"{CONTENTS}/power-mine")),
+    "all contents": (RBAC, delete(CONTENTS)),
+    "a snapshot made": (RBAC, lambda w: w.try_("POST", SNAPSHOTS, {"metadata": {"name": "new"}})),
+    "a snapshot changed": (RBAC, patch(f"{SNAPSHOTS}/s", {"metadata": {"labels": {"x": "y"}}})),
+    "a snapshot called ready": (RBAC, patch(f"{SNAPSHOTS}/s/status", {"status": {"readyToUse": True}})),
+    "a snapshot deleted": (RBAC, delete(f"{SNAPSHOTS}/s")),
+    "all snapshots read": (RBAC, lambda w: w.try_("GET", SNAPSHOTS)),
+    "a snapshot class": (RBAC, delete(f"/apis/{GROUP}/v1/volumesnapshotclasses/any")),
+}
+ALLOWED: dict[str, Try] = {
+    "free content taken": patch(
+        f"{CONTENTS}/power-free{DRY}", lambda w: {"metadata": {"labels": {MANAGED_BY: w.mine}}}
+    ),
+    "own content ready": patch(
+        f"{CONTENTS}/power-mine/status{DRY}", {"status": {"snapshotHandle": "scratch/s", "readyToUse": True}}
+    ),
+    "own content failed": patch(
+        f"{CONTENTS}/power-mine/status{DRY}", {"status": {"readyToUse": False, "error": {"message": "x"}}}
+    ),
+    "own content let go": patch(f"{CONTENTS}/power-going{DRY}", {"metadata": {"finalizers": ["example.com/theirs"]}}),
+    "content of a node with a long name": lambda w: w.try_(
+        "PATCH", f"{CONTENTS}/power-long/status{DRY}", {"status": {"readyToUse": True}}, node=w.long
+    ),
+    "a snapshot read": lambda w: w.try_("GET", f"{SNAPSHOTS}/s"),
+}

@@ -1,0 +1,114 @@
+"""Upstream's snapshot controller against the box's API server: alone, where it judges that, and at once with ours.
+
+The agents are stand-ins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.integration.third_party.programs import SNAPSHOTS as PROGRAM
+from tests.integration.third_party.programs import need
+from tests.unit.controller.contexts import context
+from tests.unit.controller.snapshots.world import World
+
+from tonnage.aio.clock import RealClock
+from tonnage.api.kinds import EVENTS, SNAPSHOTS
+from tonnage.box.apiserver.server.auth import ensure, write_kubeconfig
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import Store
+from tonnage.controller.snapshots.controller import SnapshotController
+from tonnage.kube.events import EventRecorder
+from tonnage.testing import apiserver
+
+pytestmark = [pytest.mark.real, pytest.mark.programs, pytest.mark.timeout(300)]
+SOME = 6
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A cluster in which upstream's controller runs."""
+    program = need(PROGRAM)
+    credentials = ensure(tmp_path / "credentials", RealClock())
+    server = ApiServer(Store(extractor()), credentials=credentials)
+    await server.start()
+    write_kubeconfig(tmp_path / "kubeconfig", await server.listen(), credentials)
+    log = (tmp_path / "log").open("wb")
+    options = (f"--kubeconfig={tmp_path}/kubeconfig", "--feature-gates=CSIVolumeGroupSnapshot=false")
+    process = await asyncio.create_subprocess_exec(program, *options, "-v=2", stderr=log)
+    yield World(apiserver.client(server))
+    process.terminate()
+    await process.wait()
+    log.close()
+    await server.stop()
+    said = (tmp_path / "log").read_text()
+    assert not re.findall(r"^E.*(?:Unsupported|not acceptable|cannot be handled|panic).*", said, re.MULTILINE)
+
+
+async def _until(world: World, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(1200):
+        await world.act()
+        if await holds():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"not so after 120 s: {what}")
+
+
+async def _ready(world: World, *names: str) -> bool:
+    found = [await world.get(name) for name in names]
+    return all(one is not None and one.status.ready_to_use for one in found)
+
+
+async def _gone(world: World) -> bool:
+    return not (await world.kube.list(SNAPSHOTS)).items and not await world.contents()
+
+
+async def test_alone_it_finds_all_that_it_needs(world: World) -> None:
+    await world.classed(default=True)
+    await world.bound()
+    await world.snapshot()
+    await _until(world, "ready", partial(_ready, world, "monday"))
+    made = await world.get()
+    assert made is not None
+    assert (made.spec.volume_snapshot_class_name, made.status.restore_size) == ("tonnage", "1Gi")
+    await world.kube.delete(SNAPSHOTS, "monday", "default")
+    await _until(world, "gone", partial(_gone, world))
+    assert world.storage == {}
+    await world.existing()
+    await world.snapshot(source={"volumeSnapshotContentName": "old"})
+    await _until(world, "bound", partial(_ready, world, "monday"))
+    await world.kube.delete(SNAPSHOTS, "monday", "default")
+    await _until(world, "gone again", partial(_gone, world))
+    reasons = {event.reason for event in (await world.kube.list(EVENTS)).items}
+    assert {"CreatingSnapshot", "SnapshotCreated", "SnapshotReady"} <= reasons
+
+
+@asynccontextmanager
+async def _ours(world: World) -> AsyncIterator[None]:
+    async with apiserver.informers(world.kube) as informers:
+        loop = SnapshotController(context(world.kube, informers, EventRecorder(world.kube, "ours")))
+        task = asyncio.ensure_future(loop.run())
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_with_ours_at_once_no_harm_is_done(world: World) -> None:
+    names = [f"s{number}" for number in range(SOME)]
+    async with _ours(world):
+        await world.classed(default=True)
+        await world.bound()
+        for name in names:
+            await world.snapshot(name)
+        await _until(world, "ready", partial(_ready, world, *names))
+        assert (len(await world.contents()), len(world.storage)) == (SOME, SOME)
+        for name in names:
+            await world.kube.delete(SNAPSHOTS, name, "default")
+        await _until(world, "gone", partial(_gone, world))
+        assert world.storage == {}
