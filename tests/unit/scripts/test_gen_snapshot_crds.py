@@ -11,6 +11,7 @@ from tests.unit.box.apiserver.conftest import Api
 from tests.unit.box.apiserver.conftest import api as api
 
 from tonnage.api.kinds import DEFINITIONS
+from tonnage.box.apiserver.validation import group_snapshot as groups
 from tonnage.box.apiserver.validation import snapshot as rules
 from tonnage.cli.main import main
 
@@ -19,6 +20,11 @@ MESSAGES = [
     rules.immutable(rules.MODE),
     *(rules.immutable(field) for field in (rules.CLAIM, rules.CONTENT, rules.VOLUME, rules.SNAPSHOT)),
     *(rules.required_once_set(field) for field in (rules.CLAIM, rules.CONTENT, rules.VOLUME, rules.SNAPSHOT)),
+    groups.ONE_SOURCE, groups.ONE_HANDLE, groups.NO_EMPTY_CLASS, groups.WHOLE_REF, groups.SAME_REF, groups.SAME_UID,
+    groups.SAME_PARAMETERS,
+    *(rules.immutable(field) for field in (groups.SELECTOR, groups.CONTENT, groups.VOLUMES, groups.HANDLES)),
+    *(rules.required_once_set(field) for field in (groups.SELECTOR, groups.CONTENT, groups.VOLUMES, groups.HANDLES)),
+    *map(groups.immutable_once_set, ("driver", "driver", "deletionPolicy", groups.CLASS, groups.BOUND, groups.HANDLE)),
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tonnage.box.apiserver.validation import (
     cluster,
     config,
     content,
+    group_snapshot,
     job,
     persistent_volume,
     pod,
@@ -208,6 +209,17 @@ _ROWS: tuple[Resource, ...] = (
     _row(kinds.SNAPSHOTS, snapshot.snapshot, printers_snapshot.SNAPSHOT, **_STATUS, prepare=strategy.snapshot),
     _row(kinds.SNAPSHOT_CONTENTS, snapshot.content, printers_snapshot.CONTENT, **_STATUS, prepare=strategy.no_status),
     _row(kinds.SNAPSHOT_CLASSES, snapshot.snapshot_class, printers_snapshot.CLASS),
+    _row(
+        kinds.GROUP_SNAPSHOTS, group_snapshot.group, printers_snapshot.GROUP, **_STATUS, prepare=strategy.group_snapshot
+    ),
+    _row(
+        kinds.GROUP_CONTENTS,
+        group_snapshot.group_content,
+        printers_snapshot.GROUP_CONTENT,
+        **_STATUS,
+        prepare=strategy.no_status,
+    ),
+    _row(kinds.GROUP_CLASSES, group_snapshot.group_class, printers_snapshot.CLASS),
     definitions.ROW,
     _row(kinds.CONTENTS, content.content, printers_content.CONTENT),
     *stored_kinds.ROWS,

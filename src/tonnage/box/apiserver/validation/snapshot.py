@@ -36,7 +36,7 @@ def snapshot(faults: Faults, new: Obj, old: Obj | None) -> None:
     if spec is None:
         faults.required("spec")
         return
-    _source(faults, spec, _spec(old), (CONTENT, CLAIM), ONE_SOURCE)
+    source(faults, spec, spec_of(old), (CONTENT, CLAIM), ONE_SOURCE)
     if spec.get("volumeSnapshotClassName") == "":
         faults.invalid("spec.volumeSnapshotClassName", "", NO_EMPTY_CLASS)
 
@@ -48,11 +48,11 @@ def content(faults: Faults, new: Obj, old: Obj | None) -> None:
     if spec is None:
         faults.required("spec")
         return
-    before = _spec(old)
-    _policy(faults, spec, "spec.")
+    before = spec_of(old)
+    policy(faults, spec, "spec.")
     if spec.get("driver") is None:
         faults.required("spec.driver")
-    _source(faults, spec, before, (VOLUME, SNAPSHOT), ONE_HANDLE)
+    source(faults, spec, before, (VOLUME, SNAPSHOT), ONE_HANDLE)
     if MODE in before and MODE not in spec:
         faults.invalid("spec", spec, required_once_set(MODE))
     elif MODE in before and before[MODE] != spec[MODE]:
@@ -69,24 +69,27 @@ def content(faults: Faults, new: Obj, old: Obj | None) -> None:
 @kind_rules()
 def snapshot_class(faults: Faults, new: Obj, old: Obj | None) -> None:
     """VolumeSnapshotClass: nothing in it is immutable."""
-    _policy(faults, new, "")
+    policy(faults, new, "")
     if new.get("driver") is None:
         faults.required("driver")
 
 
-def _spec(old: Obj | None) -> Obj:
+def spec_of(old: Obj | None) -> Obj:
+    """The spec before a change, empty for a new object."""
     spec: Obj = (old or {}).get("spec") or {}
     return spec
 
 
-def _policy(faults: Faults, obj: Obj, path: str) -> None:
+def policy(faults: Faults, obj: Obj, path: str) -> None:
+    """Record what is wrong with a deletionPolicy."""
     if obj.get("deletionPolicy") is None:
         faults.required(f"{path}deletionPolicy")
     else:
         faults.one_of(f"{path}deletionPolicy", obj["deletionPolicy"], POLICIES)
 
 
-def _source(faults: Faults, spec: Obj, before: Obj, words: tuple[str, str], one: str) -> None:
+def source(faults: Faults, spec: Obj, before: Obj, words: tuple[str, str], one: str) -> None:
+    """Record what is wrong with spec.source: exactly one of two fields, which never changes. one: the message."""
     source, was = spec.get("source"), before.get("source") or {}
     if source is None:
         faults.required("spec.source")
