@@ -16,7 +16,6 @@ from tonnage.api import kinds
 from tonnage.api.kinds import Kind
 from tonnage.box.apiserver.schema import schemas
 from tonnage.box.apiserver.schema.schemas import Struct, Type
-from tonnage.box.apiserver.validation import group_snapshot as groups
 from tonnage.box.apiserver.validation import snapshot as rules
 
 FILE = Path(__file__).parent.parent / "src" / "tonnage" / "deploy" / "snapshot-crds.yaml"
@@ -53,33 +52,33 @@ def _fixed(message: str) -> list[Obj]:
 
 
 _GROUP_RULES: Mapping[str, list[Obj]] = {
-    "VolumeGroupSnapshotSource": _one(groups.SELECTOR, groups.CONTENT, groups.ONE_SOURCE),
-    "VolumeGroupSnapshotContentSource": _one(groups.VOLUMES, groups.HANDLES, groups.ONE_HANDLE),
+    "VolumeGroupSnapshotSource": _one(rules.SELECTOR, rules.GROUP_CONTENT, rules.ONE_GROUP_SOURCE),
+    "VolumeGroupSnapshotContentSource": _one(rules.VOLUMES, rules.HANDLES, rules.ONE_GROUP_HANDLE),
     **{
         f"{struct}.{field}": _fixed(rules.immutable(field))
         for struct, fields in (
-            ("VolumeGroupSnapshotSource", (groups.SELECTOR, groups.CONTENT)),
-            ("VolumeGroupSnapshotContentSource", (groups.VOLUMES, groups.HANDLES)),
+            ("VolumeGroupSnapshotSource", (rules.SELECTOR, rules.GROUP_CONTENT)),
+            ("VolumeGroupSnapshotContentSource", (rules.VOLUMES, rules.HANDLES)),
         )
         for field in fields
     },
     **{
-        f"{struct}.{field}": _fixed(groups.immutable_once_set(field))
+        f"{struct}.{field}": _fixed(rules.immutable_once_set(field))
         for struct, field in (
-            ("VolumeGroupSnapshotStatus", groups.BOUND),
+            ("VolumeGroupSnapshotStatus", rules.GROUP_BOUND),
             ("VolumeGroupSnapshotContentSpec", "driver"),
-            ("VolumeGroupSnapshotContentSpec", groups.CLASS),
-            ("VolumeGroupSnapshotContentStatus", groups.HANDLE),
+            ("VolumeGroupSnapshotContentSpec", rules.GROUP_CLASS),
+            ("VolumeGroupSnapshotContentStatus", rules.GROUP_HANDLE),
             ("VolumeGroupSnapshotClass", "driver"),
             ("VolumeGroupSnapshotClass", "deletionPolicy"),
         )
     },
-    "VolumeGroupSnapshotClass.parameters": _fixed(groups.SAME_PARAMETERS),
-    f"VolumeGroupSnapshotSpec.{groups.CLASS}": [_rule("size(self) > 0", groups.NO_EMPTY_CLASS)],
-    f"VolumeGroupSnapshotContentSpec.{groups.REF}": [
-        _rule("has(self.name) && has(self.__namespace__)", groups.WHOLE_REF),
-        _rule("self.name == oldSelf.name && self.__namespace__ == oldSelf.__namespace__", groups.SAME_REF),
-        _rule("!has(oldSelf.uid) || (has(self.uid) && self.uid == oldSelf.uid)", groups.SAME_UID),
+    "VolumeGroupSnapshotClass.parameters": _fixed(rules.SAME_PARAMETERS),
+    f"VolumeGroupSnapshotSpec.{rules.GROUP_CLASS}": [_rule("size(self) > 0", rules.NO_EMPTY_GROUP_CLASS)],
+    f"VolumeGroupSnapshotContentSpec.{rules.GROUP_REF}": [
+        _rule("has(self.name) && has(self.__namespace__)", rules.WHOLE_GROUP_REF),
+        _rule("self.name == oldSelf.name && self.__namespace__ == oldSelf.__namespace__", rules.SAME_REF),
+        _rule("!has(oldSelf.uid) || (has(self.uid) && self.uid == oldSelf.uid)", rules.SAME_UID),
     ],
 }
 _RULES: Mapping[str, list[Obj]] = {
@@ -105,8 +104,8 @@ _RULES: Mapping[str, list[Obj]] = {
 _MORE: Mapping[str, Obj] = {
     "VolumeGroupSnapshotContentSpec.deletionPolicy": _POLICY,
     "VolumeGroupSnapshotClass.deletionPolicy": _POLICY,
-    f"VolumeGroupSnapshotContentSpec.{groups.REF}": {"x-kubernetes-map-type": "atomic"},
-    f"VolumeGroupSnapshotSource.{groups.SELECTOR}": {"x-kubernetes-map-type": "atomic"},
+    f"VolumeGroupSnapshotContentSpec.{rules.GROUP_REF}": {"x-kubernetes-map-type": "atomic"},
+    f"VolumeGroupSnapshotSource.{rules.SELECTOR}": {"x-kubernetes-map-type": "atomic"},
     "VolumeSnapshotContentSpec.deletionPolicy": _POLICY,
     "VolumeSnapshotClass.deletionPolicy": _POLICY,
     "VolumeSnapshotContentStatus.restoreSize": {"minimum": 0},
@@ -171,8 +170,8 @@ _COLUMNS: Mapping[Kind[Any], tuple[tuple[str, str, str], ...]] = {
     kinds.SNAPSHOT_CLASSES: _OF_CLASS,
     kinds.GROUP_SNAPSHOTS: (
         _READY,
-        ("VolumeGroupSnapshotClass", "string", f".spec.{groups.CLASS}"),
-        ("VolumeGroupSnapshotContent", "string", f".status.{groups.BOUND}"),
+        ("VolumeGroupSnapshotClass", "string", f".spec.{rules.GROUP_CLASS}"),
+        ("VolumeGroupSnapshotContent", "string", f".status.{rules.GROUP_BOUND}"),
         ("CreationTime", "date", ".status.creationTime"),
         _AGE,
     ),
@@ -180,9 +179,9 @@ _COLUMNS: Mapping[Kind[Any], tuple[tuple[str, str, str], ...]] = {
         _READY,
         ("DeletionPolicy", "string", ".spec.deletionPolicy"),
         ("Driver", "string", ".spec.driver"),
-        ("VolumeGroupSnapshotClass", "string", f".spec.{groups.CLASS}"),
-        ("VolumeGroupSnapshotNamespace", "string", f".spec.{groups.REF}.namespace"),
-        ("VolumeGroupSnapshot", "string", f".spec.{groups.REF}.name"),
+        ("VolumeGroupSnapshotClass", "string", f".spec.{rules.GROUP_CLASS}"),
+        ("VolumeGroupSnapshotNamespace", "string", f".spec.{rules.GROUP_REF}.namespace"),
+        ("VolumeGroupSnapshot", "string", f".spec.{rules.GROUP_REF}.name"),
         _AGE,
     ),
     kinds.GROUP_CLASSES: _OF_CLASS,

@@ -11,7 +11,6 @@ from tests.unit.box.apiserver.conftest import Api
 from tests.unit.box.apiserver.conftest import api as api
 
 from tonnage.api.kinds import DEFINITIONS
-from tonnage.box.apiserver.validation import group_snapshot as groups
 from tonnage.box.apiserver.validation import snapshot as rules
 from tonnage.cli.main import main
 
@@ -20,11 +19,11 @@ MESSAGES = [
     rules.immutable(rules.MODE),
     *(rules.immutable(field) for field in (rules.CLAIM, rules.CONTENT, rules.VOLUME, rules.SNAPSHOT)),
     *(rules.required_once_set(field) for field in (rules.CLAIM, rules.CONTENT, rules.VOLUME, rules.SNAPSHOT)),
-    groups.ONE_SOURCE, groups.ONE_HANDLE, groups.NO_EMPTY_CLASS, groups.WHOLE_REF, groups.SAME_REF, groups.SAME_UID,
-    groups.SAME_PARAMETERS,
-    *(rules.immutable(field) for field in (groups.SELECTOR, groups.CONTENT, groups.VOLUMES, groups.HANDLES)),
-    *(rules.required_once_set(field) for field in (groups.SELECTOR, groups.CONTENT, groups.VOLUMES, groups.HANDLES)),
-    *map(groups.immutable_once_set, ("driver", "driver", "deletionPolicy", groups.CLASS, groups.BOUND, groups.HANDLE)),
+    rules.ONE_GROUP_SOURCE, rules.ONE_GROUP_HANDLE, rules.NO_EMPTY_GROUP_CLASS, rules.WHOLE_GROUP_REF, rules.SAME_REF, rules.SAME_UID,
+    rules.SAME_PARAMETERS,
+    *(rules.immutable(field) for field in (rules.SELECTOR, rules.GROUP_CONTENT, rules.VOLUMES, rules.HANDLES)),
+    *(rules.required_once_set(field) for field in (rules.SELECTOR, rules.GROUP_CONTENT, rules.VOLUMES, rules.HANDLES)),
+    *map(rules.immutable_once_set, ("driver", "driver", "deletionPolicy", rules.GROUP_CLASS, rules.GROUP_BOUND, rules.GROUP_HANDLE)),
 ]  # fmt: skip
 
 

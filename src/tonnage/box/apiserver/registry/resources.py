@@ -26,7 +26,6 @@ from tonnage.box.apiserver.validation import (
     cluster,
     config,
     content,
-    group_snapshot,
     job,
     persistent_volume,
     pod,
@@ -209,17 +208,15 @@ _ROWS: tuple[Resource, ...] = (
     _row(kinds.SNAPSHOTS, snapshot.snapshot, printers_snapshot.SNAPSHOT, **_STATUS, prepare=strategy.snapshot),
     _row(kinds.SNAPSHOT_CONTENTS, snapshot.content, printers_snapshot.CONTENT, **_STATUS, prepare=strategy.no_status),
     _row(kinds.SNAPSHOT_CLASSES, snapshot.snapshot_class, printers_snapshot.CLASS),
-    _row(
-        kinds.GROUP_SNAPSHOTS, group_snapshot.group, printers_snapshot.GROUP, **_STATUS, prepare=strategy.group_snapshot
-    ),
+    _row(kinds.GROUP_SNAPSHOTS, snapshot.group, printers_snapshot.GROUP, **_STATUS, prepare=strategy.group_snapshot),
     _row(
         kinds.GROUP_CONTENTS,
-        group_snapshot.group_content,
+        snapshot.group_content,
         printers_snapshot.GROUP_CONTENT,
         **_STATUS,
         prepare=strategy.no_status,
     ),
-    _row(kinds.GROUP_CLASSES, group_snapshot.group_class, printers_snapshot.CLASS),
+    _row(kinds.GROUP_CLASSES, snapshot.group_class, printers_snapshot.CLASS),
     definitions.ROW,
     _row(kinds.CONTENTS, content.content, printers_content.CONTENT),
     *stored_kinds.ROWS,
