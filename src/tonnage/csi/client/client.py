@@ -219,6 +219,46 @@ class CsiClient:
         answer = await self._call(self._controller.ControllerGetVolume, request)
         return convert.created_volume(answer.volume), convert.health(answer.status.volume_condition)
 
+    # GroupController
+
+    async def group_capabilities(self) -> frozenset[str]:
+        """Capabilities of the group controller service by name ("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT")."""
+        request = csi_pb2.GroupControllerGetCapabilitiesRequest()
+        answer = await self._call(self._groups.GroupControllerGetCapabilities, request)
+        kinds = csi_pb2.GroupControllerServiceCapability.RPC.Type
+        return convert.names_of(kinds, (item.rpc.type for item in answer.capabilities))
+
+    async def create_group_snapshot(
+        self,
+        name: str,
+        source_volume_ids: Sequence[str],
+        *,
+        parameters: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> types.ListedGroup:
+        """Create snapshots of several volumes at one moment, or none. The name is its identity: idempotent.
+
+        It may not be ready yet: the caller repeats the call until it is.
+        """
+        request = csi_pb2.CreateVolumeGroupSnapshotRequest(
+            name=name, source_volume_ids=source_volume_ids, parameters=parameters or {}, secrets=secrets or {}
+        )
+        return convert.group((await self._call(self._groups.CreateVolumeGroupSnapshot, request)).group_snapshot)
+
+    async def delete_group_snapshot(
+        self, group_id: str, snapshot_ids: Sequence[str] = (), *, secrets: Mapping[str, str] | None = None
+    ) -> None:
+        """Delete a group snapshot with its members; an unknown one is success. snapshot_ids: its members."""
+        request = csi_pb2.DeleteVolumeGroupSnapshotRequest(
+            group_snapshot_id=group_id, snapshot_ids=snapshot_ids, secrets=secrets or {}
+        )
+        await self._call(self._groups.DeleteVolumeGroupSnapshot, request)
+
+    async def get_group_snapshot(self, group_id: str, snapshot_ids: Sequence[str] = ()) -> types.ListedGroup:
+        """One group snapshot with its members. snapshot_ids: its members. Raises CsiError, NOT_FOUND for none."""
+        request = csi_pb2.GetVolumeGroupSnapshotRequest(group_snapshot_id=group_id, snapshot_ids=snapshot_ids)
+        return convert.group((await self._call(self._groups.GetVolumeGroupSnapshot, request)).group_snapshot)
+
     # Node
 
     async def node_info(self) -> types.NodeInfo:
@@ -339,6 +379,10 @@ class CsiClient:
     @cached_property
     def _controller(self) -> csi_grpc.ControllerStub:
         return csi_grpc.ControllerStub(self._connection.channel)
+
+    @cached_property
+    def _groups(self) -> csi_grpc.GroupControllerStub:
+        return csi_grpc.GroupControllerStub(self._connection.channel)
 
     @cached_property
     def _node(self) -> csi_grpc.NodeStub:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.client import types
 
@@ -60,8 +62,25 @@ def created_volume(volume: csi_pb2.Volume) -> types.CreatedVolume:
 
 def snapshot(raw: csi_pb2.Snapshot) -> types.ListedSnapshot:
     """A snapshot of a response."""
-    created = raw.creation_time.seconds + raw.creation_time.nanos / 1e9
-    return types.ListedSnapshot(raw.snapshot_id, raw.source_volume_id, raw.size_bytes, created, raw.ready_to_use)
+    return types.ListedSnapshot(
+        raw.snapshot_id,
+        raw.source_volume_id,
+        raw.size_bytes,
+        _seconds(raw.creation_time),
+        raw.ready_to_use,
+        raw.group_snapshot_id,
+    )
+
+
+def group(raw: csi_pb2.VolumeGroupSnapshot) -> types.ListedGroup:
+    """A group snapshot of a response."""
+    members = tuple(map(snapshot, raw.snapshots))
+    return types.ListedGroup(raw.group_snapshot_id, _seconds(raw.creation_time), raw.ready_to_use, members)
+
+
+def _seconds(time: Timestamp) -> float:
+    """Seconds since the epoch."""
+    return time.seconds + time.nanos / 1e9
 
 
 def health(condition: csi_pb2.VolumeCondition) -> types.Health:

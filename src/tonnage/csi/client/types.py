@@ -91,7 +91,7 @@ class ListedSnapshot:
     """A snapshot of a response.
 
     size: minimum bytes of a volume made from it, 0: unknown. created: seconds since the epoch. ready: it can be used as
-    a source.
+    a source. group: the id of the group snapshot that it is a member of, "" for none.
     """
 
     id: str
@@ -99,6 +99,17 @@ class ListedSnapshot:
     size: int
     created: float
     ready: bool
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    """A group snapshot of a response: snapshots of several volumes at one moment. Fields as in ListedSnapshot."""
+
+    id: str
+    created: float
+    ready: bool
+    snapshots: Sequence[ListedSnapshot] = ()
 
 
 @dataclass(frozen=True)
@@ -159,6 +170,8 @@ class NodeInfo:
 
 # Capabilities that callers ask for, by the names they have in csi.proto.
 CONTROLLER_SERVICE = "CONTROLLER_SERVICE"
+GROUP_CONTROLLER_SERVICE = "GROUP_CONTROLLER_SERVICE"
+CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT = "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"
 VOLUME_ACCESSIBILITY_CONSTRAINTS = "VOLUME_ACCESSIBILITY_CONSTRAINTS"
 CREATE_DELETE_VOLUME = "CREATE_DELETE_VOLUME"
 PUBLISH_UNPUBLISH_VOLUME = "PUBLISH_UNPUBLISH_VOLUME"

@@ -222,9 +222,18 @@ def lock_key(method: str, request: Message) -> str | None:
         return f"{safe_name(request.name)} (snapshot)"  # type: ignore[attr-defined]
     if method == "DeleteSnapshot":
         return f"{lock_name(request.snapshot_id)} (snapshot)"  # type: ignore[attr-defined]
+    if method == "CreateVolumeGroupSnapshot":
+        return group_lock(safe_name(request.name))  # type: ignore[attr-defined]
+    if method == "DeleteVolumeGroupSnapshot":
+        return group_lock(request.group_snapshot_id)  # type: ignore[attr-defined]
     if method in _LOCKED:
         return lock_name(request.volume_id)  # type: ignore[attr-defined]
     return None
+
+
+def group_lock(group: str) -> str:
+    """The lock key of a group snapshot."""
+    return f"{group} (group)"
 
 
 _LOCKED = frozenset(

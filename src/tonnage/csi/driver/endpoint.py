@@ -9,6 +9,7 @@ from tonnage.csi.driver.driver import Driver, lock_key
 from tonnage.csi.driver.registration import Registration
 from tonnage.csi.driver.services import inventory
 from tonnage.csi.driver.services.controller import ControllerService
+from tonnage.csi.driver.services.groups import GroupControllerService
 from tonnage.csi.driver.services.identity import Identity
 from tonnage.csi.driver.services.node import NodeService
 from tonnage.csi.server.dispatch import Calls
@@ -17,12 +18,14 @@ from tonnage.csi.server.service import Service
 
 
 def services(driver: Driver) -> list[Service]:
-    """The CSI services of a driver, and our Inventory service.
-
-    GroupController and SnapshotMetadata are not offered (UNIMPLEMENTED).
-    """
+    """The CSI services of a driver, and our Inventory service. SnapshotMetadata is not offered (UNIMPLEMENTED)."""
     described = csi_pb2.DESCRIPTOR.services_by_name
-    offered = {"Identity": Identity(driver), "Controller": ControllerService(driver), "Node": NodeService(driver)}
+    offered = {
+        "Identity": Identity(driver),
+        "Controller": ControllerService(driver),
+        "GroupController": GroupControllerService(driver),
+        "Node": NodeService(driver),
+    }
     before = driver.openings.again if driver.openings is not None else None
     found = [Service(desc, offered.get(name), key=lock_key, before=before) for name, desc in described.items()]
     return [*found, inventory.service(driver.pools)]

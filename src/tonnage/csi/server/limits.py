@@ -23,7 +23,8 @@ MAX_PATH = 4095
 # CSI bans these in names: control characters but the usual white space.
 _BANNED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
-_IDS = frozenset({"volume_id", "name", "snapshot_id"})
+_IDS = frozenset({"volume_id", "name", "snapshot_id", "group_snapshot_id"})
+_LISTS_OF_IDS = frozenset({"source_volume_ids", "snapshot_ids"})
 Check = Callable[[Any], object]
 
 
@@ -92,6 +93,8 @@ def _check_for(field: FieldDescriptor) -> Check | None:
         return _check_nested(field)
     if field.type != FieldDescriptor.TYPE_STRING:
         return None
+    if field.is_repeated and name in _LISTS_OF_IDS:
+        return lambda request: [check_id(name, item) for item in getattr(request, name)]
     if field.is_repeated:
         return lambda request: _check_total(name, sum(len(item.encode()) for item in getattr(request, name)))
     if name == "volume_path":  # a relative one is not refused: nothing is there, which is NOT_FOUND

@@ -15,7 +15,7 @@ from tonnage.csi._proto import csi_pb2
 
 _TOKENS = "csi.storage.k8s.io/serviceAccount.tokens"
 LONGEST = 1000
-_ABOUT = ("volume_id", "snapshot_id", "name", "source_volume_id")
+_ABOUT = ("volume_id", "snapshot_id", "group_snapshot_id", "name", "source_volume_id")
 _FILLING = frozenset({names.PARAM_CONTENT, "source"})
 _QUERY = re.compile(r"\?[^\"#]*")
 _CONTEXTS = ("parameters", "volume_context")

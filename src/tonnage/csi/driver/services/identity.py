@@ -7,11 +7,13 @@ from google.protobuf.wrappers_pb2 import BoolValue
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.services import snapshots
 
 _SERVICES = (
     csi_pb2.PluginCapability.Service.CONTROLLER_SERVICE,
     csi_pb2.PluginCapability.Service.VOLUME_ACCESSIBILITY_CONSTRAINTS,
 )
+_GROUPS = csi_pb2.PluginCapability.Service.GROUP_CONTROLLER_SERVICE
 
 
 class Identity:
@@ -36,10 +38,9 @@ class Identity:
     async def GetPluginCapabilities(
         self, _request: csi_pb2.GetPluginCapabilitiesRequest
     ) -> csi_pb2.GetPluginCapabilitiesResponse:
-        """A controller service, volumes with topology, and online expansion."""
-        capabilities = [
-            csi_pb2.PluginCapability(service=csi_pb2.PluginCapability.Service(type=kind)) for kind in _SERVICES
-        ]
+        """A controller service, volumes with topology, group snapshots, and online expansion."""
+        kinds = [*_SERVICES, *([_GROUPS] if snapshots.are_offered(self._driver) else [])]
+        capabilities = [csi_pb2.PluginCapability(service=csi_pb2.PluginCapability.Service(type=kind)) for kind in kinds]
         if any(pool.features.expansion for pool in self._driver.pools.values()):
             kind = csi_pb2.PluginCapability.VolumeExpansion
             capabilities.append(csi_pb2.PluginCapability(volume_expansion=kind(type=kind.ONLINE)))

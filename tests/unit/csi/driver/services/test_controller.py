@@ -102,11 +102,9 @@ async def test_a_volume_in_use_is_not_deleted(refused: Refused, client: CsiClien
 async def test_what_is_not_advertised_is_unimplemented(refused: Refused, endpoint: DriverEndpoint) -> None:
     connection = GrpcConnection(endpoint.socket)
     controller = csi_grpc.ControllerStub(connection.channel)
-    group = csi_grpc.GroupControllerStub(connection.channel)
     calls: list[tuple[Any, Any]] = [
         (controller.ControllerPublishVolume, csi_pb2.ControllerPublishVolumeRequest()),
         (controller.ControllerUnpublishVolume, csi_pb2.ControllerUnpublishVolumeRequest()),
-        (group.GroupControllerGetCapabilities, csi_pb2.GroupControllerGetCapabilitiesRequest()),
     ]
     for method, request in calls:
         await refused(connection.call(method, request, 5), Code.UNIMPLEMENTED, method.name.rsplit("/", 1)[1])

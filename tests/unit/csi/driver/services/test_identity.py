@@ -27,6 +27,7 @@ async def test_identity(client: CsiClient) -> None:
     assert await client.plugin_capabilities() == {
         "CONTROLLER_SERVICE",
         "VOLUME_ACCESSIBILITY_CONSTRAINTS",
+        "GROUP_CONTROLLER_SERVICE",
         "EXPANSION_ONLINE",
     }
     assert await client.controller_capabilities() == {
