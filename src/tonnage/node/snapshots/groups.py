@@ -167,7 +167,7 @@ class GroupSnapshotter(Reconciler[str]):
         return None
 
     def _report_apart(self, content: VolumeGroupSnapshotContent, found: list[str]) -> None:
-        """Say that nobody will take the content; only the agent that has its first volume does."""
+        """Report that no node has all volumes of the content; only the agent of its first volume does."""
         handles = content.spec.source.volume_handles
         if found[0] != handles[0]:
             return
