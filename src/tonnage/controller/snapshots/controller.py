@@ -176,7 +176,7 @@ class SnapshotController(Reconciler[str]):
             await self._reports.refuse(snapshot, "SnapshotContentCreationFailed", text)
             raise
         text = f"Waiting for a snapshot {snapshot.key} to be created by the CSI driver."
-        self._reports.normal(snapshot, "CreatingSnapshot", text)
+        self._reports.announce(snapshot, "CreatingSnapshot", text)
 
     async def _bind(self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None, body: Any) -> None:
         assert content is not None
@@ -195,9 +195,9 @@ class SnapshotController(Reconciler[str]):
         key = snapshot.key
         if shown.is_taken:
             text = f"Snapshot {key} was successfully created by the CSI driver."
-            self._reports.normal(snapshot, "SnapshotCreated", text)
+            self._reports.announce(snapshot, "SnapshotCreated", text)
         if shown.is_ready:
-            self._reports.normal(snapshot, "SnapshotReady", f"Snapshot {key} is ready to use.")
+            self._reports.announce(snapshot, "SnapshotReady", f"Snapshot {key} is ready to use.")
         if shown.failure:
             self._reports.warn(snapshot, "SnapshotCreationFailed", shown.failure)
 

@@ -222,7 +222,7 @@ class GroupSnapshotController(Reconciler[str]):
             await self._reports.refuse(group, "CreateGroupSnapshotContentFailed", text)
             raise
         text = f"Waiting for a group snapshot {group.key} to be created by the CSI driver."
-        self._reports.normal(group, "CreatingGroupSnapshot", text)
+        self._reports.announce(group, "CreatingGroupSnapshot", text)
 
     async def _bind(self, group: VolumeGroupSnapshot, content: VolumeGroupSnapshotContent | None, body: Any) -> None:
         assert content is not None
@@ -270,7 +270,7 @@ class GroupSnapshotController(Reconciler[str]):
         if await write_status(self._client, GROUP_SNAPSHOTS, group, shown.status) is None:
             return
         if shown.is_ready:
-            self._reports.normal(group, "GroupSnapshotReady", f"Group snapshot {group.key} is ready to use.")
+            self._reports.announce(group, "GroupSnapshotReady", f"Group snapshot {group.key} is ready to use.")
         if shown.failure:
             self._reports.warn(group, "GroupSnapshotCreationFailed", shown.failure)
 

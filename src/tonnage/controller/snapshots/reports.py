@@ -51,6 +51,6 @@ class Reports(Generic[S]):
         once = hashlib.sha256(text.encode()).hexdigest()[:16]
         self._events.warning(refer(self._kind, snapshot), reason, message, once=once)
 
-    def normal(self, snapshot: S, reason: str, message: str) -> None:
+    def announce(self, snapshot: S, reason: str, message: str) -> None:
         """Emit what went well."""
         self._events.normal(refer(self._kind, snapshot), reason, message)
