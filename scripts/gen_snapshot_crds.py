@@ -47,7 +47,42 @@ def _one(first: str, second: str, message: str) -> list[Obj]:
     return [_rule(f"has(self.{first}) != has(self.{second})", message), _kept(first), _kept(second)]
 
 
+def _fixed(message: str) -> list[Obj]:
+    return [_rule("self == oldSelf", message)]
+
+
+_GROUP_RULES: Mapping[str, list[Obj]] = {
+    "VolumeGroupSnapshotSource": _one(rules.SELECTOR, rules.GROUP_CONTENT, rules.ONE_GROUP_SOURCE),
+    "VolumeGroupSnapshotContentSource": _one(rules.VOLUMES, rules.HANDLES, rules.ONE_GROUP_HANDLE),
+    **{
+        f"{struct}.{field}": _fixed(rules.immutable(field))
+        for struct, fields in (
+            ("VolumeGroupSnapshotSource", (rules.SELECTOR, rules.GROUP_CONTENT)),
+            ("VolumeGroupSnapshotContentSource", (rules.VOLUMES, rules.HANDLES)),
+        )
+        for field in fields
+    },
+    **{
+        f"{struct}.{field}": _fixed(rules.immutable_once_set(field))
+        for struct, field in (
+            ("VolumeGroupSnapshotStatus", rules.GROUP_BOUND),
+            ("VolumeGroupSnapshotContentSpec", "driver"),
+            ("VolumeGroupSnapshotContentSpec", rules.GROUP_CLASS),
+            ("VolumeGroupSnapshotContentStatus", rules.GROUP_HANDLE),
+            ("VolumeGroupSnapshotClass", "driver"),
+            ("VolumeGroupSnapshotClass", "deletionPolicy"),
+        )
+    },
+    "VolumeGroupSnapshotClass.parameters": _fixed(rules.SAME_PARAMETERS),
+    f"VolumeGroupSnapshotSpec.{rules.GROUP_CLASS}": [_rule("size(self) > 0", rules.NO_EMPTY_GROUP_CLASS)],
+    f"VolumeGroupSnapshotContentSpec.{rules.GROUP_REF}": [
+        _rule("has(self.name) && has(self.__namespace__)", rules.WHOLE_GROUP_REF),
+        _rule("self.name == oldSelf.name && self.__namespace__ == oldSelf.__namespace__", rules.SAME_REF),
+        _rule("!has(oldSelf.uid) || (has(self.uid) && self.uid == oldSelf.uid)", rules.SAME_UID),
+    ],
+}
 _RULES: Mapping[str, list[Obj]] = {
+    **_GROUP_RULES,
     "VolumeSnapshotSource": _one(rules.CLAIM, rules.CONTENT, rules.ONE_SOURCE),
     **{
         f"VolumeSnapshotSource.{field}": [_rule("self == oldSelf", rules.immutable(field))]
@@ -67,6 +102,10 @@ _RULES: Mapping[str, list[Obj]] = {
 }
 """Struct, or struct and field -> rules."""
 _MORE: Mapping[str, Obj] = {
+    "VolumeGroupSnapshotContentSpec.deletionPolicy": _POLICY,
+    "VolumeGroupSnapshotClass.deletionPolicy": _POLICY,
+    f"VolumeGroupSnapshotContentSpec.{rules.GROUP_REF}": {"x-kubernetes-map-type": "atomic"},
+    f"VolumeGroupSnapshotSource.{rules.SELECTOR}": {"x-kubernetes-map-type": "atomic"},
     "VolumeSnapshotContentSpec.deletionPolicy": _POLICY,
     "VolumeSnapshotClass.deletionPolicy": _POLICY,
     "VolumeSnapshotContentStatus.restoreSize": {"minimum": 0},
@@ -75,6 +114,8 @@ _MORE: Mapping[str, Obj] = {
 
 
 def _schema(kind: Type) -> Obj:
+    if kind.item is not None and kind.word == "[]":
+        return {"type": "array", "items": _schema(kind.item)}
     if kind.item is not None:
         return {"type": "object", "additionalProperties": _schema(kind.item)}
     return _struct(schemas.struct(kind.struct)) if kind.struct else dict(_SCALARS[kind.word])
@@ -104,6 +145,7 @@ def _struct(struct: Struct) -> Obj:
 
 _AGE = ("Age", "date", ".metadata.creationTimestamp")
 _READY = ("ReadyToUse", "boolean", ".status.readyToUse")
+_OF_CLASS = (("Driver", "string", ".driver"), ("DeletionPolicy", "string", ".deletionPolicy"), _AGE)
 _COLUMNS: Mapping[Kind[Any], tuple[tuple[str, str, str], ...]] = {
     kinds.SNAPSHOTS: (
         _READY,
@@ -125,9 +167,31 @@ _COLUMNS: Mapping[Kind[Any], tuple[tuple[str, str, str], ...]] = {
         ("VolumeSnapshotNamespace", "string", ".spec.volumeSnapshotRef.namespace"),
         _AGE,
     ),
-    kinds.SNAPSHOT_CLASSES: (("Driver", "string", ".driver"), ("DeletionPolicy", "string", ".deletionPolicy"), _AGE),
+    kinds.SNAPSHOT_CLASSES: _OF_CLASS,
+    kinds.GROUP_SNAPSHOTS: (
+        _READY,
+        ("VolumeGroupSnapshotClass", "string", f".spec.{rules.GROUP_CLASS}"),
+        ("VolumeGroupSnapshotContent", "string", f".status.{rules.GROUP_BOUND}"),
+        ("CreationTime", "date", ".status.creationTime"),
+        _AGE,
+    ),
+    kinds.GROUP_CONTENTS: (
+        _READY,
+        ("DeletionPolicy", "string", ".spec.deletionPolicy"),
+        ("Driver", "string", ".spec.driver"),
+        ("VolumeGroupSnapshotClass", "string", f".spec.{rules.GROUP_CLASS}"),
+        ("VolumeGroupSnapshotNamespace", "string", f".spec.{rules.GROUP_REF}.namespace"),
+        ("VolumeGroupSnapshot", "string", f".spec.{rules.GROUP_REF}.name"),
+        _AGE,
+    ),
+    kinds.GROUP_CLASSES: _OF_CLASS,
 }
-_PULLS = {kinds.SNAPSHOTS: 814, kinds.SNAPSHOT_CONTENTS: 955, kinds.SNAPSHOT_CLASSES: 814}
+_PULLS = {
+    kinds.SNAPSHOTS: 814, kinds.SNAPSHOT_CONTENTS: 955, kinds.SNAPSHOT_CLASSES: 814, kinds.GROUP_SNAPSHOTS: 1337,
+    kinds.GROUP_CONTENTS: 1337, kinds.GROUP_CLASSES: 1337,
+}  # fmt: skip
+_CLASSES = (kinds.SNAPSHOT_CLASSES, kinds.GROUP_CLASSES)
+"""Kinds without status."""
 
 
 def definition(kind: Kind[Any]) -> Obj:
@@ -138,8 +202,10 @@ def definition(kind: Kind[Any]) -> Obj:
         "served": True,
         "storage": True,
         "additionalPrinterColumns": [{"name": n, "type": t, "jsonPath": path} for n, t, path in _COLUMNS[kind]],
-        "schema": {"openAPIV3Schema": _struct(schemas.struct(f"snapshot.{kind.version}.{kind.kind}"))},
-        "subresources": {} if kind is kinds.SNAPSHOT_CLASSES else {"status": {}},
+        "schema": {
+            "openAPIV3Schema": _struct(schemas.struct(f"{kind.group.partition('.')[0]}.{kind.version}.{kind.kind}"))
+        },
+        "subresources": {} if kind in _CLASSES else {"status": {}},
     }
     return {
         **kinds.DEFINITIONS.head(),

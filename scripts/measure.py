@@ -40,6 +40,12 @@ TESTED_BY = {
     "node/provisioner/populator.py": "tests/unit/node/test_populator_library.py",
     "cli/demo.py": "tests/unit/cli/test_main.py::test_the_story_holds_without_root",
     "node/provisioner/context.py": "fields only: mypy",
+    "node/snapshots/single.py": "tests/unit/node/test_snapshots.py",
+    "node/snapshots/groups.py": "tests/unit/node/test_group_snapshots.py",
+    "node/snapshots/shared.py": "tests/unit/node/test_snapshots.py",
+    "controller/snapshots/sources.py": "tests/unit/controller/snapshots/test_decision.py",
+    "controller/snapshots/reports.py": "tests/unit/controller/snapshots/test_controller.py",
+    "controller/snapshots/group_decision.py": "tests/unit/controller/snapshots/test_group_controller.py",
 }
 """Module without a test of its name -> the test that fails when its main function is emptied."""
 _WORD = re.compile(r"\b(?:" + "|".join(WORDS) + r")\b", re.IGNORECASE)

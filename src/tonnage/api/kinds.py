@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tonnage.api import content, core, pods, policy, rbac, snapshot, storage, workloads
+from tonnage.api import content, core, group_snapshot, pods, policy, rbac, snapshot, storage, workloads
 from tonnage.api.decode import decode
 from tonnage.api.meta import KubeObject, PartialObject
 from tonnage.errors import ApiNotFoundError
@@ -159,6 +159,29 @@ SNAPSHOT_CLASSES = Kind(
     snapshot.VolumeSnapshotClass,
     namespaced=False,
     short=("vsclass", "vsclasses"),
+)
+GROUP_SNAPSHOTS = Kind(
+    group_snapshot.GROUP,
+    "VolumeGroupSnapshot",
+    "volumegroupsnapshots",
+    group_snapshot.VolumeGroupSnapshot,
+    short=("vgs",),
+)
+GROUP_CONTENTS = Kind(
+    group_snapshot.GROUP,
+    "VolumeGroupSnapshotContent",
+    "volumegroupsnapshotcontents",
+    group_snapshot.VolumeGroupSnapshotContent,
+    namespaced=False,
+    short=("vgsc", "vgscs"),
+)
+GROUP_CLASSES = Kind(
+    group_snapshot.GROUP,
+    "VolumeGroupSnapshotClass",
+    "volumegroupsnapshotclasses",
+    group_snapshot.VolumeGroupSnapshotClass,
+    namespaced=False,
+    short=("vgsclass", "vgsclasses"),
 )
 DEFINITIONS = Kind(
     "apiextensions.k8s.io",

@@ -64,6 +64,7 @@ class VolumeSnapshotStatus(Object, frozen=True):
     ready_to_use: bool | None = None
     restore_size: str = ""
     error: SnapshotError | None = None
+    volume_group_snapshot_name: str = ""
 
 
 class VolumeSnapshot(KubeObject, frozen=True):
@@ -99,6 +100,7 @@ class VolumeSnapshotContentStatus(Object, frozen=True):
     ready_to_use: bool | None = None
     restore_size: int | None = None
     error: SnapshotError | None = None
+    volume_group_snapshot_handle: str = ""
 
 
 class VolumeSnapshotContent(KubeObject, frozen=True):

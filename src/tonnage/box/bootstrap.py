@@ -8,7 +8,16 @@ from contextlib import suppress
 from typing import Any
 
 from tonnage.api import names
-from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, SERVICES, SNAPSHOT_CLASSES, STORAGE_CLASSES, Kind
+from tonnage.api.group_snapshot import DEFAULT_GROUP_CLASS
+from tonnage.api.kinds import (
+    CSI_DRIVERS,
+    GROUP_CLASSES,
+    NAMESPACES,
+    SERVICES,
+    SNAPSHOT_CLASSES,
+    STORAGE_CLASSES,
+    Kind,
+)
 from tonnage.api.meta import KubeObject
 from tonnage.api.snapshot import DEFAULT_CLASS
 from tonnage.errors import ApiAlreadyExistsError
@@ -40,6 +49,7 @@ async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[s
         body = storage_class(names.DRIVER, parameters={"pool": pool})
         await _ensure(client, STORAGE_CLASSES, class_of(pool), body)
     await _ensure(client, SNAPSHOT_CLASSES, names.SNAPSHOT_CLASS, snapshot_class(names.DRIVER))
+    await _ensure(client, GROUP_CLASSES, names.SNAPSHOT_CLASS, group_class(names.DRIVER))
     await _let_grow(client, [names.SCRATCH_CLASS, names.IMMEDIATE_CLASS, *map(class_of, pools)])
     if "pmem-csi" in compat:
         await _pmem_csi(client)
@@ -112,6 +122,11 @@ def snapshot_class(driver: str) -> dict[str, Any]:
     """The default VolumeSnapshotClass of a driver, without its name. Backup tools look for the label."""
     metadata = {"annotations": {DEFAULT_CLASS: "true"}, "labels": {names.VELERO_CLASS: "true"}}
     return {"metadata": metadata, "driver": driver, "deletionPolicy": "Delete"}
+
+
+def group_class(driver: str) -> dict[str, Any]:
+    """The default VolumeGroupSnapshotClass of a driver, without its name."""
+    return {"metadata": {"annotations": {DEFAULT_GROUP_CLASS: "true"}}, "driver": driver, "deletionPolicy": "Delete"}
 
 
 async def _ensure(client: Client, kind: Kind[KubeObject] | Kind[Any], name: str, body: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from tonnage.controller.evict_unfit import UnfitPods
 from tonnage.controller.immediate import ImmediateController
 from tonnage.controller.node_labels import ClaimNodeLabels
 from tonnage.controller.preassigned import PreassignedPods
-from tonnage.controller.snapshots.controller import SnapshotController
+from tonnage.controller.snapshots.role import SnapshotLoops
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.kube.client import Client
@@ -73,6 +73,6 @@ def control_plane(
         "immediate binding": ImmediateController(context),
         "class events": ClassEvents(context),
         "eviction": UnfitPods(context),
-        "snapshots": SnapshotController(replace(context, events=recorder("snapshot-controller"))),
+        "snapshots": SnapshotLoops(replace(context, events=recorder("snapshot-controller"))),
         "workloads": Workloads(client, informers, recorder, clock=clock),
     }

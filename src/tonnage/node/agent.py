@@ -46,7 +46,8 @@ from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.node.provisioner.state import ClaimTable
 from tonnage.node.reclaim import Reclaimer
-from tonnage.node.snapshots import Snapshotter
+from tonnage.node.snapshots.groups import GroupSnapshotter
+from tonnage.node.snapshots.single import Snapshotter
 from tonnage.node.startup_taint import StartupTaint
 from tonnage.node.static_pvs import Publication
 from tonnage.node.watch_scope import ClaimScope
@@ -220,6 +221,7 @@ class NodeAgent:
         self.health = VolumeHealth(self.context, POLLS * config.poll)
         self.publication = Publication(self.context, informers)
         self.snapshotter = Snapshotter(self.context, informers)
+        self.groups = GroupSnapshotter(self.context, informers)
         self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(client, informers, self._events, config, self.readings, clock)
         self.sweep = Sweep(self.context, config, self.provisioner)
@@ -286,6 +288,7 @@ class NodeAgent:
                 tasks.create_task(supervise("autogrow", self.autogrow.run))
                 tasks.create_task(supervise("attributes", self.attributes.run))
                 tasks.create_task(supervise("snapshots", self.snapshotter.run))
+                tasks.create_task(supervise("group_snapshots", self.groups.run))
                 tasks.create_task(supervise("health", self.health.run))
                 tasks.create_task(supervise("publication", self.publication.run))
                 tasks.create_task(supervise("capacity", self.capacity.run))

@@ -5,6 +5,7 @@ The rules are those of the node agent's sweep.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum
@@ -13,7 +14,8 @@ from typing import Any
 from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import NAMESPACES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
+from tonnage.api.group_snapshot import VolumeGroupSnapshotContent, group_name
+from tonnage.api.kinds import GROUP_CONTENTS, NAMESPACES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
 from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshotContent, snapshot_name
 from tonnage.claims.bind import find
@@ -25,6 +27,8 @@ from tonnage.node.orphans import AGE, age_of, read_claim
 from tonnage.ops.report import VolumeReport
 
 _CLUSTER_NAMESPACE = "kube-system"
+_MEMBER = re.compile(rf"{group_name('')}[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}(?=-)")
+"""How the driver begins the name of a snapshot of a group: with the group's."""
 
 
 class Owner(Enum):
@@ -48,6 +52,7 @@ class Registry:
         self._former: frozenset[str] = frozenset()
         self._volumes: dict[tuple[str, str], list[PersistentVolume]] = {}
         self._contents: dict[tuple[str, str], str] = {}
+        self._groups: dict[tuple[str, str], VolumeGroupSnapshotContent] = {}
         self.without_snapshot: list[VolumeSnapshotContent] = []
         """Contents whose VolumeSnapshot is gone, and that no one has deleted."""
 
@@ -66,13 +71,25 @@ class Registry:
             self._contents = {(c.spec.driver, handle): c.metadata.name for c in contents if (handle := _handle_of(c))}
             snapshots = {s.key: s.metadata.uid for s in (await self._client.list(SNAPSHOTS)).items}
             self.without_snapshot = [c for c in contents if _is_without(c, snapshots)]
+        self._groups = {}
+        with suppress(ApiNotFoundError):  # a cluster without groups of snapshots
+            for group in (await self._client.list(GROUP_CONTENTS)).items:
+                self._groups[group.spec.driver, group_name(group.spec.volume_group_snapshot_ref.uid)] = group
+                for handle in group.snapshot_handles:
+                    self._contents.setdefault((group.spec.driver, handle), group.metadata.name)
 
     def volume_of(self, volume: VolumeReport) -> str:
-        """Name of its PersistentVolume or VolumeSnapshotContent, "" for none."""
+        """Name of its PersistentVolume, VolumeSnapshotContent or VolumeGroupSnapshotContent, "" for none."""
         if volume.snapshot_of:
-            return self._contents.get((volume.driver, volume.id), "")
+            return self._contents.get((volume.driver, volume.id), "") or self._group_of(volume)
         known = self._volumes.get((volume.driver, volume.id), ())
         return next((v.metadata.name for v in known if reaches(v, volume.topology)), "")
+
+    def _group_of(self, snapshot: VolumeReport) -> str:
+        """Name of the group content that it is made for, also of one whose agent has not reported it yet."""
+        found = _MEMBER.match(snapshot.name)
+        group = self._groups.get((snapshot.driver, found[0])) if found is not None else None
+        return group.metadata.name if group is not None else ""
 
     async def owner(self, volume: VolumeReport) -> Owner:
         """The owner of a volume; its claim is read live. Raises ApiError, UnavailableError."""

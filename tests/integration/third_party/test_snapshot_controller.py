@@ -16,10 +16,13 @@ import pytest
 from tests.integration.third_party.programs import SNAPSHOTS as PROGRAM
 from tests.integration.third_party.programs import need
 from tests.unit.controller.contexts import context
+from tests.unit.controller.snapshots.groupworld import GroupWorld
 from tests.unit.controller.snapshots.world import World
 
 from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import EVENTS, SNAPSHOTS
+from tonnage.api.group_snapshot import group_of, is_member_content, member_names
+from tonnage.api.kinds import EVENTS, GROUP_SNAPSHOTS, SNAPSHOTS
+from tonnage.api.snapshot import MANAGED_BY
 from tonnage.box.apiserver.server.auth import ensure, write_kubeconfig
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
@@ -34,15 +37,28 @@ SOME = 6
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A cluster in which upstream's controller runs."""
+    async with _upstream(tmp_path, groups=False) as found:
+        yield found
+
+
+@pytest.fixture
+async def groups(tmp_path: Path) -> AsyncIterator[GroupWorld]:
+    """The same, and the controller makes groups too."""
+    async with _upstream(tmp_path, groups=True) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _upstream(tmp_path: Path, *, groups: bool) -> AsyncIterator[GroupWorld]:
     program = need(PROGRAM)
     credentials = ensure(tmp_path / "credentials", RealClock())
     server = ApiServer(Store(extractor()), credentials=credentials)
     await server.start()
     write_kubeconfig(tmp_path / "kubeconfig", await server.listen(), credentials)
     log = (tmp_path / "log").open("wb")
-    options = (f"--kubeconfig={tmp_path}/kubeconfig", "--feature-gates=CSIVolumeGroupSnapshot=false")
+    options = (f"--kubeconfig={tmp_path}/kubeconfig", f"--feature-gates=CSIVolumeGroupSnapshot={str(groups).lower()}")
     process = await asyncio.create_subprocess_exec(program, *options, "-v=2", stderr=log)
-    yield World(apiserver.client(server))
+    yield GroupWorld(apiserver.client(server))
     process.terminate()
     await process.wait()
     log.close()
@@ -112,3 +128,35 @@ async def test_with_ours_at_once_no_harm_is_done(world: World) -> None:
             await world.kube.delete(SNAPSHOTS, name, "default")
         await _until(world, "gone", partial(_gone, world))
         assert world.storage == {}
+
+
+async def test_a_group_of_upstream_s_controller_is_like_ours(groups: GroupWorld) -> None:
+    """The names, sources and labels that our agents and readers rely on."""
+    await groups.group_classed(default=True)
+    await groups.db()
+    made = await groups.group(of_class="")
+
+    async def ready() -> bool:
+        found, members = await groups.get_group(), await groups.members()
+        is_ready = found is not None and found.status.ready_to_use
+        return bool(is_ready and len(members) == 2 and all(one.status.ready_to_use for one in members))
+
+    await _until(groups, "ready", ready)
+    for claim in ("data", "log"):
+        name, content_name = member_names(made.metadata.uid, f"pool/v-{claim}")
+        member, content = await groups.get(name), await groups.content(content_name)
+        assert member is not None
+        assert content is not None
+        assert group_of(member) is not None
+        assert is_member_content(content)
+        assert content.status.snapshot_handle == f"pool/v-{claim}-{made.metadata.uid}"
+        assert member.spec.source.persistent_volume_claim_name == claim
+    (whole,) = await groups.group_contents()
+    assert MANAGED_BY not in whole.metadata.labels
+    await groups.kube.delete(GROUP_SNAPSHOTS, "nightly", "default")
+
+    async def gone() -> bool:
+        return await groups.get_group() is None and await _gone(groups) and not await groups.group_contents()
+
+    await _until(groups, "gone", gone)
+    assert groups.storage == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.api import names
-from tonnage.api.kinds import CSI_DRIVERS, NAMESPACES, SNAPSHOT_CLASSES, STORAGE_CLASSES
+from tonnage.api.kinds import CSI_DRIVERS, GROUP_CLASSES, NAMESPACES, SNAPSHOT_CLASSES, STORAGE_CLASSES
 from tonnage.box.bootstrap import class_of, ensure_all
 from tonnage.kube.client import Client
 
@@ -34,6 +34,9 @@ async def test_a_box_begins_with_its_drivers_and_classes(kube: Client) -> None:
     assert (snapshots.metadata.name, snapshots.driver, snapshots.deletion_policy) == ("tonnage", names.DRIVER, "Delete")
     assert snapshots.metadata.annotations == {"snapshot.storage.kubernetes.io/is-default-class": "true"}
     assert snapshots.metadata.labels == {"velero.io/csi-volumesnapshot-class": "true"}
+    (groups,) = (await kube.list(GROUP_CLASSES)).items
+    assert (groups.metadata.name, groups.driver, groups.deletion_policy) == ("tonnage", names.DRIVER, "Delete")
+    assert groups.metadata.annotations == {"groupsnapshot.storage.kubernetes.io/is-default-class": "true"}
 
 
 async def test_what_a_user_changed_stays(kube: Client) -> None:

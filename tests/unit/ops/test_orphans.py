@@ -208,3 +208,23 @@ async def test_a_persistent_volume_of_another_node_may_have_its_name(kube: Clien
 
     assert await registry.owner(here) is Owner.NOBODY
     assert await registry.owner(there) is Owner.VOLUME
+
+
+@pytest.mark.parametrize("status", [{}, {"volumeSnapshotInfoList": [{"snapshotHandle": "pool/other-name"}]}])
+async def test_a_snapshot_of_a_group_belongs_to_its_content(
+    kube: Client, registry: Registry, status: dict[str, Any]
+) -> None:
+    """Also while the agent has not reported it, and while its own content is not made."""
+    uid = "01234567-89ab-cdef-0123-456789abcdef"
+    ref = {"name": "g", "namespace": "default", "uid": uid}
+    spec = {
+        "driver": names.DRIVER, "deletionPolicy": "Delete", "source": {"volumeHandles": ["pool/v"]},
+        "volumeGroupSnapshotRef": ref,
+    }  # fmt: skip
+    made = await kube.create(kinds.GROUP_CONTENTS, {"metadata": {"name": "content"}, "spec": spec})
+    await kube.patch(kinds.GROUP_CONTENTS, made.metadata.name, {"status": status}, subresource="status")
+    await registry.look()
+    member = "other-name" if status else f"groupsnapshot-{uid}-0123456789ab"
+    assert await registry.owner(_volume(member, snapshot_of="pool/v")) is Owner.CONTENT
+    stranger = "groupsnapshot-11234567-89ab-cdef-0123-456789abcdef-0123456789ab"
+    assert await registry.owner(_volume(stranger, snapshot_of="pool/v")) is Owner.NOBODY

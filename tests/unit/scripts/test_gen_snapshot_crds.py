@@ -19,6 +19,11 @@ MESSAGES = [
     rules.immutable(rules.MODE),
     *(rules.immutable(field) for field in (rules.CLAIM, rules.CONTENT, rules.VOLUME, rules.SNAPSHOT)),
     *(rules.required_once_set(field) for field in (rules.CLAIM, rules.CONTENT, rules.VOLUME, rules.SNAPSHOT)),
+    rules.ONE_GROUP_SOURCE, rules.ONE_GROUP_HANDLE, rules.NO_EMPTY_GROUP_CLASS, rules.WHOLE_GROUP_REF, rules.SAME_REF, rules.SAME_UID,
+    rules.SAME_PARAMETERS,
+    *(rules.immutable(field) for field in (rules.SELECTOR, rules.GROUP_CONTENT, rules.VOLUMES, rules.HANDLES)),
+    *(rules.required_once_set(field) for field in (rules.SELECTOR, rules.GROUP_CONTENT, rules.VOLUMES, rules.HANDLES)),
+    *map(rules.immutable_once_set, ("driver", "driver", "deletionPolicy", rules.GROUP_CLASS, rules.GROUP_BOUND, rules.GROUP_HANDLE)),
 ]  # fmt: skip
 
 

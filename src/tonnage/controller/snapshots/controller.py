@@ -7,20 +7,17 @@ deletion marks are ignored. A content is read live before anything is made, dele
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import rfc3339
-from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import NODES, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS
+from tonnage.api.group_snapshot import IN_GROUP, VolumeGroupSnapshot, group_of
+from tonnage.api.kinds import GROUP_SNAPSHOTS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.origin import is_restore, reference
-from tonnage.api.selectors import node_matcher
 from tonnage.api.snapshot import (
     BEING_DELETED,
     CONTENT_BOUND,
@@ -30,8 +27,7 @@ from tonnage.api.snapshot import (
     VolumeSnapshotContent,
 )
 from tonnage.claims.bind import change, find
-from tonnage.claims.timers import Waits
-from tonnage.controller.config import LoopContext, node_label_of
+from tonnage.controller.config import LoopContext
 from tonnage.controller.snapshots import decision
 from tonnage.controller.snapshots.decision import (
     BindContent,
@@ -46,6 +42,8 @@ from tonnage.controller.snapshots.decision import (
     content_of,
     decide,
 )
+from tonnage.controller.snapshots.reports import Reports
+from tonnage.controller.snapshots.sources import node_of
 from tonnage.errors import (
     ApiAlreadyExistsError,
     ApiConflictError,
@@ -54,7 +52,6 @@ from tonnage.errors import (
     TonnageError,
     UnavailableError,
 )
-from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler, on_add, on_difference
 from tonnage.kube.indexes import claimed, claims, volumes
 from tonnage.kube.object_write import delete_object, patch_object, write_status
@@ -64,7 +61,8 @@ RETRY_START, RETRY_MAX = 0.05, 300.0
 _BY_CLAIM = "snapshots: snapshots by claim"
 _BY_CLASS = "snapshots: unready snapshots by class"
 _BY_CONTENT = "snapshots: snapshots by the content that they name"
-_RESTORES = "snapshots: pending claims by snapshot"
+RESTORES = "snapshots: pending claims by snapshot"
+MEMBERS = "snapshots: members by uid of their group"
 
 
 class SnapshotController(Reconciler[str]):
@@ -72,8 +70,9 @@ class SnapshotController(Reconciler[str]):
 
     def __init__(self, context: LoopContext) -> None:
         super().__init__("snapshots", backoff=Backoff(initial=RETRY_START, maximum=RETRY_MAX))
-        self._client, self._events, self._clock = context.client, context.events, context.clock
-        self._ours, self._waits, informers = frozenset(context.config.drivers), Waits(context.clock), context.informers
+        self._client = context.client
+        self._ours, self._reports = frozenset(context.config.drivers), Reports(context, SNAPSHOTS)
+        informers = context.informers
         # Before the watches: what a cache has already is handled at once.
         self._snapshots = informers.of(SNAPSHOTS).cache
         self._snapshots.add_index(_BY_CLAIM, _source_claim)
@@ -81,16 +80,21 @@ class SnapshotController(Reconciler[str]):
         self._snapshots.add_index(_BY_CONTENT, _source_content)
         self._volumes = self.watch(volumes(informers), on_add(self._volume_added))
         self._claims = self.watch(claims(informers), on_difference(_claim_shape, self._claim_changed))
-        self._claims.add_index(_RESTORES, _restored)
+        self._claims.add_index(RESTORES, restored)
         self._classes = self.watch(informers.of(SNAPSHOT_CLASSES), on_difference(_class_shape, self._class_changed))
         self._contents = self.watch(informers.of(SNAPSHOT_CONTENTS), self._content_changed)
+        self._snapshots.add_index(MEMBERS, members)
+        self.watch(
+            informers.of(GROUP_SNAPSHOTS, optional=True),
+            on_difference(lambda group: (group.metadata.uid, group.metadata.deleting), self._group_changed),
+        )
         self.watch(informers.of(SNAPSHOTS), on_difference(_shape, lambda snapshot: (snapshot.key,)))
 
     async def reconcile(self, key: str) -> None:
         """Do what one snapshot needs. Idempotent: a kill between any two writes loses nothing."""
         snapshot = self._snapshots.get(key)
         if snapshot is None:
-            self._waits.over(key)
+            self._reports.over(key)
         while snapshot is not None:
             snapshot = await self._step(snapshot)
 
@@ -107,9 +111,9 @@ class SnapshotController(Reconciler[str]):
             case ShowContent() as shown:
                 await self._show(snapshot, shown)
             case RefuseSnapshot(reason, message, ready):
-                await self._refuse(snapshot, reason, message, ready=ready)
+                await self._reports.refuse(snapshot, reason, message, ready=ready)
             case WarnOnly(reason, message):
-                self._warn(snapshot, reason, message)
+                self._reports.warn(snapshot, reason, message)
             case EndContent(marked):
                 await self._end_content(snapshot, facts.content, marked=marked)
             case ReleaseSnapshot(marked):
@@ -123,9 +127,10 @@ class SnapshotController(Reconciler[str]):
         content = None if deleting else self._contents.get(name)
         if content is None:
             content = await find(self._client, SNAPSHOT_CONTENTS, name)
-        restored = next((claim.metadata.name for claim in self._claims.by(_RESTORES, snapshot.key)), "")
+        restored = next((claim.metadata.name for claim in self._claims.by(RESTORES, snapshot.key)), "")
         if content is not None or deleting:
-            return SnapshotFacts(snapshot, content, restored=restored, ours=self._ours)
+            group = await self._group_of(snapshot) if deleting else ""
+            return SnapshotFacts(snapshot, content, restored=restored, group=group, ours=self._ours)
         claim = self._claims.get(next(iter(_source_claim(snapshot)), ""))
         volume = self._volumes.get(claim.spec.volume_name) if claim is not None else None
         return SnapshotFacts(
@@ -134,21 +139,18 @@ class SnapshotController(Reconciler[str]):
             defaults=[one for one in self._classes if decision.is_default(one)],
             claim=claim,
             volume=volume,
-            node=await self._node_of(volume),
+            node=await node_of(self._client, volume),
             ours=self._ours,
         )
 
-    async def _node_of(self, volume: PersistentVolume | None) -> str:
-        """The node that makes snapshots of a volume, as a label's value; "" where every node can, or none is known."""
-        if volume is None or (label := node_label_of(volume)):
-            return label if volume is not None else ""
-        affinity = volume.spec.node_affinity
-        if affinity is None or affinity.required is None:
+    async def _group_of(self, snapshot: VolumeSnapshot) -> str:
+        """The key of the group that a snapshot is a member of, while that is not being deleted; else ""."""
+        owner = group_of(snapshot)
+        if owner is None:
             return ""
-        matches = node_matcher(affinity.required)
-        nodes = (await self._client.list(NODES, tolerant=True)).items
-        found = sorted(node.metadata.name for node in nodes if matches(node.metadata.labels, node.metadata.name))
-        return names.label_value(found[0]) if found else ""
+        found = await find(self._client, GROUP_SNAPSHOTS, owner.name, snapshot.metadata.namespace)
+        gone = found is None or found.metadata.uid != owner.uid or found.metadata.deleting
+        return "" if gone else f"{snapshot.metadata.namespace}/{owner.name}"
 
     # Actions, in the order of a snapshot's life
 
@@ -171,10 +173,10 @@ class SnapshotController(Reconciler[str]):
             raise
         except ApiError as error:
             text = f"Failed to create snapshot content with error {error}"
-            await self._refuse(snapshot, "SnapshotContentCreationFailed", text)
+            await self._reports.refuse(snapshot, "SnapshotContentCreationFailed", text)
             raise
         text = f"Waiting for a snapshot {snapshot.key} to be created by the CSI driver."
-        self._events.normal(refer(SNAPSHOTS, snapshot), "CreatingSnapshot", text)
+        self._reports.announce(snapshot, "CreatingSnapshot", text)
 
     async def _bind(self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None, body: Any) -> None:
         assert content is not None
@@ -184,39 +186,20 @@ class SnapshotController(Reconciler[str]):
             raise
         except TonnageError as error:
             text = f"Snapshot failed to bind VolumeSnapshotContent, {error}"
-            await self._refuse(snapshot, "SnapshotBindFailed", text)
+            await self._reports.refuse(snapshot, "SnapshotBindFailed", text)
             raise
 
     async def _show(self, snapshot: VolumeSnapshot, shown: ShowContent) -> None:
         if await write_status(self._client, SNAPSHOTS, snapshot, shown.status) is None:
             return
-        about, key = refer(SNAPSHOTS, snapshot), snapshot.key
+        key = snapshot.key
         if shown.is_taken:
             text = f"Snapshot {key} was successfully created by the CSI driver."
-            self._events.normal(about, "SnapshotCreated", text)
+            self._reports.announce(snapshot, "SnapshotCreated", text)
         if shown.is_ready:
-            self._events.normal(about, "SnapshotReady", f"Snapshot {key} is ready to use.")
+            self._reports.announce(snapshot, "SnapshotReady", f"Snapshot {key} is ready to use.")
         if shown.failure:
-            self._warn(snapshot, "SnapshotCreationFailed", shown.failure)
-
-    async def _refuse(self, snapshot: VolumeSnapshot, reason: str, message: str, *, ready: bool | None = False) -> None:
-        """Write and emit why there is no snapshot; neither again while it is the same."""
-        status, error = snapshot.status, snapshot.status.error
-        same = error is not None and error.message == message
-        if not same or (ready is not None and status.ready_to_use is not ready):
-            body: dict[str, Any] = {"error": {"message": message, "time": rfc3339(self._clock.time())}}
-            if ready is not None:
-                body["readyToUse"] = ready
-            await write_status(self._client, SNAPSHOTS, snapshot, body)
-        self._warn(snapshot, reason, message)
-
-    def _warn(self, snapshot: VolumeSnapshot, reason: str, message: str) -> None:
-        """Emit once, also of a controller that starts anew."""
-        text = f"{snapshot.metadata.uid}\0{reason}\0{message}"
-        if not self._waits.news(snapshot.key, text):
-            return
-        once = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self._events.warning(refer(SNAPSHOTS, snapshot), reason, message, once=once)
+            self._reports.warn(snapshot, "SnapshotCreationFailed", shown.failure)
 
     async def _end_content(
         self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None, *, marked: bool
@@ -232,7 +215,7 @@ class SnapshotController(Reconciler[str]):
             raise
         except TonnageError as error:
             text = f"Failed to delete snapshot content API object: {error}"
-            self._warn(snapshot, "SnapshotContentObjectDeleteError", text)
+            self._reports.warn(snapshot, "SnapshotContentObjectDeleteError", text)
             raise
         log.info("content deleted content=%s snapshot=%s", content.key, snapshot.key)
 
@@ -247,7 +230,7 @@ class SnapshotController(Reconciler[str]):
 
         # An earlier external-provisioner of our driver left its own; that of another driver still uses it.
         is_ours = content is None or content.spec.driver in self._ours
-        ends = (*decision.PROTECTION, PROVISIONER_SOURCE) if is_ours else decision.PROTECTION
+        ends = (*decision.PROTECTION, IN_GROUP, *((PROVISIONER_SOURCE,) if is_ours else ()))
 
         def body(now: VolumeSnapshot) -> dict[str, object] | None:
             rest = [one for one in now.metadata.finalizers if one not in ends]
@@ -281,6 +264,11 @@ class SnapshotController(Reconciler[str]):
         source = self._snapshots.get(_snapshot_of(claim))
         return [*found, source.key] if source is not None and source.metadata.deleting else found
 
+    def _group_changed(self, group: VolumeGroupSnapshot) -> Iterable[str]:
+        """Members that are being deleted: they wait for their group."""
+        found = self._snapshots.by(MEMBERS, group.metadata.uid)
+        return [snapshot.key for snapshot in found if snapshot.metadata.deleting]
+
     def _volume_added(self, volume: PersistentVolume) -> Iterable[str]:
         found = [snapshot for key in claimed(volume) for snapshot in self._snapshots.by(_BY_CLAIM, key)]
         return [snapshot.key for snapshot in found if not snapshot.status.ready_to_use]
@@ -289,6 +277,12 @@ class SnapshotController(Reconciler[str]):
 def _shape(snapshot: VolumeSnapshot) -> object:
     meta: ObjectMeta = snapshot.metadata
     return meta.uid, meta.deleting, snapshot.spec
+
+
+def members(snapshot: VolumeSnapshot) -> Iterable[str]:
+    """The uid of the group that a snapshot is a member of."""
+    owner = group_of(snapshot)
+    return (owner.uid,) if owner is not None else ()
 
 
 def _content_shape(content: VolumeSnapshotContent) -> object:
@@ -327,6 +321,7 @@ def _snapshot_of(claim: PersistentVolumeClaim) -> str:
     return f"{claim.metadata.namespace}/{ref.name}" if ref is not None and is_restore(claim) else ""
 
 
-def _restored(claim: PersistentVolumeClaim) -> Iterable[str]:
+def restored(claim: PersistentVolumeClaim) -> Iterable[str]:
+    """Key of the snapshot that a Pending claim is made from."""
     key = _snapshot_of(claim)
     return (key,) if key and claim.status.phase in ("", "Pending") and not claim.metadata.deleting else ()

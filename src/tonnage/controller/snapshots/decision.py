@@ -2,7 +2,8 @@
 
 In order: a snapshot that is being deleted lets its content go, and goes itself; one that has a content is bound to it
 and shows its status; one without makes its content, whole, in one write. Nothing is held by a snapshot that cannot be
-made. A snapshot that was ready is never made again: its data would be of a later moment.
+made. A snapshot that was ready is never made again: its data would be of a later moment. A member of a group only
+shows its content, and is deleted with its group.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.group_snapshot import IN_GROUP, group_of, member_content
 from tonnage.api.kinds import SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS
 from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import (
@@ -31,12 +33,13 @@ from tonnage.api.snapshot import (
     VolumeSnapshotContent,
     content_name,
 )
+from tonnage.controller.snapshots.sources import default_class, driver_of, secret_of
 from tonnage.errors import InvalidError
 from tonnage.kube.object_write import has_fields
 
-_SECRET = f"{names.CSI_PREFIX}snapshotter-secret-"
 _NANO = 1_000_000_000
 PROTECTION = (AS_SOURCE, BOUND)
+PENDING = "SnapshotDeletePending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class SnapshotFacts:
 
     content: that of its name, wherever it points to. storage_class: the one that it names. defaults: the default
     classes of all drivers. claim, volume: its source. node: of the volume, "" if unknown. restored: a Pending claim
-    that is made from it. ours: drivers that our agents serve.
+    that is made from it. group: the VolumeGroupSnapshot that a deleted snapshot cannot leave, "" for none. ours:
+    drivers that our agents serve.
     """
 
     snapshot: VolumeSnapshot
@@ -56,6 +60,7 @@ class SnapshotFacts:
     volume: PersistentVolume | None = None
     node: str = ""
     restored: str = ""
+    group: str = ""
     ours: Collection[str] = (names.DRIVER,)
 
 
@@ -132,7 +137,8 @@ Action = NothingToDo | RefuseSnapshot | WarnOnly | Begun | EndContent | ReleaseS
 
 def content_of(snapshot: VolumeSnapshot) -> str:
     """The name of a snapshot's content."""
-    return snapshot.spec.source.volume_snapshot_content_name or content_name(snapshot.metadata.uid)
+    named = snapshot.spec.source.volume_snapshot_content_name or member_content(snapshot)
+    return named or content_name(snapshot.metadata.uid)
 
 
 def decide(facts: SnapshotFacts) -> Action:
@@ -149,12 +155,15 @@ def decide(facts: SnapshotFacts) -> Action:
 
 def _end(facts: SnapshotFacts) -> Action:
     snapshot, content = facts.snapshot, facts.content
-    if not {*PROTECTION, PROVISIONER_SOURCE} & set(snapshot.metadata.finalizers):
+    if not {*PROTECTION, IN_GROUP, PROVISIONER_SOURCE} & set(snapshot.metadata.finalizers):
         return NothingToDo()
+    if facts.group:
+        text = f"VolumeSnapshot is a member of VolumeGroupSnapshot {facts.group}, and is deleted with it: delete that"
+        return WarnOnly(PENDING, text)
     if content is None or not _is_bound(content, snapshot):
         return ReleaseSnapshot()
     if facts.restored and snapshot.status.ready_to_use:
-        return WarnOnly("SnapshotDeletePending", f"Snapshot is being used to restore a PVC: claim {facts.restored}")
+        return WarnOnly(PENDING, f"Snapshot is being used to restore a PVC: claim {facts.restored}")
     unmarked = content.metadata.annotations.get(BEING_DELETED) != "yes"
     marked = content.spec.driver not in facts.ours and unmarked
     if content.spec.deletion_policy != "Delete":
@@ -173,11 +182,11 @@ def _is_bound(content: VolumeSnapshotContent, snapshot: VolumeSnapshot) -> bool:
 def _with_content(facts: SnapshotFacts, content: VolumeSnapshotContent) -> Action:
     snapshot, name = facts.snapshot, content.metadata.name
     ref, meta = content.spec.volume_snapshot_ref, snapshot.metadata
-    existing = bool(snapshot.spec.source.volume_snapshot_content_name)
-    if existing and content.spec.source.volume_handle:
+    existing, member = bool(snapshot.spec.source.volume_snapshot_content_name), bool(member_content(snapshot))
+    if existing and not member and content.spec.source.volume_handle:
         text = f"VolumeSnapshotContent [{name}] was made for a claim: name one that has a snapshotHandle"
         return RefuseSnapshot("SnapshotContentMismatch", text)
-    if not existing and content.spec.source.snapshot_handle:
+    if not existing and not member and content.spec.source.snapshot_handle:
         return RefuseSnapshot("SnapshotHandleSet", f"VolumeSnapshotContent [{name}] has a snapshotHandle: delete it")
     if (ref.namespace, ref.name) != (meta.namespace, meta.name) or ref.uid not in ("", meta.uid):
         reason = "SnapshotMisbound" if snapshot.status.ready_to_use else "SnapshotContentMisbound"
@@ -209,6 +218,8 @@ def _show(facts: SnapshotFacts, content: VolumeSnapshotContent) -> Action:
         status["creationTime"] = rfc3339(found.creation_time / _NANO)
     if found.restore_size:
         status["restoreSize"] = from_bytes(found.restore_size)
+    if (owner := group_of(facts.snapshot)) is not None:
+        status["volumeGroupSnapshotName"] = owner.name
     failure = found.error if not ready else None
     status["error"] = {"message": failure.message, "time": failure.time} if failure is not None else None
     if has_fields(was, status):
@@ -225,6 +236,8 @@ def _without_content(facts: SnapshotFacts) -> Action:
     snapshot = facts.snapshot
     if snapshot.spec.source.volume_snapshot_content_name or snapshot.status.creation_time:
         return RefuseSnapshot("SnapshotContentMissing", "VolumeSnapshotContent is missing")
+    if member_content(snapshot):  # the loop of the groups makes it
+        return NothingToDo()
     name = snapshot.spec.volume_snapshot_class_name or ""
     chosen = facts.storage_class
     if name and chosen is None:
@@ -233,7 +246,7 @@ def _without_content(facts: SnapshotFacts) -> Action:
     try:
         driver = _driver_of(facts)
         if chosen is None:
-            chosen = _default(facts.defaults, driver)
+            chosen = default_class(facts.defaults, driver)
         body = content_body(facts, chosen)
     except InvalidError as error:
         if not name and chosen is None:
@@ -247,30 +260,10 @@ def _without_content(facts: SnapshotFacts) -> Action:
 
 def _driver_of(facts: SnapshotFacts) -> str:
     """The driver of the source. Raises InvalidError for what is no source."""
-    snapshot, claim, volume = facts.snapshot, facts.claim, facts.volume
-    name = snapshot.spec.source.persistent_volume_claim_name
-    if claim is None:
-        raise InvalidError(f"claim {snapshot.metadata.namespace}/{name} is not there")
-    if claim.metadata.deleting:
-        raise InvalidError(f"claim {claim.key} is being deleted")
-    if not claim.spec.volume_name or claim.status.phase != "Bound" or volume is None:
-        raise InvalidError(f"the PVC {name} is not yet bound to a PV, will not attempt to take a snapshot")
-    ref = volume.spec.claim_ref
-    if ref is None or (ref.namespace, ref.name) != (claim.metadata.namespace, name) or ref.uid != claim.metadata.uid:
-        raise InvalidError(f"PersistentVolume {volume.metadata.name} is not bound to claim {claim.key}")
-    if volume.spec.csi is None:
-        raise InvalidError(f"snapshotting non-CSI volumes is not supported, snapshot:{snapshot.key}")
-    return volume.spec.csi.driver
-
-
-def _default(defaults: Sequence[VolumeSnapshotClass], driver: str) -> VolumeSnapshotClass:
-    """The default class of a driver. Raises InvalidError."""
-    found = [one for one in defaults if one.driver == driver]
-    if not found:
-        raise InvalidError(f"cannot find default snapshot class of driver {driver}: name a class")
-    if len(found) > 1:
-        raise InvalidError(f"{len(found)} default snapshot classes were found for driver {driver}: name one of them")
-    return found[0]
+    if facts.claim is None:
+        meta, source = facts.snapshot.metadata, facts.snapshot.spec.source
+        raise InvalidError(f"claim {meta.namespace}/{source.persistent_volume_claim_name} is not there")
+    return driver_of(facts.claim, facts.volume, facts.snapshot.key)
 
 
 def is_default(one: VolumeSnapshotClass) -> bool:
@@ -309,27 +302,7 @@ def content_body(facts: SnapshotFacts, chosen: VolumeSnapshotClass) -> dict[str,
 
 def _secret(facts: SnapshotFacts, chosen: VolumeSnapshotClass) -> dict[str, str]:
     """The annotations of the class's Secret. Raises InvalidError."""
-    given = chosen.parameters
-    if chosen.driver == names.DRIVER:
-        keys = sorted(key for key in given if key.startswith(names.CSI_PREFIX) and "secret" in key)
-        if keys:
-            raise InvalidError(f"class {chosen.metadata.name}: {keys[0]}: {names.DRIVER} uses no secrets: remove it")
-        return {}
-    name, namespace = given.get(f"{_SECRET}name", ""), given.get(f"{_SECRET}namespace", "")
-    if not name and not namespace:
-        return {}
-    if not name or not namespace:
-        raise InvalidError("either name and namespace for snapshotter secrets specified, Both must be specified")
     meta = facts.snapshot.metadata
     tokens = {"volumesnapshotcontent.name": content_name(meta.uid), "volumesnapshot.namespace": meta.namespace}
-    filled = _filled(name, {**tokens, "volumesnapshot.name": meta.name})
-    where = _filled(namespace, tokens)
-    if not names.is_dns_subdomain(filled) or not names.is_dns_label(where):
-        raise InvalidError(f"class {chosen.metadata.name}: secret {where[:80]}/{filled[:80]} is no name of a Secret")
-    return {SECRET_NAME: filled, SECRET_NAMESPACE: where}
-
-
-def _filled(template: str, tokens: Mapping[str, str]) -> str:
-    for word, value in tokens.items():
-        template = template.replace(f"${{{word}}}", value)
-    return template
+    found = secret_of(chosen, "snapshotter", {**tokens, "volumesnapshot.name": meta.name})
+    return {SECRET_NAME: found[0], SECRET_NAMESPACE: found[1]} if found is not None else {}

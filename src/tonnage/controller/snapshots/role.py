@@ -17,6 +17,7 @@ from tonnage.api.kinds import LEASES, SNAPSHOT_CONTENTS, SNAPSHOTS
 from tonnage.claims.bind import find
 from tonnage.controller.config import LoopContext
 from tonnage.controller.snapshots.controller import SnapshotController
+from tonnage.controller.snapshots.group_controller import GroupSnapshotController
 from tonnage.errors import ApiError, TonnageError
 from tonnage.kube.leader_process import LeaderLoop
 
@@ -27,6 +28,19 @@ LOOK_EVERY = 60.0
 _ABSENT = (403, 404)
 
 
+class SnapshotLoops:
+    """The loops of single and of group snapshots."""
+
+    def __init__(self, context: LoopContext) -> None:
+        self.all = SnapshotController(context), GroupSnapshotController(context)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for loop in self.all:
+                tasks.create_task(loop.run())
+
+
 class SnapshotRole:
     """Runs the snapshot controller while it is needed. make: of the controller, once its kinds are served."""
 
@@ -34,7 +48,7 @@ class SnapshotRole:
         self,
         context: LoopContext,
         *,
-        make: Callable[[LoopContext], LeaderLoop] = SnapshotController,
+        make: Callable[[LoopContext], LeaderLoop] = SnapshotLoops,
         look_every: float = LOOK_EVERY,
     ) -> None:
         self._context, self._client, self._clock = context, context.client, context.clock

@@ -1,4 +1,4 @@
-"""Columns of snapshot.storage.k8s.io, as upstream's CRDs have them."""
+"""Columns of snapshot.storage.k8s.io and groupsnapshot.storage.k8s.io, as upstream's CRDs have them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def _taken(obj: Obj, now: datetime) -> str:
 
 
 READY = of("ReadyToUse", _ready, kind="boolean")
+_TAKEN = Column("CreationTime", _taken, type="date", text="Time since the moment whose data it has.")
 SNAPSHOT = (
     NAME,
     READY,
@@ -28,7 +29,7 @@ SNAPSHOT = (
     at("RestoreSize", "status", "restoreSize"),
     at("SnapshotClass", "spec", "volumeSnapshotClassName"),
     at("SnapshotContent", "status", "boundVolumeSnapshotContentName"),
-    Column("CreationTime", _taken, type="date", text="Time since the moment whose data it has."),
+    _TAKEN,
     AGE,
 )
 CONTENT = (
@@ -43,3 +44,21 @@ CONTENT = (
     AGE,
 )
 CLASS = (NAME, at("Driver", "driver"), at("DeletionPolicy", "deletionPolicy"), AGE)
+GROUP = (
+    NAME,
+    READY,
+    at("VolumeGroupSnapshotClass", "spec", "volumeGroupSnapshotClassName"),
+    at("VolumeGroupSnapshotContent", "status", "boundVolumeGroupSnapshotContentName"),
+    _TAKEN,
+    AGE,
+)
+GROUP_CONTENT = (
+    NAME,
+    READY,
+    _POLICY,
+    at("Driver", "spec", "driver"),
+    at("VolumeGroupSnapshotClass", "spec", "volumeGroupSnapshotClassName"),
+    at("VolumeGroupSnapshotNamespace", "spec", "volumeGroupSnapshotRef", "namespace"),
+    at("VolumeGroupSnapshot", "spec", "volumeGroupSnapshotRef", "name"),
+    AGE,
+)

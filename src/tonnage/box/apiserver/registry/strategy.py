@@ -10,6 +10,7 @@ import copy
 from typing import Any
 
 from tonnage.api import names
+from tonnage.api.group_snapshot import GROUP_BOUND
 from tonnage.api.origin import PROVISIONED
 from tonnage.api.quantity import Quantity
 from tonnage.api.snapshot import AS_SOURCE, BOUND
@@ -117,8 +118,19 @@ def snapshot(new: Obj, old: Obj | None) -> None:
     """A VolumeSnapshot has its finalizers from the start: its controller need not write them first."""
     no_status(new, old)
     if old is None:
-        finalizers = new["metadata"].setdefault("finalizers", [])
-        finalizers += [f for f in (AS_SOURCE, BOUND) if f not in finalizers]
+        _protect(new, AS_SOURCE, BOUND)
+
+
+def group_snapshot(new: Obj, old: Obj | None) -> None:
+    """A VolumeGroupSnapshot has its finalizer from the start, as a VolumeSnapshot has."""
+    no_status(new, old)
+    if old is None:
+        _protect(new, GROUP_BOUND)
+
+
+def _protect(new: Obj, *added: str) -> None:
+    finalizers = new["metadata"].setdefault("finalizers", [])
+    finalizers += [f for f in added if f not in finalizers]
 
 
 def no_status(new: Obj, old: Obj | None) -> None:

@@ -10,14 +10,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tonnage.api.kinds import SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, Kind
+from tonnage.api.kinds import (
+    GROUP_CLASSES,
+    GROUP_CONTENTS,
+    GROUP_SNAPSHOTS,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
+    Kind,
+)
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.field_errors import Faults
 from tonnage.box.apiserver.validation.meta import kind_rules
 
-NATIVE: Mapping[str, Kind[Any]] = MappingProxyType(
-    {kind.qualified: kind for kind in (SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES)}
-)
+_KINDS: tuple[Kind[Any], ...] = (
+    SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES, GROUP_SNAPSHOTS, GROUP_CONTENTS, GROUP_CLASSES,
+)  # fmt: skip
+NATIVE: Mapping[str, Kind[Any]] = MappingProxyType({kind.qualified: kind for kind in _KINDS})
 """Name of the definition -> the kind, which Kubernetes has as a custom resource and this server as its own."""
 
 

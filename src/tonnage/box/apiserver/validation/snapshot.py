@@ -1,4 +1,4 @@
-"""Rules of snapshot.storage.k8s.io, in the words of the rules in upstream's CRDs.
+"""Rules of snapshot.storage.k8s.io and groupsnapshot.storage.k8s.io, in the words of the rules in upstream's CRDs.
 
 Upstream writes them in CEL. A field that is empty text is set, as for CEL's has().
 """
@@ -17,6 +17,17 @@ WHOLE_REF = "both spec.volumeSnapshotRef.name and spec.volumeSnapshotRef.namespa
 CLAIM, CONTENT = "persistentVolumeClaimName", "volumeSnapshotContentName"
 VOLUME, SNAPSHOT = "volumeHandle", "snapshotHandle"
 MODE = "sourceVolumeMode"
+SELECTOR, GROUP_CONTENT = "selector", "volumeGroupSnapshotContentName"
+VOLUMES, HANDLES = "volumeHandles", "groupSnapshotHandles"
+GROUP_CLASS, GROUP_REF = "volumeGroupSnapshotClassName", "volumeGroupSnapshotRef"
+GROUP_BOUND, GROUP_HANDLE = "boundVolumeGroupSnapshotContentName", "volumeGroupSnapshotHandle"
+ONE_GROUP_SOURCE = "exactly one of selector and volumeGroupSnapshotContentName must be set"
+ONE_GROUP_HANDLE = "exactly one of volumeHandles and groupSnapshotHandles must be set"
+NO_EMPTY_GROUP_CLASS = "volumeGroupSnapshotClassName must not be the empty string when set"
+WHOLE_GROUP_REF = "both volumeGroupSnapshotRef.name and volumeGroupSnapshotRef.namespace must be set"
+SAME_REF = "volumeGroupSnapshotRef.name and volumeGroupSnapshotRef.namespace are immutable"
+SAME_UID = "volumeGroupSnapshotRef.uid is immutable once set"
+SAME_PARAMETERS = "parameters are immutable once set"
 
 
 def immutable(field: str) -> str:
@@ -27,6 +38,11 @@ def immutable(field: str) -> str:
 def required_once_set(field: str) -> str:
     """The message about a field that is gone."""
     return f"{field} is required once set"
+
+
+def immutable_once_set(field: str) -> str:
+    """The message about a field that has another value than before."""
+    return f"{field} is immutable once set"
 
 
 @kind_rules()
@@ -74,6 +90,51 @@ def snapshot_class(faults: Faults, new: Obj, old: Obj | None) -> None:
         faults.required("driver")
 
 
+@kind_rules()
+def group(faults: Faults, new: Obj, old: Obj | None) -> None:
+    """VolumeGroupSnapshot: one source, which never changes; the class may."""
+    spec = new.get("spec")
+    if spec is None:
+        faults.required("spec")
+        return
+    _source(faults, spec, _spec(old), (SELECTOR, GROUP_CONTENT), ONE_GROUP_SOURCE)
+    if spec.get(GROUP_CLASS) == "":
+        faults.invalid(f"spec.{GROUP_CLASS}", "", NO_EMPTY_GROUP_CLASS)
+    _once(faults, new.get("status") or {}, (old or {}).get("status") or {}, GROUP_BOUND, "status.")
+
+
+@kind_rules()
+def group_content(faults: Faults, new: Obj, old: Obj | None) -> None:
+    """VolumeGroupSnapshotContent: only policy, and a uid or class that was missing, may change."""
+    spec = new.get("spec")
+    if spec is None:
+        faults.required("spec")
+        return
+    before = _spec(old)
+    _policy(faults, spec, "spec.")
+    if spec.get("driver") is None:
+        faults.required("spec.driver")
+    for field in ("driver", GROUP_CLASS):
+        _once(faults, spec, before, field, "spec.")
+    _source(faults, spec, before, (VOLUMES, HANDLES), ONE_GROUP_HANDLE)
+    _handles(faults, (spec.get("source") or {}).get(HANDLES))
+    _reference(faults, spec.get(GROUP_REF), before.get(GROUP_REF) or {})
+    _once(faults, new.get("status") or {}, (old or {}).get("status") or {}, GROUP_HANDLE, "status.")
+
+
+@kind_rules()
+def group_class(faults: Faults, new: Obj, old: Obj | None) -> None:
+    """VolumeGroupSnapshotClass: nothing in it may change."""
+    _policy(faults, new, "")
+    if new.get("driver") is None:
+        faults.required("driver")
+    before = old or {}
+    for field in ("driver", "deletionPolicy"):
+        _once(faults, new, before, field, "")
+    if "parameters" in before and "parameters" in new and before["parameters"] != new["parameters"]:
+        faults.invalid("parameters", new["parameters"], SAME_PARAMETERS)
+
+
 def _spec(old: Obj | None) -> Obj:
     spec: Obj = (old or {}).get("spec") or {}
     return spec
@@ -98,3 +159,28 @@ def _source(faults: Faults, spec: Obj, before: Obj, words: tuple[str, str], one:
             faults.invalid("spec.source", source, required_once_set(word))
         elif word in was and was[word] != source[word]:
             faults.invalid(f"spec.source.{word}", source[word], immutable(word))
+
+
+def _once(faults: Faults, now: Obj, before: Obj, field: str, path: str) -> None:
+    """A field that has a value keeps it, as CEL's rule of a field does: it may be removed."""
+    if field in before and field in now and before[field] != now[field]:
+        faults.invalid(f"{path}{field}", now[field], immutable_once_set(field))
+
+
+def _handles(faults: Faults, handles: Obj | None) -> None:
+    for field in ("volumeGroupSnapshotHandle", "volumeSnapshotHandles") if handles is not None else ():
+        if handles is not None and handles.get(field) is None:
+            faults.required(f"spec.source.{HANDLES}.{field}")
+
+
+def _reference(faults: Faults, ref: Obj | None, was: Obj) -> None:
+    path = f"spec.{GROUP_REF}"
+    if ref is None:
+        faults.required(path)
+        return
+    if not ("name" in ref and "namespace" in ref):
+        faults.invalid(path, ref, WHOLE_GROUP_REF)
+    elif was and (ref["name"], ref["namespace"]) != (was.get("name"), was.get("namespace")):
+        faults.invalid(path, ref, SAME_REF)
+    if "uid" in was and ref.get("uid") != was["uid"]:
+        faults.invalid(path, ref, SAME_UID)

@@ -37,3 +37,15 @@ def test_a_content_and_a_class() -> None:
     shown = cells(snapshot.CONTENT, spec=spec, status={"readyToUse": False, "restoreSize": 5})
     assert shown == ["x", "false", 5, "Delete", "a.b", "tonnage", "monday", "shop", "60s"]
     assert cells(snapshot.CLASS, driver="a.b", deletionPolicy="Retain") == ["x", "a.b", "Retain", "60s"]
+
+
+def test_a_group_and_its_content() -> None:
+    spec = {"source": {"selector": {}}, "volumeGroupSnapshotClassName": "tonnage"}
+    status = {"readyToUse": True, "boundVolumeGroupSnapshotContentName": "c", "creationTime": "2026-01-02T03:04:35Z"}
+    assert cells(snapshot.GROUP, spec=spec, status=status) == ["x", "true", "tonnage", "c", "30s", "60s"]
+    spec = {
+        "deletionPolicy": "Delete", "driver": "a.b", "volumeGroupSnapshotClassName": "tonnage",
+        "volumeGroupSnapshotRef": {"name": "monday", "namespace": "shop"},
+    }  # fmt: skip
+    shown = cells(snapshot.GROUP_CONTENT, spec=spec, status={"readyToUse": False})
+    assert shown == ["x", "false", "Delete", "a.b", "tonnage", "shop", "monday", "60s"]

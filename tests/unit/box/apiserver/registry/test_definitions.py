@@ -32,7 +32,7 @@ def definition(name: str = NAME, **spec: Any) -> dict[str, Any]:
 async def test_a_kind_that_is_served_takes_its_definition(api: Api, name: str) -> None:
     kind = NATIVE[name]
     body = definition(name, names={"kind": kind.kind, "plural": kind.plural})
-    body["spec"]["scope"] = "Namespaced" if kind.namespaced else "Cluster"
+    body["spec"]["group"], body["spec"]["scope"] = kind.group, "Namespaced" if kind.namespaced else "Cluster"
     made = await api.create(PATH, body, query={"fieldValidation": "Strict"})
     assert made["spec"] == body["spec"]
     assert {c["type"]: c["status"] for c in made["status"]["conditions"]} == {
@@ -58,7 +58,7 @@ async def test_it_has_no_effect_and_its_deletion_deletes_nothing_else(api: Api) 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (definition("foos.example.com"), "custom resources are not served here, only these kinds: volumesnapshot"),
+        (definition("foos.example.com"), "custom resources are not served here, only these kinds: volumegroupsnapshot"),
         (definition(group="example.com"), "spec.group: Invalid value"),
         (definition(scope="Cluster"), "is served with Namespaced here"),
         (definition(names={"kind": "Snap", "plural": "volumesnapshots"}), "spec.names.kind: Invalid value"),

@@ -6,26 +6,24 @@ to be made has the controller's finalizer, so nothing is made that could be forg
 under way: the snapshot's name comes from the VolumeSnapshot's uid, so each call may be repeated, and a deletion calls
 the driver by that name.
 
+A member of a group is made and deleted with its group: of its content only the label and finalizer are ours.
+
 Invariant: a content loses its finalizer only when its snapshot is certainly gone, is to be retained, or never was.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
-from zlib import crc32
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import rfc3339
-from tonnage.api import names
 from tonnage.api.core import PersistentVolume
+from tonnage.api.group_snapshot import is_member_content
 from tonnage.api.kinds import SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
-from tonnage.api.meta import ObjectReference
-from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import (
     BEING_DELETED,
     CONTENT_BOUND,
@@ -37,39 +35,52 @@ from tonnage.api.snapshot import (
 )
 from tonnage.claims.bind import change, find
 from tonnage.claims.node_scope import DriverInfo
-from tonnage.claims.provisioning import SecretRef, read_secret, release_after
 from tonnage.csi.client import types
-from tonnage.csi.errors import Code, CsiError, label_of
+from tonnage.csi.errors import CsiError
 from tonnage.errors import (
     ApiConflictError,
     ApiNotFoundError,
     InvalidError,
     NotFoundError,
-    TonnageError,
     UnavailableError,
     UnsupportedError,
 )
 from tonnage.kube.cache import Cache
-from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
+from tonnage.node.snapshots.shared import (
+    BY_HANDLE,
+    LOOK_EVERY,
+    NOTHING_MADE,
+    RETRY_MAX,
+    RETRY_START,
+    WORKERS,
+    Abandoned,
+    Refusals,
+    Requests,
+    handle_of,
+    has_volume,
+    is_released,
+    kind_of,
+    parameters_of,
+    pool_of,
+    secrets_of,
+    without,
+)
 
 log = logging.getLogger(__name__)
-WORKERS = 20
-RETRY_START, RETRY_MAX = 1.0, 300.0
-LOOK_EVERY = 60.0
-"""Seconds between two looks for what no event tells: a snapshot that is imported, a VolumeSnapshot that goes."""
-_BY_HANDLE = "driver and volume handle"
 _NAMED_BY_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_SECRET_KEYS = frozenset(
-    f"{names.CSI_PREFIX}{role}-secret-{part}"
-    for role in ("snapshotter", "snapshotter-list", "group-snapshotter", "group-snapshotter-get")
-    for part in ("name", "namespace")
+_SECRET = (SECRET_NAME, SECRET_NAMESPACE)
+_REQUESTS = Requests(
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
+    "SnapshotCreationFailed",
+    "Failed to create snapshot",
+    lambda content: content.spec.volume_snapshot_ref,
+    lambda content: [content.spec.source.volume_handle] if content.spec.source.volume_handle else [],
+    BEING_DELETED,
 )
-_OURS = frozenset({names.ON_NODE_GONE})
-"""Parameters of a class that are for the controller, not for the driver."""
-_NOTHING_MADE = (InvalidError, NotFoundError, UnsupportedError)
 
 
 class Snapshotter(Reconciler[str]):
@@ -83,11 +94,9 @@ class Snapshotter(Reconciler[str]):
         self._node, self._client, self._informers = node, node.client, informers
         self._own = informers.of(SNAPSHOT_CONTENTS, labels=f"{MANAGED_BY}={node.scope.label}", optional=True)
         self._unowned: Cache[VolumeSnapshotContent] | None = None
-        self._full: dict[str, int] = {}  # contents without capacity, and the free bytes then
-        self._abandoned: dict[str, float] = {}  # contents without a node -> when this one lets them go
-        self._reported: dict[str, str] = {}  # content -> kind of failure that an Event reported
+        self._refusals, self._abandoned = Refusals(node, _REQUESTS), Abandoned(node)
         self.watch(self._own, self._changed)
-        node.volumes.add_index(_BY_HANDLE, _handle_of)
+        node.volumes.add_index(BY_HANDLE, handle_of)
         node.drivers.on_add(lambda _: self._look_at_all())
         node.readings.on_reading(self._wake_full)
 
@@ -97,7 +106,7 @@ class Snapshotter(Reconciler[str]):
         if self._unowned is None:
             # By label, though contents are few: those of other nodes would reach each agent of a large cluster.
             unowned = self._informers.of(SNAPSHOT_CONTENTS, labels=f"!{MANAGED_BY}", optional=True)
-            unowned.cache.add_index(_BY_HANDLE, _source_of)
+            unowned.cache.add_index(BY_HANDLE, _source_of)
             self._unowned = self.watch(unowned, self._changed)
             self.watch(self._informers.of(VOLUMES, labels=self._node.scope.selector), self._volume_added)
         await super().run()
@@ -105,9 +114,8 @@ class Snapshotter(Reconciler[str]):
     def _changed(self, old: VolumeSnapshotContent | None, new: VolumeSnapshotContent | None) -> Iterable[str]:
         if new is None:
             if old is not None and self._own.cache.get(old.key) is None:
-                self._full.pop(old.key, None)
-                self._reported.pop(old.key, None)
-                self._abandoned.pop(old.key, None)
+                self._refusals.forget(old.key)
+                self._abandoned.forget(old.key)
             return ()
         if not _is_due(new) or (old is not None and _shape(old) == _shape(new)):
             return ()
@@ -117,7 +125,7 @@ class Snapshotter(Reconciler[str]):
         """Look at contents without a node: the volume may be the source of one."""
         if old is not None or new is None or self._unowned is None:
             return ()
-        return [content.key for key in _handle_of(new) for content in self._unowned.by(_BY_HANDLE, key)]
+        return [content.key for key in handle_of(new) for content in self._unowned.by(BY_HANDLE, key)]
 
     def _look_at_all(self) -> None:
         for content in (*self._own.cache, *(self._unowned or ())):
@@ -125,7 +133,7 @@ class Snapshotter(Reconciler[str]):
                 self.enqueue(content.key)
 
     def _wake_full(self) -> None:
-        for key in self._full:
+        for key in self._refusals:
             self.enqueue(key)
 
     async def reconcile(self, key: str) -> float | None:
@@ -152,30 +160,16 @@ class Snapshotter(Reconciler[str]):
         if not self._has_volume(content, driver) and not await self._has_snapshot(content, driver):
             if not (content.metadata.deleting and not content.status.snapshot_handle):
                 return RETRY_MAX if _names_by_uid(content) else None
-            if wait := self._left_to_others(content):
+            if wait := self._abandoned.left(content):
                 return wait
         labels = {"metadata": {"labels": {MANAGED_BY: self._node.scope.label}}}
         with suppress(ApiNotFoundError):
             await self._client.patch(SNAPSHOT_CONTENTS, meta.name, labels, resource_version=meta.resource_version)
         return None
 
-    def _left_to_others(self, content: VolumeSnapshotContent) -> float:
-        """Seconds for which a content that is being deleted is left to the node that may have its volume or snapshot.
-
-        Without a label nothing was made for it, so any agent may let it go; each waits for another time.
-        """
-        now, spread = self._node.clock.monotonic(), crc32(f"{self._node.scope.node} {content.metadata.uid}".encode())
-        due = self._abandoned.setdefault(content.key, now + RETRY_MAX + spread % RETRY_MAX)
-        return max(0.0, due - now)
-
     def _has_volume(self, content: VolumeSnapshotContent, driver: DriverInfo) -> bool:
-        """Whether a PV of this node has the volume. Only names after a uid are unique among nodes."""
-        for volume in self._node.volumes.by(_BY_HANDLE, next(iter(_source_of(content)), "")):
-            name, handle = volume.metadata.name, content.spec.source.volume_handle
-            unique = name.startswith(names.volume_name("")) and (not driver.default_pool or handle.endswith(f"/{name}"))
-            if unique and driver.reaches(volume):
-                return True
-        return False
+        handle = content.spec.source.volume_handle
+        return bool(handle) and has_volume(self._node.volumes, driver, handle)
 
     async def _has_snapshot(self, content: VolumeSnapshotContent, driver: DriverInfo) -> bool:
         if not _names_by_uid(content) or types.LIST_SNAPSHOTS not in driver.controller:
@@ -190,18 +184,15 @@ class Snapshotter(Reconciler[str]):
     # Made, or found
 
     async def _make_ready(self, content: VolumeSnapshotContent, driver: DriverInfo) -> float | None:
-        key, handle = content.key, content.spec.source.volume_handle
-        if key in self._full:
-            free = await self._free(driver, handle)
-            if free is not None and free <= self._full[key]:
-                self._full[key] = free
-                return None
+        key = content.key
+        if await self._refusals.is_full(content, driver):
+            return None
+        is_new = bool(content.spec.source.volume_handle) and not is_member_content(content)
         try:
-            made = await (self._create(content, driver) if handle else self._find(content, driver))
-        except (CsiError, *_NOTHING_MADE) as failure:
-            return await self._refused(content, driver, failure)
-        self._full.pop(key, None)
-        self._reported.pop(key, None)
+            made = await (self._create(content, driver) if is_new else self._find(content, driver))
+        except (CsiError, *NOTHING_MADE) as failure:
+            return await self._refusals.refused(content, driver, failure, partial(self._write, content))
+        self._refusals.forget(key)
         if not await self._write(content, _status_of(made, self._node.clock.time())):
             await self._undo(content, driver, made)
             return None
@@ -223,7 +214,7 @@ class Snapshotter(Reconciler[str]):
 
     async def _find(self, content: VolumeSnapshotContent, driver: DriverInfo) -> types.ListedSnapshot:
         """Find a pre-provisioned snapshot. Raises as _create()."""
-        handle = content.spec.source.snapshot_handle
+        handle = content.handle
         self._check(content, driver)
         if types.LIST_SNAPSHOTS not in driver.controller:
             return types.ListedSnapshot(handle, "", 0, 0.0, ready=True)
@@ -243,33 +234,10 @@ class Snapshotter(Reconciler[str]):
     async def _parameters(self, content: VolumeSnapshotContent, driver: DriverInfo) -> dict[str, str]:
         """The parameters of its class. Raises Invalid, NotFound."""
         name = content.spec.volume_snapshot_class_name
-        found = await find(self._client, SNAPSHOT_CLASSES, name) if name else None
-        if found is None:
-            if name and not driver.default_pool:  # ours takes no parameters, so none are missed
-                raise NotFoundError(f"there is no VolumeSnapshotClass {name!r}: make it again")
-            return {}
-        where = f"VolumeSnapshotClass {name}"
-        if found.driver != driver.name:
-            raise InvalidError(f"{where} is of driver {found.driver}, the volume of driver {driver.name}")
-        for key in sorted(found.parameters):
-            if key in _SECRET_KEYS and driver.default_pool:
-                raise InvalidError(f"{where}: parameter {key}: driver {driver.name} uses no secrets; remove it")
-            if key.startswith(names.CSI_PREFIX) and key not in _SECRET_KEYS:
-                raise InvalidError(
-                    f'{where}: found unknown parameter key "{key}" with reserved namespace {names.CSI_PREFIX}'
-                )
-        release_after(found.parameters)
-        return {key: value for key, value in found.parameters.items() if key not in _SECRET_KEYS | _OURS}
+        return await parameters_of(self._client, SNAPSHOT_CLASSES, name, driver)
 
     async def _secrets(self, content: VolumeSnapshotContent, driver: DriverInfo) -> dict[str, str]:
-        notes = content.metadata.annotations
-        if driver.default_pool or SECRET_NAME not in notes:
-            return {}
-        ref = SecretRef(notes[SECRET_NAME], notes.get(SECRET_NAMESPACE, ""))
-        try:
-            return await read_secret(self._client, ref)
-        except ApiNotFoundError:
-            raise NotFoundError(f"there is no Secret {ref.namespace}/{ref.name}: make it again") from None
+        return await secrets_of(self._client, content.metadata.annotations, driver, _SECRET)
 
     async def _write(self, content: VolumeSnapshotContent, status: Mapping[str, Any]) -> bool:
         """Write the status of the content; return False if that is gone."""
@@ -288,99 +256,28 @@ class Snapshotter(Reconciler[str]):
             await driver.client.delete_snapshot(made.id, secrets=await self._secrets(content, driver))
             log.info("snapshot deleted, its content is gone content=%s snapshot=%s", content.key, made.id)
 
-    # What the driver refuses
-
-    async def _refused(self, content: VolumeSnapshotContent, driver: DriverInfo, failure: TonnageError) -> float | None:
-        """Tell why there is no snapshot; return seconds until the next try, None where an event brings it.
-
-        Raises: the failure, for the back-off.
-        """
-        code = failure.code if isinstance(failure, CsiError) else None
-        if code is Code.ABORTED:  # a call of the same name is under way
-            raise failure
-        text, after, was_full = str(failure), RETRY_MAX, content.key in self._full
-        if code is Code.RESOURCE_EXHAUSTED and content.spec.source.volume_handle:
-            text, free = await self._lack(content, driver, text)
-            if free is not None:
-                self._full[content.key] = free
-        is_new = content.status.error is None or (content.status.error.message != text and not was_full)
-        if is_new:  # of a full pool only the numbers differ
-            error = {"message": text, "time": rfc3339(self._node.clock.time())}
-            await self._write(content, {"readyToUse": False, "error": error})
-        self._tell(content, "SnapshotCreationFailed", f"Failed to create snapshot: {text}", _kind(failure))
-        if content.key in self._full and code is Code.RESOURCE_EXHAUSTED:
-            return None
-        if isinstance(failure, NotFoundError):
-            after = LOOK_EVERY
-        if code not in (None, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED):
-            raise failure
-        return after
-
-    async def _lack(self, content: VolumeSnapshotContent, driver: DriverInfo, text: str) -> tuple[str, int | None]:
-        """The text with numbers, and the free bytes; None where the driver does not tell them."""
-        handle = content.spec.source.volume_handle
-        free = await self._free(driver, handle)
-        if free is None or not driver.default_pool:
-            return text, free
-        size = ""
-        if types.GET_VOLUME in driver.controller:
-            with suppress(CsiError):
-                size = f" of {from_bytes((await driver.client.get_volume(handle))[0].size)}"
-        pool, node = _pool(handle), self._node.scope.node
-        what = f"pool {pool} on node {node} has no capacity for a snapshot{size} ({from_bytes(free)} free)"
-        return f"{what}: delete snapshots or volumes there", free
-
-    async def _free(self, driver: DriverInfo, handle: str) -> int | None:
-        """Free bytes where the volume is; None where the driver does not tell them."""
-        if not driver.lists_capacity:
-            return None
-        parameters = {"pool": _pool(handle)} if driver.default_pool else {}
-        try:
-            return (await driver.client.get_capacity(parameters)).available
-        except CsiError:
-            return None
-
-    def _tell(self, content: VolumeSnapshotContent, reason: str, text: str, kind: str) -> None:
-        """Emit once for each kind of failure, on the content and on the VolumeSnapshot, which its user can read."""
-        kind = f"{reason} {kind}"
-        if self._reported.get(content.key) == kind:
-            return
-        self._reported[content.key] = kind
-        ref = content.spec.volume_snapshot_ref
-        once = hashlib.sha256(f"{content.metadata.uid}\0{kind}".encode()).hexdigest()[:16]
-        self._node.events.warning(refer(SNAPSHOT_CONTENTS, content), reason, text, once=once)
-        if ref.name:
-            about = ObjectReference(SNAPSHOTS.api_version, SNAPSHOTS.kind, ref.namespace, ref.name, ref.uid)
-            self._node.events.warning(about, reason, text, once=once)
-
     # Deletion
 
     async def _delete(self, content: VolumeSnapshotContent, driver: DriverInfo) -> float | None:
         """Delete the snapshot if the policy says so, then take the finalizer off."""
-        if not await self._is_released(content):
+        if not await is_released(self._client, _REQUESTS, content):
             return LOOK_EVERY
         now = await find(self._client, SNAPSHOT_CONTENTS, content.metadata.name)  # live: this destroys data of a user
         if now is None or now.metadata.uid != content.metadata.uid or not now.metadata.deleting:
             return None
         if now.metadata.labels.get(MANAGED_BY) != self._node.scope.label:
             return None
-        if now.spec.deletion_policy == "Delete":
+        if now.spec.deletion_policy == "Delete" and not is_member_content(now):  # a member goes with its group
             try:
                 await self._delete_snapshot(now, driver)
             except (CsiError, InvalidError, NotFoundError) as failure:
-                self._tell(now, "SnapshotDeleteError", f"Failed to delete snapshot: {failure}", _kind(failure))
+                self._refusals.tell(
+                    now, "SnapshotDeleteError", f"Failed to delete snapshot: {failure}", kind_of(failure)
+                )
                 raise
         with suppress(ApiNotFoundError, ApiConflictError):
-            await change(self._client, SNAPSHOT_CONTENTS, now, _without_finalizer)
+            await change(self._client, SNAPSHOT_CONTENTS, now, without(CONTENT_BOUND))
         return None
-
-    async def _is_released(self, content: VolumeSnapshotContent) -> bool:
-        """Whether no VolumeSnapshot needs the content: it is gone, being deleted, or never was."""
-        ref = content.spec.volume_snapshot_ref
-        if content.metadata.annotations.get(BEING_DELETED) == "yes" or not ref.uid:
-            return True
-        found = await find(self._client, SNAPSHOTS, ref.name, ref.namespace)
-        return found is None or found.metadata.uid != ref.uid or found.metadata.deleting
 
     async def _delete_snapshot(self, content: VolumeSnapshotContent, driver: DriverInfo) -> None:
         """Delete what the content has, unless another content has it too. Raises CsiError."""
@@ -404,17 +301,17 @@ class Snapshotter(Reconciler[str]):
         if not uid or not source:
             return ""
         if driver.default_pool:
-            if _pool(source) in driver.pools:
-                return f"{_pool(source)}/{snapshot_name(uid)}"
+            if pool_of(source) in driver.pools:
+                return f"{pool_of(source)}/{snapshot_name(uid)}"
             if self._has_volume(content, driver):
-                raise UnavailableError(f"pool {_pool(source)} of content {content.key} is not served now")
+                raise UnavailableError(f"pool {pool_of(source)} of content {content.key} is not served now")
             return ""
         try:
             parameters = await self._parameters(content, driver)
             return (
                 await driver.client.create_snapshot(snapshot_name(uid), source, parameters=parameters, secrets=secrets)
             ).id
-        except _NOTHING_MADE:
+        except NOTHING_MADE:
             return ""
         except CsiError as failure:
             if not failure.final:
@@ -433,7 +330,7 @@ class Snapshotter(Reconciler[str]):
                 if handle not in (other.status.snapshot_handle, other.spec.source.snapshot_handle):
                     continue
                 goes = other.metadata.deleting and other.spec.deletion_policy == "Delete"
-                if not goes or not await self._is_released(other):
+                if not goes or not await is_released(self._client, _REQUESTS, other):
                     return other.key
         return ""
 
@@ -445,6 +342,8 @@ def _is_due(content: VolumeSnapshotContent) -> bool:
         return has_finalizer
     if MANAGED_BY not in content.metadata.labels:
         return True
+    if is_member_content(content) and not content.status.snapshot_handle:  # its controller writes that first
+        return False
     return not content.status.ready_to_use and (has_finalizer or bool(content.spec.source.snapshot_handle))
 
 
@@ -452,7 +351,8 @@ def _shape(content: VolumeSnapshotContent) -> object:
     meta = content.metadata
     notes = meta.annotations.get(BEING_DELETED), meta.annotations.get(SECRET_NAME)
     ready = bool(content.status.ready_to_use)  # not "false instead of nothing", which is our own write
-    return meta.uid, meta.deleting, CONTENT_BOUND in meta.finalizers, notes, content.spec, ready
+    handle = content.status.snapshot_handle if is_member_content(content) else ""
+    return meta.uid, meta.deleting, CONTENT_BOUND in meta.finalizers, notes, content.spec, ready, handle
 
 
 def _names_by_uid(content: VolumeSnapshotContent) -> bool:
@@ -460,22 +360,9 @@ def _names_by_uid(content: VolumeSnapshotContent) -> bool:
     return _NAMED_BY_UID.search(content.handle) is not None
 
 
-def _handle_of(volume: PersistentVolume) -> Iterable[str]:
-    return (f"{volume.spec.csi.driver} {volume.spec.csi.volume_handle}",) if volume.spec.csi is not None else ()
-
-
 def _source_of(content: VolumeSnapshotContent) -> Iterable[str]:
     handle = content.spec.source.volume_handle
     return (f"{content.spec.driver} {handle}",) if handle else ()
-
-
-def _pool(handle: str) -> str:
-    """The pool of a handle of ours: `<pool>/<name>`."""
-    return handle.partition("/")[0]
-
-
-def _kind(failure: TonnageError) -> str:
-    return label_of(failure.code) if isinstance(failure, CsiError) else type(failure).__name__
 
 
 def _status_of(made: types.ListedSnapshot, now: float) -> dict[str, Any]:
@@ -488,10 +375,3 @@ def _status_of(made: types.ListedSnapshot, now: float) -> dict[str, Any]:
     if made.size > 0:
         status["restoreSize"] = made.size
     return status
-
-
-def _without_finalizer(content: VolumeSnapshotContent) -> dict[str, object] | None:
-    if CONTENT_BOUND not in content.metadata.finalizers:
-        return None
-    remaining = [finalizer for finalizer in content.metadata.finalizers if finalizer != CONTENT_BOUND]
-    return {"metadata": {"finalizers": remaining or None}}

@@ -1,0 +1,272 @@
+"""What the loops of single and of group snapshots share: classes, Secrets, refusals, and contents that no node owns.
+
+Both kinds of content have the same labels and the same life; Requests says what differs. A driver that has no capacity
+is asked again when a pool has more free bytes, not by a timer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from zlib import crc32
+
+from tonnage.aio.clock import rfc3339
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume
+from tonnage.api.group_snapshot import VolumeGroupSnapshotClass, VolumeGroupSnapshotContent
+from tonnage.api.kinds import Kind
+from tonnage.api.meta import ObjectReference
+from tonnage.api.quantity import from_bytes
+from tonnage.api.snapshot import VolumeSnapshotClass, VolumeSnapshotContent
+from tonnage.claims.bind import find
+from tonnage.claims.node_scope import DriverInfo
+from tonnage.claims.provisioning import SecretRef, read_secret, release_after
+from tonnage.csi.client import types
+from tonnage.csi.errors import Code, CsiError, label_of
+from tonnage.errors import ApiNotFoundError, InvalidError, NotFoundError, TonnageError, UnsupportedError
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client, refer
+from tonnage.node.provisioner.context import NodeContext
+
+WORKERS = 20
+RETRY_START, RETRY_MAX = 1.0, 300.0
+LOOK_EVERY = 60.0
+"""Seconds between two looks for what no event tells: a snapshot that is imported, a VolumeSnapshot that goes."""
+BY_HANDLE = "driver and volume handle"
+NOTHING_MADE = (InvalidError, NotFoundError, UnsupportedError)
+_SECRET_KEYS = frozenset(
+    f"{names.CSI_PREFIX}{role}-secret-{part}"
+    for role in ("snapshotter", "snapshotter-list", "group-snapshotter", "group-snapshotter-get")
+    for part in ("name", "namespace")
+)
+_OURS = frozenset({names.ON_NODE_GONE})
+"""Parameters of a class that are for the controller, not for the driver."""
+S = TypeVar("S", VolumeSnapshotClass, VolumeGroupSnapshotClass)
+C = TypeVar("C", VolumeSnapshotContent, VolumeGroupSnapshotContent)
+
+
+@dataclass(frozen=True)
+class Requests(Generic[C]):
+    """A kind of content. user: what it is made for. source: handles of the volumes that it is to be made of."""
+
+    contents: Kind[C]
+    user: Kind[Any]
+    reason: str
+    verb: str
+    reference: Callable[[C], ObjectReference]
+    source: Callable[[C], Sequence[str]]
+    being_deleted: str
+
+
+async def parameters_of(client: Client, kind: Kind[S], name: str, driver: DriverInfo) -> dict[str, str]:
+    """The parameters of a class, for the driver. Raises InvalidError, NotFoundError."""
+    found = await find(client, kind, name) if name else None
+    if found is None:
+        if name and not driver.default_pool:  # ours takes no parameters, so none are missed
+            raise NotFoundError(f"there is no {kind.kind} {name!r}: make it again")
+        return {}
+    where = f"{kind.kind} {name}"
+    if found.driver != driver.name:
+        raise InvalidError(f"{where} is of driver {found.driver}, the volume of driver {driver.name}")
+    for key in sorted(found.parameters):
+        if key in _SECRET_KEYS and driver.default_pool:
+            raise InvalidError(f"{where}: parameter {key}: driver {driver.name} uses no secrets; remove it")
+        if key.startswith(names.CSI_PREFIX) and key not in _SECRET_KEYS:
+            raise InvalidError(
+                f'{where}: found unknown parameter key "{key}" with reserved namespace {names.CSI_PREFIX}'
+            )
+    release_after(found.parameters)
+    return {key: value for key, value in found.parameters.items() if key not in _SECRET_KEYS | _OURS}
+
+
+async def secrets_of(
+    client: Client, notes: Mapping[str, str], driver: DriverInfo, keys: tuple[str, str]
+) -> dict[str, str]:
+    """The Secret that a content's annotations name, under these keys. Raises NotFoundError."""
+    if driver.default_pool or keys[0] not in notes:
+        return {}
+    ref = SecretRef(notes[keys[0]], notes.get(keys[1], ""))
+    try:
+        return await read_secret(client, ref)
+    except ApiNotFoundError:
+        raise NotFoundError(f"there is no Secret {ref.namespace}/{ref.name}: make it again") from None
+
+
+def handle_of(volume: PersistentVolume) -> Iterable[str]:
+    """Index of PersistentVolumes: driver and handle."""
+    return (f"{volume.spec.csi.driver} {volume.spec.csi.volume_handle}",) if volume.spec.csi is not None else ()
+
+
+def has_volume(volumes: Cache[PersistentVolume], driver: DriverInfo, handle: str) -> bool:
+    """Whether a PV of this node has the volume. Only names after a uid are unique among nodes."""
+    for volume in volumes.by(BY_HANDLE, f"{driver.name} {handle}"):
+        name = volume.metadata.name
+        unique = name.startswith(names.volume_name("")) and (not driver.default_pool or handle.endswith(f"/{name}"))
+        if unique and driver.reaches(volume):
+            return True
+    return False
+
+
+def pool_of(handle: str) -> str:
+    """The pool of a handle of ours: `<pool>/<name>`."""
+    return handle.partition("/")[0]
+
+
+def kind_of(failure: TonnageError) -> str:
+    """One word for a failure."""
+    return label_of(failure.code) if isinstance(failure, CsiError) else type(failure).__name__
+
+
+def without(finalizer: str) -> Callable[[C], dict[str, object] | None]:
+    """A change that takes a finalizer off."""
+
+    def body(content: C) -> dict[str, object] | None:
+        if finalizer not in content.metadata.finalizers:
+            return None
+        remaining = [one for one in content.metadata.finalizers if one != finalizer]
+        return {"metadata": {"finalizers": remaining or None}}
+
+    return body
+
+
+class Abandoned:
+    """Contents that are being deleted and that no node owns: nothing was made for them, so any agent may release one.
+
+    They are left to the node that may have the volume or snapshot for a while; each agent waits for another time.
+    """
+
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
+        self._due: dict[str, float] = {}
+
+    def left(self, content: VolumeSnapshotContent | VolumeGroupSnapshotContent) -> float:
+        """Seconds until this agent may release it."""
+        now, spread = self._node.clock.monotonic(), crc32(f"{self._node.scope.node} {content.metadata.uid}".encode())
+        due = self._due.setdefault(content.key, now + RETRY_MAX + spread % RETRY_MAX)
+        return max(0.0, due - now)
+
+    def forget(self, key: str) -> None:
+        """It is gone."""
+        self._due.pop(key, None)
+
+
+class Refusals(Generic[C]):
+    """What a driver refused: errors in the contents, Events, and who waits for free bytes."""
+
+    def __init__(self, node: NodeContext, requests: Requests[C]) -> None:
+        self._node = node
+        self._requests: Requests[C] = requests
+        self._full: dict[str, dict[str, int]] = {}  # contents without capacity, and the free bytes of each pool then
+        self._reported: dict[str, str] = {}  # content -> kind of failure that an Event reported
+
+    def __iter__(self) -> Iterator[str]:
+        """Contents that wait for free bytes."""
+        return iter(tuple(self._full))
+
+    def forget(self, key: str) -> None:
+        """It is made, or gone."""
+        self._full.pop(key, None)
+        self._reported.pop(key, None)
+
+    async def is_full(self, content: C, driver: DriverInfo) -> bool:
+        """Whether no pool has more free bytes than when the driver refused."""
+        before = self._full.get(content.key)
+        if before is None:
+            return False
+        now = await self._free(driver, self._requests.source(content))
+        if not now or any(now[pool] > before.get(pool, 0) for pool in now):
+            return False
+        self._full[content.key] = now
+        return True
+
+    async def refused(
+        self, content: C, driver: DriverInfo, failure: TonnageError, write: Callable[[Any], Awaitable[object]]
+    ) -> float | None:
+        """Report why there is no snapshot; return seconds until the next try, None where an event brings it.
+
+        Raises: the failure, for the back-off.
+        """
+        code = failure.code if isinstance(failure, CsiError) else None
+        if code is Code.ABORTED:  # a call of the same name is under way
+            raise failure
+        text, after, was_full = str(failure), RETRY_MAX, content.key in self._full
+        if code is Code.RESOURCE_EXHAUSTED and self._requests.source(content):
+            text, free = await self._lack(content, driver, text)
+            if free:
+                self._full[content.key] = free
+        is_new = content.status.error is None or (content.status.error.message != text and not was_full)
+        if is_new:  # of a full pool only the numbers differ
+            error = {"message": text, "time": rfc3339(self._node.clock.time())}
+            await write({"readyToUse": False, "error": error})
+        self.tell(content, self._requests.reason, f"{self._requests.verb}: {text}", kind_of(failure))
+        if content.key in self._full and code is Code.RESOURCE_EXHAUSTED:
+            return None
+        if isinstance(failure, NotFoundError):
+            after = LOOK_EVERY
+        if code not in (None, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED):
+            raise failure
+        return after
+
+    async def _lack(self, content: C, driver: DriverInfo, text: str) -> tuple[str, dict[str, int]]:
+        """The text with numbers, and the free bytes of each pool; none where the driver does not tell them."""
+        handles = self._requests.source(content)
+        free = await self._free(driver, handles)
+        if not free or not driver.default_pool:
+            return text, free
+        size = ""
+        if types.GET_VOLUME in driver.controller:
+            with suppress(CsiError):
+                total = sum([(await driver.client.get_volume(handle))[0].size for handle in handles])
+                size = from_bytes(total)
+        return _shortage(self._node.scope.node, len(handles), size, free), free
+
+    async def _free(self, driver: DriverInfo, handles: Sequence[str]) -> dict[str, int]:
+        """Free bytes of each pool where the volumes are; empty where the driver does not tell them."""
+        if not driver.lists_capacity:
+            return {}
+        found = {}
+        for pool in dict.fromkeys(pool_of(handle) if driver.default_pool else "" for handle in handles):
+            try:
+                found[pool] = (await driver.client.get_capacity({"pool": pool} if pool else {})).available
+            except CsiError:
+                return {}
+        return found
+
+    def tell(self, content: C, reason: str, text: str, kind: str) -> None:
+        """Emit once for each kind of failure, on the content and on what it is for, which its user can read."""
+        kind = f"{reason} {kind}"
+        if self._reported.get(content.key) == kind:
+            return
+        self._reported[content.key] = kind
+        ref, user = self._requests.reference(content), self._requests.user
+        once = hashlib.sha256(f"{content.metadata.uid}\0{kind}".encode()).hexdigest()[:16]
+        self._node.events.warning(refer(self._requests.contents, content), reason, text, once=once)
+        if ref.name:
+            about = ObjectReference(user.api_version, user.kind, ref.namespace, ref.name, ref.uid)
+            self._node.events.warning(about, reason, text, once=once)
+
+
+def _shortage(node: str, volumes: int, size: str, free: Mapping[str, int]) -> str:
+    """A sentence with numbers. size: of the volumes, "" if unknown."""
+    what = f"snapshots of {volumes} volumes" + (f", {size}" if size else "")
+    if volumes == 1:
+        what = "a snapshot" + (f" of {size}" if size else "")
+    listed = [(pool, f"{from_bytes(count)} free") for pool, count in sorted(free.items())]
+    if len(listed) == 1:
+        text = f"pool {listed[0][0]} on node {node} has no capacity for {what} ({listed[0][1]})"
+    else:
+        left = ", ".join(f"{pool}: {count}" for pool, count in listed)
+        text = f"pools on node {node} have no capacity for {what} ({left})"
+    return f"{text}: delete snapshots or volumes there"
+
+
+async def is_released(client: Client, requests: Requests[C], content: C) -> bool:
+    """Whether nothing needs the content: what it was made for is gone, being deleted, or never was."""
+    ref = requests.reference(content)
+    if content.metadata.annotations.get(requests.being_deleted) == "yes" or not ref.uid:
+        return True
+    found = await find(client, requests.user, ref.name, ref.namespace)
+    return found is None or found.metadata.uid != ref.uid or found.metadata.deleting
