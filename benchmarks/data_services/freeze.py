@@ -89,7 +89,7 @@ async def _writer(file: Path) -> AsyncIterator[list[Span]]:
         yield found
     finally:
         out, _ = await process.communicate(b"")  # closes its input, which ends it
-        found += struct.iter_unpack(writer.SPAN, out)  # type: ignore[arg-type]
+        found += struct.iter_unpack(writer.SPAN, out)
 
 
 def longest_in(writes: Sequence[Span], spans: Sequence[Span]) -> list[float]:

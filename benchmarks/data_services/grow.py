@@ -37,7 +37,12 @@ P50_MS = 300.0
 LIMIT, POLL = 60.0, 0.001
 NAMESPACE = "default"
 _LARGER = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
-CASES = {"btrfs": ("btrfs", ""), "quota, xfs": ("quota", ""), "image, xfs": ("image", "xfs"), "image, btrfs": ("image", "btrfs")}  # fmt: skip
+CASES = {
+    "btrfs": ("btrfs", ""),
+    "quota, xfs": ("quota", ""),
+    "image, xfs": ("image", "xfs"),
+    "image, btrfs": ("image", "btrfs"),
+}
 """Title -> pool, and the volumes' file system where the pool has a choice."""
 
 
@@ -69,8 +74,7 @@ async def _case(box: Served, title: str, class_name: str, pool: str, fstype: str
     for batch in range(BATCHES):
         made = [f"{class_name}-{batch}-{number}" for number in range(BATCH)]
         await asyncio.gather(*(_run(box, name, class_name) for name in made))
-        for name in made:
-            took.append(await _grown(box, name, shows_size=pool != "btrfs"))
+        took += [await _grown(box, name, shows_size=pool != "btrfs") for name in made]
         await _remove(box, made)
     seen = "until df in the pod" if pool != "btrfs" else "until the claim's status"
     return [
@@ -122,7 +126,9 @@ def _root(name: str) -> int:
         """A pod runs a moment before its process has its own arguments and environment."""
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
-                if entry.name.isdigit() and f"HOSTNAME={name}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                if entry.name.isdigit() and f"HOSTNAME={name}".encode() in (entry / "environ").read_bytes().split(
+                    b"\0"
+                ):
                     found.append(os.open(entry / "root" / "data", os.O_RDONLY | os.O_DIRECTORY))
                     return True
         return False

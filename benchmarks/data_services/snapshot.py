@@ -107,7 +107,9 @@ async def _copied(folder: Path) -> list[Figure]:
         return []
     (place := folder / "own").mkdir()
     async with volume(folder, f"image:{place}/pool,size={DISK},{GROWING}", data=DATA) as (client, vid):
-        taken = await _measured(client, vid, _copier(place, vid, "--sparse=always"), COPIES, before=lambda: _cool(place))
+        taken = await _measured(
+            client, vid, _copier(place, vid, "--sparse=always"), COPIES, before=lambda: _cool(place)
+        )
     bare = statistics.median(taken.bare)
     ways = (("CreateSnapshot", taken.snapshot), ("CreateVolume from it", taken.restore))
     return [
