@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError, TonnageError, host_errors
-from tonnage.host import filesystem, mount
+from tonnage.host import filesystem, libc, mount
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
 
@@ -124,6 +124,7 @@ def frozen(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[N
         )
     with closing(at):
         try:
+            libc.syncfs(at)  # what is written back here need not be while writers wait
             mark.touch(0o600)
             filesystem.freeze(at)
         except OSError as failure:
