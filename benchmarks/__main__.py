@@ -16,22 +16,8 @@ from collections.abc import Awaitable, Callable
 
 from benchmarks import compare, results
 from benchmarks.figure import Figure, medians, render
+from benchmarks.modules import MODULES
 from benchmarks.placement import placement
-
-MODULES = {
-    "apiserver": "apiserver.load",
-    "requests": "apiserver.requests",
-    "start": "box.start",
-    "burst": "box.burst",
-    "idle": "box.idle",
-    "exec": "box.remote_commands",
-    "driver": "driver.life",
-    "lvm": "driver.lvm",
-    "kubernetes": "kubernetes.volumes",
-    "agent": "kubernetes.agent",
-    "scheduler": "scheduler.scale",
-}
-"""Name -> module with run(), and MOST_RUNS where more runs say no more."""
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 benchmarks/results.json holds the last saved run of each benchmark with its commit, day and machine. A line
 `<!-- figures NAME -->` in a page, or `<!-- figures NAME: FIGURE; FIGURE | NAME -->`, is followed by the table of those
-figures, up to `<!-- figures: end -->`.
+figures, up to `<!-- figures: end -->`; by how to get it where the benchmark was never saved.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figure import HEADINGS, Figure
+from benchmarks.modules import MODULES
 
 FILE = Path(__file__).with_name("results.json")
 PAGES = (Path("README.md"), Path("docs/benchmarks.md"))
@@ -60,9 +61,10 @@ def tables(text: str, file: Path = FILE) -> str:
 
     def table(match: re.Match[str]) -> str:
         parts = [part.strip().partition(":") for part in match[2].split("|")]
-        if unknown := [name for name, *_ in parts if name not in found]:
-            names = " ".join(unknown)
-            raise UnknownFigureError(f"no result of {names} is saved; run `python -m benchmarks {names} --save`")
+        if unknown := " ".join(name for name, *_ in parts if name not in found and name not in MODULES):
+            raise UnknownFigureError(f"no result of {unknown} is saved; run `python -m benchmarks {unknown} --save`")
+        if missing := " ".join(name for name, *_ in parts if name not in found):
+            return f"{match[1]}Not measured yet: `python -m benchmarks {missing} --save`.\n{match[3]}"
         chosen = [figure for name, _, wanted in parts for figure in _chosen(name, found[name], wanted)]
         return f"{match[1]}{_markdown({name: found[name] for name, *_ in parts}, chosen)}{match[3]}"
 

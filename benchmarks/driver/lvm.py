@@ -37,22 +37,30 @@ SETTINGS = (
 
 async def run() -> list[Figure]:
     """The ratio, and what it is of; nothing where there is no user-mode Linux or no lvm."""
-    if shutil.which("lvm", path=PATH) is None:
+    found = await guest(__name__)
+    if found is None:
         return []
-    words = [sys.executable, str(RUNNER), "--disk", "4G", "--", sys.executable, "-m", "benchmarks.driver.lvm"]
-    process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE)
-    out, err = await process.communicate()
-    if process.returncode == DIED and b"needs" in err:
-        return []
-    if process.returncode:
-        raise RuntimeError(f"the guest ended with {process.returncode}: {err.decode(errors='replace')[-2000:]}")
-    bare, ours, block = (json.loads(out.splitlines()[-1])[key] for key in ("bare", "ours", "block"))
+    bare, ours, block = (found[key] for key in ("bare", "ours", "block"))
     return [
         Figure("lvm thick: bare lvcreate and lvremove, p50", bare, "ms"),
         Figure("lvm thick: CreateVolume and DeleteVolume, p50", ours, "ms"),
         Figure("lvm thick: these / bare", ours / bare, "", at_most=1.2),
         Figure("lvm thick: the same of raw block / bare", block / bare, "", at_most=1.2),
     ]
+
+
+async def guest(module: str) -> dict[str, float] | None:
+    """What a module of benchmarks prints in a guest with a disk; None without user-mode Linux or lvm."""
+    if shutil.which("lvm", path=PATH) is None:
+        return None
+    words = [sys.executable, str(RUNNER), "--disk", "4G", "--", sys.executable, "-m", module]
+    process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE)
+    out, err = await process.communicate()
+    if process.returncode == DIED and b"needs" in err:
+        return None
+    if process.returncode:
+        raise RuntimeError(f"the guest ended with {process.returncode}: {err.decode(errors='replace')[-2000:]}")
+    return dict(json.loads(out.splitlines()[-1]))
 
 
 async def _program(*words: str) -> None:

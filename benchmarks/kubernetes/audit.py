@@ -26,6 +26,10 @@ POLICY = {
                 ]},
                 {"group": "events.k8s.io", "resources": ["events"]},
                 {"group": "storage.k8s.io", "resources": ["csistoragecapacities"]},
+                {"group": "snapshot.storage.k8s.io", "resources": [
+                    "volumesnapshots", "volumesnapshots/status", "volumesnapshotcontents",
+                    "volumesnapshotcontents/status",
+                ]},
             ],
         },
         {"level": "None"},
@@ -41,6 +45,10 @@ class _Reference(msgspec.Struct, frozen=True, rename="camel"):
     subresource: str = ""
 
 
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
 class _Status(msgspec.Struct, frozen=True):
     code: int = 0
 
@@ -53,6 +61,7 @@ class Write(msgspec.Struct, frozen=True, rename="camel"):
     stage_timestamp: str = ""
     object_ref: _Reference = _Reference()
     response_status: _Status = _Status()
+    user: _User = _User()
 
     @property
     def done(self) -> bool:

@@ -102,11 +102,12 @@ class Plane:
 
 @asynccontextmanager
 async def plane(
-    *, nodes: int, raised: bool, drivers: Mapping[str, str], not_run: Sequence[str] = NOT_RUN
+    *, nodes: int, raised: bool, drivers: Mapping[str, str], not_run: Sequence[str] = NOT_RUN, real: bool = False
 ) -> AsyncIterator[Plane]:
     """A control plane from its start to its end. drivers: those that each node lists, with their topology keys.
 
     raised: whether the limits of Kubernetes' own clients are raised. not_run: controllers of the controller manager.
+    real: whether the nodes have kubelets, which list drivers themselves.
     Raises cluster.programs.Missing.
     """
     with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/var/tmp") as name:
@@ -115,14 +116,15 @@ async def plane(
         (policy := Path(name) / "audit.yaml").write_text(yaml.safe_dump(POLICY))
         try:
             arguments = _arguments(policy, audit, raised=raised, not_run=not_run)
-            found = await asyncio.to_thread(up, folder, 0, arguments=arguments)
+            found = await asyncio.to_thread(up, folder, nodes if real else 0, arguments=arguments)
             client = Client(HttpTransport(kubeconfig.load(str(found["kubeconfig"])), user_agent="benchmark"))
             made = Plane(
                 folder, str(found["server"]), client, Audit(audit), raised,
                 tuple(f"node-{n}" for n in range(1, nodes + 1)), Processes(Path(name) / "processes"),
             )  # fmt: skip
             try:
-                await _make_nodes(made, drivers)
+                if not real:
+                    await _make_nodes(made, drivers)
                 yield made
             finally:
                 await client.close()

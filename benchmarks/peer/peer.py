@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cluster.gobuild import Missing, Program, build, cache
 
-HOSTPATH, PROVISIONER = "hostpath", "external-provisioner"
+HOSTPATH, PROVISIONER, SNAPSHOTTER = "hostpath", "external-provisioner", "csi-snapshotter"
 # Set by upstream's builds too: the sidecar refuses a driver without a version.
 _FLAGS = ("-ldflags=-X main.version=benchmark",)
 
@@ -21,7 +21,7 @@ def describe(module: str) -> Program:
 
 
 def program(module: str = HOSTPATH) -> Path | None:
-    """csi-driver-host-path, or the external-provisioner; None where Go or its modules cannot be had. Blocking."""
+    """csi-driver-host-path, or a sidecar; None where Go or its modules cannot be had. Blocking."""
     built = describe(module)
     try:
         build([built])

@@ -7,7 +7,7 @@ manager, the scheduler and this benchmark watch is the same for any number of ag
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
@@ -62,15 +62,15 @@ async def _a_life(cluster: Plane, informers: Informers, opened: Opened, agents: 
         return (await sent(cluster.client) - before) / (outcome.count - outcome.stuck)
 
 
-async def sent(client: Client) -> float:
-    """Watch messages about storage that the API server has sent so far."""
+async def sent(client: Client, resources: Sequence[str] = STORAGE) -> float:
+    """Watch messages about these resources that the API server has sent so far."""
     text = (await client.read("/metrics")).decode()
-    return sum(float(found["count"]) for found in _SENT.finditer(text) if _is_storage(found["labels"]))
+    return sum(float(found["count"]) for found in _SENT.finditer(text) if _is_of(found["labels"], resources))
 
 
-def _is_storage(labels: str) -> bool:
+def _is_of(labels: str, resources: Sequence[str]) -> bool:
     """By resource; releases before 1.34 tell the kind instead."""
-    return any(f'"{resource}"' in labels or f'"{_kind(resource)}"' in labels.lower() for resource in STORAGE)
+    return any(f'"{resource}"' in labels or f'"{_kind(resource)}"' in labels.lower() for resource in resources)
 
 
 def _kind(resource: str) -> str:

@@ -1,7 +1,7 @@
 """`make test-upstream`: Kubernetes' own External Storage tests against tonnage on two real kubelets.
 
 For each kind of disk: a cluster, tonnage installed from our image, the suite in five parts, its JUnit files, then a table
-in docs/conformance.md. Test code and framework are Kubernetes', unchanged. Ends with 1 where a test failed, where a part
+in docs/conformance.md. On some disks upstream's snapshot-controller runs, on the others ours. Test code and framework are Kubernetes', unchanged. Ends with 1 where a test failed, where a part
 ended without results or without a test, and where a cluster did not start.
 """
 
@@ -19,11 +19,15 @@ from pathlib import Path
 import yaml
 from cluster import network, programs
 from cluster.__main__ import down, up
+from cluster.gobuild import build
 from cluster.node import Node
 from cluster.processes import Failed, Processes
 from deploy.image import build as own_image
 from deploy.image import debian
+from tests.integration.third_party.programs import SNAPSHOTS
+from tests.integration.third_party.programs import program as go_program
 from tests.upstream import ginkgo, images, results
+from tests.upstream.driver import ATTRIBUTES, IMMEDIATE, driver
 from tests.upstream.ginkgo import Part
 from tests.upstream.programs import ensure
 
@@ -31,7 +35,6 @@ from tonnage.api import names
 from tonnage.ops.install.options import IMAGE
 
 POOL, SIZE, DISK = "/var/lib/tonnage", "24Gi", 30 << 30
-IMMEDIATE = "-immediate"
 DISKS = ("ext4", "xfs", "btrfs", f"xfs{IMMEDIATE}")
 """File system of the nodes' disks; with IMMEDIATE, the tests use a class that binds at once."""
 UNSHARED: Mapping[str, str] = {
@@ -49,7 +52,9 @@ PINNED: Mapping[str, str] = {
     ),
 }
 """Tests that are left out with IMMEDIATE."""
-
+OURS, UPSTREAMS = "ours", "upstream"
+SNAPSHOT_CONTROLLERS: Mapping[str, str] = {"ext4": OURS, "xfs": UPSTREAMS, "btrfs": OURS, f"xfs{IMMEDIATE}": UPSTREAMS}
+"""Whose snapshot controller the cluster of a disk has."""
 
 ALONE = (r"\[Serial\]", r"\[Disruptive\]")
 PARTS = (
@@ -67,6 +72,7 @@ def main() -> int:
     parser.add_argument("disks", nargs="*", metavar="DISK", help=f"of {', '.join(DISKS)} (default: all)")
     parser.add_argument("--part", action="append", choices=[part.name for part in PARTS], help="repeatable")
     parser.add_argument("--focus", help="a regular expression of tests, instead of the parts")
+    parser.add_argument("--snapshots", choices=[OURS, UPSTREAMS], help="the snapshot controller, on all disks")
     parser.add_argument("--reports", type=Path, default=Path("dist/upstream"), help="where JUnit files and logs go")
     options = parser.parse_args()
     if wrong := sorted(set(options.disks) - set(DISKS)):
@@ -77,11 +83,13 @@ def main() -> int:
     try:
         programs.ensure()
         suite = ensure()
+        build([go_program(SNAPSHOTS)])
     except (programs.Missing, RuntimeError) as failure:
         print(f"test-upstream: {failure}", file=sys.stderr)
         return 1
-    failed = sum(_tried(disk, parts, suite, options.reports.absolute()) for disk in options.disks or DISKS)
-    if not options.disks and parts == list(PARTS):
+    reports, chosen = options.reports.absolute(), options.snapshots
+    failed = sum(_tried(disk, parts, suite, reports, chosen) for disk in options.disks or DISKS)
+    if not options.disks and not chosen and parts == list(PARTS):
         columns = [part.name for part in PARTS]
         results.document(
             options.reports, Path("docs/conformance.md"), programs.version(), disks=sorted(DISKS), parts=columns
@@ -89,23 +97,23 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _tried(disk: str, parts: Sequence[Part], suite: Path, reports: Path) -> int:
+def _tried(disk: str, parts: Sequence[Part], suite: Path, reports: Path, snapshots: str | None = None) -> int:
     """_run(), where a cluster that does not start is a failure of its disk and of no other."""
     try:
-        return _run(disk, parts, suite, reports)
+        return _run(disk, parts, suite, reports, snapshots or SNAPSHOT_CONTROLLERS[disk])
     except (Failed, programs.Missing, debian.Missing, subprocess.CalledProcessError) as failure:
         print(f"test-upstream: {disk}: {failure}", file=sys.stderr)
         return 1
 
 
-def _run(disk: str, parts: Sequence[Part], suite: Path, reports: Path) -> int:
+def _run(disk: str, parts: Sequence[Part], suite: Path, reports: Path, snapshots: str) -> int:
     """Run the parts on one kind of disk; return the number of failures. Raises Failed, Missing, CalledProcessError."""
     reports = reports / disk
     reports.mkdir(parents=True, exist_ok=True)
     for part in parts:  # of an earlier run
         (reports / f"{part.name}.xml").unlink(missing_ok=True)
     failed = 0
-    with _cluster(disk, suite, reports) as kubeconfig:
+    with _cluster(disk, suite, reports, snapshots) as kubeconfig:
         for part in parts:
             began = time.monotonic()
             _say(f"{disk}: {part.name}")
@@ -128,12 +136,12 @@ def _ssh(kubeconfig: Path) -> Mapping[str, str]:
 
 
 @contextlib.contextmanager
-def _cluster(disk: str, suite: Path, reports: Path) -> Iterator[Path]:
+def _cluster(disk: str, suite: Path, reports: Path, snapshots: str) -> Iterator[Path]:
     """Two nodes with tonnage on a disk of that kind each; the administrator's kubeconfig. Raises Failed, Missing."""
     folder = reports / "cluster"
     archives = [*images.build(reports, suite), own_image.build(reports / "tonnage.tar", IMAGE).file]
     (reports / "registries.yaml").write_text(yaml.safe_dump(dict(images.registries())))
-    (reports / "driver.yaml").write_text(yaml.safe_dump(driver(disk)))
+    (reports / "driver.yaml").write_text(yaml.safe_dump(driver(disk, programs.version())))
     found = up(folder, 2, images=archives)
     try:
         processes = Processes(folder / "processes")
@@ -151,7 +159,9 @@ def _cluster(disk: str, suite: Path, reports: Path) -> Iterator[Path]:
             ]
             processes.start(f"ssh-{number}", command)
         kubeconfig = Path(str(found["kubeconfig"]))
-        _install(kubeconfig, disk)
+        _install(kubeconfig, disk, snapshots)
+        if snapshots == UPSTREAMS:
+            processes.start(SNAPSHOTS, [go_program(SNAPSHOTS).path, f"--kubeconfig={kubeconfig}"])
         yield kubeconfig
     finally:
         down(folder)
@@ -173,46 +183,34 @@ _IMMEDIATE_CLASS = {
     "metadata": {"name": names.IMMEDIATE_CLASS},
     "provisioner": names.DRIVER,
     "volumeBindingMode": names.IMMEDIATE,
+    "allowVolumeExpansion": True,
 }
 _PACKAGES = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
 
 
-def _install(kubeconfig: Path, disk: str) -> None:
+def _install(kubeconfig: Path, disk: str, snapshots: str) -> None:
+    _apply(kubeconfig, _manifests("--snapshot-crds"))
     kind = "btrfs" if disk == "btrfs" else "image"
-    arguments = ("--pool", f"{kind}:{POOL},name=scratch,size={SIZE}", "--kubernetes", programs.version())
-    printed = subprocess.run(
-        [sys.executable, "-m", "tonnage.cli", "manifests", *arguments], capture_output=True, text=True, check=True
-    ).stdout
+    printed = _manifests(
+        *("--pool", f"{kind}:{POOL},name=scratch,size={SIZE}", "--kubernetes", programs.version()),
+        *(["--snapshot-controller"] if snapshots == OURS else []),
+    )
     if disk.endswith(IMMEDIATE):
         printed += f"---\n{yaml.safe_dump(_IMMEDIATE_CLASS)}"
-    kubectl = [str(programs.kubectl()), f"--kubeconfig={kubeconfig}"]
-    subprocess.run([*kubectl, "apply", "--validate=strict", "-f", "-"], input=printed, text=True, check=True,
-                   stdout=subprocess.DEVNULL)  # fmt: skip
+    _apply(kubeconfig, f"{printed}---\n{yaml.safe_dump(dict(ATTRIBUTES))}")
     ready = ["-n", names.SYSTEM_NAMESPACE, "rollout", "status", "daemonset", "--timeout=300s"]
+    kubectl = [str(programs.kubectl()), f"--kubeconfig={kubeconfig}"]
     subprocess.run([*kubectl, *ready], check=True, stdout=subprocess.DEVNULL)
 
 
-def driver(disk: str) -> Mapping[str, object]:
-    """What the suite is told of tonnage: test/e2e/storage/external in Kubernetes' source says what it means."""
-    is_image = disk != "btrfs"
-    offered = ["persistence", "fsGroup", "exec", "multipods", "topology", "singleNodeVolume", "capacity"]
-    offered += ["pvcDataSource", "readWriteOncePod", *(["block"] if is_image else [])]
-    refused = ["volumeLimits", "RWX", "controllerExpansion", "nodeExpansion", "snapshotDataSource"]
-    return {
-        "ShortName": f"tonnage-{disk}",
-        "StorageClass": {
-            "FromExistingClassName": names.IMMEDIATE_CLASS if disk.endswith(IMMEDIATE) else names.SCRATCH_CLASS
-        },
-        "InlineVolumes": [{"Attributes": {"size": "300Mi"}, "Shared": False, "ReadOnly": False}],
-        "DriverInfo": {
-            "Name": names.DRIVER,
-            "SupportedSizeRange": {"Min": "300Mi"},  # the smallest xfs
-            "SupportedFsType": {key: {} for key in (("", "ext4", "xfs") if is_image else ("", "btrfs"))},
-            "TopologyKeys": [names.TOPOLOGY_NODE],
-            "Capabilities": dict.fromkeys(offered, True) | dict.fromkeys(refused, False),
-            "StressTestOptions": {"NumPods": 10, "NumRestarts": 10},
-        },
-    }
+def _manifests(*arguments: str) -> str:
+    command = [sys.executable, "-m", "tonnage.cli", "manifests", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _apply(kubeconfig: Path, objects: str) -> None:
+    command = [str(programs.kubectl()), f"--kubeconfig={kubeconfig}", "apply", "--validate=strict", "-f", "-"]
+    subprocess.run(command, input=objects, text=True, check=True, stdout=subprocess.DEVNULL)
 
 
 def _say(text: str) -> None:

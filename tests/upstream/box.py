@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 from cluster import programs
 from tests.upstream import ginkgo, images, results
-from tests.upstream.__main__ import driver
+from tests.upstream.driver import ATTRIBUTES, driver
 from tests.upstream.ginkgo import Part
 from tests.upstream.programs import ensure
 
@@ -84,14 +84,17 @@ def _box(suite: Path, reports: Path) -> Iterator[Path]:
     archives.mkdir()
     images.build(archives, suite)
     (reports / "registries.yaml").write_text(yaml.safe_dump(dict(images.registries())))
-    (reports / "driver.yaml").write_text(yaml.safe_dump(dict(driver("ext4"))))
+    (reports / "driver.yaml").write_text(yaml.safe_dump(dict(driver("ext4", programs.version()))))
     cli = [sys.executable, "-m", "tonnage.cli"]
     data = ["--data", str(folder / "data")]
     pool = f"image:{folder}/pool,name=scratch,size={SIZE},sparse=yes,overcommit=yes"
     up = ["up", "--nodes", "2", "--pool", pool, "--port", "0", "--images", str(archives), "--detach", *data]
     try:
         subprocess.run([*cli, *up], check=True)
-        yield folder / "data" / "kubeconfig"
+        kubeconfig = folder / "data" / "kubeconfig"
+        apply = [str(programs.kubectl()), f"--kubeconfig={kubeconfig}", "apply", "-f", "-"]
+        subprocess.run(apply, input=yaml.safe_dump(dict(ATTRIBUTES)), text=True, check=True)
+        yield kubeconfig
         shutil.copy(folder / "data" / "tonnage.log", reports / "tonnage.log")
     finally:
         subprocess.run([*cli, "down", "--purge", *data], check=False)

@@ -49,6 +49,12 @@ def test_a_table_may_have_figures_of_several_benchmarks(tmp_path: Path) -> None:
     assert results.tables(shown, file) == shown
 
 
+def test_a_benchmark_that_was_never_saved_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    shown = results.tables(PAGE.replace("figures box", "figures grow: rate | idle"), file.with_name("none"))
+    assert "Not measured yet: `python -m benchmarks grow idle --save`." in shown
+
+
 @pytest.mark.parametrize("marker", ["figures none", "figures box: rate; other"])
 def test_a_page_that_names_what_was_not_saved_is_an_error(tmp_path: Path, marker: str) -> None:
     file = tmp_path / "results.json"

@@ -164,6 +164,7 @@ def frozen(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[N
     """Freeze the file system while the body runs. Arguments and errors as those of Freeze."""
     freeze = Freeze(roots, record, mark)
     try:
+        freeze.sync()  # what is written back here need not be while writers wait
         freeze.begin()
         yield
     finally:

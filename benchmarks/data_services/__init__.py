@@ -1,0 +1,1 @@
+"""Growth, snapshots, restores and clones: API writes and time, beside upstream's sidecars and bare commands."""

@@ -1,0 +1,24 @@
+"""The benchmarks by name. Results are saved, and shown in pages, under these."""
+
+from __future__ import annotations
+
+MODULES = {
+    "apiserver": "apiserver.load",
+    "requests": "apiserver.requests",
+    "start": "box.start",
+    "burst": "box.burst",
+    "idle": "box.idle",
+    "exec": "box.remote_commands",
+    "driver": "driver.life",
+    "lvm": "driver.lvm",
+    "writes": "data_services.writes",
+    "grow": "data_services.grow",
+    "snapshot": "data_services.snapshot",
+    "freeze": "data_services.freeze",
+    "many": "data_services.many",
+    "lvm-copies": "data_services.lvm",
+    "kubernetes": "kubernetes.volumes",
+    "agent": "kubernetes.agent",
+    "scheduler": "scheduler.scale",
+}
+"""Name -> module with run(), and MOST_RUNS where more runs say no more."""
