@@ -21,6 +21,7 @@ from zlib import crc32
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import rfc3339
+from tonnage.aio.tasks import SharedRead
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
@@ -60,6 +61,8 @@ WORKERS = 20
 RETRY_START, RETRY_MAX = 1.0, 300.0
 LOOK_EVERY = 60.0
 """Seconds between two looks for what no event tells: a snapshot that is imported, a VolumeSnapshot that goes."""
+_MOMENT = 0.05
+"""Seconds in which deletions share one live read of the node's contents."""
 _BY_HANDLE = "driver and volume handle"
 _NAMED_BY_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _SECRET_KEYS = frozenset(
@@ -86,6 +89,7 @@ class Snapshotter(Reconciler[str]):
         self._full: dict[str, int] = {}  # contents without capacity, and the free bytes then
         self._abandoned: dict[str, float] = {}  # contents without a node -> when this one lets them go
         self._reported: dict[str, str] = {}  # content -> kind of failure that an Event reported
+        self._users = SharedRead(self._read_users, moment=_MOMENT)
         self.watch(self._own, self._changed)
         node.volumes.add_index(_BY_HANDLE, _handle_of)
         node.drivers.on_add(lambda _: self._look_at_all())
@@ -426,16 +430,25 @@ class Snapshotter(Reconciler[str]):
 
         Other nodes may have snapshots of the same id: their contents have their label.
         """
-        for labels in (f"{MANAGED_BY}={self._node.scope.label}", f"!{MANAGED_BY}"):
-            for other in (await self._client.list(SNAPSHOT_CONTENTS, labels=labels)).items:
-                if other.metadata.uid == content.metadata.uid or other.spec.driver != content.spec.driver:
-                    continue
-                if handle not in (other.status.snapshot_handle, other.spec.source.snapshot_handle):
-                    continue
-                goes = other.metadata.deleting and other.spec.deletion_policy == "Delete"
-                if not goes or not await self._is_released(other):
-                    return other.key
+        for other in (await self._users.get()).get(handle, ()):
+            if other.metadata.uid == content.metadata.uid or other.spec.driver != content.spec.driver:
+                continue
+            goes = other.metadata.deleting and other.spec.deletion_policy == "Delete"
+            if not goes or not await self._is_released(other):
+                return other.key
         return ""
+
+    async def _read_users(self) -> Mapping[str, list[VolumeSnapshotContent]]:
+        """Read live which contents of this node, or of none, name each snapshot.
+
+        A content gets its label once, and no other one: read in this order, none is missed that gets it meanwhile.
+        """
+        found: dict[str, list[VolumeSnapshotContent]] = {}
+        for labels in (f"!{MANAGED_BY}", f"{MANAGED_BY}={self._node.scope.label}"):
+            for content in (await self._client.list(SNAPSHOT_CONTENTS, labels=labels)).items:
+                for handle in {content.status.snapshot_handle, content.spec.source.snapshot_handle} - {""}:
+                    found.setdefault(handle, []).append(content)
+        return found
 
 
 def _is_due(content: VolumeSnapshotContent) -> bool:

@@ -36,7 +36,7 @@ def test_ignored_signals_are_reset_where_there_are_some() -> None:
 
 @pytest.mark.usefixtures("ignoring")
 def test_the_command_has_no_variables_and_its_arguments_as_they_are() -> None:
-    command = [*signals.reset_by(), "/usr/bin/printf", "%s|", "a b", "", b"\xff\xfe"]
+    command: list[str | bytes] = [*signals.reset_by(), "/usr/bin/printf", "%s|", "a b", "", b"\xff\xfe"]
     assert subprocess.run(command, stdout=subprocess.PIPE, check=False, env={}).stdout == b"a b||\xff\xfe|"
     assert subprocess.run([*signals.reset_by(), "/usr/bin/env"], stdout=subprocess.PIPE, check=True).stdout == b""
 
