@@ -40,6 +40,8 @@ BLOCKS: Mapping[str, str] = {
     "config": 'include "tonnage.config" (dict "root" $ "pools" $pools)',
     "poolMounts": 'include "tonnage.poolMounts" $pools',
     "poolVolumes": 'include "tonnage.poolVolumes" $pools',
+    "contentMounts": 'include "tonnage.contentMounts" (dict "root" $ "pools" $pools)',
+    "contentVolumes": 'include "tonnage.contentVolumes" (dict "root" $ "pools" $pools)',
     "groupLabel": 'include "tonnage.groupLabel" $group',
     "nodeAffinity": 'include "tonnage.nodeAffinity" (dict "root" $ "group" $group)',
     "metricsFrom": 'include "tonnage.peers" (dict "key" "from" "peers" $.Values.networkPolicy.metricsFrom)',

@@ -1,4 +1,4 @@
-"""Supervised background tasks, and locks by key."""
+"""Supervised background tasks, locks by key, and reads that several callers share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tonnage.aio.backoff import Backoff
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class KeyedLocks:
@@ -46,6 +47,34 @@ class KeyedLocks:
     def held(self, key: Hashable) -> bool:
         """Whether key's lock is held or awaited."""
         return key in self._locks
+
+
+class SharedRead(Generic[T]):
+    """A read that all who ask at the same moment share: it begins after the last of them has asked, never before."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]], *, moment: float) -> None:
+        """moment: seconds for which a read waits for others to ask."""
+        self._read, self._moment = read, moment
+        self._next: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        """Return what a read that begins from now on finds. Raises what the read raises."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._run())
+            self._next.add_done_callback(_note_failure)  # all who asked may be cancelled
+        return await asyncio.shield(self._next)
+
+    async def _run(self) -> T:
+        try:
+            await asyncio.sleep(self._moment)
+        finally:
+            self._next = None  # who asks from here on needs a later read
+        return await self._read()
+
+
+def _note_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 async def supervise(name: str, body: Callable[[], Awaitable[None]]) -> None:

@@ -6,7 +6,6 @@ and its PV say what is still to be done. Pure, but for the reading of classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import ATTRIBUTES_CLASSES
 from tonnage.api.storage import VolumeAttributesClass
 from tonnage.claims.bind import find
+from tonnage.claims.conditions import true, without
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client import types
 from tonnage.errors import InvalidError, PreconditionError
@@ -232,12 +232,11 @@ def changing(
     change = claim.status.modify_volume_status
     if change is None or (change.status, change.target_volume_attributes_class_name) != (state, target):
         status["modifyVolumeStatus"] = {"status": state, "targetVolumeAttributesClassName": target}
-    conditions = _others(claim)
+    conditions, known = without(claim.status.conditions, _OURS), claim.status.conditions
     if message:
-        conditions.append(_condition(claim, {"type": MODIFYING, "status": "True", "message": message}, now))
+        conditions.append(true(MODIFYING, message, rfc3339(now), known=known))
     if error is not None:
-        text = {"type": FAILED, "status": "True", "reason": error[0], "message": error[1][:1024]}
-        conditions.append(_condition(claim, text, now))
+        conditions.append(true(FAILED, error[1][:1024], rfc3339(now), reason=error[0], known=known))
     if conditions != claim.status.conditions:
         status["conditions"] = conditions
     return _patch(claim, status)
@@ -247,21 +246,9 @@ def _without_change(claim: PersistentVolumeClaim) -> dict[str, Any]:
     status: dict[str, Any] = {}
     if claim.status.modify_volume_status is not None:
         status["modifyVolumeStatus"] = None
-    if (others := _others(claim)) != claim.status.conditions:
+    if (others := without(claim.status.conditions, _OURS)) != claim.status.conditions:
         status["conditions"] = others or None
     return status
-
-
-def _others(claim: PersistentVolumeClaim) -> list[dict[str, Any]]:
-    return [c for c in claim.status.conditions if c.get("type") not in _OURS]
-
-
-def _condition(claim: PersistentVolumeClaim, wanted: Mapping[str, str], now: float) -> dict[str, Any]:
-    """Return the condition, with its time where the claim has it already."""
-    for known in claim.status.conditions:
-        if {key: known.get(key) for key in wanted} == wanted:
-            return known
-    return {**wanted, "lastTransitionTime": rfc3339(now)}
 
 
 def _patch(claim: PersistentVolumeClaim, status: dict[str, Any]) -> dict[str, Any] | None:

@@ -7,13 +7,13 @@ status.capacity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.matching import is_bound, requested
 from tonnage.api.quantity import from_bytes, to_bytes
+from tonnage.claims.conditions import Condition, true, without
 from tonnage.errors import InvalidError
 
 STORAGE = "storage"
@@ -74,17 +74,26 @@ def problem_of(claim: PersistentVolumeClaim) -> str:
 def finished(claim: PersistentVolumeClaim, size: int) -> dict[str, Any]:
     """Return the patch of the status of a claim whose volume and file system have that many bytes."""
     amount = {STORAGE: from_bytes(size)}
-    status = {"capacity": amount, "allocatedResources": amount, "allocatedResourceStatuses": None}
     return {
         "metadata": {"annotations": {NODE_NOT_REQUIRED: "true"}},
-        "status": status | {"conditions": _conditions(claim) or None},
+        "status": has_grown(claim, from_bytes(size)) | {"allocatedResources": amount},
+    }
+
+
+def has_grown(claim: PersistentVolumeClaim, amount: str) -> dict[str, Any]:
+    """Return the status of a claim that has that quantity, and whose growth is over."""
+    return {
+        "capacity": {STORAGE: amount},
+        "allocatedResourceStatuses": None,
+        "conditions": _conditions(claim) or None,
     }
 
 
 def pending(claim: PersistentVolumeClaim, size: int, why: str, *, now: str) -> dict[str, Any]:
     """Return the patch of the status of a claim whose volume has that many bytes, and its file system not yet."""
     status = {"allocatedResources": {STORAGE: from_bytes(size)}, "allocatedResourceStatuses": {STORAGE: NODE_PENDING}}
-    waits = [_condition(RESIZING, "", now), _condition(AWAITS_NODE, why, now)]
+    known = claim.status.conditions
+    waits = [true(RESIZING, "", now, known=known), true(AWAITS_NODE, why, now, known=known)]
     return {
         "metadata": {"annotations": {NODE_NOT_REQUIRED: None}},
         "status": status | {"conditions": [*_conditions(claim), *waits]},
@@ -99,20 +108,9 @@ def failed(claim: PersistentVolumeClaim, why: str, *, infeasible: bool, now: str
     status = CONTROLLER_INFEASIBLE if infeasible else None
     if claim.status.allocated_resource_statuses.get(STORAGE) == status and problem_of(claim) == why:
         return None
-    conditions = [*_conditions(claim), _condition(CONTROLLER_ERROR, why, now)]
+    conditions = [*_conditions(claim), true(CONTROLLER_ERROR, why, now, known=claim.status.conditions)]
     return {"status": {"allocatedResourceStatuses": {STORAGE: status}, "conditions": conditions}}
 
 
-def _conditions(claim: PersistentVolumeClaim) -> list[dict[str, Any]]:
+def _conditions(claim: PersistentVolumeClaim) -> list[Condition]:
     return without(claim.status.conditions, CONDITIONS)
-
-
-def without(conditions: Iterable[dict[str, Any]], kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the conditions of other types."""
-    left = frozenset(kinds)
-    return [one for one in conditions if one.get("type") not in left]
-
-
-def _condition(kind: str, message: str, now: str) -> dict[str, Any]:
-    made = {"type": kind, "status": "True", "lastTransitionTime": now}
-    return made | {"message": message} if message else made

@@ -25,6 +25,8 @@ _OF_NODE: dict[str, type] = {
     "starvation_guard": AgentConfig,
     "kubelet": NodeConfig,
     "fetch": DriverConfig,
+    "image_stores": DriverConfig,
+    "sources": DriverConfig,
 }
 """Options that are written into the nodes' file, with the configuration that declares them."""
 _OF_CONTROLLER = ("evict_unfit", "node_group_labels", "node_templates", "snapshot_controller")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from tonnage.content.access import ContentAccess, Progress, StoppedError, pause
 from tonnage.content.http import Download, Fetcher, RestartError, credentials
 from tonnage.content.spec import ContentSpec, FolderSpec, ImageSpec, S3Spec, UrlSpec
 from tonnage.errors import (
+    BusyError,
     HostError,
     InvalidError,
     NotFoundError,
@@ -143,22 +144,43 @@ def _fill_from_image(content: ImageSpec, target: Target, stores: Sequence[Path],
 
 
 def _copy_image(layers: Sequence[Path], content: ImageSpec, target: Target, progress: Progress) -> None:
-    """Copy what layers, the highest first, show together."""
+    """Copy what layers, the highest first, show together. Raises BusyError where they were removed meanwhile.
+
+    A store that is mounted read-only is not locked by this: others may remove its layers during the copy.
+    """
+    with ExitStack() as stack:
+        lowers: list[int] = []
+        try:
+            for path in layers:
+                lowers.append(os.open(path, _FOLDER))
+                stack.callback(os.close, lowers[-1])
+            _copy_layers(layers, lowers, content, target, progress)
+        finally:  # a missing layer explains another failure as well
+            if not all(map(_is_there, layers, [*lowers, *[-1] * len(layers)])):
+                raise BusyError(f"{content} was removed from its image store while it was copied; it is tried again")
+
+
+def _copy_layers(
+    layers: Sequence[Path], lowers: Sequence[int], content: ImageSpec, target: Target, progress: Progress
+) -> None:
     if not layers:
         return
     if len(layers) == 1:  # an overlay wants two
         _copy_folder(content, layers[0], target, progress)
         return
-    lowers = [os.open(path, _FOLDER) for path in layers]
+    mount.overlay(target.work, lowers, options=("ro", "nosuid", "nodev"))
     try:
-        mount.overlay(target.work, lowers, options=("ro", "nosuid", "nodev"))
-        try:
-            _copy_folder(content, target.work, target, progress)
-        finally:
-            mount.umount(target.work)
+        _copy_folder(content, target.work, target, progress)
     finally:
-        for fd in lowers:
-            os.close(fd)
+        mount.umount(target.work)
+
+
+def _is_there(path: Path, opened: int) -> bool:
+    """Whether a path leads to the open folder still, -1 where there was none. A store renames what it removes."""
+    try:
+        return opened >= 0 and os.path.samestat(os.lstat(path), os.fstat(opened))
+    except FileNotFoundError:
+        return False
 
 
 def _copy_folder(content: ImageSpec, folder: Path, target: Target, progress: Progress) -> None:

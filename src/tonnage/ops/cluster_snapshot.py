@@ -15,6 +15,7 @@ from tonnage.api.kinds import Kind
 from tonnage.api.matching import class_name
 from tonnage.api.meta import KubeObject, ObjectMeta, PartialObject
 from tonnage.api.pods import Pod
+from tonnage.api.snapshot import VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
 from tonnage.api.workloads import DaemonSet, Deployment
 from tonnage.capacity.node_template import is_template
@@ -40,7 +41,14 @@ MOST_EVENTS = 50
 ABNORMAL = "VolumeConditionAbnormal"
 HEALTH = (ABNORMAL, "VolumeConditionNormal")
 """Reasons of the Events that tell of the health of volumes, the first of an abnormal one."""
-_GROUPS = ("/api/v1", "/apis/storage.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1", "/apis/apps/v1")
+_SNAPSHOTS = f"/apis/{kinds.SNAPSHOTS.api_version}"
+_GROUPS = (
+    "/api/v1",
+    "/apis/storage.k8s.io/v1",
+    "/apis/admissionregistration.k8s.io/v1",
+    "/apis/apps/v1",
+    _SNAPSHOTS,
+)
 
 
 class WrittenMeta(ObjectMeta, frozen=True):
@@ -108,6 +116,9 @@ class View:
     files: Mapping[str, Values | str] = field(default_factory=dict)
     events: Mapping[str, Sequence[Event]] = field(default_factory=dict)
     health: Sequence[Event] = ()
+    snapshot_classes: Sequence[VolumeSnapshotClass] = ()
+    snapshots: Sequence[VolumeSnapshot] = ()
+    contents: Sequence[VolumeSnapshotContent] = ()
     refused: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     is_box: bool = False
@@ -127,6 +138,11 @@ class View:
     def our_volumes(self) -> list[PersistentVolume]:
         """PersistentVolumes of our driver."""
         return [v for v in self.volumes if v.spec.csi is not None and v.spec.csi.driver == names.DRIVER]
+
+    @property
+    def our_contents(self) -> list[VolumeSnapshotContent]:
+        """VolumeSnapshotContents of our driver."""
+        return [content for content in self.contents if content.spec.driver == names.DRIVER]
 
     @property
     def node_names(self) -> set[str]:
@@ -183,6 +199,10 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     view.files = {c.metadata.name: _file(c) for c in await reader.all(kinds.CONFIG_MAPS, namespace, labels=AGENTS)}
     await _read_waiting(reader, view)
     view.health = [event for reason in HEALTH for event in await reader.all(kinds.EVENTS, fields=f"reason={reason}")]
+    if _SNAPSHOTS.removeprefix("/apis/") + "/" + kinds.SNAPSHOT_CLASSES.plural in view.served:
+        view.snapshot_classes = await reader.all(kinds.SNAPSHOT_CLASSES)
+        view.snapshots = await reader.all(kinds.SNAPSHOTS)
+        view.contents = await reader.all(kinds.SNAPSHOT_CONTENTS)
     return view
 
 

@@ -130,6 +130,28 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
         Installation(pools=POOLS[:1], groups={"big": POOLS[1:3], "nvme": POOLS}),
         {},
     ),
+    "content": (
+        {
+            "pools": POOLS,
+            "fetch": ["h:9000"],
+            "imageStores": ["/srv/images"],
+            "sources": ["/srv/models", "/data", "/srv/models"],
+        },
+        Installation(
+            pools=POOLS,
+            node={
+                "fetch": ["h:9000"],
+                "image_stores": ["/srv/images"],
+                "sources": ["/srv/models", "/data", "/srv/models"],
+            },
+        ),
+        {},
+    ),
+    "content by the nodes' file": (
+        {"sources": ["/srv/old"], "config": {"sources": ["/srv/models"]}},
+        Installation(node={"sources": ["/srv/models"]}),
+        {},
+    ),
     "a network policy": ({"networkPolicy": {"enabled": True}}, Installation(network_policy=True), {}),
     "no inline volumes": ({"inlineVolumes": False}, Installation(inline=False), {}),
     "eviction": ({"controller": {"evictUnfit": True}}, Installation(evict_unfit=True), {}),
@@ -173,6 +195,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a port that needs root": ({"metricsPort": 80}, "metricsPort"),
     "a digest that is none": ({"image": {"digest": "latest"}}, "digest"),
     "replicas as text": ({"controller": {"replicas": "two"}}, "replicas"),
+    "a source that leaves": ({"sources": ["/srv/../etc"]}, "sources"),
+    "a source that is the root": ({"sources": ["/"]}, "sources"),
+    "a source in the nodes' file": ({"config": {"sources": ["models"]}}, "sources"),
+    "an image store over the devices": ({"imageStores": ["/dev"]}, "imageStores"),
     "policies by word": ({"policies": {"agent": "maybe"}}, "agent"),
 }
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tonnage.aio.tasks import Background, KeyedLocks
+from tonnage.aio.tasks import Background, KeyedLocks, SharedRead
 
 
 async def test_locks_by_key_exclude_and_are_dropped() -> None:
@@ -38,3 +38,45 @@ async def test_background_logs_failures_and_cancels_the_rest(caplog: pytest.LogC
 
     assert "failing" in caplog.text
     assert endless.cancelled()
+
+
+@pytest.mark.virtual_time
+async def test_who_asks_at_the_same_moment_shares_a_read_that_begins_later() -> None:
+    begun: list[float] = []
+    clock = asyncio.get_running_loop().time
+
+    async def read() -> float:
+        begun.append(clock())
+        await asyncio.sleep(10)
+        return begun[-1]
+
+    shared = SharedRead(read, moment=0.5)
+
+    async def ask(after: float) -> tuple[float, float]:
+        await asyncio.sleep(after)
+        asked = clock()
+        return asked, await shared.get()
+
+    found = await asyncio.gather(*(ask(after) for after in (0.0, 0.1, 0.4, 0.6, 5.0, 5.2, 11.0)))
+    assert all(asked <= read_at for asked, read_at in found)
+    assert len(begun) == 4
+
+
+@pytest.mark.virtual_time
+async def test_a_shared_read_that_fails_fails_for_all_and_is_done_again() -> None:
+    answers: list[Exception | int] = [OSError("no answer"), 7]
+
+    async def read() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    shared = SharedRead(read, moment=0.5)
+    failed = await asyncio.gather(shared.get(), shared.get(), return_exceptions=True)
+    assert [str(failure) for failure in failed] == ["no answer", "no answer"]
+    first, second = asyncio.create_task(shared.get()), asyncio.create_task(shared.get())
+    await asyncio.sleep(0.1)
+    first.cancel()  # the other one still gets its answer
+    assert await second == 7
+    assert first.cancelled()

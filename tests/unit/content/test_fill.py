@@ -18,7 +18,8 @@ from tonnage.content.access import ContentAccess, Progress, StoppedError
 from tonnage.content.fill import Target, fill
 from tonnage.content.hosts import AllowedHost, FetchPolicy
 from tonnage.content.spec import ContentSpec, FolderSpec, ImageSpec, S3Spec, UrlSpec
-from tonnage.errors import InvalidError, OutOfRangeError, PreconditionError, TonnageError
+from tonnage.errors import BusyError, InvalidError, OutOfRangeError, PreconditionError, TonnageError
+from tonnage.host import mount
 from tonnage.images.store import ImageStore
 from tonnage.pools.fs import populate
 from tonnage.testing.image_archive import LayerTar, layout, write
@@ -259,6 +260,33 @@ def test_an_image_is_copied_as_a_container_would_see_it(filled: Fill, root: Path
         filled(ImageSpec("app:2"), stores=(store,))
     with pytest.raises(InvalidError, match="see --image-store"):
         filled(ImageSpec("app:1"))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("layers", [1, 3])
+def test_layers_that_are_removed_during_the_copy_are_no_content(
+    filled: Fill, tmp_path: Path, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a store that is mounted read-only, a copy cannot say that it uses them."""
+    tars = [LayerTar().folder("d").add(f"d/{n}", b"x").data() for n in range(layers)]
+    path, seen = tmp_path / "store", tmp_path / "seen"
+    store = ImageStore(path)
+    store.load(write(tmp_path / "layout", layout(tars, name="app:1")))
+    seen.mkdir()
+    mount.bind(path, seen, readonly=True)
+    copy = populate.fill
+
+    def removed_after_the_copy(*given: Any, **more: Any) -> None:
+        copy(*given, **more)
+        store.remove("app:1")
+
+    try:
+        filled(ImageSpec("app:1"), stores=(seen,))
+        monkeypatch.setattr(populate, "fill", removed_after_the_copy)
+        with pytest.raises(BusyError, match="image app:1 was removed from its image store while it was copied"):
+            filled(ImageSpec("app:1"), stores=(seen,))
+    finally:
+        mount.umount(seen)
 
 
 # S3

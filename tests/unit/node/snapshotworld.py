@@ -24,17 +24,20 @@ from tonnage.testing.wait import eventually
 
 
 class Counting:
-    """A transport that records writes, but for Events and capacity."""
+    """A transport that records writes, but for Events and capacity; and lists of contents."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
         self.writes: list[str] = []
+        self.lists: list[str] = []
 
     async def request(self, request: Request) -> Response:
         """See Transport."""
         counted = not any(part in request.path for part in ("/events", "csistoragecapacities", "/nodes"))
         if request.method != "GET" and counted:
             self.writes.append(f"{request.method} {request.path}")
+        if request.method == "GET" and request.path == kinds.SNAPSHOT_CONTENTS.path(""):
+            self.lists.append(request.path)
         return await self.inner.request(request)
 
     @asynccontextmanager

@@ -48,3 +48,26 @@ async def test_what_is_read(kube: Client) -> None:
     assert isinstance(found.files["worse"], str)
     assert [e.message for e in found.events[claim.metadata.uid]] == ["no"]
     assert [c.metadata.name for c in found.our_claims] == ["c"]
+
+
+async def test_snapshots_are_read_where_they_are_served(kube: Client) -> None:
+    made = {"driver": names.DRIVER, "deletionPolicy": "Delete"}
+    await kube.create(kinds.SNAPSHOT_CLASSES, {"metadata": {"name": "tonnage"}, **made})
+    source = {"persistentVolumeClaimName": "data"}
+    await kube.create(kinds.SNAPSHOTS, {"metadata": {"name": "s"}, "spec": {"source": source}}, "default")
+    ref = {"name": "s", "namespace": "default"}
+    for name, driver in (("c1", names.DRIVER), ("c2", "csi.example.com")):
+        spec = {
+            "driver": driver,
+            "source": {"snapshotHandle": "x"},
+            "volumeSnapshotRef": ref,
+            "deletionPolicy": "Retain",
+        }
+        await kube.create(kinds.SNAPSHOT_CONTENTS, {"metadata": {"name": name}, "spec": spec})
+
+    found = await cluster_snapshot.read(kube, "sys", now=NOW)
+
+    assert [one.metadata.name for one in found.snapshot_classes] == ["tonnage"]
+    assert [one.metadata.name for one in found.snapshots] == ["s"]
+    assert (len(found.contents), [one.metadata.name for one in found.our_contents]) == (2, ["c1"])
+    assert not found.unreadable

@@ -67,6 +67,9 @@ imagePullSecrets:
 {{- $endpoints = append $endpoints (printf "unix://%s/plugins/%s/csi.sock" $values.kubelet $name) }}
 {{- end }}
 {{- with $endpoints }}{{ $_ := set $config "csiEndpoints" . }}{{ end }}
+{{- with $values.fetch }}{{ $_ := set $config "fetch" . }}{{ end }}
+{{- with $values.imageStores }}{{ $_ := set $config "imageStores" . }}{{ end }}
+{{- with $values.sources }}{{ $_ := set $config "sources" . }}{{ end }}
 {{- toYaml (mergeOverwrite $config $values.config) }}
 {{- end }}
 
@@ -132,6 +135,40 @@ affinity:
   hostPath:
     path: {{ $path }}
     type: DirectoryOrCreate
+{{- end }}
+{{- end }}
+
+{{- /* Folders that volumes are filled from, each once; those of pools are mounted already. */ -}}
+{{- define "tonnage.contentFolders" -}}
+{{- $mounted := include "tonnage.poolFolders" .pools | fromJsonArray }}
+{{- $found := list }}
+{{- $values := .root.Values }}
+{{- range $values.config.imageStores | default $values.imageStores }}
+{{- if not (has . $mounted) }}{{ $found = append $found (dict "path" . "type" "DirectoryOrCreate") }}{{ end }}
+{{- $mounted = append $mounted . }}
+{{- end }}
+{{- range $values.config.sources | default $values.sources }}
+{{- if not (has . $mounted) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
+{{- $mounted = append $mounted . }}
+{{- end }}
+{{- $found | toJson }}
+{{- end }}
+
+{{- define "tonnage.contentMounts" -}}
+{{- range $n, $folder := include "tonnage.contentFolders" . | fromJsonArray }}
+- name: content-{{ $n }}
+  mountPath: {{ $folder.path }}
+  readOnly: true
+  mountPropagation: HostToContainer
+{{- end }}
+{{- end }}
+
+{{- define "tonnage.contentVolumes" -}}
+{{- range $n, $folder := include "tonnage.contentFolders" . | fromJsonArray }}
+- name: content-{{ $n }}
+  hostPath:
+    path: {{ $folder.path }}
+    type: {{ $folder.type }}
 {{- end }}
 {{- end }}
 

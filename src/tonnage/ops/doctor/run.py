@@ -18,6 +18,7 @@ from tonnage.ops.doctor import (
     node_labels,
     rbac,
     registration,
+    snapshots,
     storage_classes,
     volumes,
 )
@@ -42,6 +43,7 @@ async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeCon
         *capacity.check_tiers(found),
         *claims.check(found),
         *volumes.check(found),
+        *snapshots.check(found),
     ]
     if node is not None:
         findings += await machine.check(found, client, node, clock)
@@ -62,4 +64,5 @@ async def examine_box(client: Client, data: DataFolder | None, *, clock: Clock) 
         *capacity.check(found),
         *claims.check(found),
         *volumes.check(found),
+        *snapshots.check(found),
     ]

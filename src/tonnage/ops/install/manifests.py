@@ -18,7 +18,7 @@ import yaml
 
 from tonnage import __version__
 from tonnage.api import names
-from tonnage.ops.install.options import GROUP_LABEL, Class, Installation, pool_folders
+from tonnage.ops.install.options import GROUP_LABEL, Class, Installation, content_folders, pool_folders
 from tonnage.option import Option
 
 SCOPE_POLICY_SINCE = (1, 36)
@@ -163,6 +163,7 @@ def _groups(chosen: Installation) -> list[Values]:
 
 def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, affinity: dict[str, Any]) -> Values:
     folders = list(enumerate(pool_folders(pools)))
+    contents = list(enumerate(content_folders(chosen.file, pools)))
     return {
         "nodeName": f"tonnage-node-{name}" if name else "tonnage-node",
         "groupLabel": _yaml({GROUP_LABEL: name}) if name else "",
@@ -174,6 +175,19 @@ def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, 
         "poolVolumes": _yaml(
             [{"name": f"pool-{n}", "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for n, path in folders]
         ),
+        "contentMounts": _yaml([_content_mount(n, folder.path) for n, folder in contents]),
+        "contentVolumes": _yaml(
+            [{"name": f"content-{n}", "hostPath": {"path": folder.path, "type": folder.type}} for n, folder in contents]
+        ),
+    }
+
+
+def _content_mount(number: int, path: str) -> dict[str, Any]:
+    return {
+        "name": f"content-{number}",
+        "mountPath": path,
+        "readOnly": True,
+        "mountPropagation": "HostToContainer",
     }
 
 

@@ -29,6 +29,8 @@ LONGEST_GROUP = 40
 CLASS_FIELDS = ("reclaimPolicy", "volumeBindingMode", "allowVolumeExpansion")
 ALWAYS_WRITTEN = {"bind": BINDINGS[0], "scope": SCOPES[0], "capacity": tier.MODES[0], "kubelet": str(KUBELET)}
 """Options that a node's file has even if they are not given, so that people see them there."""
+MOUNTED = ("/dev", "/etc/tonnage", "/run/lock/lvm", "/sys/fs/cgroup", "/tmp")
+"""Where an agent's pod has other folders; the kubelet's too."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(\..*)?")
 
 
@@ -165,6 +167,34 @@ def pool_folders(pools: Sequence[Mapping[str, Any]]) -> list[str]:
             )
         if path not in found:
             found.append(path)
+    return found
+
+
+@dataclass(frozen=True)
+class ContentFolder:
+    """A folder of the node that volumes are filled from. type: of its hostPath."""
+
+    path: str
+    type: str
+
+
+def content_folders(file: Values, pools: Sequence[Mapping[str, Any]]) -> list[ContentFolder]:
+    """The image stores and sources of a node's file, each once; none that is a pool's folder. Raises InvalidError.
+
+    An empty folder may become an image store. A source that is not there is a fault, never an empty volume.
+    """
+    mounted = set(pool_folders(pools))
+    found = []
+    for option, kind in (("image_stores", "DirectoryOrCreate"), ("sources", "Directory")):
+        for text in file.get(option, ()):
+            path = str(PurePosixPath(text))
+            if ".." in PurePosixPath(path).parts:
+                raise InvalidError(f"{option} {path[:120]!r}: want it without '..'")
+            if path in (*MOUNTED, file["kubelet"], "/"):
+                raise InvalidError(f"{option} {path}: the agent's pod has another folder there; name one below it")
+            if path not in mounted:
+                found.append(ContentFolder(path, kind))
+            mounted.add(path)
     return found
 
 

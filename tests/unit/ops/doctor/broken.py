@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.unit.ops.doctor.conftest import Ward
 
-from tonnage.ops.doctor import capacity, claims, installation, registration, storage_classes, volumes
+from tonnage.ops.doctor import capacity, claims, installation, registration, snapshots, storage_classes, volumes
 from tonnage.ops.doctor.finding import Finding, Level
 
-CHECKS = (installation, registration, storage_classes, capacity, claims, volumes)
+CHECKS = (installation, registration, storage_classes, capacity, claims, volumes, snapshots)
 Break = Callable[[Ward], object]
 Broken = tuple[str, Break, Level, str, str]
 """Check, what breaks it, severity, a part of the text, a part of the next step."""

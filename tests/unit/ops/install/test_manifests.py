@@ -95,6 +95,25 @@ def test_folders_of_pools_are_mounted() -> None:
     assert mounts["kubelet"]["mountPropagation"] == "Bidirectional"
 
 
+def test_folders_that_volumes_are_filled_from_are_mounted_for_reading() -> None:
+    file = {"sources": ["/srv/models", "/data", "/srv/models"], "image_stores": ["/srv/images/"], "fetch": ["h:9000"]}
+    pools = ({"name": "a", "kind": "image", "path": "/data"},)
+    found = objects(Installation(pools=pools, node=file))
+    spec = found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]
+    mounts = {m["name"]: m for m in spec["containers"][0]["volumeMounts"]}
+    volumes = {v["name"]: v for v in spec["volumes"]}
+    assert mounts.keys() == volumes.keys()
+    assert len({mount["mountPath"] for mount in mounts.values()}) == len(mounts)
+    assert {name: v["hostPath"] for name, v in volumes.items() if name.startswith("content-")} == {
+        "content-0": {"path": "/srv/images", "type": "DirectoryOrCreate"},
+        "content-1": {"path": "/srv/models", "type": "Directory"},
+    }
+    reading = {"readOnly": True, "mountPropagation": "HostToContainer"}
+    assert mounts["content-1"] == {"name": "content-1", "mountPath": "/srv/models", **reading}
+    config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
+    assert (config["sources"], config["imageStores"]) == (file["sources"], file["image_stores"])
+
+
 def test_no_more_power_than_needed() -> None:
     found = objects(Installation())
     node = found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]

@@ -134,6 +134,16 @@ def _become(uid: int, gid: int, groups: list[int], capabilities: int) -> None:
     _prctl(_PDEATHSIG, _signal.SIGKILL)
 
 
+def _reset_signals() -> None:
+    """The interpreter ignores some signals, as do nohup and a script's `&`: the command would inherit that."""
+    for number in range(1, _signal.NSIG):
+        try:
+            _signal.signal(number, _signal.SIG_DFL)
+        except OSError:  # it cannot be changed
+            continue
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+
+
 def _filter_calls(program: bytes) -> None:
     _prctl(_SECCOMP, _FILTER, ctypes.byref(_Filter(len(program) // 8, program)))
 
@@ -171,8 +181,7 @@ def _run(plan: dict[str, Any], control: _socket.socket, anchor: int) -> NoReturn
         except OSError as failure:
             shown = plan["folder"].decode(errors="replace")
             raise JoinError(f'chdir to cwd ("{shown}") set in config.json failed: {_cause(failure)}') from None
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-        _signal.signal(number, _signal.SIG_DFL)  # the interpreter ignores them, and the command would, too
+    _reset_signals()
     if plan["filter"]:
         _filter_calls(plan["filter"])
     _execute(plan["argv"], plan["environment"])

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 
+from tonnage.host import signals
 from tonnage.host.encoding import encode
 from tonnage.host.iolimits import Cgroup
 
@@ -24,7 +25,7 @@ def spawn(
 
     streams: its standard input, output and error. keep: a descriptor that it inherits. program: a seccomp filter, b""
     for none. group: the cgroup it shall be in. Raises OSError, InvalidError (an option or argument cannot be encoded);
-    then nothing runs.
+    then nothing runs. Signals are at their defaults, and none is blocked.
 
     bwrap reads its options before it makes any process, the last of them from a pipe in which there are none: it waits
     for the pipe's end, which comes when bwrap is in its cgroup. So nothing of the container has ever been outside. A
@@ -36,23 +37,25 @@ def spawn(
     if program:
         files.append(_in_memory(program))
     try:
-        child = subprocess.Popen(
-            [
-                *command,
-                *("--args", str(files[0])),
-                *("--args", str(gate)),
-                *(text for fd in files[1:] for text in ("--seccomp", str(fd))),
-                "--",
-                *arguments,
-            ],
-            stdin=streams[0],
-            stdout=streams[1],
-            stderr=streams[2],
-            env={},
-            cwd="/",
-            pass_fds=(keep, gate, *files),
-            start_new_session=True,  # Ctrl-C at the terminal is for the kubelet, which then ends its containers
-        )
+        with signals.none_blocked():
+            child = subprocess.Popen(
+                [
+                    *signals.reset_by(),
+                    *command,
+                    *("--args", str(files[0])),
+                    *("--args", str(gate)),
+                    *(text for fd in files[1:] for text in ("--seccomp", str(fd))),
+                    "--",
+                    *arguments,
+                ],
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+                env={},
+                cwd="/",
+                pass_fds=(keep, gate, *files),
+                start_new_session=True,  # Ctrl-C at the terminal is for the kubelet, which then ends its containers
+            )
         if group is not None:
             _put(child, group)
     finally:

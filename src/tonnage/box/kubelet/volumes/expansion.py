@@ -20,14 +20,14 @@ from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.claims.bind import find
+from tonnage.claims.conditions import true, without
 from tonnage.claims.growth import (
-    CONDITIONS,
     NODE_ERROR,
     NODE_IN_PROGRESS,
     NODE_INFEASIBLE,
     STORAGE,
     awaits_node,
-    without,
+    has_grown,
 )
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import ApiConflictError, TonnageError
@@ -149,9 +149,7 @@ class VolumeExpansion(Reconciler[str]):
         await self._finish(growing, claim, size)
 
     async def _finish(self, growing: Growing, claim: PersistentVolumeClaim, size: str) -> None:
-        left = without(claim.status.conditions, CONDITIONS)
-        status = {"capacity": {STORAGE: size}, "conditions": left or None}
-        await self._write(claim, {**status, "allocatedResourceStatuses": {STORAGE: None}})
+        await self._write(claim, has_grown(claim, size))
         name, node = growing.pv.metadata.name, growing.pod.spec.node_name
         text = f'MountVolume.NodeExpandVolume succeeded for volume "{name}" {node}'
         self._events.normal(refer(PODS, growing.pod), "FileSystemResizeSuccessful", text)
@@ -162,11 +160,11 @@ class VolumeExpansion(Reconciler[str]):
         status: dict[str, Any] = {}
         if failure.code in _NEVER_CODES:
             status["allocatedResourceStatuses"] = {STORAGE: NODE_INFEASIBLE}
-        if not any((one.get("type"), one.get("status")) == (NODE_ERROR, "True") for one in claim.status.conditions):
+        known = claim.status.conditions
+        if not any((one.get("type"), one.get("status")) == (NODE_ERROR, "True") for one in known):
             text = f"failed to expand pvc with Expander.NodeExpand failed to expand the volume : {failure}"
-            new = {"type": NODE_ERROR, "status": "True", "message": text}
-            new["lastTransitionTime"] = rfc3339(self._clock.time())
-            status["conditions"] = [*without(claim.status.conditions, [NODE_ERROR]), new]
+            new = true(NODE_ERROR, text, rfc3339(self._clock.time()))
+            status["conditions"] = [*without(known, [NODE_ERROR]), new]
         if status:
             await self._write(claim, status)
 

@@ -380,3 +380,17 @@ async def test_after_a_restart_without_its_driver_a_pod_is_not_ready(machine: An
     await machine.until("p", unready)
     await machine.endpoint.start()
     await machine.until("p", lambda p: p.status.container_statuses[0].ready)
+
+
+async def test_signals_are_at_their_defaults_in_a_box_that_ignores_some(machine: Any) -> None:
+    """As one that nohup has started in the background of a script."""
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        script = "grep -E 'SigIgn|SigBlk' /proc/self/status; env | grep -c LC_"
+        await machine.pod("p", restartPolicy="Never", containers=[_shell(script)])
+        pod = await machine.phase("p", "Failed")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert _log(machine, pod) == [f"SigBlk:\t{'0' * 16}", f"SigIgn:\t{'0' * 16}", "0"]

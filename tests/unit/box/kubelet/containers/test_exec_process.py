@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -65,3 +66,15 @@ async def test_refusals_leave_no_descriptor(anchor: int) -> None:
     assert process.ended.is_set()
     assert process.code == 137
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_signals_that_the_kubelet_ignores_are_not_ignored_by_the_command(anchor: int) -> None:
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        request = JoinRequest(["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"], context(), "/", anchor)
+        _, output = await finished(await asyncio.to_thread(start, request))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert output.decode().split() == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]

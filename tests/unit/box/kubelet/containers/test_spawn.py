@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -69,3 +71,19 @@ def test_what_cannot_be_put_into_its_group_never_starts(tmp_path: Path) -> None:
     os.close(writer)
     with os.fdopen(reader) as text:
         assert "started" not in text.read()
+
+
+def test_signals_that_the_kubelet_ignores_or_blocks_are_not_so_in_it(tmp_path: Path) -> None:
+    """As in a box that a script has started with `&`, or nohup."""
+    (tmp_path / "cgroup.procs").symlink_to("/proc/self/status")
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        _, said = _said(tmp_path, None)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    found = dict(itertools.pairwise(said))
+    assert (found["SigIgn:"], found["SigBlk:"]) == ("0" * 16, "0" * 16)
