@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 _GRACE = 20.0
+_PORTS = range(20000, 30000)
+_MOST_RESERVED = 256
+_reserved: deque[socket.socket] = deque()
 
 
 class Failed(Exception):
@@ -88,10 +93,25 @@ def until(done: Callable[[], bool], seconds: float) -> bool:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port of 127.0.0.1 for a server that starts later. No other process gets it until this one has 256 more.
+
+    It is below the ports that the kernel gives to outgoing connections (ip_local_port_range), and below NodePorts: a
+    server may need seconds until it listens. Raises Failed when all are taken.
+    """
+    for port in random.sample(_PORTS, len(_PORTS)):
+        reserved = socket.socket(socket.AF_UNIX)  # abstract: of this network namespace, freed with the process
+        try:
+            reserved.bind(f"\0tonnage port {port}")
+            with socket.socket() as listening:
+                listening.bind(("127.0.0.1", port))
+        except OSError:
+            reserved.close()
+        else:
+            _reserved.append(reserved)
+            if len(_reserved) > _MOST_RESERVED:  # descriptors are few, and their servers listen by now
+                _reserved.popleft().close()
+            return port
+    raise Failed(f"127.0.0.1: all ports from {_PORTS.start} to {_PORTS.stop - 1} are taken: end what has them")
 
 
 def _started(pid: int) -> str:

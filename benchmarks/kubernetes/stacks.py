@@ -37,7 +37,7 @@ DRIVERS = {names.DRIVER: names.TOPOLOGY_NODE, GO_DRIVER: GO_TOPOLOGY, FREE_DRIVE
 """Drivers and their topology keys, as nodes list them."""
 POOL = "100Gi"
 GO_NAMESPACE = "hostpath"
-_READY = 60.0
+_READY = 180.0
 _NOT_INSTALLED = ("DaemonSet", "Deployment", "PodDisruptionBudget")
 
 
@@ -237,11 +237,16 @@ async def ready(plane: Plane, stack: Stack, processes: Processes) -> None:
     """Until all its processes answer and every node's capacity is known. Raises Failed."""
     deadline = time.monotonic() + _READY
     while not (_answer(stack) and await _capacities(plane.client, stack.storage_class) >= len(plane.nodes)):
-        if time.monotonic() > deadline:
-            name = processes.names()[-1]
-            tail = processes.log(name).read_text(errors="replace")[-3000:]
-            raise Failed(f"{stack.name} is not ready; {name} says: {tail}")
+        ended = [name for name in processes.names() if processes.pid(name) is None]
+        if ended or time.monotonic() > deadline:
+            tails = "".join(f"\n{name}: {_tail(processes, name)}" for name in ended or processes.names())
+            state = f"{', '.join(ended)} ended" if ended else f"it is not ready after {_READY:g} s"
+            raise Failed(f"{stack.name}: {state}; the ends of the logs:{tails}")
         await asyncio.sleep(0.2)
+
+
+def _tail(processes: Processes, name: str) -> str:
+    return processes.log(name).read_text(errors="replace")[-1000:]
 
 
 def _answer(stack: Stack) -> bool:

@@ -13,16 +13,33 @@ from cluster.gobuild import Missing, Program, cache
 HERE = Path(__file__).parent
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
 SNAPSHOTS = "snapshot-controller"
-NAMES = ("sanity", "clientgo", "helm", "helm4", "mockdriver", "promtool", SNAPSHOTS, *SIDECARS, peer.HOSTPATH)
-_FLAGS = {"promtool": ("-tags=remove_all_sd",), **dict.fromkeys((SNAPSHOTS, *SIDECARS), ("-ldflags=-s -w",))}
+POPULATOR = "hello-populator"
+NAMES = (
+    "sanity",
+    "clientgo",
+    "helm",
+    "helm4",
+    "mockdriver",
+    "promtool",
+    SNAPSHOTS,
+    POPULATOR,
+    *SIDECARS,
+    peer.HOSTPATH,
+)
+_FOLDERS = {
+    POPULATOR: HERE.parent.parent / "upstream" / "populator",
+    **dict.fromkeys(SIDECARS, HERE / "sidecars"),
+}
+_FLAGS = {"promtool": ("-tags=remove_all_sd",), **dict.fromkeys((SNAPSHOTS, POPULATOR, *SIDECARS), ("-ldflags=-s -w",))}
 """Of Prometheus its service discovery for all clouds is left out; of the sidecars the symbols of debuggers."""
 
 
 def program(name: str) -> Program:
-    """The program of the folder of that name; the sidecars share a module, the driver of hostpath is a peer's."""
+    """The program of the folder of that name. The sidecars share a module, the driver of hostpath is a peer's, and the
+    populator that of Kubernetes' suite."""
     if name == peer.HOSTPATH:
         return peer.describe(name)
-    folder = HERE / ("sidecars" if name in SIDECARS else name)
+    folder = _FOLDERS.get(name, HERE / name)
     sources = sorted(path for path in folder.iterdir() if path.suffix in {".go", ".mod", ".sum"})
     flags = _FLAGS.get(name, ())
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + "".join(flags).encode())

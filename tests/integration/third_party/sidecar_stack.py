@@ -6,11 +6,8 @@ protobuf, which is its default.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
-import socket
 import subprocess
 import sys
 import threading
@@ -220,15 +217,6 @@ class SidecarStack:
         """End all processes, the drivers last."""
         for process in reversed(self.processes.values()):
             process.end()
-
-
-def free_port() -> int:
-    """A port that nobody uses, of those that no outgoing connection takes."""
-    while True:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as listening, contextlib.suppress(OSError):
-            listening.bind(("127.0.0.1", port))
-            return port
 
 
 def claim(name: str, storage_class: str, asked: str = "64Mi", **more: Any) -> str:

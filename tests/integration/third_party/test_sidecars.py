@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster.processes import free_port
 from tests.integration.third_party.sidecar_stack import (
     DRIVER,
     OBJECTS,
@@ -17,7 +18,6 @@ from tests.integration.third_party.sidecar_stack import (
     TOPOLOGY,
     SidecarStack,
     claim,
-    free_port,
     of_claim,
     pod,
 )
