@@ -27,7 +27,7 @@ from benchmarks.figure import Figure
 from tonnage.csi.client.client import CsiClient
 
 MOST_RUNS = 1
-SNAPSHOTS, PAUSE = 120, 0.05
+SNAPSHOTS, PAUSE = 100, 0.05
 DATA = 256 * MIB
 P99_MS = 50.0
 Span = tuple[float, float]
