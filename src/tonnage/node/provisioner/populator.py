@@ -73,11 +73,10 @@ def _waits_here(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
     return waits and node.scope.has_claim(claim.metadata)
 
 
+# Not the populator's claim as well: its next pod uses that, and a claim in deletion that is used never ends.
 def _text(node: NodeContext, target: PersistentVolumeClaim, prime: PersistentVolumeClaim, reason: str) -> str:
     space, uid = prime.metadata.namespace, target.metadata.uid
     return (
         f"node {node.scope.node} cannot have the populator's claim {prime.key} ({reason[:300]}), so this claim gets"
-        " another node. The populator begins there once its objects are gone:"
-        f" kubectl -n {space} delete pod populate-{uid} --ignore-not-found;"
-        f" kubectl -n {space} delete pvc {prime.metadata.name}"
+        " another node. The populator begins there once its pod is gone: kubectl -n {space} delete pod populate-{uid}"
     )
