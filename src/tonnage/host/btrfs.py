@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from tonnage.errors import ignore_errno
+from tonnage.host import libc
 from tonnage.host.descriptor import opened
 
 _MAGIC = 0x94
@@ -32,6 +33,9 @@ _SUBVOL_CREATE_V2, _SNAP_DESTROY = _ioctl(1, 24, 4096), _ioctl(1, 15, 4096)
 _SNAP_CREATE_V2 = _ioctl(1, 23, 4096)
 _QUOTA_CTL, _QGROUP_CREATE, _QGROUP_LIMIT = _ioctl(3, 40, 16), _ioctl(1, 42, 16), _ioctl(2, 43, 48)
 _QUOTA_RESCAN_WAIT = _ioctl(0, 46, 0)
+_SUBVOL_SETFLAGS = _ioctl(1, 26, 8)
+_INFO_SIZE, _INFO_OTRANSID = 504, 352  # struct btrfs_ioctl_get_subvol_info_args
+_SUBVOL_INFO = _ioctl(2, 60, _INFO_SIZE)
 _ENABLE, _ENABLE_SIMPLE = 1, 4
 _FLAG_READONLY, _FLAG_INHERIT, _SET_LIMITS, _LIMIT_REFERENCED = 2, 4, 1, 1
 _NAME_MAX = 255
@@ -75,7 +79,20 @@ def snapshot(at: int, name: str, source: int, *, readonly: bool) -> None:
 
     With full quotas it has the source's limit, with simple quotas none: call limit() then.
     """
-    fcntl.ioctl(at, _SNAP_CREATE_V2, _arguments(name, flags=_FLAG_READONLY if readonly else 0, fd=source))
+    arguments = _arguments(name, flags=_FLAG_READONLY if readonly else 0, fd=source)
+    libc.ioctl(at, _SNAP_CREATE_V2, arguments)  # it commits: other threads run meanwhile
+
+
+def set_readonly(fd: int) -> None:
+    """Make an open subvolume read-only."""
+    fcntl.ioctl(fd, _SUBVOL_SETFLAGS, struct.pack("=Q", _FLAG_READONLY))
+
+
+def made_in(fd: int) -> int:
+    """The number of the transaction that an open subvolume was made in."""
+    buffer = bytearray(_INFO_SIZE)
+    fcntl.ioctl(fd, _SUBVOL_INFO, buffer)
+    return int(struct.unpack_from("=Q", buffer, _INFO_OTRANSID)[0])
 
 
 def delete(at: int, name: str) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
+import re
 import struct
 
 from tonnage.errors import ignore_errno
@@ -30,6 +32,12 @@ def thaw(fd: int) -> bool:
         fcntl.ioctl(fd, _THAW, 0)
         return True
     return False
+
+
+def freezes_nest() -> bool:
+    """Whether a device under a frozen ext4 or xfs can be suspended, which freezes it once more: since Linux 6.8."""
+    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (6, 8)
 
 
 def grow(fd: int, fstype: str, length: int) -> None:

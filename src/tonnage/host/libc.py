@@ -61,3 +61,9 @@ def fstatfs_type(fd: int) -> int:
 def syncfs(fd: int) -> None:
     """Sync the file system of an open file. Raises OSError."""
     _checked(_libc.syncfs(fd))
+
+
+def ioctl(fd: int, request: int, buffer: bytearray) -> None:
+    """An ioctl with a buffer of any length: Python's own holds the GIL for more than 1024 bytes. Raises OSError."""
+    arguments = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+    _checked(_libc.ioctl(fd, ctypes.c_ulong(request), arguments))

@@ -27,6 +27,7 @@ from tonnage.pools.base.contract import (
     Features,
     PoolLimits,
     PoolVolume,
+    SnapshotRequest,
     Stats,
     VolumeRequest,
 )
@@ -156,11 +157,15 @@ class FakeBackend(Backend, Mounts):
             raise NotFoundError(f"volume {name} is not at {path}")
         return Stats(total=record.size, used=0, available=record.size)  # files in its directory are not measured
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
+    def snapshot(self, wanted: SnapshotRequest, *, is_frozen: bool = False) -> VolumeRecord:
         made = structs.replace(
-            self.record(volume), name=name, from_volume=volume, owner=dict(owner), created=self._clock.time()
+            self.record(wanted.volume),
+            name=wanted.name,
+            from_volume=wanted.volume,
+            owner=dict(wanted.owner),
+            created=self._clock.time(),
         )
-        self._snapshots[name] = made
+        self._snapshots[wanted.name] = made
         self.records.used += made.size
         return made
 

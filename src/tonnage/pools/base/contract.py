@@ -144,6 +144,28 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class SnapshotRequest:
+    """A snapshot to take: its name, of which volume, and its owner record."""
+
+    name: str
+    volume: str
+    owner: Mapping[str, str] = field(default_factory=dict)
+
+
+class Stillness(Enum):
+    """What holds a volume still while snapshots of several volumes are taken at one moment.
+
+    UNUSED: nothing writes to it. FROZEN: its file system can be frozen for as long as that takes. ALONE: it is still
+    only at the moment of its own snapshot. TOGETHER: as ALONE, with the others of its pool, at the same moment.
+    """
+
+    UNUSED = "unused"
+    FROZEN = "frozen"
+    ALONE = "alone"
+    TOGETHER = "together"
+
+
+@dataclass(frozen=True)
 class VolumeCondition:
     """Condition of a volume. message: for people, also when the volume is healthy."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -28,10 +28,11 @@ from tonnage.aio.clock import Clock
 from tonnage.errors import HostError, UnavailableError, UnsupportedError, host_errors
 from tonnage.host import btrfs, tree
 from tonnage.host.descriptor import opened
-from tonnage.pools.base.contract import NO_KEEP, Features, PoolLimits
+from tonnage.pools.base.contract import NO_KEEP, Features, PoolLimits, Stillness
 from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_shared
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import Disks
+from tonnage.pools.btrfs import together
 from tonnage.pools.btrfs.image_file import BtrfsImage
 from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder
 from tonnage.pools.directory.bind_mounts import LEAST, REFUSED, BindMounts, check_no_erasure, limit_for, seed
@@ -109,6 +110,7 @@ class Subvolumes(VolumeContent):
         if not btrfs.has_quota(self._fs):
             btrfs.enable_quota(self.at)
         self.mounts.find("btrfs")
+        together.clean(self._folder.snapshots.path, self.remove)
 
     def ready(self) -> None:
         for name in self._folder.records.volumes:
@@ -196,7 +198,18 @@ class Subvolumes(VolumeContent):
         with disk_errors(what, full=full), opened(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd:
             btrfs.snapshot(at, target.name, fd, readonly=readonly)
 
-    def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
+    def stillness(self, record: VolumeRecord) -> Stillness:
+        """Freezing the btrfs would stop the snapshot itself."""
+        return Stillness.TOGETHER if self.mounts.uses(record.name) else Stillness.UNUSED
+
+    def snapshot_together(self, copies: Sequence[tuple[Path, Path]], late: Callable[[], bool]) -> None:
+        for _, content in copies:
+            self.remove(content)
+        together.snapshot(self._folder.snapshots.path, copies, late, self.remove)
+
+    def snapshot(
+        self, record: VolumeRecord, origin: VolumeRecord, content: Path, *, is_frozen: bool = False
+    ) -> VolumeRecord:
         self.remove(content)
         self._copy(self._folder.snapshots.directory.at, content, self._folder.content(origin.name), readonly=True)
         return record

@@ -9,7 +9,7 @@ request are the same for all kinds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,9 @@ from tonnage.pools.base.contract import (
     Features,
     PoolLimits,
     PoolVolume,
+    SnapshotRequest,
     Stats,
+    Stillness,
     VolumeOrigin,
     VolumeRequest,
     check_name,
@@ -35,6 +37,7 @@ from tonnage.pools.base.record import Records, VolumeRecord
 from tonnage.pools.base.reservation import HUGE, LARGEST
 from tonnage.pools.core.wipe import EraseRecords
 from tonnage.pools.fs.formats import Format, form_of
+from tonnage.pools.fs.online import Freeze
 
 
 @dataclass(frozen=True)
@@ -321,9 +324,27 @@ class Backend(ABC):
         """Bytes that a snapshot of a volume reserves, and the capacity for it."""
         return origin.size, self.capacity(origin.fstype, {}, block=origin.block)
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        """Create a snapshot that does not exist yet. Raises NotFoundError, ExhaustedError, PreconditionError."""
+    def snapshot(self, wanted: SnapshotRequest, *, is_frozen: bool = False) -> VolumeRecord:
+        """Create a snapshot that does not exist yet. is_frozen: the caller holds the volume's freeze().
+
+        Raises NotFoundError, ExhaustedError, PreconditionError.
+        """
         raise unsupported(self, "snapshots")
+
+    def stillness(self, record: VolumeRecord) -> Stillness:
+        """What holds a volume still. Raises PreconditionError when a snapshot would stop its writers for long."""
+        return Stillness.UNUSED
+
+    def freeze(self, record: VolumeRecord) -> Freeze:
+        """A freeze of the mounted file system of a volume that is FROZEN, not begun. Raises PreconditionError."""
+        raise unsupported(self, "freezing")
+
+    def snapshot_together(self, wanted: Sequence[SnapshotRequest], late: Callable[[], bool]) -> None:
+        """Create snapshots of volumes that are TOGETHER at one moment, or none. late: when to give up.
+
+        Raises as snapshot(), HostError when it gave up.
+        """
+        raise unsupported(self, "snapshots of several volumes")
 
     def delete_snapshot(self, name: str) -> None:
         """Delete a snapshot; an unknown one is success. Volumes made from it stay."""

@@ -1,47 +1,138 @@
-"""Snapshots of several volumes, of one or more pools, at one moment: all or none."""
+"""Snapshots of several volumes, of one or more pools, at one moment: all or none.
+
+Mounted file systems are frozen one after the other, and thawed when all snapshots are made. A write that was
+acknowledged before the first is frozen is in its volume's snapshot, one that began after the last is in none. A writer
+that waits for one volume before it writes to the next, as a database for its log, finds them as after a power cut.
+
+What cannot be frozen is still only at the moment of its own snapshot. One such volume may be among frozen ones, and
+the subvolumes of one btrfs count as one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack, suppress
+from dataclasses import dataclass
 
-from tonnage.errors import AlreadyExistsError, NotFoundError, TonnageError
-from tonnage.pools.base.contract import Snapshot
+from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, TonnageError
+from tonnage.pools.base.contract import Snapshot, SnapshotRequest, Stillness
+from tonnage.pools.base.threads import Threads
+from tonnage.pools.core.moment import Moment
 from tonnage.pools.core.pool import Pool
+
+SECONDS = 10.0
+"""For which file systems are frozen at most."""
 
 
 @dataclass(frozen=True)
 class MemberRequest:
-    """A snapshot to take: its name, of which volume of which pool, and its owner record."""
+    """A snapshot to take in a pool."""
 
     pool: Pool
-    name: str
-    volume: str
-    owner: Mapping[str, str] = field(default_factory=dict)
+    wanted: SnapshotRequest
 
 
-async def take(members: Sequence[MemberRequest]) -> list[Snapshot]:
-    """Take all snapshots, or none; they are durable when this returns.
+async def take(members: Sequence[MemberRequest], *, seconds: float = SECONDS) -> list[Snapshot]:
+    """Take all snapshots, or none; they are durable when this returns. File systems are frozen in this order.
 
-    Raises as Pool.create_snapshot, and AlreadyExistsError when one of them exists.
+    Raises as Pool.create_snapshot, AlreadyExistsError when one of them exists, PreconditionError for volumes that
+    cannot be held still together, HostError when they had to be frozen for longer than `seconds`.
     """
     for member in members:
         await _check_new(member)
-    made: list[Snapshot] = []
     try:
-        for member in members:
-            snapshot = await member.pool.create_snapshot(member.name, member.volume, owner=member.owner)
-            made.append(snapshot)
+        await _take(members, seconds)
     except BaseException:
-        for member in members[: len(made)]:
+        for member in members:
             with suppress(TonnageError):  # the caller finds and deletes what stays
-                await member.pool.delete_snapshot(member.name)
+                await member.pool.delete_snapshot(member.wanted.name)
         raise
-    return made
+    return [await member.pool.get_snapshot(member.wanted.name) for member in members]
 
 
 async def _check_new(member: MemberRequest) -> None:
     with suppress(NotFoundError):
-        found = await member.pool.get_snapshot(member.name)
+        found = await member.pool.get_snapshot(member.wanted.name)
         raise AlreadyExistsError(f"snapshot {found.name} exists and is of volume {found.volume}")
+
+
+async def _take(members: Sequence[MemberRequest], seconds: float) -> None:
+    pools = {member.pool.name: member.pool for member in members}
+    async with AsyncExitStack() as held:
+        for _, pool in sorted(pools.items()):
+            await held.enter_async_context(pool.hold(_of(pool, members)))
+        threads = Threads("group", 1)
+        try:
+            await threads.run(_take_now, members, seconds)
+        finally:
+            threads.close()
+        for pool in pools.values():
+            await pool.commit()
+
+
+def _of(pool: Pool, members: Sequence[MemberRequest]) -> list[SnapshotRequest]:
+    return [member.wanted for member in members if member.pool is pool]
+
+
+def _take_now(members: Sequence[MemberRequest], seconds: float) -> None:
+    """Take all snapshots in this thread, which nothing else delays."""
+    for pool in {member.pool.name: member.pool for member in members}.values():
+        pool.check_snapshots(_of(pool, members))
+    by_kind: dict[Stillness, list[MemberRequest]] = {kind: [] for kind in Stillness}
+    for member in members:
+        backend = member.pool.backend
+        by_kind[backend.stillness(backend.record(member.wanted.volume))].append(member)
+    _check_together(by_kind)
+    for member in by_kind[Stillness.UNUSED]:
+        member.pool.backend.snapshot(member.wanted)
+    moment = Moment(seconds)
+    with ExitStack() as opened:
+        freezes = []
+        for member in by_kind[Stillness.FROZEN]:
+            backend = member.pool.backend
+            freezes.append(backend.freeze(backend.record(member.wanted.volume)))
+            opened.callback(freezes[-1].end)
+        for freeze in freezes:
+            freeze.sync()
+        moment.begin()
+        try:
+            for freeze in freezes:
+                moment.freeze(freeze)
+            _take_still(by_kind, moment)
+        finally:
+            moment.end()
+    moment.reach("")  # raises if it thawed before the last was made
+
+
+def _take_still(by_kind: dict[Stillness, list[MemberRequest]], moment: Moment) -> None:
+    """Take snapshots of the volumes in use, while those that can be are frozen."""
+    if together := by_kind[Stillness.TOGETHER]:
+        moment.reach(together[0].wanted.volume)
+        together[0].pool.backend.snapshot_together([member.wanted for member in together], lambda: moment.is_late)
+    for kind in (Stillness.ALONE, Stillness.FROZEN):
+        for member in by_kind[kind]:
+            moment.reach(member.wanted.volume)
+            member.pool.backend.snapshot(member.wanted, is_frozen=kind is Stillness.FROZEN)
+
+
+def _check_together(by_kind: dict[Stillness, list[MemberRequest]]) -> None:
+    """Raises PreconditionError when two of them are still only at the moment of their own snapshots."""
+    first_of_pool = {member.pool.name: member for member in reversed(by_kind[Stillness.TOGETHER])}
+    alone = [*by_kind[Stillness.ALONE], *first_of_pool.values()]
+    if len(alone) < 2:
+        return
+    parts = "; ".join(f"{member.pool.name}/{member.wanted.volume} {_why(member)}" for member in alone)
+    raise PreconditionError(
+        f"volumes in use that cannot be held still together: {parts}. One such volume is possible in a group, and"
+        " several of one btrfs pool: take separate snapshots, or stop a pod"
+    )
+
+
+def _why(member: MemberRequest) -> str:
+    backend = member.pool.backend
+    record = backend.record(member.wanted.volume)
+    if record.block:
+        return "is raw block"
+    if member.pool.kind == "btrfs":
+        return "is a subvolume, which cannot be frozen"
+    return f"has {record.fstype} that this kernel suspends only unfrozen, before Linux 6.8"

@@ -7,7 +7,8 @@ commits. All methods except `close` are idempotent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -36,6 +37,7 @@ from tonnage.pools.base.contract import (
     PoolLimits,
     PoolVolume,
     Snapshot,
+    SnapshotRequest,
     Stats,
     VolumeCondition,
     VolumeRequest,
@@ -336,21 +338,43 @@ class Pool:
         check_name(name)
         async with self._locks.hold_all(f"{name}@", volume):
             self.backend.check_open()
-            return (await self._run_and_commit(self._snapshot, name, volume, owner or {})).snapshot()
+            wanted = SnapshotRequest(name, volume, owner or {})
+            return (await self._run_and_commit(self._snapshot, wanted)).snapshot()
 
     def _check_snapshots(self) -> None:
         if not self.features.snapshots:
             raise unsupported(self, "snapshots")
 
-    def _snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        if found := self.backend.find_snapshot(name):
-            check_snapshot(found.snapshot(), volume)
+    def _snapshot(self, wanted: SnapshotRequest) -> VolumeRecord:
+        if found := self.backend.find_snapshot(wanted.name):
+            check_snapshot(found.snapshot(), wanted.volume)
             return found
-        size, capacity = self.backend.snapshot_capacity(self.backend.record(volume))
+        self.check_snapshots([wanted])
+        return self.backend.snapshot(wanted)
+
+    def check_snapshots(self, wanted: Sequence[SnapshotRequest]) -> None:
+        """Check the capacity for new snapshots, all together. Blocking. Raises NotFoundError, ExhaustedError."""
+        needs = [self.backend.snapshot_capacity(self.backend.record(one.volume)) for one in wanted]
+        size, capacity = sum(size for size, _ in needs), min((left for _, left in needs), key=lambda left: left.free)
         reserve = self._reserve({})
         free = reservation.left(capacity, reserve)
-        reservation.check_fits(self.name, name, size, replace(free, largest=free.free), reserve)
-        return self.backend.snapshot(name, volume, owner)
+        more = f" and {len(wanted) - 1} more" if wanted[1:] else ""
+        reservation.check_fits(self.name, wanted[0].name + more, size, replace(free, largest=free.free), reserve)
+
+    @asynccontextmanager
+    async def hold(self, wanted: Sequence[SnapshotRequest]) -> AsyncIterator[None]:
+        """Hold the locks of these snapshots and their volumes. Raises UnavailableError, UnsupportedError."""
+        self._check_snapshots()
+        for one in wanted:
+            check_name(one.name)
+        async with self._locks.hold_all(*(key for one in wanted for key in (f"{one.name}@", one.volume))):
+            self.backend.check_open()
+            yield
+
+    async def commit(self) -> None:
+        """Make durable what was done to the back end without a method of this class."""
+        if self._commit is not None:
+            await self._commit.wait()
 
     async def delete_snapshot(self, name: str) -> None:
         """Delete a snapshot; an unknown one is success. Volumes made from it stay."""

@@ -15,7 +15,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -23,7 +23,15 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, UnsupportedError, host_errors
-from tonnage.pools.base.contract import Capacity, Erasure, Features, PoolLimits, VolumeRequest
+from tonnage.pools.base.contract import (
+    Capacity,
+    Erasure,
+    Features,
+    PoolLimits,
+    SnapshotRequest,
+    Stillness,
+    VolumeRequest,
+)
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
 from tonnage.pools.base.reservation import SHARED_DISKS, Disks, SharedDisk
@@ -34,6 +42,7 @@ from tonnage.pools.directory.directory import Directory
 from tonnage.pools.directory.erase_queue import Erasures
 from tonnage.pools.directory.snapshots import Snapshots
 from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_for, length_of
+from tonnage.pools.fs.online import Freeze
 
 
 class PoolFolder:
@@ -422,26 +431,54 @@ class DirectoryBackend(Backend):
 
     # Snapshots
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        self.folder.directory.check_place()
-        origin, content = self.record(volume), self.folder.snapshots.content(name)
-        held = self.contents.held(self.folder.content(volume))
-        record = self._snapshot_of(origin, name, owner, held)
-        self.records.reserve(name, record.size)
-        try:
-            self.folder.snapshots.prepare()
-            self._reserve(content, held, self._allocation(record))
-            record = self.contents.snapshot(record, origin, content)
-            self.folder.account.remember(content, held, allocated=self._allocation(record))
-            self.folder.snapshots.add(record, durable=self.contents.durable)
-        except BaseException:
-            self._release(record, content)
-            with suppress(HostError):
-                self.folder.snapshots.forget(name, durable=self.contents.durable)
-                self._undo(content, is_secret=is_overwritten(record))
-            raise
-        self.contents.changed(volume)
+    def snapshot(self, wanted: SnapshotRequest, *, is_frozen: bool = False) -> VolumeRecord:
+        with ExitStack() as undo:
+            record, origin, content = self._begin_snapshot(wanted, undo)
+            record = self.contents.snapshot(record, origin, content, is_frozen=is_frozen)
+            self._add_snapshot(record, content)
+            undo.pop_all()
+        self.contents.changed(wanted.volume)
         return record
+
+    def snapshot_together(self, wanted: Sequence[SnapshotRequest], late: Callable[[], bool]) -> None:
+        with ExitStack() as undo:
+            begun = [self._begin_snapshot(one, undo) for one in wanted]
+            copies = [(self.folder.content(origin.name), content) for _, origin, content in begun]
+            self.contents.snapshot_together(copies, late)
+            for record, _, content in begun:
+                self._add_snapshot(record, content)
+            undo.pop_all()
+        for one in wanted:
+            self.contents.changed(one.volume)
+
+    def _begin_snapshot(self, wanted: SnapshotRequest, undo: ExitStack) -> tuple[VolumeRecord, VolumeRecord, Path]:
+        """Reserve the bytes of a snapshot; return its record, its volume's, and where its content is to be."""
+        self.folder.directory.check_place()
+        origin, content = self.record(wanted.volume), self.folder.snapshots.content(wanted.name)
+        held = self.contents.held(self.folder.content(wanted.volume))
+        record = self._snapshot_of(origin, wanted.name, wanted.owner, held)
+        self.records.reserve(wanted.name, record.size)
+        undo.callback(self._undo_snapshot, record, content)
+        self.folder.snapshots.prepare()
+        self._reserve(content, held, self._allocation(record))
+        return record, origin, content
+
+    def _add_snapshot(self, record: VolumeRecord, content: Path) -> None:
+        held = self.contents.held(self.folder.content(record.from_volume))
+        self.folder.account.remember(content, held, allocated=self._allocation(record))
+        self.folder.snapshots.add(record, durable=self.contents.durable)
+
+    def _undo_snapshot(self, record: VolumeRecord, content: Path) -> None:
+        self._release(record, content)
+        with suppress(HostError):
+            self.folder.snapshots.forget(record.name, durable=self.contents.durable)
+            self._undo(content, is_secret=is_overwritten(record))
+
+    def stillness(self, record: VolumeRecord) -> Stillness:
+        return self.contents.stillness(record)
+
+    def freeze(self, record: VolumeRecord) -> Freeze:
+        return self.contents.freeze(record)
 
     def _snapshot_of(self, origin: VolumeRecord, name: str, owner: Mapping[str, str], held: int) -> VolumeRecord:
         created = self.folder.clock.time()

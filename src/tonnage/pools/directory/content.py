@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tonnage.errors import UnsupportedError
-from tonnage.pools.base.contract import PoolLimits
+from tonnage.pools.base.contract import PoolLimits, Stillness
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.fs.online import Freeze
 
 Allocated = Callable[[Path], int] | None
 """Returns allocated bytes of content; None: it is a file, use stat."""
@@ -63,9 +64,26 @@ class VolumeContent(ABC):
         """Create the content of a volume as a copy of another's or a snapshot's; return its record."""
         raise UnsupportedError(f"volume {record.name}: its pool does not offer copies")
 
-    def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
-        """Create a snapshot's content; return its record. Raises ExhaustedError, PreconditionError, HostError."""
+    def snapshot(
+        self, record: VolumeRecord, origin: VolumeRecord, content: Path, *, is_frozen: bool = False
+    ) -> VolumeRecord:
+        """Create a snapshot's content; return its record. is_frozen: the volume's file system is frozen.
+
+        Raises ExhaustedError, PreconditionError, HostError.
+        """
         raise UnsupportedError(f"volume {origin.name}: its pool does not offer snapshots")
+
+    def snapshot_together(self, copies: Sequence[tuple[Path, Path]], late: Callable[[], bool]) -> None:
+        """Copy contents to the paths of their snapshots at one moment, as Backend.snapshot_together."""
+        raise UnsupportedError(f"{copies[0][0]}: its pool does not offer snapshots of several volumes")
+
+    def stillness(self, record: VolumeRecord) -> Stillness:
+        """As Backend.stillness."""
+        return Stillness.UNUSED
+
+    def freeze(self, record: VolumeRecord) -> Freeze:
+        """As Backend.freeze."""
+        raise UnsupportedError(f"volume {record.name}: its pool does not freeze file systems")
 
     def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:  # noqa: B027 - few kinds do something
         """Extend the content to the expanded record, before that is written. Raises ExhaustedError, HostError."""

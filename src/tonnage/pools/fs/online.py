@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError, TonnageError, host_errors
-from tonnage.host import filesystem, mount
+from tonnage.host import filesystem, libc, mount
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
 
@@ -109,37 +109,65 @@ def _stopped(path: Path) -> bool:
     return False
 
 
-@contextmanager
-def frozen(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[None]:
-    """Freeze the file system while the body runs: all writes before are on the device, later ones wait.
+class Freeze:
+    """A freeze of a mounted file system: all writes before are on the device, later ones wait."""
 
-    roots: its mounts, opened; the first is used and closed. mark: the file that exists meanwhile. Raises
-    PreconditionError when it cannot be frozen, HostError.
-    """
-    at = next(roots, None)
-    if at is None:
-        raise PreconditionError(
-            f"volume {record.name} is in use, but not mounted where this process can see it: its file system cannot be"
-            " frozen for a copy of one moment; unstage the volume first"
-        )
-    with closing(at):
+    def __init__(self, roots: Iterator[int], record: VolumeRecord, mark: Path) -> None:
+        """roots: its mounts, opened; the first is used. mark: the file that exists meanwhile.
+
+        end() closes it, also when it never began. Raises PreconditionError when no mount is visible.
+        """
+        at = next(roots, None)
+        if at is None:
+            raise PreconditionError(
+                f"volume {record.name} is in use, but not mounted where this process can see it: its file system cannot"
+                " be frozen for a copy of one moment; unstage the volume first"
+            )
+        self.volume = record.name
+        self._at, self._record, self._mark = at, record, mark
+        self._is_open, self._is_frozen = True, False
+
+    def sync(self) -> None:
+        """Write most of what is dirty before the freeze, which is shorter then. Raises HostError."""
+        with host_errors(f"cannot sync volume {self.volume}"):
+            libc.syncfs(self._at)
+
+    def begin(self) -> None:
+        """Freeze. Raises PreconditionError when another process has frozen it, HostError."""
         try:
-            mark.touch(0o600)
-            filesystem.freeze(at)
+            self._mark.touch(0o600)
+            filesystem.freeze(self._at)
         except OSError as failure:
             with suppress(OSError):
-                mark.unlink()
+                self._mark.unlink()
             if failure.errno == errno.EBUSY:
                 raise PreconditionError(
-                    f"volume {record.name} is frozen by another process; thaw it (fsfreeze -u)"
+                    f"volume {self.volume} is frozen by another process; thaw it (fsfreeze -u)"
                 ) from failure
-            raise HostError(f"cannot freeze volume {record.name}: {failure.strerror}") from failure
-        try:
-            yield
-        finally:
-            _thaw(at, record)
-            with suppress(OSError):
-                mark.unlink()
+            raise HostError(f"cannot freeze volume {self.volume}: {failure.strerror}") from failure
+        self._is_frozen = True
+
+    def end(self) -> None:
+        """Thaw, if it began, and close. Idempotent. Raises HostError."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        with closing(self._at):
+            if self._is_frozen:
+                _thaw(self._at, self._record)
+                with suppress(OSError):
+                    self._mark.unlink()
+
+
+@contextmanager
+def frozen(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[None]:
+    """Freeze the file system while the body runs. Arguments and errors as those of Freeze."""
+    freeze = Freeze(roots, record, mark)
+    try:
+        freeze.begin()
+        yield
+    finally:
+        freeze.end()
 
 
 def _thaw(at: int, record: VolumeRecord) -> bool:

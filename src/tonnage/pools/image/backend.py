@@ -32,7 +32,7 @@ from tonnage.errors import HostError, host_errors
 from tonnage.host import device, loop
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.device import filesystem_length
-from tonnage.pools.base.contract import Features, PoolLimits
+from tonnage.pools.base.contract import Features, PoolLimits, Stillness
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_shared, erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import Disks
@@ -40,6 +40,7 @@ from tonnage.pools.core.wipe import OVERWRITES, check_overwrites
 from tonnage.pools.directory.backend import DirectoryBackend, PoolFolder, is_overwritten
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
 from tonnage.pools.fs.formats import FORMATS
+from tonnage.pools.fs.online import Freeze
 from tonnage.pools.image import consistent_copy, copy, ext4_resize, file
 from tonnage.pools.image.mounts import ImageMounts, free_loops
 
@@ -165,13 +166,28 @@ class ImageContent(VolumeContent):
             os.close(fd)
             raise
 
-    def snapshot(self, record: VolumeRecord, origin: VolumeRecord, content: Path) -> VolumeRecord:
+    def stillness(self, record: VolumeRecord) -> Stillness:
+        image = self._folder.content(record.name)
+        if (record.state == "new" and not record.block) or not file.is_used(image):
+            return Stillness.UNUSED
+        self._folder.snapshots.prepare()
+        consistent_copy.check_shares(image, record, self._folder.snapshots.path, share=not is_overwritten(record))
+        return Stillness.ALONE if record.block else Stillness.FROZEN
+
+    def freeze(self, record: VolumeRecord) -> Freeze:
+        return consistent_copy.freeze(self._folder.content(record.name), record)
+
+    def snapshot(
+        self, record: VolumeRecord, origin: VolumeRecord, content: Path, *, is_frozen: bool = False
+    ) -> VolumeRecord:
         record = replace(record, sparse=True)
         if origin.state == "new" and not origin.block:
             file.make(content, record)  # it was never used
             return replace(record, shared=False)
         share = not is_overwritten(record)
-        fd, shared = consistent_copy.copy(self._folder.content(origin.name), origin, content, share=share)
+        fd, shared = consistent_copy.copy(
+            self._folder.content(origin.name), origin, content, share=share, is_frozen=is_frozen
+        )
         try:
             with host_errors(f"cannot write {content}"):
                 os.fsync(fd)

@@ -24,15 +24,18 @@ log = logging.getLogger(__name__)
 _MARK = ".frozen-"
 
 
-def copy(image: Path, record: VolumeRecord, target: Path, *, share: bool = True) -> tuple[int, bool]:
+def copy(
+    image: Path, record: VolumeRecord, target: Path, *, share: bool = True, is_frozen: bool = False
+) -> tuple[int, bool]:
     """Copy the image of a volume to the new file target; return its descriptor and whether they share blocks.
 
-    The copy is locked and not yet durable. share: whether sharing blocks is allowed. Raises ExhaustedError,
+    The copy is locked and not yet durable. share: whether sharing blocks is allowed. is_frozen: whether the caller
+    holds its freeze(). Raises ExhaustedError,
     PreconditionError (in use in a way that allows no consistent copy), HostError.
     """
     fd = image_copy.make(target)
     try:
-        with still(image, record, fd, share=share) as source:
+        with still(image, record, fd, share=share, is_frozen=is_frozen) as source:
             return fd, image_copy.copy(fd, source, target, share=share)
     except BaseException:
         os.close(fd)
@@ -41,17 +44,16 @@ def copy(image: Path, record: VolumeRecord, target: Path, *, share: bool = True)
 
 
 @contextmanager
-def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> Iterator[int]:
+def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True, is_frozen: bool = False) -> Iterator[int]:
     """Open the image for reading, with no writes to it while the body runs.
 
-    fd: the empty file to copy to. share: whether that may share its blocks.
+    fd: the empty file to copy to. share: whether that may share its blocks. is_frozen: whether it is still already.
     """
-    ext4_resize.settle(image, record)
-    is_used = file.is_used(image)
-    with host_errors(f"cannot open {image}", advice="the volume's content is lost if it is"):
-        source = os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with closing(source):
-        if not is_used:
+    if not is_frozen:
+        ext4_resize.settle(image, record)
+    is_still = is_frozen or not file.is_used(image)
+    with closing(_open(image)) as source:
+        if is_still:
             yield source
         elif record.block:
             if not share or not image_copy.can_share(fd, source):
@@ -63,8 +65,41 @@ def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True) -> 
             _flush(image)
             yield source
         else:
-            with online.frozen(roots(image, record), record, image.with_name(f"{_MARK}{record.name}")):
+            with online.frozen(roots(image, record), record, _mark(image, record)):
                 yield source
+
+
+def _open(image: Path) -> int:
+    with host_errors(f"cannot open {image}", advice="the volume's content is lost if it is"):
+        return os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _mark(image: Path, record: VolumeRecord) -> Path:
+    return image.with_name(f"{_MARK}{record.name}")
+
+
+def freeze(image: Path, record: VolumeRecord) -> online.Freeze:
+    """A freeze of the mounted file system of an image, not begun. Raises PreconditionError."""
+    ext4_resize.settle(image, record)
+    return online.Freeze(roots(image, record), record, _mark(image, record))
+
+
+def check_shares(image: Path, record: VolumeRecord, folder: Path, *, share: bool) -> None:
+    """Check that an image in use can be copied in a moment to folder: by sharing its blocks. Raises PreconditionError.
+
+    share: whether sharing is allowed.
+    """
+    with closing(_open(image)) as source, host_errors(f"cannot make a file in {folder}"):
+        probe = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600) if share else -1
+        if probe >= 0:
+            with closing(probe):
+                if image_copy.can_share(probe, source):
+                    return
+    why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
+    raise PreconditionError(
+        f"volume {record.name} is in use and {why}: a snapshot of several volumes would stop its writers for as long"
+        " as copying takes; stop its pod first" + (", or put the pool on xfs or btrfs" if share else "")
+    )
 
 
 def _flush(image: Path) -> None:

@@ -20,7 +20,7 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import OutOfRangeError, TonnageError, UnavailableError
 from tonnage.host import dm, loop, lvm
 from tonnage.host.lvm import check_group
-from tonnage.pools.base.contract import Capacity, Features, PoolLimits, VolumeRequest
+from tonnage.pools.base.contract import Capacity, Features, PoolLimits, SnapshotRequest, Stillness, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
 from tonnage.pools.base.record import FORMAT, VolumeRecord, new_record, upgraded
 from tonnage.pools.base.reservation import LARGEST
@@ -199,8 +199,14 @@ class LvmBackend(Backend):
         extent = self.table.extent()
         return self.snapshots.reserved_bytes(origin), self._capacity(None, layout, (extent, extent))
 
-    def snapshot(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
-        return self.snapshots.take(name, volume, owner)
+    def snapshot(self, wanted: SnapshotRequest, *, is_frozen: bool = False) -> VolumeRecord:
+        return self.snapshots.take(wanted, is_frozen=is_frozen)
+
+    def stillness(self, record: VolumeRecord) -> Stillness:
+        return self.snapshots.stillness(record)
+
+    def freeze(self, record: VolumeRecord) -> online.Freeze:
+        return self.snapshots.freeze(record)
 
     def delete_snapshot(self, name: str) -> None:
         self.snapshots.delete(name)

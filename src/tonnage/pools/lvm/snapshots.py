@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from tonnage.errors import BusyError, ExhaustedError, HostError, PreconditionError, TonnageError, host_errors
-from tonnage.host import device, lvm
+from tonnage.host import device, filesystem, lvm
 from tonnage.host.descriptor import opened
-from tonnage.pools.base.contract import VolumeOrigin
+from tonnage.pools.base.contract import SnapshotRequest, Stillness, VolumeOrigin
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device, online
@@ -145,10 +145,10 @@ class LvmSnapshots:
         finally:
             self._volumes.discard(name, scratch)
 
-    def _take_snapshot(self, lv: str, origin: VolumeRecord, entry: TagEntry) -> str:
+    def _take_snapshot(self, lv: str, origin: VolumeRecord, entry: TagEntry, *, is_frozen: bool = False) -> str:
         """Take a snapshot of a volume at this moment, by one command; return its name.
 
-        Raises ExhaustedError, HostError.
+        is_frozen: the caller holds its freeze(). Raises ExhaustedError, HostError.
         """
         name = lvm_tags.lv_name(self._table.group, entry)
         tags, extent, size = tuple(lvm_tags.encode(entry)), self._table.extent(), self._table.size_of(lv)
@@ -158,13 +158,13 @@ class LvmSnapshots:
                     f"snapshot of {origin.name}: thin pool {self._table.group}/{self._table.bounds.thin} is nearly full"
                 )
             reservation = ExtentReservation(name, THIN, size // extent, size, tags, lv)
-            with self._table.account.making(reservation), self._frozen(lv, origin):
+            with self._table.account.making(reservation), nullcontext() if is_frozen else self._frozen(lv, origin):
                 self._lvsnapshot(reservation, lv, "--setactivationskip", "y")
                 self._table.keep(name, entry)
             return name
         extents = lvm_layout.cow_extents(size, lvm_layout.cow_size(origin.parameters), extent)
         reservation = ExtentReservation(name, LINEAR, extents, extents * extent, tags, lv)
-        with self._table.account.making(reservation), self._frozen(lv, origin):
+        with self._table.account.making(reservation), nullcontext() if is_frozen else self._frozen(lv, origin):
             self._lvsnapshot(reservation, lv, "--extents", str(extents))
             self._table.keep(name, entry)
         return name
@@ -192,8 +192,21 @@ class LvmSnapshots:
             os.fsync(fd)
         return replace(record, made=origin.made or origin.length, pending=pending)
 
-    def take(self, name: str, volume: str, owner: Mapping[str, str]) -> VolumeRecord:
+    def stillness(self, record: VolumeRecord) -> Stillness:
+        """As Backend.stillness. LVM freezes ext4 and xfs itself, which older kernels refuse for a frozen one."""
+        if not self._volumes.is_used(self._table.lv(record.name)):
+            return Stillness.UNUSED
+        nests = record.fstype == "btrfs" or filesystem.freezes_nest()
+        return Stillness.FROZEN if not record.block and nests else Stillness.ALONE
+
+    def freeze(self, record: VolumeRecord) -> online.Freeze:
+        """As Backend.freeze."""
+        path = self._table.activate(self._table.lv(record.name))
+        return online.Freeze(block_device.roots(path, record), record, self._table.frozen_mark(record.name))
+
+    def take(self, wanted: SnapshotRequest, *, is_frozen: bool = False) -> VolumeRecord:
         """Create a snapshot of a volume. Raises ExhaustedError, PreconditionError, HostError."""
+        name, volume = wanted.name, wanted.volume
         origin, lv = self._table.records.get(volume), self._table.lv(volume)
         created = self._table.clock.time()
         record = replace(
@@ -202,7 +215,7 @@ class LvmSnapshots:
             uuid=self._table.new_uuid(f"snapshot/{name}", created),
             parameters=_erase_only(origin),
             mutable={},
-            owner=dict(owner),
+            owner=dict(wanted.owner),
             created=created,
             from_snapshot="",
             from_volume=volume,
@@ -213,7 +226,7 @@ class LvmSnapshots:
             if origin.state == "new" and not self._table.layout_of(lv, origin).thin:
                 self._keep_nothing(entry)
             else:
-                self._take_snapshot(lv, origin, entry)
+                self._take_snapshot(lv, origin, entry, is_frozen=is_frozen)
             self._table.keep(lvm_tags.lv_name(self._table.group, entry), entry, key=key)
         return record
 

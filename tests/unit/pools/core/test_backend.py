@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.errors import InvalidError, NotFoundError, UnavailableError, UnsupportedError
-from tonnage.pools.base.contract import Capacity, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.contract import Capacity, SnapshotRequest, VolumeOrigin, VolumeRequest
 from tonnage.pools.core.backend import Backend, Mounts
 from tonnage.pools.fake import FEATURES, FakeBackend
 
@@ -46,7 +46,9 @@ def test_defaults_of_all_kinds(tmp_path: Path) -> None:
         Backend.check(backend, {"erase": "maybe"}, "ext4", block=False)
     for call in (
         lambda: Backend.expand(backend, "a", 20),
-        lambda: Backend.snapshot(backend, "s", "a", {}),
+        lambda: Backend.snapshot(backend, SnapshotRequest("s", "a")),
+        lambda: Backend.snapshot_together(backend, [SnapshotRequest("s", "a")], lambda: True),
+        lambda: Backend.freeze(backend, record),
         lambda: Backend.delete_snapshot(backend, "s"),
     ):
         with pytest.raises(UnsupportedError, match=r"pool 'p' \(fake\) does not offer"):

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.pools.lvm.conftest import EXTENT, Group
 
-from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
+from tonnage.pools.base.contract import SnapshotRequest, VolumeOrigin, VolumeRequest
 from tonnage.pools.lvm.backend import LvmBackend
 from tonnage.pools.lvm.tags import TagKind
 
@@ -24,7 +24,7 @@ def used(backend: LvmBackend) -> LvmBackend:
 
 def test_a_snapshot_reserves_its_bytes_for_changes(used: LvmBackend, group: Group) -> None:
     assert used.snapshots.reserved_bytes(used.record("a")) == 2 * EXTENT
-    taken = used.snapshot("s", "a", {"o": "1"})
+    taken = used.snapshot(SnapshotRequest("s", "a", {"o": "1"}))
     assert (taken.from_volume, taken.owner, taken.parameters) == ("a", {"o": "1"}, {})
     assert used.find_snapshot("s") == taken
     assert [record.name for record in used.all_snapshots()] == ["s"]
@@ -32,7 +32,7 @@ def test_a_snapshot_reserves_its_bytes_for_changes(used: LvmBackend, group: Grou
 
 
 def test_a_deleted_origin_goes_with_its_last_snapshot(used: LvmBackend, group: Group) -> None:
-    used.snapshot("s", "a", {})
+    used.snapshot(SnapshotRequest("s", "a"))
     used.delete("a")
     assert used.records.volumes == {}
     [origin] = [lv for lv, entry in used.table.entries.items() if entry.kind is TagKind.ORIGIN]

@@ -12,6 +12,7 @@ from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, lock_name, safe_name
 from tonnage.csi.driver.group_members import GroupMember, is_complete, member_name, member_owner, members
 from tonnage.csi.driver.services import snapshots
 from tonnage.errors import AlreadyExistsError, InvalidError, NotFoundError
+from tonnage.pools.base.contract import SnapshotRequest
 from tonnage.pools.core.group import MemberRequest, take
 from tonnage.pools.core.pool import Pool
 
@@ -70,7 +71,7 @@ class GroupControllerService:
             snapshots.check_source(self._driver, vid, source)
             cluster = source.owner.get(names.PARAM_CLUSTER)
             more = {names.PARAM_CLUSTER: cluster} if cluster else {}
-            wanted.append(MemberRequest(pool, member_name(group, vid), volume, {**owner, **more}))
+            wanted.append(MemberRequest(pool, SnapshotRequest(member_name(group, vid), volume, {**owner, **more})))
         await take(wanted)
 
     async def DeleteVolumeGroupSnapshot(
