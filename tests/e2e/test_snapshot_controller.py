@@ -15,10 +15,11 @@ import pytest
 from tests.e2e.conftest import ControlPlane
 from tests.e2e.replicas import Replicas
 from tests.e2e.test_snapshot_crds import define
+from tests.unit.controller.snapshots.groupworld import GroupWorld
 from tests.unit.controller.snapshots.world import OTHER, World
 
 from tonnage.aio.clock import RealClock, rfc3339
-from tonnage.api.kinds import LEASES, SNAPSHOT_CLASSES, SNAPSHOTS
+from tonnage.api.kinds import GROUP_CLASSES, GROUP_SNAPSHOTS, LEASES, SNAPSHOT_CLASSES, SNAPSHOTS
 from tonnage.api.snapshot import AS_SOURCE, BOUND, content_name
 from tonnage.controller.snapshots.role import LEASE, LEASE_NAMESPACE
 from tonnage.kube import kubeconfig
@@ -50,10 +51,10 @@ def replicas(plane: ControlPlane, tmp_path: Path) -> Iterator[Replicas]:
 
 
 @asynccontextmanager
-async def _world(plane: ControlPlane) -> AsyncIterator[World]:
+async def _world(plane: ControlPlane) -> AsyncIterator[GroupWorld]:
     """The cluster, with agents that act all the time."""
     client = Client(HttpTransport(kubeconfig.load(plane.kubeconfig)))
-    world = World(client)
+    world = GroupWorld(client)
 
     async def act() -> None:
         while True:
@@ -109,6 +110,38 @@ async def test_a_snapshots_life(plane: ControlPlane, replicas: Replicas) -> None
 
 async def _gone(world: World, name: str) -> bool:
     return await world.get(name) is None
+
+
+async def test_a_groups_life(plane: ControlPlane, replicas: Replicas) -> None:
+    replicas.start("groups")
+    async with _world(plane) as world:
+        await world.group_classed("group-class", default=True)
+        await world.db("group-data", "group-log", label="group-db")
+        selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["group-db"]}]}
+        made = await world.group("pair", of_class="", source={"selector": selector})
+        assert not made.metadata.finalizers, "a custom resource begins without"
+
+        async def ready() -> bool:
+            found = await world.get_group("pair")
+            return found is not None and bool(found.status.ready_to_use)
+
+        await _until("the group is ready", ready)
+        assert sorted(one.spec.source.persistent_volume_claim_name for one in await world.members()) == [
+            "group-data", "group-log",
+        ]  # fmt: skip
+        rows = plane.kubectl("get", "vgs", "pair", "--no-headers").split()
+        assert rows[:3] == ["pair", "true", "group-class"]
+        member = (await world.members())[0].metadata.name
+        await world.kube.delete(SNAPSHOTS, member, "default")
+        await world.kube.delete(GROUP_SNAPSHOTS, "pair", "default")
+
+        async def gone() -> bool:
+            left = [*await world.members(), *await world.contents(), *await world.group_contents()]
+            return await world.get_group("pair") is None and not left
+
+        await _until("the group is gone", gone)
+        assert world.storage == {}
+        await world.kube.delete(GROUP_CLASSES, "group-class")
 
 
 async def test_it_stays_off_beside_another(plane: ControlPlane, replicas: Replicas) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.conftest import ControlPlane
+from tests.unit.box.apiserver.validation import test_group_snapshot as groups
 from tests.unit.box.apiserver.validation.test_snapshot import CLASSES, CONTENTS, SNAPSHOTS, classed, content, snapshot
 
 from tonnage.api import kinds
@@ -19,6 +20,9 @@ KINDS: dict[str, kinds.Kind[Any]] = {
     CLASSES: kinds.SNAPSHOT_CLASSES,
     CONTENTS: kinds.SNAPSHOT_CONTENTS,
     SNAPSHOTS: kinds.SNAPSHOTS,
+    groups.CLASSES: kinds.GROUP_CLASSES,
+    groups.CONTENTS: kinds.GROUP_CONTENTS,
+    groups.GROUPS: kinds.GROUP_SNAPSHOTS,
 }
 EMPTY = (SNAPSHOTS, snapshot(source={}), None)
 PRE = {"volumeSnapshotContentName": "c"}
@@ -28,7 +32,7 @@ def define(plane: ControlPlane) -> None:
     """Make the definitions, or replace those of another test. They stay: others may use them."""
     plane.kubectl("apply", "-f", "-", stdin=manifests.template("snapshot-crds.yaml"))
     plane.kubectl("wait", "--for=condition=Established", "crd", *(kind.qualified for kind in KINDS.values()))
-    plane.until("they are served", lambda: plane.try_kubectl("get", "vs,vsc,vsclass").returncode == 0)
+    plane.until("they are served", lambda: plane.try_kubectl("get", "vs,vsc,vsclass,vgs,vgsc,vgsclass").returncode == 0)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +84,17 @@ def said(plane: ControlPlane, key: str, new: Obj, old: Obj | None) -> str:
         (CONTENTS, content(volumeSnapshotRef={"name": "x"}), None, "both spec.volumeSnapshotRef.name and"),
         (CONTENTS, content(deletionPolicy="Keep"), None, 'supported values: "Delete", "Retain"'),
         (CLASSES, classed(driver=None), None, "driver: Required value"),
+        (groups.GROUPS, groups.group(), None, ""),
+        (groups.GROUPS, groups.group(source={}), None, "exactly one of selector and volumeGroupSnapshotContentName"),
+        (groups.GROUPS, groups.group(source=groups.PRE), groups.group(), "selector is required once set"),
+        (groups.GROUPS, groups.group(source={"selector": {}}), groups.group(), "selector is immutable"),
+        (groups.CONTENTS, groups.content(deletionPolicy="Retain"), groups.content(), ""),
+        (groups.CONTENTS, groups.WITH_UID, groups.content(), ""),
+        (groups.CONTENTS, groups.content(), groups.WITH_UID, "volumeGroupSnapshotRef.uid is immutable once set"),
+        (groups.CONTENTS, groups.content(driver="c.d"), groups.content(), "driver is immutable once set"),
+        (groups.CONTENTS, groups.content(source={}), None, "exactly one of volumeHandles and groupSnapshotHandles"),
+        (groups.CONTENTS, groups.content(volumeGroupSnapshotRef={"name": "x"}), None, "both volumeGroupSnapshotRef.na"),
+        (groups.CLASSES, groups.classed(deletionPolicy="Retain"), groups.classed(), "deletionPolicy is immutable once"),
     ],
 )
 def test_they_refuse_what_the_box_refuses(

@@ -99,11 +99,14 @@ class GroupWorld(World):
                 await self._end_group(content)
             elif not content.status.ready_to_use and GROUP_CONTENT_BOUND in content.metadata.finalizers:
                 await self._take_group(content)
-        for member in await self.contents():
-            if is_member_content(member):
-                await self._free(member)
-        if not any(is_member_content(content) for content in await self.contents()):
-            await super().act()
+        await super().act()
+
+    async def _make_ready(self, content: VolumeSnapshotContent) -> None:
+        if not is_member_content(content):
+            await super()._make_ready(content)
+
+    async def _let_go(self, content: VolumeSnapshotContent) -> None:
+        await (self.free(content) if is_member_content(content) else super()._let_go(content))
 
     async def _take_group(self, content: VolumeGroupSnapshotContent) -> None:
         given, uid = content.spec.source.group_snapshot_handles, content.spec.volume_group_snapshot_ref.uid
@@ -138,7 +141,8 @@ class GroupWorld(World):
                 self.storage.pop(handle, None)
         await release(self.kube, GROUP_CONTENTS, content, GROUP_CONTENT_BOUND)
 
-    async def _free(self, member: VolumeSnapshotContent) -> None:
+    async def free(self, member: VolumeSnapshotContent) -> None:
+        """Take the finalizer off a deleted member."""
         ref = member.spec.volume_snapshot_ref
         user = await find(self.kube, SNAPSHOTS, ref.name, ref.namespace)
         if member.metadata.deleting and (user is None or user.metadata.deleting):

@@ -343,7 +343,7 @@ async def test_a_driver_of_others_is_told_before_its_content_is_deleted(world: G
     for _ in range(4):
         await loops.quiet()
         for member in await world.contents():
-            await world._free(member)
+            await world.free(member)
     found = await world.kube.get(GROUP_CONTENTS, group_content_name(made.metadata.uid))
     assert (found.metadata.deleting, found.metadata.annotations[GROUP_BEING_DELETED]) == (True, "yes")
 
