@@ -16,7 +16,7 @@ MODULES = {
     "snapshot": "data_services.snapshot",
     "freeze": "data_services.freeze",
     "many": "data_services.many",
-    "lvm-copies": "data_services.lvm",
+    "guest": "data_services.guest",
     "kubernetes": "kubernetes.volumes",
     "agent": "kubernetes.agent",
     "scheduler": "scheduler.scale",

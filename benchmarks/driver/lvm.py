@@ -49,11 +49,12 @@ async def run() -> list[Figure]:
     ]
 
 
-async def guest(module: str) -> dict[str, float] | None:
-    """What a module of benchmarks prints in a guest with a disk; None without user-mode Linux or lvm."""
+async def guest(module: str, *more: str) -> dict[str, float] | None:
+    """What a module prints in a guest with disks of 4G and of more sizes; None without user-mode Linux or lvm."""
     if shutil.which("lvm", path=PATH) is None:
         return None
-    words = [sys.executable, str(RUNNER), "--disk", "4G", "--", sys.executable, "-m", module]
+    disks = [word for size in ("4G", *more) for word in ("--disk", size)]
+    words = [sys.executable, str(RUNNER), *disks, "--", sys.executable, "-m", module]
     process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE)
     out, err = await process.communicate()
     if process.returncode == DIED and b"needs" in err:
