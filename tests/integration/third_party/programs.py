@@ -13,6 +13,7 @@ from cluster.gobuild import Missing, Program, cache
 HERE = Path(__file__).parent
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
 SNAPSHOTS = "snapshot-controller"
+PEERS = (peer.HOSTPATH, peer.SNAPSHOTTER)
 POPULATOR = "hello-populator"
 NAMES = (
     "sanity",
@@ -24,7 +25,7 @@ NAMES = (
     SNAPSHOTS,
     POPULATOR,
     *SIDECARS,
-    peer.HOSTPATH,
+    *PEERS,
 )
 _FOLDERS = {
     POPULATOR: HERE.parent.parent / "upstream" / "populator",
@@ -35,9 +36,9 @@ _FLAGS = {"promtool": ("-tags=remove_all_sd",), **dict.fromkeys((SNAPSHOTS, POPU
 
 
 def program(name: str) -> Program:
-    """The program of the folder of that name. The sidecars share a module, the driver of hostpath is a peer's, and the
-    populator that of Kubernetes' suite."""
-    if name == peer.HOSTPATH:
+    """The program of the folder of that name. The sidecars share a module, those of the benchmarks are shared with
+    them, and the populator is that of Kubernetes' suite."""
+    if name in PEERS:
         return peer.describe(name)
     folder = _FOLDERS.get(name, HERE / name)
     sources = sorted(path for path in folder.iterdir() if path.suffix in {".go", ".mod", ".sum"})
