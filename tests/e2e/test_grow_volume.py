@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.e2e import pods
 from tests.e2e.machines import Machines
 from tests.e2e.processes import events, until
 
 from tonnage.api import names
 
+pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
