@@ -78,5 +78,5 @@ def _text(node: NodeContext, target: PersistentVolumeClaim, prime: PersistentVol
     space, uid = prime.metadata.namespace, target.metadata.uid
     return (
         f"node {node.scope.node} cannot have the populator's claim {prime.key} ({reason[:300]}), so this claim gets"
-        " another node. The populator begins there once its pod is gone: kubectl -n {space} delete pod populate-{uid}"
+        f" another node. The populator begins there once its pod is gone: kubectl -n {space} delete pod populate-{uid}"
     )
