@@ -72,13 +72,13 @@ async def check_database(bench: Bench, log: tuple[Pool, str], data: tuple[Pool, 
         shown = []
         for pool, name in (log, data):
             source = VolumeOrigin(snapshot=f"s{number}-{name}")
-            await pool.create(VolumeRequest("r", (await pool.get(name)).size, source=source))
-            shown.append(await stage(bench, pool, "r"))
+            await pool.create(VolumeRequest(f"r-{name}", (await pool.get(name)).size, source=source))
+            shown.append(await stage(bench, pool, f"r-{name}"))
         last_logged, last_written = database.numbers(shown[0], shown[1])
         assert last_written <= last_logged <= last_written + 1
         for pool, name in (log, data):
-            await unstage(bench, pool, "r")
-            await pool.delete("r")
+            await unstage(bench, pool, f"r-{name}")
+            await pool.delete(f"r-{name}")
             await pool.delete_snapshot(f"s{number}-{name}")
 
 

@@ -50,3 +50,20 @@ def test_free_blocks_are_discarded(real_folder: Path, mounted: Mounted) -> None:
     os.sync()
     filesystem.trim(root)
     assert (real_folder / "ext4.img").stat().st_blocks < full - 60 * MI // 512
+
+
+@pytest.mark.parametrize(
+    ("release", "nests"),
+    [
+        ("6.8.0-45-generic", True),
+        ("6.18.44", True),
+        ("7.0-rc1", True),
+        ("6.7.12", False),
+        ("5.15.0", False),
+        ("odd", False),
+    ],
+)
+def test_which_kernels_nest_freezes(release: str, nests: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((*names[:2], release, *names[3:])))
+    assert filesystem.freezes_nest() == nests

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
+import termios
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,17 @@ def test_failures_are_the_kernels() -> None:
         libc.mount(None, b"/missing", None, 0, None)
     with pytest.raises(OSError, match=r"Invalid argument|not permitted|No such"):
         libc.umount2(b"/missing", 0)
+
+
+def test_an_ioctl_of_any_length_changes_its_buffer() -> None:
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, b"abc")
+        buffer = bytearray(4096)
+        libc.ioctl(reader, termios.FIONREAD, buffer)
+        assert struct.unpack_from("=i", buffer) == (3,)
+        with pytest.raises(OSError, match="ioctl"):
+            libc.ioctl(reader, termios.TIOCGWINSZ, buffer)
+    finally:
+        os.close(reader)
+        os.close(writer)

@@ -74,3 +74,14 @@ def test_what_is_allowed_passes() -> None:
     check_request(
         csi_pb2.CreateVolumeRequest(name="v", volume_content_source=source)
     )  # the service names what it lacks
+
+
+def test_lists_of_ids_are_checked_one_by_one() -> None:
+    ids = [f"default/{number:0>120}" for number in range(100)]
+    check_request(csi_pb2.CreateVolumeGroupSnapshotRequest(name="g", source_volume_ids=ids))
+    check_request(csi_pb2.DeleteVolumeGroupSnapshotRequest(group_snapshot_id="g", snapshot_ids=ids))
+    for bad in ("", "p/" + "x" * 127, "p/../q"):
+        with pytest.raises(InvalidError, match="source_volume_ids"):
+            check_request(csi_pb2.CreateVolumeGroupSnapshotRequest(name="g", source_volume_ids=[*ids, bad]))
+    with pytest.raises(InvalidError, match="group_snapshot_id is missing"):
+        check_request(csi_pb2.GetVolumeGroupSnapshotRequest())

@@ -66,3 +66,21 @@ def test_an_invisible_mount_cannot_be_frozen(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError, match="not mounted where this process can see it"), frozen:
         pass
     assert not (tmp_path / "mark").exists()
+
+
+def test_a_freeze_ends_once_and_may_never_begin(mounted: tuple[Path, Path, VolumeRecord]) -> None:
+    image, path, record = mounted
+    mark = image.with_name("mark")
+    never = online.Freeze(consistent_copy.roots(image, record), record, mark)
+    never.sync()
+    never.end()
+    freeze = online.Freeze(consistent_copy.roots(image, record), record, mark)
+    freeze.begin()
+    assert mark.exists()
+    never.end()
+    with opened(path) as at, pytest.raises(OSError, match="busy"):
+        filesystem.freeze(at)
+    for _ in range(2):
+        freeze.end()
+    assert not mark.exists()
+    (path / "file").write_text("it takes writes again")

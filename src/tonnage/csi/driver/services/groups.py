@@ -54,17 +54,15 @@ class GroupControllerService:
             volumes = ", ".join(sorted(member.snapshot.volume for member in found))
             raise AlreadyExistsError(f"group snapshot {group} exists and is of other volumes: {volumes}")
         with ExitStack() as held:
-            for vid in ids:
-                held.enter_context(self._driver.in_flight.hold(lock_name(vid), "CreateVolumeGroupSnapshot"))
+            for key in sorted(set(map(lock_name, ids))):
+                held.enter_context(self._driver.in_flight.hold(key, "CreateVolumeGroupSnapshot"))
             await _delete(found)  # what a killed call left: it is of another moment
-            await self._take(group, ids, places, {OWNER_DRIVER: self._driver.name, **owner})
-        return csi_pb2.CreateVolumeGroupSnapshotResponse(
-            group_snapshot=_as_proto(group, await members(self._driver, group))
-        )
+            made = await self._take(group, ids, places, {OWNER_DRIVER: self._driver.name, **owner})
+        return csi_pb2.CreateVolumeGroupSnapshotResponse(group_snapshot=_as_proto(group, made))
 
     async def _take(
         self, group: str, ids: Sequence[str], places: Sequence[tuple[Pool, str]], owner: dict[str, str]
-    ) -> None:
+    ) -> list[GroupMember]:
         wanted = []
         for vid, (pool, volume) in zip(ids, places, strict=True):
             source = await pool.get(volume)
@@ -72,7 +70,8 @@ class GroupControllerService:
             cluster = source.owner.get(names.PARAM_CLUSTER)
             more = {names.PARAM_CLUSTER: cluster} if cluster else {}
             wanted.append(MemberRequest(pool, SnapshotRequest(member_name(group, vid), volume, {**owner, **more})))
-        await take(wanted)
+        made = [GroupMember(pool, made) for (pool, _), made in zip(places, await take(wanted), strict=True)]
+        return sorted(made, key=lambda member: member.id)
 
     async def DeleteVolumeGroupSnapshot(
         self, request: csi_pb2.DeleteVolumeGroupSnapshotRequest
