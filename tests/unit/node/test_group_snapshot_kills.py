@@ -18,6 +18,7 @@ from tests.unit.node.groupworld import GroupNodeWorld
 from tests.unit.node.test_snapshot_kills import Guillotine, Mortal, Stage
 
 from tonnage.api import kinds, names
+from tonnage.csi.client.client import CsiClient
 from tonnage.kube.client import Client
 from tonnage.testing import apiserver
 from tonnage.testing.clock import run_virtual
@@ -25,6 +26,20 @@ from tonnage.testing.node import FakeNode, MakeNode, fake_node
 from tonnage.testing.objects import MakeClaim, Objects
 
 GIB = 1 << 30
+
+
+def _deadly(monkeypatch: pytest.MonkeyPatch, guillotine: Guillotine) -> None:
+    """A guillotine around the driver's calls about groups."""
+    for name in ("create_group_snapshot", "delete_group_snapshot"):
+        call = getattr(CsiClient, name)
+
+        async def around(*given: Any, call: Any = call, **more: Any) -> Any:
+            await guillotine.step()
+            done = await call(*given, **more)
+            await guillotine.step()
+            return done
+
+        monkeypatch.setattr(CsiClient, name, around)
 
 
 async def _held(node: FakeNode) -> set[str]:
@@ -56,9 +71,15 @@ async def _life(stage: Stage, world: GroupNodeWorld, name: str, volumes: list[st
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
 async def test_an_agent_dies_at_every_step_of_a_group(
-    make_node: MakeNode, kube: Client, make_claim: MakeClaim, tell: Callable[[str], None], policy: str
+    make_node: MakeNode,
+    kube: Client,
+    make_claim: MakeClaim,
+    tell: Callable[[str], None],
+    policy: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     guillotine, world = Guillotine(), GroupNodeWorld(kube, make_claim)
+    _deadly(monkeypatch, guillotine)
     node = await make_node(pool=Mortal(guillotine, 100 * GIB), agent=False)
     stage = Stage(kube, node, guillotine)
     await stage.start()
@@ -84,10 +105,11 @@ async def test_an_agent_dies_at_every_step_of_a_group(
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("label", ["node-1", ""])
 async def test_a_group_is_deleted_while_its_agent_is_dead(
-    make_node: MakeNode, kube: Client, make_claim: MakeClaim, label: str
+    make_node: MakeNode, kube: Client, make_claim: MakeClaim, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the dead agent had done of its creation is undone."""
     guillotine, world = Guillotine(), GroupNodeWorld(kube, make_claim)
+    _deadly(monkeypatch, guillotine)
     node = await make_node(pool=Mortal(guillotine, 100 * GIB), agent=False)
     stage = Stage(kube, node, guillotine)
     await stage.start()
