@@ -26,7 +26,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.host import mount
 
 MOST_RUNS = 1
-TURNS, WARM, SIZE, MORE = 7, 1, 64 * MIB, 16 * MIB
+TURNS, WARM, SIZE, MORE = 5, 1, 64 * MIB, 16 * MIB
 AT_MOST = 1.5
 POOLS = {"thick": "lvm:vg0", "thin": "lvm:vg0,thin=pool,thinsize=2Gi,overcommit=8"}
 _TITLES = {"extend": "ControllerExpandVolume / bare lvextend", "snapshot": "CreateSnapshot / bare lvcreate -s"}
