@@ -47,7 +47,7 @@ def driver(disk: str, release: str) -> Mapping[str, object]:
         },
     }
     major, minor = release.removeprefix("v").split(".")[:2]
-    if (int(major), int(minor)) >= _ATTRIBUTES_SINCE:
+    if is_image and (int(major), int(minor)) >= _ATTRIBUTES_SINCE:  # a btrfs pool changes no volumes
         described["VolumeAttributesClass"] = {"FromExistingClassName": "upstream-tests"}
     return described
 
