@@ -27,7 +27,7 @@ from deploy.image import debian
 from tests.integration.third_party.programs import SNAPSHOTS
 from tests.integration.third_party.programs import program as go_program
 from tests.upstream import ginkgo, images, results
-from tests.upstream.driver import ATTRIBUTES, IMMEDIATE, driver
+from tests.upstream.driver import ATTRIBUTES, IMMEDIATE, driver, ungrown
 from tests.upstream.ginkgo import Part
 from tests.upstream.programs import ensure
 
@@ -128,7 +128,8 @@ def _run(disk: str, parts: Sequence[Part], suite: Path, reports: Path, snapshots
 
 def _left_out(disk: str) -> Sequence[str]:
     """Regular expressions of the tests that are left out on a disk."""
-    return [*(UNSHARED if disk == "ext4" else ()), *(PINNED if disk.endswith(IMMEDIATE) else ())]
+    unshared, pinned = UNSHARED if disk == "ext4" else (), PINNED if disk.endswith(IMMEDIATE) else ()
+    return [*unshared, *pinned, *([] if disk == "btrfs" else ungrown())]
 
 
 def _ssh(kubeconfig: Path) -> Mapping[str, str]:

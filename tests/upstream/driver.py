@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tonnage.api import names
+from tonnage.host import filesystem
 
 IMMEDIATE = "-immediate"
 """The end of a disk's name where the class of the tests binds at once."""
@@ -16,6 +17,8 @@ ATTRIBUTES: Mapping[str, object] = {
     "parameters": {"erase": "none"},
 }
 """The class that the tests copy; they need it on the server. One whose parameter each pool can change."""
+UNGROWN = r"\((default fs|ext4)\).*volume-expand.*should resize volume when PVC is edited while pod is using it"
+"""What needs a kernel that grows a mounted ext4, the file system of image pools' volumes where nothing is asked for."""
 _ATTRIBUTES_SINCE = (1, 34)
 """The release that serves VolumeAttributesClass by default, as v1."""
 
@@ -44,6 +47,11 @@ def driver(disk: str, release: str) -> Mapping[str, object]:
         },
     }
     major, minor = release.removeprefix("v").split(".")[:2]
-    if (int(major), int(minor)) >= _ATTRIBUTES_SINCE:
+    if is_image and (int(major), int(minor)) >= _ATTRIBUTES_SINCE:  # a btrfs pool changes no volumes
         described["VolumeAttributesClass"] = {"FromExistingClassName": "upstream-tests"}
     return described
+
+
+def ungrown() -> list[str]:
+    """Regular expressions of the tests that are left out on this machine: it may lack CAP_SYS_RESOURCE."""
+    return [] if filesystem.may_grow_ext4() else [UNGROWN]
