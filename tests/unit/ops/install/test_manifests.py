@@ -211,7 +211,10 @@ def test_the_snapshot_controller_has_its_rights_only_where_it_is() -> None:
     for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
         assert (kind, "tonnage-controller-snapshots") in found
     rules = found["ClusterRole", "tonnage-controller-snapshots"]["rules"]
-    assert {group for rule in rules for group in rule["apiGroups"]} == {"snapshot.storage.k8s.io"}
+    assert {group for rule in rules for group in rule["apiGroups"]} == {
+        "snapshot.storage.k8s.io",
+        "groupsnapshot.storage.k8s.io",
+    }
     assert ("VolumeSnapshotClass", "tonnage") not in found
 
 
