@@ -20,6 +20,8 @@ from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
 
 log = logging.getLogger(__name__)
+_EXPEDITED = b"rcu_expedited\n"
+"""Content of the mark of a freeze that changes that setting of the kernel."""
 
 
 def grow(record: VolumeRecord, roots: Iterable[int]) -> None:
@@ -136,7 +138,8 @@ class Freeze:
         """Freeze. Raises PreconditionError when another process has frozen it, HostError."""
         try:
             self._mark.touch(0o600)
-            filesystem.freeze(self._at)
+            with _expedited(self._mark):
+                filesystem.freeze(self._at)
         except OSError as failure:
             with suppress(OSError):
                 self._mark.unlink()
@@ -171,6 +174,27 @@ def frozen(roots: Iterator[int], record: VolumeRecord, mark: Path) -> Iterator[N
         freeze.end()
 
 
+@contextmanager
+def _expedited(mark: Path) -> Iterator[None]:
+    """Let the kernel hurry while it freezes: writers wait meanwhile, for 40 ms and more otherwise.
+
+    The setting is the machine's, so it is changed for a millisecond only, and never where it is on already. The mark
+    records it: what a kill leaves is undone with the thaw.
+    """
+    is_changed = False
+    with suppress(OSError):  # a read-only /sys, or another kernel: it freezes more slowly
+        if not filesystem.is_expedited():
+            mark.write_bytes(_EXPEDITED)
+            filesystem.expedite(on=True)
+            is_changed = True
+    try:
+        yield
+    finally:
+        if is_changed:
+            with suppress(OSError):
+                filesystem.expedite(on=False)
+
+
 def _thaw(at: int, record: VolumeRecord) -> bool:
     with host_errors(f"cannot thaw volume {record.name}", advice="fsfreeze -u it"):
         return filesystem.thaw(at)
@@ -182,5 +206,13 @@ def thaw_left(roots: Iterator[int], record: VolumeRecord, mark: Path) -> None:
         with closing(at):
             if _thaw(at, record):
                 log.warning("thawed a file system that a killed process left frozen volume=%s", record.name)
+    remove_mark(mark)
+
+
+def remove_mark(mark: Path) -> None:
+    """Remove the mark of a freeze that a kill ended, and undo what it records. Idempotent."""
+    with suppress(OSError):
+        if mark.read_bytes() == _EXPEDITED:
+            filesystem.expedite(on=False)
     with suppress(OSError):
         mark.unlink()

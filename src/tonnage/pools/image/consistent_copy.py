@@ -141,4 +141,4 @@ def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:
         if record := records.get(name):
             online.thaw_left(roots(pool / f"{name}{suffix}", record), record, pool / entry)
         else:
-            os.unlink(pool / entry)
+            online.remove_mark(pool / entry)

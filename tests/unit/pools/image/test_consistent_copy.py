@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from tonnage.errors import HostError, PreconditionError
-from tonnage.host import mount
+from tonnage.host import filesystem, mount
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.image import consistent_copy, file
@@ -61,3 +61,41 @@ def test_what_a_kill_left_frozen_is_thawed_at_the_start(real_folder: Path) -> No
     consistent_copy.thaw_all(real_folder, {"v": RECORD}, ".img")
     assert not list(real_folder.glob(".frozen-*"))
     (path / "file").write_text("it takes writes")
+
+
+def test_the_kernel_hurries_only_while_it_freezes(real_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setting is of the whole machine: this test has a file of its own for it."""
+    setting, freeze = real_folder / "rcu_expedited", filesystem.freeze
+    seen: list[str] = []
+
+    def watched(fd: int) -> None:
+        seen.append(setting.read_text())
+        freeze(fd)
+
+    monkeypatch.setattr(filesystem, "_EXPEDITED", setting)
+    monkeypatch.setattr(filesystem, "freeze", watched)
+    image, path = _mounted(real_folder)
+    for number, before in enumerate(("0", "1")):  # an administrator may have turned it on
+        setting.write_text(before)
+        os.close(consistent_copy.copy(image, RECORD, real_folder / f"{number}.img")[0])
+        assert (seen.pop(), setting.read_text()) == ("1", before)
+    setting.unlink()
+    setting.mkdir()  # it cannot be read or written
+    monkeypatch.setattr(filesystem, "freeze", freeze)
+    os.close(consistent_copy.copy(image, RECORD, real_folder / "2.img")[0])
+    mount.umount(path)
+
+
+def test_what_a_kill_left_hurried_is_undone_at_the_start(real_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = real_folder / "rcu_expedited"
+    monkeypatch.setattr(filesystem, "_EXPEDITED", setting)
+    found: tuple[dict[str, VolumeRecord], ...] = ({}, {"v": RECORD})
+    for records in found:
+        setting.write_text("1")
+        (real_folder / ".frozen-v").write_text("rcu_expedited\n")
+        consistent_copy.thaw_all(real_folder, records, ".img")
+        assert setting.read_text() == "0"
+    setting.write_text("1")
+    (real_folder / ".frozen-v").touch()
+    consistent_copy.thaw_all(real_folder, {}, ".img")
+    assert setting.read_text() == "1"
