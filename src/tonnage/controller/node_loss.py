@@ -8,7 +8,8 @@ deletes the PV. If a node never returns, a person deletes its PVs and their fina
 
 Snapshots of lost nodes stay too. One that is being deleted waits for its node's agent, and keeps its VolumeSnapshot and
 its namespace: after the time that its VolumeSnapshotClass names, the content's finalizer is taken off. If the node
-returns, the snapshot is an orphan.
+returns, the snapshot is an orphan. Groups of snapshots are released as single ones; the class of a group is that of its
+members too.
 """
 
 from __future__ import annotations
@@ -16,11 +17,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from typing import Any
 
 from tonnage.aio.clock import rfc3339, time_of
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume
-from tonnage.api.kinds import CLAIMS, NODES, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.group_snapshot import (
+    GROUP_CONTENT_BOUND,
+    GROUP_HANDLE,
+    VolumeGroupSnapshotClass,
+    VolumeGroupSnapshotContent,
+)
+from tonnage.api.kinds import (
+    CLAIMS,
+    GROUP_CLASSES,
+    GROUP_CONTENTS,
+    GROUP_SNAPSHOTS,
+    NODES,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
+    STORAGE_CLASSES,
+    VOLUMES,
+    Kind,
+)
 from tonnage.api.meta import ObjectReference
 from tonnage.api.selectors import node_matcher
 from tonnage.api.snapshot import CONTENT_BOUND, MANAGED_BY, VolumeSnapshotClass, VolumeSnapshotContent
@@ -37,6 +57,8 @@ log = logging.getLogger(__name__)
 _VOLUMES_BY_LABEL = "gone nodes: volumes by node"
 _VOLUMES_BY_CLASS = "gone nodes: volumes by class"
 _CONTENTS_BY_NODE = "gone nodes: contents by node"
+_GROUPS_BY_HANDLE = "gone nodes: contents of groups by handle"
+_Content = VolumeSnapshotContent | VolumeGroupSnapshotContent
 
 
 class GoneNodes(Reconciler[str]):
@@ -202,9 +224,9 @@ class GoneNodes(Reconciler[str]):
 
 
 class GoneSnapshots(Reconciler[str]):
-    """Loop over contents that are being deleted. Keys are their names.
+    """Loop over contents of snapshots and of groups that are being deleted. Keys are `<plural of the kind>/<name>`.
 
-    A cluster without snapshots is not waited for.
+    A cluster without these kinds is not waited for.
     """
 
     def __init__(self, context: LoopContext) -> None:
@@ -214,10 +236,15 @@ class GoneSnapshots(Reconciler[str]):
         self._epoch = self._clock.time() - self._clock.monotonic()
         # Waited for, where they are served: without its class a content would count as one that is never released.
         self._contents = self.watch(informers.of(SNAPSHOT_CONTENTS, optional=True))
-        self._contents.add_index(_CONTENTS_BY_NODE, lambda content: (content.metadata.labels.get(MANAGED_BY, ""),))
-        self._contents.on_change(self._content_changed)
+        self._groups = self.watch(informers.of(GROUP_CONTENTS, optional=True))
+        self._groups.add_index(_GROUPS_BY_HANDLE, lambda group: (_place(group, group.handle),))
+        for cache in (self._contents, self._groups):
+            cache.add_index(_CONTENTS_BY_NODE, lambda content: (content.metadata.labels.get(MANAGED_BY, ""),))
+            cache.on_change(self._content_changed)
         self._classes = self.watch(informers.of(SNAPSHOT_CLASSES, optional=True))
-        self._classes.on_change(lambda old, new: self._class_changed(new))
+        self._group_classes = self.watch(informers.of(GROUP_CLASSES, optional=True))
+        for classes in (self._classes, self._group_classes):
+            classes.on_change(self._class_changed)
         self._nodes = self.watch(informers.of(NODES), on_difference(_is_out, self._node_changed))
 
     async def reconcile(self, key: str) -> float | None:
@@ -225,7 +252,9 @@ class GoneSnapshots(Reconciler[str]):
 
         Returns seconds until then. Raises: ApiError.
         """
-        content = self._contents.get(key)
+        plural, _, name = key.partition("/")
+        content: _Content | None
+        content = self._groups.get(name) if plural == GROUP_CONTENTS.plural else self._contents.get(name)
         if content is None or not self._waits(content):
             return None
         after = self._release_after(content)
@@ -244,78 +273,111 @@ class GoneSnapshots(Reconciler[str]):
         await self._release(content)
         return None
 
-    def _waits(self, content: VolumeSnapshotContent) -> bool:
+    def _waits(self, content: _Content) -> bool:
         """Return whether it is being deleted, and only its node's agent keeps it."""
         is_ours = content.spec.driver in self._drivers and bool(content.metadata.labels.get(MANAGED_BY))
-        return is_ours and content.metadata.deleting and CONTENT_BOUND in content.metadata.finalizers
+        return is_ours and content.metadata.deleting and _finalizer(content) in content.metadata.finalizers
 
-    def _release_after(self, content: VolumeSnapshotContent) -> float | None:
-        found = self._classes.get(content.spec.volume_snapshot_class_name)
+    def _release_after(self, content: _Content) -> float | None:
+        group: VolumeGroupSnapshotContent | None = None
+        if isinstance(content, VolumeGroupSnapshotContent):
+            group = content
+        elif handle := content.metadata.annotations.get(GROUP_HANDLE):  # a member names no class
+            group = next(iter(self._groups.by(_GROUPS_BY_HANDLE, _place(content, handle))), None)
+        found: VolumeSnapshotClass | VolumeGroupSnapshotClass | None
+        if group is not None:
+            found = self._group_classes.get(group.spec.volume_group_snapshot_class_name)
+        else:
+            assert isinstance(content, VolumeSnapshotContent)
+            found = self._classes.get(content.spec.volume_snapshot_class_name)
         try:
             return release_after(found.parameters if found is not None else {})
         except InvalidError:  # the agents report it with the next snapshot
             return None
 
-    async def _note(self, content: VolumeSnapshotContent, since: str | None) -> None:
-        def body(now: VolumeSnapshotContent) -> dict[str, object] | None:
+    async def _note(self, content: _Content, since: str | None) -> None:
+        def body(now: _Content) -> dict[str, object] | None:
             if now.metadata.annotations.get(names.NODE_GONE_SINCE) == since:
                 return None
             return {"metadata": {"annotations": {names.NODE_GONE_SINCE: since}}}
 
         with suppress(ApiNotFoundError):
-            await change(self._client, SNAPSHOT_CONTENTS, content, body)
+            await change(self._client, _kind(content), content, body)
 
-    async def _release(self, cached: VolumeSnapshotContent) -> None:
+    async def _release(self, cached: _Content) -> None:
         """Take the finalizer off if the node is still gone, by live reads."""
-        noted = cached.metadata.annotations.get(names.NODE_GONE_SINCE)
+        noted, finalizer = cached.metadata.annotations.get(names.NODE_GONE_SINCE), _finalizer(cached)
 
-        def body(now: VolumeSnapshotContent) -> dict[str, object] | None:
+        def body(now: _Content) -> dict[str, object] | None:
             if not self._waits(now) or now.metadata.annotations.get(names.NODE_GONE_SINCE) != noted:
                 return None
-            return {"metadata": {"finalizers": [f for f in now.metadata.finalizers if f != CONTENT_BOUND] or None}}
+            return {"metadata": {"finalizers": [f for f in now.metadata.finalizers if f != finalizer] or None}}
 
         found = await self._client.list(NODES, tolerant=True)
         there = [node.metadata.name for node in found.items if not _is_out(node)]
         if not _is_without(cached, [*there, *(one.metadata.name for one in found.unreadable)]):
             return
         with suppress(ApiNotFoundError, ApiConflictError):
-            now = await change(self._client, SNAPSHOT_CONTENTS, cached, body)
-            if CONTENT_BOUND in now.metadata.finalizers:  # it need not be released any more
+            now = await change(self._client, _kind(cached), cached, body)
+            if finalizer in now.metadata.finalizers:  # it need not be released any more
                 return
             log.warning("content of a lost node released content=%s snapshot=%s", cached.key, cached.handle)
             self._tell(cached, "is released; if the node returns, it is an orphan there (`tonnage volumes orphans`)")
 
-    def _tell(self, content: VolumeSnapshotContent, text: str) -> None:
-        ref = content.spec.volume_snapshot_ref
+    def _tell(self, content: _Content, text: str) -> None:
         message = f"node {content.metadata.labels[MANAGED_BY]} is gone: snapshot {content.handle} {text}"
-        self._events.warning(refer(SNAPSHOT_CONTENTS, content), "NodeGone", message)
+        if isinstance(content, VolumeGroupSnapshotContent):
+            ref, users = content.spec.volume_group_snapshot_ref, GROUP_SNAPSHOTS.head()
+            self._events.warning(refer(GROUP_CONTENTS, content), "NodeGone", message)
+        else:
+            ref, users = content.spec.volume_snapshot_ref, SNAPSHOTS.head()
+            self._events.warning(refer(SNAPSHOT_CONTENTS, content), "NodeGone", message)
         if ref.name:
-            about = ObjectReference(SNAPSHOTS.api_version, SNAPSHOTS.kind, ref.namespace, ref.name, ref.uid)
+            about = ObjectReference(users["apiVersion"], users["kind"], ref.namespace, ref.name, ref.uid)
             self._events.warning(about, "NodeGone", message)
 
     # Events
 
-    def _content_changed(self, old: VolumeSnapshotContent | None, new: VolumeSnapshotContent | None) -> None:
+    def _content_changed(self, old: _Content | None, new: _Content | None) -> None:
         """Handle a content that begins to be deleted, or whose note changes; others need no agent."""
         if new is not None and self._waits(new) and (old is None or _content_shape(old) != _content_shape(new)):
-            self.enqueue(new.key)
+            self.enqueue(_key(new))
 
-    def _class_changed(self, new: VolumeSnapshotClass | None) -> None:
-        for content in self._contents:
-            if new is not None and content.spec.volume_snapshot_class_name == new.metadata.name:
-                self.enqueue(content.key)
+    def _class_changed(self, old: object, new: object) -> None:
+        """Look at all that wait: they are few."""
+        for content in (*self._contents, *self._groups):
+            if new is not None and self._waits(content):
+                self.enqueue(_key(content))
 
     def _node_changed(self, node: Node) -> Iterable[str]:
-        return [content.key for content in self._contents.by(_CONTENTS_BY_NODE, names.label_value(node.metadata.name))]
+        label = names.label_value(node.metadata.name)
+        return [_key(one) for cache in (self._contents, self._groups) for one in cache.by(_CONTENTS_BY_NODE, label)]
 
 
-def _is_without(content: VolumeSnapshotContent, nodes: Collection[str]) -> bool:
+def _kind(content: _Content) -> Kind[Any]:
+    return GROUP_CONTENTS if isinstance(content, VolumeGroupSnapshotContent) else SNAPSHOT_CONTENTS
+
+
+def _finalizer(content: _Content) -> str:
+    return GROUP_CONTENT_BOUND if isinstance(content, VolumeGroupSnapshotContent) else CONTENT_BOUND
+
+
+def _key(content: _Content) -> str:
+    return f"{_kind(content).plural}/{content.metadata.name}"
+
+
+def _place(content: _Content, handle: str) -> str:
+    """Driver, node and id of a group: nodes may have groups of the same id."""
+    return f"{content.spec.driver} {content.metadata.labels.get(MANAGED_BY, '')} {handle}"
+
+
+def _is_without(content: _Content, nodes: Collection[str]) -> bool:
     """Return whether the content's node is not among these; False without any: something else is wrong."""
     label = content.metadata.labels.get(MANAGED_BY, "")
     return bool(nodes) and bool(label) and not any(not name or names.label_value(name) == label for name in nodes)
 
 
-def _content_shape(content: VolumeSnapshotContent) -> tuple[object, ...]:
+def _content_shape(content: _Content) -> tuple[object, ...]:
     meta = content.metadata
     return meta.deleting, meta.finalizers, meta.labels.get(MANAGED_BY), meta.annotations.get(names.NODE_GONE_SINCE)
 

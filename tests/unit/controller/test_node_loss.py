@@ -10,7 +10,17 @@ from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, NODES, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.group_snapshot import GROUP_CONTENT_BOUND, GROUP_HANDLE
+from tonnage.api.kinds import (
+    CLAIMS,
+    GROUP_CLASSES,
+    GROUP_CONTENTS,
+    NODES,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
+    STORAGE_CLASSES,
+    VOLUMES,
+)
 from tonnage.api.snapshot import CONTENT_BOUND, MANAGED_BY
 from tonnage.controller.node_loss import GoneNodes, GoneSnapshots
 from tonnage.errors import ApiNotFoundError
@@ -298,7 +308,7 @@ class Snapshots:
 
     async def look(self) -> float | None:
         await self.settle()
-        return await self.controller.reconcile("c")
+        return await self.controller.reconcile("volumesnapshotcontents/c")
 
     async def is_kept(self) -> bool:
         await self.settle()
@@ -352,4 +362,60 @@ async def test_snapshots_that_are_not_let_go(snapshots: Snapshots, why: str) -> 
     for _ in range(3):
         snapshots.clock.now += HOUR
         await snapshots.look()
+    assert await snapshots.is_kept()
+
+
+async def test_a_group_of_a_lost_node_is_released_with_its_members_by_the_class_of_the_group(
+    snapshots: Snapshots, told: Told
+) -> None:
+    kube = snapshots.kube
+    body = {"driver": names.DRIVER, "deletionPolicy": "Delete"}
+    released = {names.ON_NODE_GONE: "release-after:1h"}
+    await kube.create(GROUP_CLASSES, {"metadata": {"name": "together"}, **body, "parameters": released})
+    ref = {"namespace": "default", "name": "g", "uid": "u"}
+    spec = {**body, "source": {"volumeHandles": ["p/v"]}, "volumeGroupSnapshotClassName": "together"}
+    meta = {"name": "gc", "finalizers": [GROUP_CONTENT_BOUND], "labels": {MANAGED_BY: "lost"}}
+    await kube.create(GROUP_CONTENTS, {"metadata": meta, "spec": {**spec, "volumeGroupSnapshotRef": ref}})
+    status = {"volumeGroupSnapshotHandle": "h"}
+    await kube.patch(GROUP_CONTENTS, "gc", {"status": status}, subresource="status")
+    await snapshots.content(volumeSnapshotClassName=None)
+    await kube.patch(SNAPSHOT_CONTENTS, "c", {"metadata": {"annotations": {GROUP_HANDLE: "h"}}})
+    await kube.delete(NODES, "lost")
+    await kube.delete(SNAPSHOT_CONTENTS, "c")
+    assert await snapshots.look() == HOUR
+    snapshots.clock.now += HOUR + 1
+    assert await snapshots.look() is None
+    assert not await snapshots.is_kept()
+    group = f"{GROUP_CONTENTS.plural}/gc"
+    assert await snapshots.controller.reconcile(group) is None, "it is not deleted"
+    await kube.delete(GROUP_CONTENTS, "gc")
+    await snapshots.settle()
+    assert await snapshots.controller.reconcile(group) == HOUR
+    snapshots.clock.now += HOUR + 1
+    await snapshots.settle()
+    assert await snapshots.controller.reconcile(group) is None
+    with pytest.raises(ApiNotFoundError):
+        await kube.get(GROUP_CONTENTS, "gc")
+    reported = [about for about, _, reason, _ in await told() if reason == "NodeGone"]
+    assert sorted(reported) == ["c", "c", "g", "g", "gc", "gc", "s", "s"]
+
+
+async def test_a_member_of_a_group_that_is_gone_or_of_another_node_stays(snapshots: Snapshots) -> None:
+    """Ids of groups are unique on their node only."""
+    kube = snapshots.kube
+    body = {"driver": names.DRIVER, "deletionPolicy": "Delete"}
+    released = {names.ON_NODE_GONE: "release-after:1h"}
+    await kube.create(GROUP_CLASSES, {"metadata": {"name": "together"}, **body, "parameters": released})
+    spec = {**body, "source": {"volumeHandles": ["p/v"]}, "volumeGroupSnapshotClassName": "together"}
+    meta = {"name": "gc", "finalizers": [GROUP_CONTENT_BOUND], "labels": {MANAGED_BY: "other"}}
+    ref = {"namespace": "default", "name": "g", "uid": "u"}
+    await kube.create(GROUP_CONTENTS, {"metadata": meta, "spec": {**spec, "volumeGroupSnapshotRef": ref}})
+    await kube.patch(GROUP_CONTENTS, "gc", {"status": {"volumeGroupSnapshotHandle": "h"}}, subresource="status")
+    await snapshots.content(volumeSnapshotClassName=None)
+    await kube.patch(SNAPSHOT_CONTENTS, "c", {"metadata": {"annotations": {GROUP_HANDLE: "h"}}})
+    await kube.delete(NODES, "lost")
+    await kube.delete(SNAPSHOT_CONTENTS, "c")
+    for _ in range(2):
+        assert await snapshots.look() is None
+        snapshots.clock.now += 2 * HOUR
     assert await snapshots.is_kept()
