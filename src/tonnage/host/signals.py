@@ -14,13 +14,15 @@ from contextlib import contextmanager, suppress
 
 _RESTORED = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 """The interpreter ignores these; subprocess restores them."""
+_OF_THREADS = frozenset({32, 33})
+"""The C library's own (nptl(7)): posix_spawn(3) ignores them for what it starts; threads need no default of them."""
 
 
 def ignored(pid: int | str = "self") -> frozenset[int]:
-    """Return the numbers of the signals that a process ignores. Raises OSError."""
+    """Return the numbers of the signals that a process ignores, without the C library's own. Raises OSError."""
     with open(f"/proc/{pid}/status", "rb") as file:
         mask = next(int(line[7:], 16) for line in file if line.startswith(b"SigIgn:"))
-    return frozenset(number + 1 for number in range(mask.bit_length()) if mask >> number & 1)
+    return frozenset(number + 1 for number in range(mask.bit_length()) if mask >> number & 1) - _OF_THREADS
 
 
 def reset_by() -> list[str]:

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.signal_masks import without_threads
 
 from tonnage.host import signals
 
 SHOW = ["/bin/grep", "^Sig[BI]", "/proc/self/status"]
-NONE = b"SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
+NONE = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
 
 
 @pytest.fixture
@@ -25,13 +26,17 @@ def ignoring() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+def _shown(command: list[str]) -> str:
+    return without_threads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
 @pytest.mark.usefixtures("ignoring")
 def test_ignored_signals_are_reset_where_there_are_some() -> None:
     assert {signal.SIGHUP, signal.SIGINT, signal.SIGPIPE} <= signals.ignored()
-    assert subprocess.run(SHOW, stdout=subprocess.PIPE, check=True).stdout != NONE
+    assert _shown(SHOW) != NONE
     prefix = signals.reset_by()
     assert prefix[0] == sys.executable
-    assert subprocess.run([*prefix, *SHOW], stdout=subprocess.PIPE, check=True).stdout == NONE
+    assert _shown([*prefix, *SHOW]) == NONE
 
 
 @pytest.mark.usefixtures("ignoring")
@@ -51,7 +56,7 @@ def test_no_signal_is_blocked_in_what_this_thread_starts() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         with signals.none_blocked():
-            blocked = subprocess.run(["/bin/grep", "^SigB", SHOW[2]], stdout=subprocess.PIPE, check=True).stdout
+            blocked = _shown(["/bin/grep", "^SigB", SHOW[2]])
         assert blocked == NONE.splitlines(keepends=True)[0]
         assert signal.SIGUSR2 in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     finally:
