@@ -169,6 +169,9 @@ class FakeBackend(Backend, Mounts):
         self.records.used += made.size
         return made
 
+    def own_snapshot(self, name: str, owner: Mapping[str, str]) -> None:
+        self._snapshots[name] = structs.replace(self.snapshot_record(name), owner=dict(owner))
+
     def delete_snapshot(self, name: str) -> None:
         if found := self._snapshots.pop(name, None):
             self.records.used -= found.size

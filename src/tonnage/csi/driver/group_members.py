@@ -1,7 +1,8 @@
 """Group snapshots as their members record them: the pools are the only database.
 
-Each member's owner record has the group's id, and the number and digest of all source ids. A group exists while all its
-members do. What a killed call left of one is no group: the next CreateVolumeGroupSnapshot of that name deletes it.
+Each member's owner record has the group's id, and the number and digest of all source ids; that of one member gets the
+latter last, when all were taken in time. A group exists while all its members do, and say so. What a kill left of
+one is no group: the next CreateVolumeGroupSnapshot of that name deletes it.
 """
 
 from __future__ import annotations

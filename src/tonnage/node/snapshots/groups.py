@@ -34,7 +34,7 @@ from tonnage.api.snapshot import MANAGED_BY
 from tonnage.claims.bind import change, find
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client import types
-from tonnage.csi.errors import CsiError
+from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import (
     ApiConflictError,
     ApiNotFoundError,
@@ -197,7 +197,12 @@ class GroupSnapshotter(Reconciler[str]):
         try:
             made = await (self._create(content, driver) if is_new else self._find(content, driver))
         except (CsiError, *NOTHING_MADE) as failure:
-            return await self._refusals.refused(content, driver, failure, partial(self._write, content))
+            try:
+                return await self._refusals.refused(content, driver, failure, partial(self._write, content))
+            except CsiError as again:
+                if again.code is not Code.INTERNAL:
+                    raise
+                return RETRY_MAX  # writers may have waited for seconds: not again at once
         self._refusals.forget(key)
         if not await self._write(content, _status_of(made, self._node.clock.time())):
             if is_new and not await self._other_user(content, made.id, [one.id for one in made.snapshots]):
@@ -320,15 +325,16 @@ class GroupSnapshotter(Reconciler[str]):
 
         Members of the group do not count, but those whose policy was changed to Retain.
         """
-        for labels in (f"{MANAGED_BY}={self._node.scope.label}", f"!{MANAGED_BY}"):
+        # In this order: a content gets its label once, so none is missed that gets it meanwhile.
+        for labels in (f"!{MANAGED_BY}", f"{MANAGED_BY}={self._node.scope.label}"):
             for group in (await self._client.list(GROUP_CONTENTS, labels=labels)).items:
                 same = group.spec.driver == content.spec.driver and group.handle == handle
                 goes = group.metadata.deleting and group.spec.deletion_policy == "Delete"
                 if same and group.metadata.uid != content.metadata.uid and not goes:
                     return group.key
             for one in (await self._client.list(SNAPSHOT_CONTENTS, labels=labels)).items:
-                same = one.spec.driver == content.spec.driver and one.handle in ids
                 is_member = one.metadata.annotations.get(GROUP_HANDLE) == handle
+                same = one.spec.driver == content.spec.driver and (is_member or one.handle in ids)
                 goes = (is_member or one.metadata.deleting) and one.spec.deletion_policy == "Delete"
                 if same and not goes:
                     return one.key

@@ -198,7 +198,8 @@ class Snapshotter(Reconciler[str]):
             return await self._refusals.refused(content, driver, failure, partial(self._write, content))
         self._refusals.forget(key)
         if not await self._write(content, _status_of(made, self._node.clock.time())):
-            await self._undo(content, driver, made)
+            if is_new:
+                await self._undo(content, driver, made)
             return None
         if not made.ready:
             raise UnavailableError(f"snapshot {made.id} of content {key} is not ready yet")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -68,6 +69,7 @@ class Subvolumes(VolumeContent):
         self._fs: UUID | None = None
         self._stale: dict[int, None] = {}
         self._deleted = 0
+        self._taking = threading.Lock()
 
     def check(self, parameters: Mapping[str, str]) -> None:
         check_shared(parameters)
@@ -203,9 +205,15 @@ class Subvolumes(VolumeContent):
         return Stillness.TOGETHER if self.mounts.uses(record.name) else Stillness.UNUSED
 
     def snapshot_together(self, copies: Sequence[tuple[Path, Path]], late: Callable[[], bool]) -> None:
-        for _, content in copies:
-            self.remove(content)
-        together.snapshot(self._folder.snapshots.path, copies, late, self.remove)
+        while not self._taking.acquire(timeout=0.1):  # one group at a time: they work in the same folders
+            if late():
+                raise HostError("another group of snapshots is being taken in this pool; repeat it")
+        try:
+            for _, content in copies:
+                self.remove(content)
+            together.snapshot(self._folder.snapshots.path, copies, late, self.remove)
+        finally:
+            self._taking.release()
 
     def snapshot(
         self, record: VolumeRecord, origin: VolumeRecord, content: Path, *, is_frozen: bool = False

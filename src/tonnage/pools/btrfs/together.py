@@ -105,8 +105,13 @@ def _attempt(threads: ThreadPoolExecutor, pairs: Sequence[tuple[int, int]], plac
         time.sleep(took * _SHARE)
         btrfs.snapshot(at, _MADE, source, readonly=False)
 
-    committed = threads.submit(commit)
-    for made in [threads.submit(make, at, source) for at, source in pairs]:
+    try:
+        committed = threads.submit(commit)
+        all_made = [threads.submit(make, at, source) for at, source in pairs]
+    except BaseException:
+        ready.abort()  # a thread that cannot start: the others would wait for it for ever
+        raise
+    for made in all_made:
         made.result()
     return committed.result()
 

@@ -346,6 +346,10 @@ class Backend(ABC):
         """
         raise unsupported(self, "snapshots of several volumes")
 
+    def own_snapshot(self, name: str, owner: Mapping[str, str]) -> None:
+        """Replace the owner record of a snapshot. Raises NotFoundError, ExhaustedError, HostError."""
+        raise unsupported(self, "snapshots")
+
     def delete_snapshot(self, name: str) -> None:
         """Delete a snapshot; an unknown one is success. Volumes made from it stay."""
         raise unsupported(self, "snapshots")

@@ -10,7 +10,7 @@ the subvolumes of one btrfs count as one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 
@@ -32,8 +32,13 @@ class MemberRequest:
     wanted: SnapshotRequest
 
 
-async def take(members: Sequence[MemberRequest], *, seconds: float = SECONDS) -> list[Snapshot]:
+async def take(
+    members: Sequence[MemberRequest], *, completed: Mapping[str, str] | None = None, seconds: float = SECONDS
+) -> list[Snapshot]:
     """Take all snapshots, or none; they are durable when this returns. File systems are frozen in this order.
+
+    completed: what the owner record of the first gets when all were taken in time. Without it the snapshots are no
+    group: a kill may leave some, or some that were taken too late.
 
     Raises as Pool.create_snapshot, AlreadyExistsError when one of them exists, PreconditionError for volumes that
     cannot be held still together, HostError when they had to be frozen for longer than `seconds`.
@@ -41,7 +46,7 @@ async def take(members: Sequence[MemberRequest], *, seconds: float = SECONDS) ->
     for member in members:
         await _check_new(member)
     try:
-        await _take(members, seconds)
+        await _take(members, completed or {}, seconds)
     except BaseException:
         for member in members:
             with suppress(TonnageError):  # the caller finds and deletes what stays
@@ -56,7 +61,7 @@ async def _check_new(member: MemberRequest) -> None:
         raise AlreadyExistsError(f"snapshot {found.name} exists and is of volume {found.volume}")
 
 
-async def _take(members: Sequence[MemberRequest], seconds: float) -> None:
+async def _take(members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float) -> None:
     pools = {member.pool.name: member.pool for member in members}
     async with AsyncExitStack() as held:
         for _, pool in sorted(pools.items()):
@@ -64,10 +69,16 @@ async def _take(members: Sequence[MemberRequest], seconds: float) -> None:
         threads = Threads("group", 1)
         try:
             await threads.run(_take_now, members, seconds)
+            await threads.run(_complete, members[0], completed)
         finally:
             threads.close()
         for pool in pools.values():
             await pool.commit()
+
+
+def _complete(first: MemberRequest, completed: Mapping[str, str]) -> None:
+    if completed:
+        first.pool.backend.own_snapshot(first.wanted.name, {**first.wanted.owner, **completed})
 
 
 def _of(pool: Pool, members: Sequence[MemberRequest]) -> list[SnapshotRequest]:

@@ -54,11 +54,11 @@ class Moment:
     def _expire(self) -> None:
         with self._lock:
             self.is_late = True
-        log.warning("thawing: the snapshots took too long volume=%s seconds=%g", self._volume, self._seconds)
         try:
-            self._thaw()
+            self._thaw()  # before anything is logged: that may be to a disk that is frozen
         except HostError as failure:
             log.error("cannot thaw error=%s", failure)
+        log.warning("thawed: the snapshots took too long volume=%s seconds=%g", self._volume, self._seconds)
 
     def end(self) -> None:
         """Thaw in reverse order. Idempotent. Raises HostError of the first that cannot be thawed; all are tried."""

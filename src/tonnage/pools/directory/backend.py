@@ -451,6 +451,10 @@ class DirectoryBackend(Backend):
         for one in wanted:
             self.contents.changed(one.volume)
 
+    def own_snapshot(self, name: str, owner: Mapping[str, str]) -> None:
+        record = replace(self.snapshot_record(name), owner=dict(owner))
+        self.folder.snapshots.add(record, durable=self.contents.durable)
+
     def _begin_snapshot(self, wanted: SnapshotRequest, undo: ExitStack) -> tuple[VolumeRecord, VolumeRecord, Path]:
         """Reserve the bytes of a snapshot; return its record, its volume's, and where its content is to be."""
         self.folder.directory.check_place()

@@ -136,13 +136,14 @@ class Freeze:
 
     def begin(self) -> None:
         """Freeze. Raises PreconditionError when another process has frozen it, HostError."""
+        had_mark = self._mark.exists()  # of a thaw that failed: the next start tries again
         try:
             self._mark.touch(0o600)
             with _expedited(self._mark):
                 filesystem.freeze(self._at)
         except OSError as failure:
-            with suppress(OSError):
-                self._mark.unlink()
+            if not had_mark:
+                remove_mark(self._mark)
             if failure.errno == errno.EBUSY:
                 raise PreconditionError(
                     f"volume {self.volume} is frozen by another process; thaw it (fsfreeze -u)"

@@ -25,7 +25,7 @@ from tonnage.pools.image import ext4_resize, file
 log = logging.getLogger(__name__)
 _MARK = ".frozen-"
 MOST_COPIED = 2**30
-"""Bytes of data of an image in use that a group of snapshots copies where blocks are not shared: its writers wait."""
+"""Bytes of data of an image in use that are copied for a group, where its disk shares no blocks: its writers wait."""
 
 
 def copy(

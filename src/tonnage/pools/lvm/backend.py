@@ -208,6 +208,9 @@ class LvmBackend(Backend):
     def freeze(self, record: VolumeRecord) -> online.Freeze:
         return self.snapshots.freeze(record)
 
+    def own_snapshot(self, name: str, owner: Mapping[str, str]) -> None:
+        self.snapshots.own(self.snapshot_record(name), owner)
+
     def delete_snapshot(self, name: str) -> None:
         self.snapshots.delete(name)
 

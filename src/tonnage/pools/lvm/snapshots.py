@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -229,6 +229,13 @@ class LvmSnapshots:
                 self._take_snapshot(lv, origin, entry, is_frozen=is_frozen)
             self._table.keep(lvm_tags.lv_name(self._table.group, entry), entry, key=key)
         return record
+
+    def own(self, record: VolumeRecord, owner: Mapping[str, str]) -> None:
+        """Replace the owner record of a snapshot. Raises HostError."""
+        lv = lvm_tags.snapshot_name(self._table.group, record.name)
+        after = TagEntry(TagKind.SNAPSHOT, replace(record, owner=dict(owner)))
+        self._table.retag(lv, TagEntry(TagKind.SNAPSHOT, record), after)
+        self._table.keep(lv, after)
 
     def reserved_bytes(self, origin: VolumeRecord) -> int:
         """Bytes that a snapshot of a volume reserves."""

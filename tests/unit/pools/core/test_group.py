@@ -22,6 +22,7 @@ from tonnage.pools.btrfs.backend import make_backend as btrfs_backend
 from tonnage.pools.core import group
 from tonnage.pools.core.group import MemberRequest
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.directory.backend import DirectoryBackend
 from tonnage.pools.fake import FakeBackend, FakePool
 from tonnage.pools.image import consistent_copy
 from tonnage.pools.image.backend import ImageContent
@@ -279,3 +280,54 @@ async def test_a_volume_that_another_froze_is_named_and_the_others_are_thawed(re
         assert await snapshots(pool) == []
     assert not [entry for entry in mount.mounts() if "staged" in entry.target]
     assert not [path for _, path in loop.attached() if path.startswith(f"{xfs}/")]
+
+
+@pytest.mark.real
+async def test_two_groups_of_one_btrfs_at_once_do_not_touch_each_other(real_folder: Path) -> None:
+    pool = btrfs_pool(real_folder)
+    async with opened(pool):
+        backend = pool.backend
+        assert isinstance(backend, DirectoryBackend)
+        names = ("a", "b", "c", "d")
+        for name in names:
+            await pool.create(VolumeRequest(name, 20 * MI))
+        async with staged(real_folder, [(pool, name) for name in names]) as paths:
+            for name, path in zip(names, paths, strict=True):
+                (path / "file").write_text(name)
+            for turn in ("1", "2", "3"):
+                await asyncio.gather(
+                    group.take(of(pool, "a", "b", name=f"one{turn}")), group.take(of(pool, "c", "d", name=f"two{turn}"))
+                )
+                for made, name in zip(("one", "one", "two", "two"), names, strict=True):
+                    content = backend.folder.snapshots.content(f"{made}{turn}-{name}")
+                    assert (content / "file").read_text() == name
+            assert not list(backend.folder.snapshots.path.glob(".together-*"))
+
+
+@pytest.mark.real
+@pytest.mark.timeout(120)
+async def test_what_was_taken_too_late_is_never_completed(
+    real_folder: Path, xfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it cannot be deleted: what says that it is a group is written last."""
+    pool, copy = image_pool(xfs), ImageContent.snapshot
+
+    def slow(self: ImageContent, record: VolumeRecord, *more: object, **options: bool) -> VolumeRecord:
+        made = copy(self, record, *more, **options)  # type: ignore[arg-type]
+        (real_folder / "staged-images-v" / "file").write_text("written when it was thawed")
+        return made
+
+    async def failing(name: str) -> None:
+        raise HostError(f"snapshot {name}: the disk is sick")
+
+    async with opened(pool):
+        await pool.create(VolumeRequest("v", 400 * MI, fstype="xfs"))
+        async with staged(real_folder, [(pool, "v")]):
+            monkeypatch.setattr(ImageContent, "snapshot", slow)
+            monkeypatch.setattr(pool, "delete_snapshot", failing)
+            with pytest.raises(HostError, match="were frozen for"):
+                await group.take(of(pool, "v"), completed={"whole": "yes"}, seconds=0.5)
+            monkeypatch.undo()
+            assert "whole" not in (await pool.get_snapshot("s-v")).owner
+            (made,) = await group.take(of(pool, "v", name="t"), completed={"whole": "yes"})
+            assert made.owner["whole"] == "yes"

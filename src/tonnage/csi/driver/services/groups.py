@@ -9,7 +9,7 @@ from itertools import pairwise
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, lock_name, safe_name
-from tonnage.csi.driver.group_members import GroupMember, is_complete, member_name, member_owner, members
+from tonnage.csi.driver.group_members import SOURCES, GroupMember, is_complete, member_name, member_owner, members
 from tonnage.csi.driver.services import snapshots
 from tonnage.errors import AlreadyExistsError, InvalidError, NotFoundError
 from tonnage.pools.base.contract import SnapshotRequest
@@ -56,21 +56,28 @@ class GroupControllerService:
         with ExitStack() as held:
             for key in sorted(set(map(lock_name, ids))):
                 held.enter_context(self._driver.in_flight.hold(key, "CreateVolumeGroupSnapshot"))
+            for pool, _ in places:
+                self._driver.check_open(pool)  # its member would seem to be missing
+                pool.backend.check_open()
             await _delete(found)  # what a killed call left: it is of another moment
-            made = await self._take(group, ids, places, {OWNER_DRIVER: self._driver.name, **owner})
+            made = await self._take(group, ids, places, owner)
         return csi_pb2.CreateVolumeGroupSnapshotResponse(group_snapshot=_as_proto(group, made))
 
     async def _take(
         self, group: str, ids: Sequence[str], places: Sequence[tuple[Pool, str]], owner: dict[str, str]
     ) -> list[GroupMember]:
-        wanted = []
+        wanted: list[MemberRequest] = []
         for vid, (pool, volume) in zip(ids, places, strict=True):
             source = await pool.get(volume)
             snapshots.check_source(self._driver, vid, source)
             cluster = source.owner.get(names.PARAM_CLUSTER)
             more = {names.PARAM_CLUSTER: cluster} if cluster else {}
-            wanted.append(MemberRequest(pool, SnapshotRequest(member_name(group, vid), volume, {**owner, **more})))
-        made = [GroupMember(pool, made) for (pool, _), made in zip(places, await take(wanted), strict=True)]
+            recorded = {OWNER_DRIVER: self._driver.name, **owner, **more}
+            if not wanted:  # the first has it when all were taken in time
+                del recorded[SOURCES]
+            wanted.append(MemberRequest(pool, SnapshotRequest(member_name(group, vid), volume, recorded)))
+        taken = await take(wanted, completed={SOURCES: owner[SOURCES]})
+        made = [GroupMember(pool, made) for (pool, _), made in zip(places, taken, strict=True)]
         return sorted(made, key=lambda member: member.id)
 
     async def DeleteVolumeGroupSnapshot(
