@@ -52,6 +52,10 @@ class Recorder(HttpTransport):
             self.heard += chunk
             yield chunk
 
+    def written(self) -> list[tuple[str, str]]:
+        """Method and path of each write. One that met another writer, such as the PV binder, wrote nothing."""
+        return [(method, path) for method, path, code, _ in self.answers if method != "GET" and code != 409]
+
     async def request(self, request: Request) -> Response:
         """See Transport."""
         answer = await super().request(request)
@@ -246,7 +250,7 @@ async def test_snapshots_are_taken_made_restored_and_deleted(nodes: Nodes, tmp_p
             lambda: not plane.get("pv", "-l", f"{names.NODE_LABEL}={node}")["items"],
         )  # fmt: skip
     assert not [answer for answer in transport.answers if answer[2] in (401, 403)]
-    ours = [(method, path) for method, path, _, _ in transport.answers if group in path and method != "GET"]
+    ours = [(method, path) for method, path in transport.written() if group in path]
     path = f"{snapshots.CONTENTS}/snapcontent"
     assert ours == [("PATCH", path), ("PATCH", f"{path}/status"), ("PATCH", path)], "taken, told, let go"
     await asyncio.to_thread(plane.kubectl, "delete", "volumesnapshotclasses.snapshot.storage.k8s.io", "daily")
@@ -289,7 +293,7 @@ async def test_attributes_are_had_changed_and_refused(
             transport.answers.clear()
             await asyncio.to_thread(ask, "e2e-shred")
             await eventually(nodes, "it has another class", lambda: has("e2e-shred"))
-            writes = [p for method, p, _, _ in transport.answers if method == "PATCH" and "/events" not in p]
+            writes = [p for method, p in transport.written() if method == "PATCH" and "/events" not in p]
             (volume,) = await pool.list()
             assert volume.effective["erase"] == "shred"
             await asyncio.to_thread(ask, "e2e-bad")
@@ -435,9 +439,7 @@ async def test_a_claim_grows_in_two_writes(nodes: Nodes, tmp_path: Path, tell: C
             transport.answers.clear()
             await asyncio.to_thread(ask, "2Gi")
             await eventually(nodes, "it has grown", lambda: has("2Gi"))
-            patches = [(p, code) for method, p, code, _ in transport.answers if method == "PATCH"]
-            # One that met another writer, such as the PV binder, wrote nothing and was sent again.
-            writes = [p for p, code in patches if code != 409 and "/persistentvolume" in p]
+            writes = [p for method, p in transport.written() if method == "PATCH" and "/persistentvolume" in p]
             await asyncio.to_thread(ask, "1Pi")
             infeasible = {"storage": "ControllerResizeInfeasible"}
             await eventually(nodes, "1Pi is refused", lambda: status().get("allocatedResourceStatuses") == infeasible)
