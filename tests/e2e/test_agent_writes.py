@@ -290,12 +290,14 @@ async def test_attributes_are_had_changed_and_refused(
         async with agent(nodes, 1, tmp_path) as (transport, pool):
             await asyncio.to_thread(nodes.claim, "tuned", nodes.name(1), volumeAttributesClassName="e2e-zero")
             await eventually(nodes, "it is made with its class", lambda: has("e2e-zero"))
-            bound = ("PATCH", f"{CLAIMS}/tuned")
-            await eventually(nodes, "the agent's last write is answered", lambda: bound in transport.written())
             transport.answers.clear()
             await asyncio.to_thread(ask, "e2e-shred")
             await eventually(nodes, "it has another class", lambda: has("e2e-shred"))
-            writes = [p for method, p in transport.written() if method == "PATCH" and "/events" not in p]
+            writes = [
+                p
+                for method, p in transport.written()
+                if method == "PATCH" and "/events" not in p and not p.endswith("/tuned")
+            ]
             (volume,) = await pool.list()
             assert volume.effective["erase"] == "shred"
             await asyncio.to_thread(ask, "e2e-bad")
@@ -438,13 +440,12 @@ async def test_a_claim_grows_in_two_writes(nodes: Nodes, tmp_path: Path, tell: C
         async with agent(nodes, 1, tmp_path) as (transport, pool):
             await asyncio.to_thread(nodes.claim, "larger", nodes.name(1), storageClassName="e2e-grows")
             await eventually(nodes, "it is made", lambda: has("1Gi"))
-            await eventually(
-                nodes, "the agent's last write is answered", lambda: ("PATCH", path) in transport.written()
-            )
-            transport.answers.clear()
+            transport.answers.clear()  # the answer to the claim's binding may still come: it is left out below
             await asyncio.to_thread(ask, "2Gi")
             await eventually(nodes, "it has grown", lambda: has("2Gi"))
-            writes = [p for method, p in transport.written() if method == "PATCH" and "/persistentvolume" in p]
+            writes = [
+                p for method, p in transport.written() if method == "PATCH" and "/persistentvolume" in p and p != path
+            ]
             await asyncio.to_thread(ask, "1Pi")
             infeasible = {"storage": "ControllerResizeInfeasible"}
             await eventually(nodes, "1Pi is refused", lambda: status().get("allocatedResourceStatuses") == infeasible)
