@@ -34,6 +34,8 @@ from tonnage.api.snapshot import MANAGED_BY
 from tonnage.claims.bind import change, find
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client import types
+from tonnage.csi.driver.driver import id_of
+from tonnage.csi.driver.group_members import member_name
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import (
     ApiConflictError,
@@ -62,6 +64,7 @@ from tonnage.node.snapshots.shared import (
     is_released,
     kind_of,
     parameters_of,
+    pool_of,
     secrets_of,
     without,
 )
@@ -309,7 +312,8 @@ class GroupSnapshotter(Reconciler[str]):
         if not uid or not content.spec.source.volume_handles:
             return "", []
         if driver.default_pool:
-            return group_name(uid), []
+            group = group_name(uid)
+            return group, [id_of(pool_of(one), member_name(group, one)) for one in content.spec.source.volume_handles]
         try:
             made = await self._call_create(content, driver)
         except NOTHING_MADE:

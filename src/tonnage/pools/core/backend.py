@@ -332,8 +332,12 @@ class Backend(ABC):
         raise unsupported(self, "snapshots")
 
     def stillness(self, record: VolumeRecord) -> Stillness:
-        """What holds a volume still. Raises PreconditionError when a snapshot would stop its writers for long."""
+        """What holds a volume still while snapshots of several are taken."""
         return Stillness.UNUSED
+
+    def copied_bytes(self, record: VolumeRecord) -> int:
+        """Bytes that a snapshot of a volume in use copies while its writers wait: 0 where blocks are shared."""
+        return 0
 
     def freeze(self, record: VolumeRecord) -> Freeze:
         """A freeze of the mounted file system of a volume that is FROZEN, not begun. Raises PreconditionError."""

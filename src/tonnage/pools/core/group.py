@@ -14,14 +14,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 
+from tonnage.api.quantity import from_bytes
 from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, TonnageError
 from tonnage.pools.base.contract import Snapshot, SnapshotRequest, Stillness
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.threads import Threads
 from tonnage.pools.core.moment import Moment
 from tonnage.pools.core.pool import Pool
 
 SECONDS = 10.0
 """For which file systems are frozen at most."""
+MOST_COPIED = 2**30
+"""Bytes that a group copies while writers wait, of volumes whose snapshots share no blocks with them."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,16 @@ class MemberRequest:
 
     pool: Pool
     wanted: SnapshotRequest
+
+    @property
+    def id(self) -> str:
+        """The volume's id."""
+        return f"{self.pool.name}/{self.wanted.volume}"
+
+    @property
+    def record(self) -> VolumeRecord:
+        """The volume's record. Raises NotFoundError."""
+        return self.pool.backend.record(self.wanted.volume)
 
 
 async def take(
@@ -91,17 +105,16 @@ def _take_now(members: Sequence[MemberRequest], seconds: float) -> None:
         pool.check_snapshots(_of(pool, members))
     by_kind: dict[Stillness, list[MemberRequest]] = {kind: [] for kind in Stillness}
     for member in members:
-        backend = member.pool.backend
-        by_kind[backend.stillness(backend.record(member.wanted.volume))].append(member)
+        by_kind[member.pool.backend.stillness(member.record)].append(member)
     _check_together(by_kind)
+    _check_copied([*by_kind[Stillness.FROZEN], *by_kind[Stillness.ALONE]])
     for member in by_kind[Stillness.UNUSED]:
         member.pool.backend.snapshot(member.wanted)
     moment = Moment(seconds)
     with ExitStack() as opened:
         freezes = []
         for member in by_kind[Stillness.FROZEN]:
-            backend = member.pool.backend
-            freezes.append(backend.freeze(backend.record(member.wanted.volume)))
+            freezes.append(member.pool.backend.freeze(member.record))
             opened.callback(freezes[-1].end)
         for freeze in freezes:
             freeze.sync()
@@ -132,16 +145,27 @@ def _check_together(by_kind: dict[Stillness, list[MemberRequest]]) -> None:
     alone = [*by_kind[Stillness.ALONE], *first_of_pool.values()]
     if len(alone) < 2:
         return
-    parts = "; ".join(f"{member.pool.name}/{member.wanted.volume} {_why(member)}" for member in alone)
+    parts = "; ".join(f"{member.id} {_why(member)}" for member in alone)
     raise PreconditionError(
         f"volumes in use that cannot be held still together: {parts}. One such volume is possible in a group, and"
         " several of one btrfs pool: take separate snapshots, or stop a pod"
     )
 
 
+def _check_copied(members: Sequence[MemberRequest]) -> None:
+    """Raises PreconditionError when writers would wait until more than MOST_COPIED is copied."""
+    copied = {member.id: member.pool.backend.copied_bytes(member.record) for member in members}
+    if sum(copied.values()) > MOST_COPIED:
+        listed = ", ".join(f"{name} {from_bytes(count)}" for name, count in sorted(copied.items()) if count)
+        raise PreconditionError(
+            f"volumes in use whose snapshots share no blocks with them: {listed}. Their writers would wait until all is"
+            f" copied, and a group copies {from_bytes(MOST_COPIED)} at most: stop a pod, or put the pool on xfs or"
+            " btrfs and use no class that overwrites content"
+        )
+
+
 def _why(member: MemberRequest) -> str:
-    backend = member.pool.backend
-    record = backend.record(member.wanted.volume)
+    record = member.record
     if record.block:
         return "is raw block"
     if member.pool.kind == "btrfs":

@@ -481,6 +481,9 @@ class DirectoryBackend(Backend):
     def stillness(self, record: VolumeRecord) -> Stillness:
         return self.contents.stillness(record)
 
+    def copied_bytes(self, record: VolumeRecord) -> int:
+        return self.contents.copied_bytes(record)
+
     def freeze(self, record: VolumeRecord) -> Freeze:
         return self.contents.freeze(record)
 

@@ -81,6 +81,10 @@ class VolumeContent(ABC):
         """As Backend.stillness."""
         return Stillness.UNUSED
 
+    def copied_bytes(self, record: VolumeRecord) -> int:
+        """As Backend.copied_bytes."""
+        return 0
+
     def freeze(self, record: VolumeRecord) -> Freeze:
         """As Backend.freeze."""
         raise UnsupportedError(f"volume {record.name}: its pool does not freeze file systems")

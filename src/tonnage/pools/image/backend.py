@@ -170,9 +170,12 @@ class ImageContent(VolumeContent):
         image = self._folder.content(record.name)
         if (record.state == "new" and not record.block) or not file.is_used(image):
             return Stillness.UNUSED
-        self._folder.snapshots.prepare()
-        consistent_copy.check_shares(image, record, self._folder.snapshots.path, share=not is_overwritten(record))
         return Stillness.ALONE if record.block else Stillness.FROZEN
+
+    def copied_bytes(self, record: VolumeRecord) -> int:
+        self._folder.snapshots.prepare()
+        image, folder = self._folder.content(record.name), self._folder.snapshots.path
+        return consistent_copy.copied_bytes(image, folder, share=not is_overwritten(record))
 
     def freeze(self, record: VolumeRecord) -> Freeze:
         return consistent_copy.freeze(self._folder.content(record.name), record)

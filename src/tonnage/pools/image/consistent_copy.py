@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tonnage.api.quantity import from_bytes
 from tonnage.errors import PreconditionError, host_errors
 from tonnage.host import loop
 from tonnage.host.descriptor import closing, opened
@@ -24,8 +23,6 @@ from tonnage.pools.image import ext4_resize, file
 
 log = logging.getLogger(__name__)
 _MARK = ".frozen-"
-MOST_COPIED = 2**30
-"""Bytes of data of an image in use that are copied for a group, where its disk shares no blocks: its writers wait."""
 
 
 def copy(
@@ -88,36 +85,17 @@ def freeze(image: Path, record: VolumeRecord) -> online.Freeze:
     return online.Freeze(roots(image, record), record, _mark(image, record))
 
 
-def check_shares(image: Path, record: VolumeRecord, folder: Path, *, share: bool) -> None:
-    """Check that an image in use can be copied in seconds to folder: it shares its blocks, or has little data.
-
-    Raises PreconditionError.
+def copied_bytes(image: Path, folder: Path, *, share: bool) -> int:
+    """Bytes of data that a copy of an image to folder writes: 0 where it shares the blocks. Raises HostError.
 
     share: whether sharing is allowed.
     """
     with closing(_open(image)) as source, host_errors(f"cannot make a file in {folder}"):
-        if not record.block and _has_little(source):
-            return
-        probe = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600) if share else -1
-        if probe >= 0:
-            with closing(probe):
+        if share:
+            with closing(os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)) as probe:
                 if image_copy.can_share(probe, source):
-                    return
-    why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
-    raise PreconditionError(
-        f"volume {record.name} is in use and {why}: a snapshot of several volumes would stop its writers while"
-        f" more than {from_bytes(MOST_COPIED)} are copied; stop its pod first"
-        + (", or put the pool on xfs or btrfs" if share else "")
-    )
-
-
-def _has_little(source: int) -> bool:
-    found = 0
-    for start, end in data_ranges(source):
-        found += end - start
-        if found > MOST_COPIED:
-            return False
-    return True
+                    return 0
+        return sum(end - start for start, end in data_ranges(source))
 
 
 def _flush(image: Path) -> None:

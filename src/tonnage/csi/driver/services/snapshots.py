@@ -74,7 +74,9 @@ class SnapshotCalls:
         return csi_pb2.DeleteSnapshotResponse()
 
     async def _check_last(self, vid: str, group: str) -> None:
-        """Raises InvalidError unless the snapshot is the only member of its group."""
+        """Raises InvalidError unless the snapshot is the only member of its group, UnavailableError if unknown."""
+        for pool in self._driver.pools.values():
+            self._driver.check_open(pool)  # it may have other members
         if others := [member.id for member in await members(self._driver, group) if member.id != vid]:
             raise InvalidError(
                 f"snapshot {vid} is a member of group snapshot {group}, with {others[0]}"

@@ -228,6 +228,20 @@ async def test_a_pool_that_is_not_open_may_have_members(
         await client.delete_group_snapshot("g", [group.snapshots[0].id])
 
 
+async def test_a_member_in_a_pool_that_is_not_open_is_not_forgotten(
+    refused: Refused, folder: Path, driver: Driver, pool: FakePool, client: FullCsiClient, volumes: None
+) -> None:
+    """What seems to be all of a group is only what can be read now: nothing of it is deleted."""
+    group = await client.create_group_snapshot("g", [A, F])
+    (member,) = [one.id for one in group.snapshots if one.volume_id == A]
+    pools = {"default": pool, "fast": _ClosedPool("fast", GIB)}
+    half = replace(driver, pools=pools, openings=_Openings())  # type: ignore[arg-type]
+    async with DriverEndpoint(half, folder / "half.sock"), FullCsiClient(folder / "half.sock") as other:
+        await refused(other.create_group_snapshot("g", [A, F]), Code.UNAVAILABLE, "pool fast is not open")
+        await refused(other.delete_snapshot(member), Code.UNAVAILABLE, "pool fast is not open")
+    assert await client.get_group_snapshot("g") == group
+
+
 async def test_what_is_offered_where_pools_have_snapshots(client: FullCsiClient, folder: Path, driver: Driver) -> None:
     assert GROUP_CONTROLLER_SERVICE in await client.plugin_capabilities()
     assert await client.group_capabilities() == {CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT}
