@@ -46,9 +46,14 @@ def member_names(uid: str, volume_handle: str) -> tuple[str, str]:
     return snapshot_name(digest), content_name(digest)
 
 
+def has_member_name(snapshot: VolumeSnapshot) -> bool:
+    """Whether a VolumeSnapshot has such a name as members have."""
+    return _MEMBER.fullmatch(snapshot.metadata.name) is not None
+
+
 def group_of(snapshot: VolumeSnapshot) -> OwnerReference | None:
     """The VolumeGroupSnapshot that a VolumeSnapshot is a member of, None for a single one."""
-    if _MEMBER.fullmatch(snapshot.metadata.name) is None:
+    if not has_member_name(snapshot):
         return None
     for owner in snapshot.metadata.owner_references:
         if owner.kind == "VolumeGroupSnapshot" and owner.api_version.partition("/")[0] == GROUP:

@@ -23,6 +23,8 @@ from tonnage.api.group_snapshot import (
     VolumeGroupSnapshotContent,
     VolumeSnapshotInfo,
     group_of,
+    has_member_name,
+    is_member_content,
     member_names,
 )
 from tonnage.api.kinds import (
@@ -36,7 +38,7 @@ from tonnage.api.kinds import (
 )
 from tonnage.api.meta import LabelSelector
 from tonnage.api.selectors import from_label_selector
-from tonnage.api.snapshot import VolumeSnapshot
+from tonnage.api.snapshot import VolumeSnapshot, VolumeSnapshotContent
 from tonnage.claims.bind import find
 from tonnage.controller.config import LoopContext
 from tonnage.controller.snapshots import group_decision
@@ -100,7 +102,10 @@ class GroupSnapshotController(Reconciler[str]):
         self._claims.add_index(RESTORES, restored)
         classes = informers.of(GROUP_CLASSES, optional=True)
         self._classes = self.watch(classes, on_difference(_class_shape, self._class_changed))
-        self._member_contents = self.watch(informers.of(SNAPSHOT_CONTENTS, optional=True))
+        self._member_contents = self.watch(
+            informers.of(SNAPSHOT_CONTENTS, optional=True),
+            on_difference(_is_ready_member, self._member_content_changed),
+        )
         self._members = self.watch(
             informers.of(SNAPSHOTS, optional=True), on_difference(_member_shape, self._member_changed)
         )
@@ -329,8 +334,16 @@ class GroupSnapshotController(Reconciler[str]):
         return sorted(keys)
 
     def _member_changed(self, member: VolumeSnapshot) -> Iterable[str]:
-        owner = group_of(member)
-        return (f"{member.metadata.namespace}/{owner.name}",) if owner is not None else ()
+        """Its group; for one that only has the name of a member, the groups that it may hinder."""
+        space, owner = member.metadata.namespace, group_of(member)
+        if owner is not None:
+            return (f"{space}/{owner.name}",)
+        return [group.key for group in self._groups.by(_UNDONE, space)] if has_member_name(member) else ()
+
+    def _member_content_changed(self, content: VolumeSnapshotContent) -> Iterable[str]:
+        """Groups that may wait for it: this watch may be later than that of the members themselves."""
+        space = content.spec.volume_snapshot_ref.namespace
+        return [group.key for group in self._groups.by(_UNDONE, space)] if _is_ready_member(content) else ()
 
     def _class_changed(self, changed: VolumeGroupSnapshotClass) -> Iterable[str]:
         named = (changed.metadata.name, None, "")
@@ -373,6 +386,10 @@ def _has_answer(content: VolumeGroupSnapshotContent) -> bool:
 def _member_shape(member: VolumeSnapshot) -> object:
     """What a group waits for: that it is ready, and that it is gone."""
     return member.metadata.uid, bool(member.status.ready_to_use)
+
+
+def _is_ready_member(content: VolumeSnapshotContent) -> bool:
+    return is_member_content(content) and bool(content.status.ready_to_use)
 
 
 def _class_shape(one: VolumeGroupSnapshotClass) -> object:

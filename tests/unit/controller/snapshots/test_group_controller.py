@@ -361,8 +361,6 @@ async def test_a_snapshot_that_takes_a_members_name_is_not_bound(
     assert "GroupSnapshotMemberMisbound" in {why for _, _, why, _ in await told()}
     await world.kube.delete(SNAPSHOTS, name, "default")
     await loops.settled()
-    loops.loops.all[1].enqueue("default/nightly")
-    await loops.settled()
     shown = await world.get_group()
     assert shown is not None
     assert shown.status.ready_to_use
