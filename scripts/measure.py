@@ -43,6 +43,7 @@ TESTED_BY = {
     "node/snapshots/single.py": "tests/unit/node/test_snapshots.py",
     "node/snapshots/groups.py": "tests/unit/node/test_group_snapshots.py",
     "node/snapshots/shared.py": "tests/unit/node/test_snapshots.py",
+    "controller/snapshots/contents.py": "tests/unit/controller/snapshots/test_controller.py",
     "controller/snapshots/sources.py": "tests/unit/controller/snapshots/test_decision.py",
     "controller/snapshots/reports.py": "tests/unit/controller/snapshots/test_controller.py",
     "controller/snapshots/group_decision.py": "tests/unit/controller/snapshots/test_group_controller.py",

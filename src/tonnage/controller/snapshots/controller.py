@@ -19,7 +19,6 @@ from tonnage.api.kinds import GROUP_SNAPSHOTS, SNAPSHOT_CLASSES, SNAPSHOT_CONTEN
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.origin import is_restore, reference
 from tonnage.api.snapshot import (
-    BEING_DELETED,
     CONTENT_BOUND,
     PROVISIONER_SOURCE,
     VolumeSnapshot,
@@ -29,6 +28,7 @@ from tonnage.api.snapshot import (
 from tonnage.claims.bind import change, find
 from tonnage.controller.config import LoopContext
 from tonnage.controller.snapshots import decision
+from tonnage.controller.snapshots.contents import OF_SNAPSHOTS, ContentWriter
 from tonnage.controller.snapshots.decision import (
     BindContent,
     EndContent,
@@ -45,16 +45,12 @@ from tonnage.controller.snapshots.decision import (
 from tonnage.controller.snapshots.reports import Reports
 from tonnage.controller.snapshots.sources import node_of
 from tonnage.errors import (
-    ApiAlreadyExistsError,
     ApiConflictError,
-    ApiError,
     ApiNotFoundError,
-    TonnageError,
-    UnavailableError,
 )
 from tonnage.kube.controller import Reconciler, on_add, on_difference
 from tonnage.kube.indexes import claimed, claims, volumes
-from tonnage.kube.object_write import delete_object, patch_object, write_status
+from tonnage.kube.object_write import patch_object, write_status
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 0.05, 300.0
@@ -72,6 +68,7 @@ class SnapshotController(Reconciler[str]):
         super().__init__("snapshots", backoff=Backoff(initial=RETRY_START, maximum=RETRY_MAX))
         self._client = context.client
         self._ours, self._reports = frozenset(context.config.drivers), Reports(context, SNAPSHOTS)
+        self._content = ContentWriter(context.client, OF_SNAPSHOTS, self._reports)
         informers = context.informers
         # Before the watches: what a cache has already is handled at once.
         self._snapshots = informers.of(SNAPSHOTS).cache
@@ -105,9 +102,9 @@ class SnapshotController(Reconciler[str]):
             case PrepareSnapshot(storage_class):
                 return await self._prepare(snapshot, storage_class)
             case MakeContent(body):
-                await self._make(snapshot, body)
+                await self._content.make(snapshot, body, "CreatingSnapshot", "SnapshotContentCreationFailed")
             case BindContent(body):
-                await self._bind(snapshot, facts.content, body)
+                await self._content.bind(snapshot, facts.content, body, "SnapshotBindFailed")
             case ShowContent() as shown:
                 await self._show(snapshot, shown)
             case RefuseSnapshot(reason, message, ready):
@@ -115,7 +112,7 @@ class SnapshotController(Reconciler[str]):
             case WarnOnly(reason, message):
                 self._reports.warn(snapshot, reason, message)
             case EndContent(marked):
-                await self._end_content(snapshot, facts.content, marked=marked)
+                await self._content.end(snapshot, facts.content, "SnapshotContentObjectDeleteError", marked=marked)
             case ReleaseSnapshot(marked):
                 await self._release(snapshot, facts.content, marked=marked)
         return None
@@ -164,31 +161,6 @@ class SnapshotController(Reconciler[str]):
             return await patch_object(self._client, SNAPSHOTS, snapshot, body)
         return None
 
-    async def _make(self, snapshot: VolumeSnapshot, body: Any) -> None:
-        try:
-            await self._client.create(SNAPSHOT_CONTENTS, body)
-        except ApiAlreadyExistsError:  # by another controller, just now
-            return
-        except (ApiConflictError, UnavailableError):
-            raise
-        except ApiError as error:
-            text = f"Failed to create snapshot content with error {error}"
-            await self._reports.refuse(snapshot, "SnapshotContentCreationFailed", text)
-            raise
-        text = f"Waiting for a snapshot {snapshot.key} to be created by the CSI driver."
-        self._reports.announce(snapshot, "CreatingSnapshot", text)
-
-    async def _bind(self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None, body: Any) -> None:
-        assert content is not None
-        try:
-            await patch_object(self._client, SNAPSHOT_CONTENTS, content, body)
-        except (ApiConflictError, UnavailableError):
-            raise
-        except TonnageError as error:
-            text = f"Snapshot failed to bind VolumeSnapshotContent, {error}"
-            await self._reports.refuse(snapshot, "SnapshotBindFailed", text)
-            raise
-
     async def _show(self, snapshot: VolumeSnapshot, shown: ShowContent) -> None:
         if await write_status(self._client, SNAPSHOTS, snapshot, shown.status) is None:
             return
@@ -201,32 +173,9 @@ class SnapshotController(Reconciler[str]):
         if shown.failure:
             self._reports.warn(snapshot, "SnapshotCreationFailed", shown.failure)
 
-    async def _end_content(
-        self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None, *, marked: bool
-    ) -> None:
-        """Delete the content; its end, which the agent brings, wakes the snapshot."""
-        assert content is not None
-        if marked:
-            content = await self._mark(content)
-        try:
-            if not content.metadata.deleting:
-                await delete_object(self._client, SNAPSHOT_CONTENTS, content, guarded=True)
-        except (ApiConflictError, UnavailableError):
-            raise
-        except TonnageError as error:
-            text = f"Failed to delete snapshot content API object: {error}"
-            self._reports.warn(snapshot, "SnapshotContentObjectDeleteError", text)
-            raise
-        log.info("content deleted content=%s snapshot=%s", content.key, snapshot.key)
-
-    async def _mark(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent:
-        """Upstream's snapshotter deletes nothing without this annotation; our agents look at the snapshot."""
-        notes = {"metadata": {"annotations": {BEING_DELETED: "yes"}}}
-        return await patch_object(self._client, SNAPSHOT_CONTENTS, content, notes)
-
     async def _release(self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None, *, marked: bool) -> None:
         if marked and content is not None:
-            await self._mark(content)
+            await self._content.mark(content)
 
         # An earlier external-provisioner of our driver left its own; that of another driver still uses it.
         is_ours = content is None or content.spec.driver in self._ours

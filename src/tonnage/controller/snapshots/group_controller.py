@@ -15,7 +15,6 @@ from typing import Any
 from tonnage.aio.backoff import Backoff
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.group_snapshot import (
-    GROUP_BEING_DELETED,
     GROUP_BOUND,
     GROUP_CONTENT_BOUND,
     VolumeGroupSnapshot,
@@ -42,6 +41,7 @@ from tonnage.api.snapshot import VolumeSnapshot, VolumeSnapshotContent
 from tonnage.claims.bind import find
 from tonnage.controller.config import LoopContext
 from tonnage.controller.snapshots import group_decision
+from tonnage.controller.snapshots.contents import OF_GROUPS, ContentWriter
 from tonnage.controller.snapshots.controller import MEMBERS, RESTORES, RETRY_MAX, RETRY_START, members, restored
 from tonnage.controller.snapshots.decision import WarnOnly
 from tonnage.controller.snapshots.group_decision import (
@@ -69,11 +69,8 @@ from tonnage.controller.snapshots.reports import Reports
 from tonnage.controller.snapshots.sources import node_of
 from tonnage.errors import (
     ApiAlreadyExistsError,
-    ApiConflictError,
-    ApiError,
     ApiNotFoundError,
     InvalidError,
-    TonnageError,
     UnavailableError,
 )
 from tonnage.kube.controller import Reconciler, on_add, on_difference
@@ -92,6 +89,7 @@ class GroupSnapshotController(Reconciler[str]):
     def __init__(self, context: LoopContext) -> None:
         super().__init__("group_snapshots", backoff=Backoff(initial=RETRY_START, maximum=RETRY_MAX))
         self._client, self._reports = context.client, Reports(context, GROUP_SNAPSHOTS)
+        self._content = ContentWriter(context.client, OF_GROUPS, self._reports)
         self._ours, informers = frozenset(context.config.drivers), context.informers
         self._groups = informers.of(GROUP_SNAPSHOTS, optional=True).cache
         self._groups.add_index(_UNDONE, _undone)
@@ -130,9 +128,9 @@ class GroupSnapshotController(Reconciler[str]):
             case PrepareGroup(storage_class):
                 return await self._prepare(group, storage_class)
             case MakeGroupContent(body):
-                await self._make(group, body)
+                await self._content.make(group, body, "CreatingGroupSnapshot", "CreateGroupSnapshotContentFailed")
             case BindGroupContent(body):
-                await self._bind(group, facts.content, body)
+                await self._content.bind(group, facts.content, body, "GroupSnapshotBindFailed")
             case MakeMembers(lacking):
                 await self._make_members(group, facts.content, lacking)
             case ShowGroup() as shown:
@@ -215,31 +213,6 @@ class GroupSnapshotController(Reconciler[str]):
             return await patch_object(self._client, GROUP_SNAPSHOTS, group, body)
         return None
 
-    async def _make(self, group: VolumeGroupSnapshot, body: Any) -> None:
-        try:
-            await self._client.create(GROUP_CONTENTS, body)
-        except ApiAlreadyExistsError:  # by another controller, just now
-            return
-        except (ApiConflictError, UnavailableError):
-            raise
-        except ApiError as error:
-            text = f"Failed to create group snapshot content with error {error}"
-            await self._reports.refuse(group, "CreateGroupSnapshotContentFailed", text)
-            raise
-        text = f"Waiting for a group snapshot {group.key} to be created by the CSI driver."
-        self._reports.announce(group, "CreatingGroupSnapshot", text)
-
-    async def _bind(self, group: VolumeGroupSnapshot, content: VolumeGroupSnapshotContent | None, body: Any) -> None:
-        assert content is not None
-        try:
-            await patch_object(self._client, GROUP_CONTENTS, content, body)
-        except (ApiConflictError, UnavailableError):
-            raise
-        except TonnageError as error:
-            text = f"Group snapshot failed to bind VolumeGroupSnapshotContent, {error}"
-            await self._reports.refuse(group, "GroupSnapshotBindFailed", text)
-            raise
-
     async def _make_members(
         self, group: VolumeGroupSnapshot, content: VolumeGroupSnapshotContent | None, lacking: Sequence[MemberFacts]
     ) -> None:
@@ -287,34 +260,11 @@ class GroupSnapshotController(Reconciler[str]):
                 for snapshot in snapshots:
                     await delete_object(self._client, SNAPSHOTS, snapshot)
             case EndGroupContent(marked):
-                await self._end_content(group, content, marked=marked)
+                await self._content.end(group, content, "GroupSnapshotContentObjectDeleteError", marked=marked)
             case ReleaseGroup(marked):
                 if marked and content is not None:
-                    await self._mark(content)
+                    await self._content.mark(content)
                 await release(self._client, GROUP_SNAPSHOTS, group, GROUP_BOUND)
-
-    async def _end_content(
-        self, group: VolumeGroupSnapshot, content: VolumeGroupSnapshotContent | None, *, marked: bool
-    ) -> None:
-        """Delete the content; its end, which the agent brings, wakes the group."""
-        assert content is not None
-        if marked:
-            content = await self._mark(content)
-        try:
-            if not content.metadata.deleting:
-                await delete_object(self._client, GROUP_CONTENTS, content, guarded=True)
-        except (ApiConflictError, UnavailableError):
-            raise
-        except TonnageError as error:
-            text = f"Failed to delete group snapshot content API object: {error}"
-            self._reports.warn(group, "GroupSnapshotContentObjectDeleteError", text)
-            raise
-        log.info("group content deleted content=%s group=%s", content.key, group.key)
-
-    async def _mark(self, content: VolumeGroupSnapshotContent) -> VolumeGroupSnapshotContent:
-        """Upstream's snapshotter deletes nothing without this annotation; our agents look at the group."""
-        notes = {"metadata": {"annotations": {GROUP_BEING_DELETED: "yes"}}}
-        return await patch_object(self._client, GROUP_CONTENTS, content, notes)
 
     # Events of the watches
 
