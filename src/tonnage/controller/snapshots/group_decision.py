@@ -30,6 +30,7 @@ from tonnage.api.group_snapshot import (
     member_names,
 )
 from tonnage.api.kinds import GROUP_CLASSES, GROUP_CONTENTS, GROUP_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOTS
+from tonnage.api.selectors import from_label_selector
 from tonnage.api.snapshot import (
     AS_SOURCE,
     BOUND,
@@ -379,6 +380,8 @@ def _without_content(facts: GroupFacts) -> GroupAction:
 def _common_driver(facts: GroupFacts) -> str:
     """The driver of all sources. Raises InvalidError for what is no source."""
     if not facts.sources:
+        if selector := facts.group.spec.source.selector:
+            from_label_selector(selector)  # one that cannot be read finds nothing
         raise InvalidError("no claim of this namespace has the labels of spec.source.selector: label the claims")
     if len(facts.sources) > MAX_MEMBERS:
         raise InvalidError(f"the selector finds {len(facts.sources)} claims: a group has at most {MAX_MEMBERS}")

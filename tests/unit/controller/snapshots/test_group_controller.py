@@ -145,6 +145,11 @@ async def test_expressions_of_the_selector_count(world: GroupWorld, loops: Group
         ({"named": False, "classes": ()}, "SetDefaultGroupSnapshotClassFailed", "cannot find default group snapshot c"),
         ({"named": False, "classes": ("a", "b")}, "SetDefaultGroupSnapshotClassFailed", "2 default group snapshot cla"),
         ({"claims": "none"}, "CreateGroupSnapshotContentFailed", "no claim of this namespace has the labels of spec."),
+        (
+            {"source": {"selector": {"matchExpressions": [{"key": "app", "operator": "Sometimes"}]}}},
+            "CreateGroupSnapshotContentFailed",
+            "selector on 'app': 'Sometimes' is not an operator",
+        ),
         ({"claims": "unbound"}, "CreateGroupSnapshotContentFailed", "the PVC new is not yet bound to a PV"),
         ({"claims": "local"}, "CreateGroupSnapshotContentFailed", "snapshotting non-CSI volumes is not supported"),
         (
@@ -193,7 +198,7 @@ async def test_what_cannot_be_made_says_why_once_and_holds_nothing(
         case "both":
             await world.db()
     await loops.quiet()
-    await world.group(of_class="tonnage" if given.get("named", True) else "")
+    await world.group(of_class="tonnage" if given.get("named", True) else "", source=given.get("source"))
     assert await loops.settled() == ["PATCH namespaces/default/volumegroupsnapshots/nightly/status"]
     loops.loops.all[1].enqueue("default/nightly")
     assert await loops.settled() == []
