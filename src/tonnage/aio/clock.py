@@ -41,12 +41,11 @@ class RealClock:
 class LoopClock:
     """A clock that follows the running loop; with a VirtualLoop it is a virtual one.
 
-    `epoch` is time() at the loop's time 0. A thread gets the time of the loop that asked last.
+    `epoch` is time() at the loop's time 0.
     """
 
     def __init__(self, epoch: float = 1_800_000_000.0) -> None:
         self.epoch = epoch
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def time(self) -> float:
         """Seconds since the epoch, by the loop."""
@@ -54,12 +53,7 @@ class LoopClock:
 
     def monotonic(self) -> float:
         """The loop's own time."""
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:  # in a thread of the loop
-            if self._loop is None:
-                raise
-        return self._loop.time()
+        return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
         """Wait by the loop's time."""

@@ -80,27 +80,24 @@ async def _take(members: Sequence[MemberRequest], completed: Mapping[str, str], 
     async with AsyncExitStack() as held:
         for _, pool in sorted(pools.items()):
             await held.enter_async_context(pool.hold(_of(pool, members)))
-        threads = Threads("group", 1)
-        try:
-            await threads.run(_take_now, members, seconds)
-            await threads.run(_complete, members[0], completed)
-        finally:
-            threads.close()
+        if all(pool.backend.is_instant for pool in pools.values()):
+            _take_now(members, completed, seconds)
+        else:
+            threads = Threads("group", 1)
+            try:
+                await threads.run(_take_now, members, completed, seconds)
+            finally:
+                threads.close()
         for pool in pools.values():
             await pool.commit()
-
-
-def _complete(first: MemberRequest, completed: Mapping[str, str]) -> None:
-    if completed:
-        first.pool.backend.own_snapshot(first.wanted.name, {**first.wanted.owner, **completed})
 
 
 def _of(pool: Pool, members: Sequence[MemberRequest]) -> list[SnapshotRequest]:
     return [member.wanted for member in members if member.pool is pool]
 
 
-def _take_now(members: Sequence[MemberRequest], seconds: float) -> None:
-    """Take all snapshots in this thread, which nothing else delays."""
+def _take_now(members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float) -> None:
+    """Take all snapshots in this thread, which nothing else delays, and record that they are complete."""
     for pool in {member.pool.name: member.pool for member in members}.values():
         pool.check_snapshots(_of(pool, members))
     by_kind: dict[Stillness, list[MemberRequest]] = {kind: [] for kind in Stillness}
@@ -126,6 +123,9 @@ def _take_now(members: Sequence[MemberRequest], seconds: float) -> None:
         finally:
             moment.end()
     moment.reach("")  # raises if it thawed before the last was made
+    if completed:
+        first = members[0]
+        first.pool.backend.own_snapshot(first.wanted.name, {**first.wanted.owner, **completed})
 
 
 def _take_still(by_kind: dict[Stillness, list[MemberRequest]], moment: Moment) -> None:
