@@ -76,7 +76,7 @@ chart:                 ## regenerate the Helm chart's templates from src/tonnage
 	$(BIN)/python scripts/gen_snapshot_crds.py
 	$(BIN)/python scripts/gen_chart.py
 
-proto:                 ## regenerate src/tonnage/csi/_proto from its .proto files
+proto:                 ## regenerate the folders _proto of src/tonnage from their .proto files
 	$(BIN)/python scripts/gen_proto.py
 
 reference: $(READY)    ## regenerate docs/reference/{cli,metrics,events,annotations}.md from the code

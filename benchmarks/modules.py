@@ -11,6 +11,7 @@ MODULES = {
     "exec": "box.remote_commands",
     "driver": "driver.life",
     "lvm": "driver.lvm",
+    "memcached": "driver.memcached",
     "writes": "data_services.writes",
     "grow": "data_services.grow",
     "snapshot": "data_services.snapshot",
@@ -18,7 +19,9 @@ MODULES = {
     "many": "data_services.many",
     "guest": "data_services.guest",
     "kubernetes": "kubernetes.volumes",
+    "attach": "kubernetes.attach",
     "agent": "kubernetes.agent",
     "scheduler": "scheduler.scale",
+    "inline": "inline.inline",
 }
 """Name -> module with run(), and MOST_RUNS where more runs say no more."""

@@ -27,11 +27,17 @@ def default_folder() -> Path:
 
 
 def up(
-    folder: Path, nodes: int, *, arguments: Mapping[str, Sequence[str]] | None = None, images: Sequence[Path] = ()
+    folder: Path,
+    nodes: int,
+    *,
+    arguments: Mapping[str, Sequence[str]] | None = None,
+    images: Sequence[Path] = (),
+    guests: int = 0,
 ) -> dict[str, object]:
     """Start a cluster; what is to be known of it, which is also in `folder`/cluster.json. Raises Failed, Missing.
 
-    arguments: more flags by program. images: archives that pods may use, beside busybox.
+    arguments: more flags by program. images: archives that pods may use, beside busybox. guests: nodes after the others
+    that run elsewhere; they get certificates.
     """
     processes = Processes(folder / "processes")
     if [name for name in processes.names() if processes.pid(name)]:
@@ -41,7 +47,7 @@ def up(
     for program, package in (("unshare", "util-linux"), ("nsenter", "util-linux"), ("ip", "iproute2")):
         programs.debian(program, package)
     made = _images(folder, busybox)
-    addresses = network.take(folder, nodes)
+    addresses = network.take(folder, nodes + guests)
     plane = ControlPlane(folder, built, processes, network=addresses, arguments=arguments)
     found: dict[str, object] = {"folder": str(folder), "server": plane.server, "programs": str(built)}
     try:
@@ -49,8 +55,11 @@ def up(
         started = [Node(folder, n, built, processes, addresses) for n in range(1, nodes + 1)]
         if started:
             network.serve(addresses, processes, plane.port)
+        for n in range(nodes + 1, nodes + guests + 1):
+            Node(folder, n, built, processes, addresses).issue(plane.authority, plane.server)
         for node in started:
-            node.start(plane.authority, plane.server, [*made, *images])
+            flags = (arguments or {}).get("kubelet", ())
+            node.start(plane.authority, plane.server, [*made, *images], flags=flags)
         _wait_usable(found["kubeconfig"], [node.name for node in started])
         found["nodes"] = {n.name: {"address": n.address, "enter": n.enter()} for n in started}
     except BaseException:

@@ -25,21 +25,50 @@ _SETUP = Path(__file__).parent / "namespaces.sh"
 
 
 class Node:
-    """Node number `number` (from 1) of a cluster below `folder`."""
+    """Node number `number` (from 1) of a cluster below `folder`. patience: seconds for each of its parts to start."""
 
-    def __init__(self, folder: Path, number: int, built: Path, processes: Processes, network: Network) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        built: Path,
+        processes: Processes,
+        network: Network,
+        *,
+        patience: float = _READY,
+    ) -> None:
+        self._patience = patience
         self.name = f"node-{number}"
         self.address = network.node(number)
         self._pods, self._bridge = network.pods(number), network.bridge(number)
         self._built, self._processes = built, processes
         self._folder = folder / self.name
+        self._flags: tuple[str, ...] = ()
         # Of this cluster alone: a kubelet ends the processes of groups below its own whose pods it does not know.
         self._group = f"tonnage-{network.number}-{number}-{folder.name}"[:60]
 
     def start(
-        self, authority: Authority, server: str, images: Sequence[Path], *, labels: Mapping[str, str] | None = None
+        self,
+        authority: Authority,
+        server: str,
+        images: Sequence[Path],
+        *,
+        labels: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
-        """Bring the node up; returns when its kubelet answers. Raises Failed, programs.Missing."""
+        """Bring the node up; returns when its kubelet answers. flags: more of the kubelet. Raises Failed, Missing."""
+        self._flags = tuple(flags)
+        self.issue(authority, server)
+        self.run(images, labels=labels)
+
+    def issue(self, authority: Authority, server: str) -> None:
+        """Write the certificates of its kubelet beside those of the authority."""
+        authority.client(self.name, f"system:node:{self.name}", "system:nodes")
+        authority.server(f"{self.name}-serving", f"system:node:{self.name}", (self.address, self.name), "system:nodes")
+        authority.kubeconfig(self.name, server)
+
+    def run(self, images: Sequence[Path], *, labels: Mapping[str, str] | None = None) -> None:
+        """Bring the node up whose certificates are there. Raises Failed, programs.Missing."""
         for place in ("kubelet", "containerd", "state", "log", "cni", "upper", "work", "sysctl"):
             (self._folder / place).mkdir(parents=True, exist_ok=True)
         _call("ip", "addr", "replace", f"{self.address}/32", "dev", "lo")
@@ -47,10 +76,6 @@ class Node:
         self._start_containerd()
         for image in images:
             self.ctr("images", "import", str(image))
-        pki = authority
-        pki.client(self.name, f"system:node:{self.name}", "system:nodes")
-        pki.server(f"{self.name}-serving", f"system:node:{self.name}", (self.address, self.name), "system:nodes")
-        pki.kubeconfig(self.name, server)
         (self._folder / "resolv.conf").touch()
         (self._folder / "kubelet.yaml").write_text(yaml.safe_dump(self._kubelet()))
         self.start_kubelet(labels=labels)
@@ -62,7 +87,7 @@ class Node:
         ready.unlink(missing_ok=True)
         hold = ["unshare", "--mount", "--cgroup", "--propagation", "private", "bash"]
         self._processes.start(f"{self.name}-namespaces", [*hold, _SETUP, self._folder, self._group])
-        self._processes.wait(f"{self.name}-namespaces", ready.exists, _READY)
+        self._processes.wait(f"{self.name}-namespaces", ready.exists, self._patience)
 
     @property
     def holder(self) -> int:
@@ -97,7 +122,7 @@ class Node:
                 return bool(self.ctr("version"))
             return False
 
-        self._processes.wait(f"{self.name}-containerd", ready, _READY)
+        self._processes.wait(f"{self.name}-containerd", ready, self._patience)
 
     def _network(self) -> str:
         import json
@@ -130,11 +155,14 @@ class Node:
                 f"--hostname-override={self.name}",
                 f"--node-ip={self.address}",
                 *more,
+                *self._flags,
             ],
         )
         from cluster.control_plane import answers
 
-        self._processes.wait(f"{self.name}-kubelet", lambda: answers(f"http://{self.address}:10248/healthz"), _READY)
+        self._processes.wait(
+            f"{self.name}-kubelet", lambda: answers(f"http://{self.address}:10248/healthz"), self._patience
+        )
 
     def _pki(self, file: str) -> Path:
         return self._folder.parent / "pki" / file

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tonnage.ops.install.manifests import PARTS, PLACE, template
+from tonnage.ops.install.manifests import PARTS, PLACE, inline_specs, template
 
 CHART = Path(__file__).parent.parent / "deploy" / "helm" / "tonnage"
 _HEADER = "{{- /* Made by scripts/gen_chart.py of src/tonnage/deploy: change it there. */ -}}\n"
@@ -34,6 +34,8 @@ WORDS: Mapping[str, str] = {
     "className": "$name",
     "classDefault": "$class.default | default false | quote",
     "secretNamespace": "$namespace",
+    "inlineName": 'include "tonnage.inlineName" $driver',
+    "inlineSpec": 'index ($.Files.Get "inline-specs.json" | fromJson) (splitList "," $driver | first) | toJson',
 }
 BLOCKS: Mapping[str, str] = {
     "labels": 'include "tonnage.labels" $',
@@ -55,7 +57,15 @@ BLOCKS: Mapping[str, str] = {
     "controllerResources": "toYaml $.Values.controller.resources",
     "schedulerResources": "toYaml $.Values.scheduler.resources",
     "controllerEvicts": 'ternary (list "--evict-unfit" | toYaml) "" $.Values.controller.evictUnfit',
+    "controllerFrees": 'ternary (list "--free-populators" | toYaml) "" $.Values.controller.freePopulators',
     "controllerSnapshots": 'ternary (list "--snapshot-controller" | toYaml) "" $.Values.controller.snapshotController',
+    "controllerIssuers": 'include "tonnage.controllerIssuers" $',
+    "controllerAttaches": 'include "tonnage.controllerAttaches" $',
+    "controllerUser": 'include "tonnage.controllerUser" $',
+    "controllerNodeSelector": 'include "tonnage.map" $.Values.controller.nodeSelector',
+    "attachSecretReader": 'include "tonnage.attachSecretReader" $',
+    "controllerMounts": 'include "tonnage.controllerMounts" $',
+    "controllerVolumes": 'include "tonnage.controllerVolumes" $',
     "controllerDrivers": 'include "tonnage.controllerDrivers" $',
     "controllerTemplates": 'include "tonnage.controllerTemplates" $',
     "pullSecrets": 'include "tonnage.pullSecrets" $',
@@ -64,15 +74,22 @@ BLOCKS: Mapping[str, str] = {
     "dashboard": '$.Files.Get "dashboard.json"',
 }
 _WHEN: Mapping[str, str] = {
+    "inline-driver.yaml": "range $driver := $.Values.inlineDrivers",
     "namespace.yaml": "if $.Values.createNamespace",
     "class.yaml": "range $name, $class := $.Values.classes",
     "snapshotclass.yaml": "if $.Values.snapshotClass",
+    "groupsnapshotclass.yaml": (
+        'if and $.Values.snapshotClass ($.Capabilities.APIVersions.Has "groupsnapshot.storage.k8s.io/v1")'
+    ),
     "rbac-secrets.yaml": "range $namespace, $names := $.Values.secrets",
-    "rbac-evict.yaml": "if $.Values.controller.evictUnfit",
+    "rbac-evict.yaml": "if or $.Values.controller.evictUnfit $.Values.controller.freePopulators",
+    "rbac-certificates.yaml": "if $.Values.controller.certificateIssuers",
     "rbac-snapshots.yaml": "if $.Values.controller.snapshotController",
+    "rbac-attach.yaml": "if $.Values.controller.attachEndpoints",
     "rbac-scheduler.yaml": "if $.Values.scheduler.enabled",
     "scheduler.yaml": "if $.Values.scheduler.enabled",
     "scope-policy.yaml": 'if include "tonnage.hasScopePolicy" $',
+    "empty-dir-policy.yaml": 'if semverCompare ">=1.36.0-0" $.Capabilities.KubeVersion.Version',
     "agent-policy.yaml": 'if include "tonnage.hasAgentPolicy" $',
     "config.yaml": 'range $group, $pools := include "tonnage.groups" $ | fromJson',
     "node.yaml": 'range $group, $pools := include "tonnage.groups" $ | fromJson',
@@ -86,7 +103,11 @@ _WHEN: Mapping[str, str] = {
 def chart_files() -> dict[Path, str]:
     """Path -> content of every file that is made."""
     made = {CHART / "templates" / part.file: _template(part.file) for part in PARTS}
-    return {**made, CHART / "dashboard.json": template("dashboard.json")}
+    return {
+        **made,
+        CHART / "dashboard.json": template("dashboard.json"),
+        CHART / "inline-specs.json": inline_specs(),
+    }
 
 
 def _template(file: str) -> str:

@@ -1,4 +1,4 @@
-"""Regenerate src/tonnage/csi/_proto from its .proto files: messages, their types for mypy, grpclib stubs.
+"""Regenerate the folders _proto from their .proto files: messages, their types for mypy, grpclib stubs.
 
 Run `make proto` after a change; the results are committed, so that building and running need no compiler.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from grpc_tools import protoc
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-PROTO = SOURCE / "tonnage" / "csi" / "_proto"
+FOLDERS = [SOURCE / "tonnage" / package / "_proto" for package in ("csi", "registry")]
 
 
 def generate(into: Path) -> int:
@@ -22,7 +22,7 @@ def generate(into: Path) -> int:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     includes = Path(protoc.__file__).parent / "_proto"
     # Relative to the source folder, so that generated files import each other by their package.
-    sources = [str(file.relative_to(SOURCE)) for file in sorted(PROTO.glob("*.proto"))]
+    sources = [str(file.relative_to(SOURCE)) for folder in FOLDERS for file in sorted(folder.glob("*.proto"))]
     outputs = [f"--{plugin}_out={into}" for plugin in ("python", "mypy", "grpclib_python")]
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"-I{includes}", *outputs, *sources]
     return subprocess.run(command, cwd=SOURCE, env={**os.environ, "PATH": path}, check=False).returncode

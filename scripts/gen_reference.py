@@ -286,10 +286,12 @@ def _event(tree: Tree, given: list[Written], depth: int) -> Iterator[Event]:
 
 
 def _handed_on(tree: Tree, module: Module) -> Iterator[Event]:
-    """Calls like `emit("Normal", "Started", message)` of a function that was passed in."""
+    """Calls like `emit("Normal", "Started", message)` of a function that was passed in; an object may come first."""
     for node in module.calls:
-        if isinstance(node.func, ast.Attribute) and len(node.args) == 3 and isinstance(node.args[0], ast.Constant):
-            level, reason, message = (Written(a, module, _function(module, node)) for a in node.args)
+        if not isinstance(node.func, ast.Attribute) or len(node.args) not in (3, 4):
+            continue
+        if isinstance(node.args[-3], ast.Constant) and node.func.attr not in _METHODS:
+            level, reason, message = (Written(a, module, _function(module, node)) for a in node.args[-3:])
             yield from _event(tree, [message, level, reason, message], depth=0)
 
 

@@ -25,7 +25,9 @@ POLICY = {
                     "persistentvolumeclaims", "persistentvolumeclaims/status", "events",
                 ]},
                 {"group": "events.k8s.io", "resources": ["events"]},
-                {"group": "storage.k8s.io", "resources": ["csistoragecapacities"]},
+                {"group": "storage.k8s.io", "resources": [
+                    "csistoragecapacities", "volumeattachments", "volumeattachments/status",
+                ]},
                 {"group": "snapshot.storage.k8s.io", "resources": [
                     "volumesnapshots", "volumesnapshots/status", "volumesnapshotcontents",
                     "volumesnapshotcontents/status",

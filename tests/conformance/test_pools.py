@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from tonnage.host import mount
 from tonnage.host.filesystem import may_grow_ext4
 from tonnage.pools.base.contract import INLINE, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, LIMITS, RESERVE, SOURCE
+from tonnage.pools.base.record import UNDELETE
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, options_of, parse
 from tonnage.pools.core.pool import Pool
@@ -744,6 +745,12 @@ async def test_erasing_frees_the_name_at_once_and_the_room_at_the_end(bench: Ben
 async def test_erase_can_be_changed_where_it_is_offered_so(bench: Bench) -> None:
     if ERASE not in bench.pool.features.modifiable:
         return
+    if bench.pool.kind == "btrfs":
+        await bench.pool.create(VolumeRequest("a", 20 * MI))
+        assert (await bench.pool.modify("a", {"erase": "none"})).effective == {"erase": "none"}
+        with pytest.raises(InvalidError, match="want none"):
+            await bench.pool.modify("a", {"erase": "discard"})
+        return
     await bench.pool.create(VolumeRequest("a", 20 * MI))
     changed = await bench.pool.modify("a", {"erase": "discard"})
     assert changed.effective["erase"] == "discard"
@@ -874,3 +881,35 @@ async def test_a_new_volume_begins_with_a_folders_content(bench: Bench) -> None:
     if pool.features.blocks:
         with pytest.raises(InvalidError, match=r"source: a raw block volume"):
             await pool.create(VolumeRequest("b", 20 * MI, block=True, parameters={"source": f"dir://{folder}"}))
+
+
+async def test_trash_is_restored_or_makes_way(bench: Bench) -> None:
+    """Deleted volumes that stay count as free, survive the process, and go when their bytes are needed."""
+    if bench.kind in ("image", "btrfs"):  # without overcommit
+        await bench.pool.close()
+        bench.pool = make(parse(f"{bench.kind}:{bench.folder / 'own'},name=p,size=1Gi,sparse=yes"), disks=Disks())
+        await bench.pool.open()
+    pool, request = bench.pool, VolumeRequest("v", 300 * MI, owner={UNDELETE: "86400"})
+    if pool.trash_fault():
+        await pool.create(replace(request, size=5 * MI))
+        await _write(bench, "v", "mine")
+        assert not await pool.discard("v")
+        assert ([v.name for v in await pool.list()], await pool.trash()) == (["v"], [])
+        return
+    free = (await pool.capacity()).free
+    await pool.create(request)
+    await _write(bench, "v", "mine")
+    await pool.discard("v")
+    assert (await pool.list(), [v.name for v in await pool.trash()]) == ([], ["v"])
+    assert (await pool.capacity()).free == free
+    if bench.mounts:
+        await pool.close()
+    await pool.open()
+    assert (await pool.list(), [v.name for v in await pool.trash()]) == ([], ["v"])
+    assert (await pool.capacity()).free == free
+    await pool.restore("v")
+    assert (await pool.capacity()).free == free - 300 * MI
+    await _shows(bench, "v", "mine")
+    await pool.discard("v")
+    await pool.create(VolumeRequest("new", (await pool.capacity()).largest - 16 * MI))
+    assert ([v.name for v in await pool.list()], await pool.trash()) == (["new"], [])

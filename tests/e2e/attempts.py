@@ -156,12 +156,25 @@ def secret(key: str) -> Try:
 
 
 DRY = "?dryRun=All"
+GIVEN_BACK = {"type": names.RECLAIMED, "status": "True", "reason": "PodFinished", "message": "its pod has finished"}
 ALLOWED: dict[str, Try] = {
     "volume for its claim": lambda w: w.try_("POST", VOLUMES + DRY, w.volume(w.mine, w.claims["mine"])),
+    "volume on its host": lambda w: w.try_(
+        "POST",
+        VOLUMES + DRY,
+        changed(
+            w.volume(w.mine, w.claims["mine"]),
+            lambda b: b["spec"].update(nodeAffinity=affinity(w, [w.mine], key=names.HOSTNAME_LABEL)),
+        ),
+    ),
     "disk that nobody has claimed": lambda w: w.try_("POST", VOLUMES + DRY, w.volume(w.mine)),
     "own finalizer off": patch(lambda w: w.pv(1) + DRY, {"metadata": {"finalizers": [names.PV_PROTECTION]}}),
     "own volume larger": patch(lambda w: w.pv(1) + DRY, {"spec": {"capacity": {"storage": "100Gi"}}}),
     "own volume bound": patch(lambda w: f"{w.pv(1)}/status{DRY}", {"status": {"phase": "Bound"}}),
+    "own volume reclaimed": patch(
+        lambda w: f"{w.pv(1)}/status{DRY}", {"status": {"reason": names.RECLAIMED, "message": "its pod has finished"}}
+    ),
+    "own claim reclaimed": patch(f"{CLAIMS}/had-1/status{DRY}", {"status": {"conditions": [GIVEN_BACK]}}),
     "own volume's attributes": patch(lambda w: w.pv(1) + DRY, {"spec": {"volumeAttributesClassName": "gold"}}),
     "own claim's attributes told": patch(
         f"{CLAIMS}/had-1/status{DRY}",

@@ -7,6 +7,7 @@ from tests.e2e.attempts import (
     CAPACITIES,
     CLAIMS,
     EVENTS,
+    GIVEN_BACK,
     NODES,
     VOLUMES,
     Try,
@@ -63,6 +64,12 @@ REFUSED: dict[str, tuple[str, Try]] = {
     "volume by another key": (
         NOT_ITS_NODE,
         create_volume(lambda w, b: b["spec"].update(nodeAffinity=affinity(w, [w.mine], key="kubernetes.io/os"))),
+    ),
+    "volume on the host of another": (
+        NOT_ITS_NODE,
+        create_volume(
+            lambda w, b: b["spec"].update(nodeAffinity=affinity(w, [w.other], key=names.HOSTNAME_LABEL)),
+        ),
     ),
     "volume where the key exists": (
         NOT_ITS_NODE,
@@ -129,6 +136,10 @@ REFUSED: dict[str, tuple[str, Try]] = {
     "another's volume released": (
         NOT_ITS_NODE,
         patch(lambda w: f"{w.pv(2)}/status", {"status": {"phase": "Released"}}),
+    ),
+    "another's volume called reclaimed": (
+        NOT_ITS_NODE,
+        patch(lambda w: f"{w.pv(2)}/status", {"status": {"reason": names.RECLAIMED, "message": "gone"}}),
     ),
     "another's volume removed": (NOT_ITS_NODE, delete(lambda w: w.pv(2))),
     "another driver's volume removed": (NOT_ITS_NODE, delete(f"{VOLUMES}/power-foreign")),
@@ -255,6 +266,10 @@ REFUSED: dict[str, tuple[str, Try]] = {
     "another's claim called bound": (
         NOT_SENT,
         patch(f"{CLAIMS}/other/status", {"status": {"phase": "Bound"}}),
+    ),
+    "another's claim called reclaimed": (
+        NOT_SENT,
+        patch(f"{CLAIMS}/other/status", {"status": {"conditions": [GIVEN_BACK]}}),
     ),
     "another's claim deleted": (f"{NOT_SENT}|{NOT_A_PODS}", delete(f"{CLAIMS}/other")),
     "another's pod's claim deleted": (NOT_SENT, delete(f"{CLAIMS}/pods-power-2")),

@@ -260,10 +260,11 @@ REFUSED: dict[str, tuple[str, Try]] = {
     "a snapshot changed": (RBAC, patch(f"{SNAPSHOTS}/s", {"metadata": {"labels": {"x": "y"}}})),
     "a snapshot called ready": (RBAC, patch(f"{SNAPSHOTS}/s/status", {"status": {"readyToUse": True}})),
     "a snapshot deleted": (RBAC, delete(f"{SNAPSHOTS}/s")),
-    "all snapshots read": (RBAC, lambda w: w.try_("GET", SNAPSHOTS)),
+    "all snapshots watched": (RBAC, lambda w: w.try_("GET", f"{SNAPSHOTS}?watch=true&timeoutSeconds=1")),
     "a snapshot class": (RBAC, delete(f"/apis/{GROUP}/v1/volumesnapshotclasses/any")),
 }
 ALLOWED: dict[str, Try] = {
+    "snapshots of a finished pod's claim": lambda w: w.try_("GET", SNAPSHOTS),
     "free group taken": patch(f"{_OF}/power-free{DRY}", lambda w: {"metadata": {"labels": {MANAGED_BY: w.mine}}}),
     "own group ready": patch(f"{_OF}/power-mine/status{DRY}", {"status": {"readyToUse": True, "error": None}}),
     "own group failed": patch(

@@ -100,6 +100,25 @@ def test_a_running_pods_volume_grows(box: Cluster) -> None:
     assert sh(box, "app", "cat /data/file") == "kept"
 
 
+def test_a_claim_that_a_person_bound_to_a_volume_grows(box: Cluster) -> None:
+    """No scheduler chose its node, and no agent made its PersistentVolume."""
+    run(box, claim("first"), pod("first"))
+    made = box.get("pv", box.get("pvc", "first")["spec"]["volumeName"])
+    name = made["metadata"]["name"]
+    sh(box, "first", "echo kept > /data/file && sync")
+    box.kubectl("patch", "pv", name, "-p", '{"spec": {"persistentVolumeReclaimPolicy": "Retain"}}')
+    box.kubectl("delete", "pod/first", "pvc/first", f"pv/{name}", "--timeout=60s")
+    spec = {key: value for key, value in made["spec"].items() if key != "claimRef"}
+    spec |= {"persistentVolumeReclaimPolicy": "Delete"}
+    apply(box, {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "by-hand"}, "spec": spec})
+    run(box, claim("again", volumeName="by-hand"), pod("again"))
+    assert sh(box, "again", "cat /data/file") == "kept"
+    before = size_in(box, "again")
+    box.kubectl("patch", "pvc", "again", "-p", '{"spec": {"resources": {"requests": {"storage": "640Mi"}}}}')
+    box.until("the claim has grown", lambda: has(box, "again", "640Mi"))
+    assert size_in(box, "again") >= before + 300 * MI
+
+
 def test_a_volume_grows_by_itself(box: Cluster) -> None:
     run(box, claim("own", storage_class="grows"), pod("own"))
     sh(box, "own", "head -c 250M /dev/zero > /data/file && sync")

@@ -36,7 +36,7 @@ def test_only_inline_volumes_are_called_inline() -> None:
 
 
 def test_all_parts_of_the_job_fit_on_one_node_as_finished_pods_keep_their_volumes() -> None:
-    (job,) = objects("Job")
+    (job,) = (found for found in objects("Job") if found["metadata"]["name"] == "parts")
     volumes = job["spec"]["template"]["spec"]["volumes"]
     sizes = [
         to_bytes(v["ephemeral"]["volumeClaimTemplate"]["spec"]["resources"]["requests"]["storage"]) for v in volumes

@@ -244,6 +244,8 @@ def test_debug_adds_a_container_to_a_running_pod(box: Cluster) -> None:
     """It runs beside the others, which notice nothing, and stays in the pod when it has ended."""
     before = json.loads(box.kubectl("get", "pod", "app", "-o", "json"))
     terminal = Terminal(box, "debug", "-it", "app", "--image=x", "-c", "look", "--", "sh")
+    terminal.until(b"try pressing enter")
+    terminal.type(b"\n")  # the first prompt may have been written before kubectl attached
     terminal.until(b"# ")
     terminal.type(b"hostname; echo $((40 + 2)); exit 3\n")
     terminal.until(b"app\r\n42\r\n")

@@ -19,7 +19,18 @@ from tonnage.api import names
 from tonnage.cli.main import VERBS
 
 pytestmark = pytest.mark.real
-ON_KUBERNETES = ("node", "controller", "scheduler", "driver", "manifests", "doctor", "why", "pools", "volumes")
+ON_KUBERNETES = (
+    "node",
+    "controller",
+    "scheduler",
+    "driver",
+    "manifests",
+    "doctor",
+    "why",
+    "pools",
+    "volumes",
+    "flexvolume",
+)
 IN_A_BOX = sorted(set(VERBS) - set(ON_KUBERNETES))
 NODE = "node-of-tree"
 

@@ -17,7 +17,11 @@ ATTRIBUTES: Mapping[str, object] = {
     "parameters": {"erase": "none"},
 }
 """The class that the tests copy; they need it on the server. One whose parameter each pool can change."""
-UNGROWN = r"\((default fs|ext4)\).*volume-expand.*should resize volume when PVC is edited while pod is using it"
+UNGROWN = (
+    r"\((default fs|ext4)\).*("
+    r"volume-expand.*should resize volume when PVC is edited while pod is using it"
+    r"|ephemeral should support expansion of pvcs)"
+)
 """What needs a kernel that grows a mounted ext4, the file system of image pools' volumes where nothing is asked for."""
 _ATTRIBUTES_SINCE = (1, 34)
 """The release that serves VolumeAttributesClass by default, as v1."""
@@ -47,7 +51,7 @@ def driver(disk: str, release: str) -> Mapping[str, object]:
         },
     }
     major, minor = release.removeprefix("v").split(".")[:2]
-    if is_image and (int(major), int(minor)) >= _ATTRIBUTES_SINCE:  # a btrfs pool changes no volumes
+    if (int(major), int(minor)) >= _ATTRIBUTES_SINCE:
         described["VolumeAttributesClass"] = {"FromExistingClassName": "upstream-tests"}
     return described
 

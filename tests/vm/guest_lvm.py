@@ -513,3 +513,33 @@ async def test_killed_at_any_moment_nothing_is_lost(bench: Bench, seed: int) -> 
         await pool.unstage(name, staging)
         await pool.delete(name)
     assert report() == {}
+
+
+async def test_a_data_set_larger_than_memory_is_sorted_on_scratch_space(bench: Bench) -> None:
+    """The use case of LVM scratch space: a program sorts twice the memory that it may have; the volume's size holds."""
+    staging = bench.folder / "s"
+    pool = await bench.pool()
+    await pool.create(VolumeRequest("scratch", 420 * MI))
+    await pool.stage("scratch", staging)
+    sort_twice_the_memory(staging, memory=64 * MI)
+    await pool.unstage("scratch", staging)
+    await pool.delete("scratch")
+
+
+def sort_twice_the_memory(folder: Path, *, memory: int) -> None:
+    """Sort lines in a folder by a process with limited memory, then once more than there is space for."""
+    data, output, lines = folder / "data", folder / "sorted", 0
+    with data.open("wb") as file:
+        while file.tell() < 2 * memory:
+            block = os.urandom(MI).replace(b"\n", b" ")
+            parts = [block[at : at + 1023] for at in range(0, MI, 1023)]
+            file.write(b"\n".join(parts) + b"\n")
+            lines += len(parts)
+    sort = ["prlimit", f"--as={memory}", "--", "sort", "-S", "16M", "-T", str(folder)]
+    environment = {**os.environ, "LC_ALL": "C"}
+    subprocess.run([*sort, "-o", str(output), str(data)], check=True, env=environment)
+    subprocess.run([*sort, "-c", str(output)], check=True, env=environment)
+    assert int(subprocess.check_output(["wc", "-l", str(output)]).split()[0]) == lines
+    more = [*sort, "-m", "-o", str(folder / "again"), str(output), str(output)]
+    full = subprocess.run(more, stderr=subprocess.PIPE, env=environment, check=False)
+    assert b"No space left on device" in full.stderr

@@ -11,8 +11,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from msgspec import structs
 from tests.vm.lvm_bench import (
     EXTENT,
     MI,
@@ -31,10 +33,13 @@ from tests.vm.lvm_bench import (
 )
 
 from tonnage.errors import BusyError, ExhaustedError, NotFoundError, OutOfRangeError, PreconditionError
-from tonnage.host import dm, lvm
+from tonnage.host import dm, filesystem, lvm
+from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.lvm.backend import LvmBackend
 from tonnage.pools.lvm.snapshots import copy_device
+from tonnage.pools.lvm.tags import TagEntry, TagKind, encode, lv_name
 
 POOLS = pytest.mark.parametrize("options", ["", THIN], ids=["thick", "thin"])
 MIXED = {"thin": "false"}
@@ -140,6 +145,26 @@ async def test_a_snapshot_is_restored_after_a_restart_of_the_machine(bench: Benc
     assert (staging / "file").read_text() == "first"
     await pool.unstage("b", staging)
     await pool.delete_snapshot("s1")
+
+
+async def test_a_file_system_left_frozen_does_not_hinder_recovery(bench: Bench) -> None:
+    """LVM suspends the origin to remove what a killed copy left: it is thawed before, whatever the kernel allows."""
+    pool, staging = await bench.pool(), bench.folder / "s"
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.stage("a", staging)
+    assert isinstance(pool.backend, LvmBackend)
+    left = TagEntry(TagKind.COPY, structs.replace(pool.backend.record("a"), name="b", uuid=uuid4()))
+    name, marks = lv_name("vg0", left), [word for tag in encode(left) for word in ("--addtag", tag)]
+    lvm.lvm("lvcreate", "--yes", "--snapshot", "--size", "8m", "--name", name, *marks, "vg0/a")
+    mark = pool.backend.table.frozen_mark("a")
+    mark.touch()
+    with opened(staging) as at:
+        filesystem.freeze(at)
+        pool = await bench.pool()
+        assert not filesystem.thaw(at), "it was thawed before"
+    assert (set(report()), mark.exists()) == ({"a"}, False)
+    (staging / "file").write_text("it takes writes again")
+    await pool.unstage("a", staging)
 
 
 async def test_a_snapshot_that_is_somebody_else_s_is_never_removed(bench: Bench) -> None:

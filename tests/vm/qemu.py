@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Run a command in QEMU on a Debian kernel: a machine with persistent memory, which the own one does not have.
 
-    tests/vm/qemu.py [--nvdimm SIZE]... [--memory SIZE] [--timeout SECONDS] [--verbose] -- COMMAND [ARGUMENT]...
+    tests/vm/qemu.py [--nvdimm SIZE]... [--forward ADDRESS:PORT]... [--memory SIZE] [--timeout SECONDS] [--verbose]
+                     -- COMMAND [ARGUMENT]...
 
 The guest's root is the machine's own file system (virtiofs), so the same Python, packages and working tree are there
 and what is written is written for real; /dev, /proc, /run, /sys and /etc/lvm are the guest's own. Each NVDIMM is a
-region of its own with a label area. Output, exit code, time limit and --check are those of uml.py. Emulated in full
+region of its own with a label area. With --forward it has a network: the machine's loopback is 10.0.2.2 for it, and
+connections to that address of the machine come to the same port of 10.0.2.15, which is the guest's. Output, exit code, time limit and --check are those of uml.py. Emulated in full
 (TCG): no /dev/kvm is needed, and it is some ten times slower than the machine.
 Needs the Debian package qemu-system-x86, apt-get for the kernel (debian_kernel.py), and root, as virtiofsd shares the
 whole file system. Standard library only.
@@ -43,6 +45,9 @@ WANTED = (
     "dm-raid",
     "raid1",
 )
+NETWORK = ("virtio_net", "bridge", "veth", "overlay")
+"""Loaded where the guest has a network, for containers."""
+_MODULES = (*WANTED, *NETWORK)
 _VIRTIOFSD = ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")
 _LABELS = 128 * 1024
 _REGION = 16 * 1024**2  # a region's size is a multiple of it, or the next one is misaligned
@@ -52,6 +57,7 @@ _BOOT = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=unstable no_timer_check raid=noautodetect"
     " random.trust_cpu=on"
 )
+_OPTIONS = {"forward": "ADDRESS:PORT of the machine whose connections come to that port of the guest"}
 
 
 def missing() -> str:
@@ -65,7 +71,7 @@ def missing() -> str:
     if not _virtiofsd():
         return "needs virtiofsd (Debian: apt-get install qemu-system-common or virtiofsd)"
     try:
-        debian_kernel.obtain(WANTED)
+        debian_kernel.obtain(_MODULES)
     except debian_kernel.Unobtainable as reason:
         return f"needs a Debian kernel for QEMU: {reason}"
     return ""
@@ -111,8 +117,14 @@ def _nvdimms(folder: Path, sizes: Sequence[str]) -> Iterator[str]:
         yield from ("-device", f"nvdimm,id=nvdimm{index},memdev=nvmem{index},label-size={_LABELS}")
 
 
-def _machine(folder: Path, socket: Path, nvdimms: Sequence[str], memory: str) -> list[str]:
-    kernel = debian_kernel.obtain(WANTED)
+def _network(forwards: Sequence[str]) -> list[str]:
+    """A network card whose other end is QEMU itself: it opens the guest's connections as its own."""
+    passed = "".join(f",hostfwd=tcp:{each}-:{each.rpartition(':')[2]}" for each in forwards)
+    return ["-netdev", f"user,id=net{passed}", "-device", "virtio-net-pci,netdev=net,romfile="] if forwards else []
+
+
+def _machine(folder: Path, socket: Path, nvdimms: Sequence[str], memory: str, forwards: Sequence[str]) -> list[str]:
+    kernel = debian_kernel.obtain(_MODULES)
     size = _bytes(memory)
     most = size + sum(_bytes(each) + _SPARE for each in [*nvdimms, "0"])
     words = [QEMU, "-M", "q35,nvdimm=on,memory-backend=ram", "-accel", "tcg,thread=multi,tb-size=512"]
@@ -120,21 +132,30 @@ def _machine(folder: Path, socket: Path, nvdimms: Sequence[str], memory: str) ->
     words += ["-object", f"memory-backend-memfd,id=ram,size={size},share=on"]
     words += ["-chardev", f"socket,id=root,path={socket}"]
     words += ["-device", "vhost-user-fs-pci,chardev=root,tag=root,queue-size=1024"]
-    words += [*_nvdimms(folder, nvdimms)]
+    words += [*_nvdimms(folder, nvdimms), *_network(forwards)]
     words += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", f"file:{folder}/console"]
     words += ["-kernel", str(kernel.image), "-initrd", str(kernel.initrd), "-append", f"{_BOOT} folder={folder}"]
     return words
 
 
-def boot(command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: float, verbose: bool) -> int:
+def boot(
+    command: Sequence[str],
+    *,
+    disks: Sequence[str],
+    memory: str,
+    timeout: float,
+    verbose: bool,
+    forward: Sequence[str] = (),
+) -> int:
     """Run command in a guest and return its exit code, HUNG, TIMED_OUT or DIED. timeout: seconds."""
     with rig.folder("qemu") as folder, _root_shared(folder) as socket:
-        modules = debian_kernel.obtain(WANTED).modules
+        modules = debian_kernel.obtain(_MODULES).modules
         streams = {"out": folder / "out", "err": folder / "err"}
         named = {name: str(path) for name, path in streams.items()}
-        rig.order(folder, command, modules=str(modules), wanted=WANTED, **named)
+        wanted = _MODULES if forward else WANTED
+        rig.order(folder, command, modules=str(modules), wanted=wanted, **named)
         (folder / "console").touch()
-        code = rig.run(_machine(folder, socket, disks, memory), folder, name="qemu", timeout=timeout)
+        code = rig.run(_machine(folder, socket, disks, memory, forward), folder, name="qemu", timeout=timeout)
         for stream, path in ((sys.stdout, streams["out"]), (sys.stderr, streams["err"])):
             if path.exists():
                 stream.buffer.write(path.read_bytes())
@@ -145,4 +166,4 @@ def boot(command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: 
 
 
 if __name__ == "__main__":
-    sys.exit(rig.main(sys.argv[1:], boot, missing, name="qemu", disk="--nvdimm", memory="1G"))
+    sys.exit(rig.main(sys.argv[1:], boot, missing, name="qemu", disk="--nvdimm", memory="1G", more=_OPTIONS))

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 HUNG, TIMED_OUT, DIED = 123, 124, 125
 STILL = 60.0
@@ -55,22 +54,33 @@ def order(folder: Path, command: Sequence[str], **more: object) -> None:
     (folder / "init").chmod(0o755)
 
 
-class Boot(Protocol):
-    """Runs a command in a guest; its exit code, HUNG, TIMED_OUT or DIED. timeout: seconds."""
-
-    def __call__(
-        self, command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: float, verbose: bool
-    ) -> int: ...
+Boot = Callable[..., int]
+"""boot(command, disks=, memory=, timeout=, verbose=): runs it in a guest; its exit code, HUNG, TIMED_OUT or DIED.
+timeout: seconds."""
 
 
-def main(arguments: Sequence[str], boot: Boot, missing: Callable[[], str], *, name: str, disk: str, memory: str) -> int:
-    """The command line of a kind of guests. disk: its option for a scratch disk. missing: says why there can be none."""
+def main(
+    arguments: Sequence[str],
+    boot: Boot,
+    missing: Callable[[], str],
+    *,
+    name: str,
+    disk: str,
+    memory: str,
+    more: Mapping[str, str] | None = None,
+) -> int:
+    """The command line of a kind of guests. disk: its option for a scratch disk. missing: says why there can be none.
+
+    more: its other options, all repeatable, with what they are for.
+    """
     parser = argparse.ArgumentParser(description=f"run a command in {name}")
     parser.add_argument(disk, dest="disks", action="append", default=[], metavar="SIZE", help="as 512M; repeat")
     parser.add_argument("--memory", default=memory, metavar="SIZE")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
     parser.add_argument("--verbose", action="store_true", help="show the kernel's console on standard error")
     parser.add_argument("--check", action="store_true", help="say why no guest can be had here, and end")
+    for option, purpose in (more or {}).items():
+        parser.add_argument(f"--{option}", action="append", default=[], help=purpose)
     parser.add_argument("command", nargs="*")
     given = parser.parse_args(arguments)
     reason = missing()
@@ -81,7 +91,15 @@ def main(arguments: Sequence[str], boot: Boot, missing: Callable[[], str], *, na
         print(f"{name}: {reason or 'what is to be run?'}", file=sys.stderr)
         return DIED
     _prepare_process()
-    return boot(given.command, disks=given.disks, memory=given.memory, timeout=given.timeout, verbose=given.verbose)
+    others = {option: getattr(given, option) for option in more or {}}
+    return boot(
+        given.command,
+        disks=given.disks,
+        memory=given.memory,
+        timeout=given.timeout,
+        verbose=given.verbose,
+        **others,
+    )
 
 
 def _prepare_process() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.integration.third_party.programs import need
 
-pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(2000)]
+pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(3000)]
 
 
 def test_a_command_its_exit_code_and_its_memory(in_qemu: Callable[..., Any], tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_time_is_up_and_no_process_is_left(in_qemu: Callable[..., Any]) -> None:
 
 
 CONTRACT = "tests/conformance/test_pools.py"
-SECONDS = 1500.0
+SECONDS = 2700.0
 """Far above what a suite takes, for machines that do other things as well."""
 PATIENCE = "--timeout=900"
 """For each test inside."""
@@ -68,6 +68,21 @@ def test_pmem(qemu_suite: Callable[..., Any]) -> None:
     suite = "tests/vm/guest_pmem.py"
     disks = ["2G", "1G"]
     qemu_suite("persistent memory", suite, PATIENCE, disks=disks, before=ONE_LABELLED, seconds=SECONDS).check()
+
+
+def test_content(qemu_suite: Callable[..., Any]) -> None:
+    """Kills are those of other pools: the same code fills all devices."""
+    qemu_suite(
+        "content",
+        "tests/vm/guest_content.py",
+        PATIENCE,
+        "-k",
+        "stays or cannot",
+        before=ONE_LABELLED,
+        disks=["1G"],
+        seconds=SECONDS,
+        environment=["TONNAGE_TEST_POOL=pmem:region0"],
+    ).check()
 
 
 def test_damage(qemu_suite: Callable[..., Any], pytestconfig: pytest.Config) -> None:

@@ -89,6 +89,12 @@ def test_quotas(guest_suite: Callable[..., Any]) -> None:
     guest_suite("project quotas", "tests/vm/guest_quota.py", disks=["2G"], seconds=SECONDS).check()
 
 
+def test_content(guest_suite: Callable[..., Any]) -> None:
+    need_lvm()
+    before = f"{GROUP} && {QUOTA.replace('ubda', 'ubdb')}"
+    guest_suite("content", "tests/vm/guest_content.py", before=before, disks=["2G", "2G"], seconds=SECONDS).check()
+
+
 def test_pools_of_before(guest_suite: Callable[..., Any]) -> None:
     """Project quotas and LVM of an earlier version, each on a disk of its own."""
     need_lvm()

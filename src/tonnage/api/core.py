@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tonnage.api import names
 from tonnage.api.meta import (
     Condition,
     KubeObject,
@@ -55,6 +56,16 @@ class Node(KubeObject, frozen=True):
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its kubelet says so."""
+        return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions)
+
+    @property
+    def is_out_of_service(self) -> bool:
+        """Whether a person says that the machine is off, by the taint: its pods and volumes may be taken away."""
+        return any(taint.key == names.OUT_OF_SERVICE_TAINT for taint in self.spec.taints)
 
 
 class ResourceRequirements(Object, frozen=True):
@@ -149,10 +160,25 @@ class CSIPersistentVolumeSource(Object, frozen=True):
     read_only: bool = False
     fs_type: str | None = None
     volume_attributes: dict[str, str] = {}
+    controller_publish_secret_ref: SecretReference | None = None
     node_stage_secret_ref: SecretReference | None = None
     node_publish_secret_ref: SecretReference | None = None
     controller_expand_secret_ref: SecretReference | None = None
     node_expand_secret_ref: SecretReference | None = None
+
+
+class FlexPersistentVolumeSource(Object, frozen=True):
+    """Volume source of a PV of a FlexVolume driver. repr() shows no option: they may hold credentials."""
+
+    driver: str = ""
+    fs_type: str = ""
+    secret_ref: SecretReference | None = None
+    read_only: bool = False
+    options: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        """Driver only."""
+        return f"FlexPersistentVolumeSource({self.driver})"
 
 
 class LocalVolumeSource(Object, frozen=True):
@@ -180,6 +206,7 @@ class PersistentVolumeSpec(Object, frozen=True):
     node_affinity: VolumeNodeAffinity | None = None
     volume_attributes_class_name: str | None = None
     csi: CSIPersistentVolumeSource | None = None
+    flex_volume: FlexPersistentVolumeSource | None = None
     local: LocalVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
 
@@ -189,6 +216,7 @@ class PersistentVolumeStatus(Object, frozen=True):
 
     phase: str = ""
     message: str = ""
+    reason: str = ""
 
 
 class PersistentVolume(KubeObject, frozen=True):
@@ -228,6 +256,7 @@ class ConfigMap(KubeObject, frozen=True):
 class Secret(KubeObject, frozen=True):
     """core/v1 Secret; data in base64. repr() never shows it."""
 
+    type: str = ""
     data: dict[str, str] = {}
 
     def __repr__(self) -> str:

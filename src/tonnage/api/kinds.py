@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tonnage.api import content, core, group_snapshot, pods, policy, rbac, snapshot, storage, workloads
+from tonnage.api import certificate, content, core, group_snapshot, pods, policy, rbac, snapshot, storage, workloads
 from tonnage.api.decode import decode
 from tonnage.api.meta import KubeObject, PartialObject
 from tonnage.errors import ApiNotFoundError
@@ -123,15 +123,31 @@ SIGNING_REQUESTS = Kind(
     _CERTIFICATES,
     "CertificateSigningRequest",
     "certificatesigningrequests",
-    PartialObject,
+    certificate.CertificateSigningRequest,
     namespaced=False,
     short=("csr",),
 )
 TRUST_BUNDLES = Kind(
-    _CERTIFICATES, "ClusterTrustBundle", "clustertrustbundles", PartialObject, namespaced=False, version="v1beta1"
+    _CERTIFICATES,
+    "ClusterTrustBundle",
+    "clustertrustbundles",
+    certificate.ClusterTrustBundle,
+    namespaced=False,
+    version="v1beta1",
 )
 POD_CERTIFICATE_REQUESTS = Kind(
-    _CERTIFICATES, "PodCertificateRequest", "podcertificaterequests", PartialObject, version="v1beta1"
+    _CERTIFICATES,
+    "PodCertificateRequest",
+    "podcertificaterequests",
+    certificate.PodCertificateRequest,
+    version="v1beta1",
+)
+CERTIFICATE_REQUESTS = Kind(
+    "cert-manager.io",
+    "CertificateRequest",
+    "certificaterequests",
+    certificate.CertificateRequest,
+    short=("cr", "crs"),
 )
 ATTRIBUTES_CLASSES = Kind(
     _STORAGE,

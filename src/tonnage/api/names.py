@@ -58,6 +58,7 @@ CSI_POD_NAME = "csi.storage.k8s.io/pod.name"
 CSI_POD_NAMESPACE = "csi.storage.k8s.io/pod.namespace"
 CSI_POD_UID = "csi.storage.k8s.io/pod.uid"
 CSI_SERVICE_ACCOUNT = "csi.storage.k8s.io/serviceAccount.name"
+CSI_TOKENS = "csi.storage.k8s.io/serviceAccount.tokens"
 TOKEN_VOLUME = "kube-api-access-"
 """Prefix of the volume with which pods reach the API server."""
 ROOT_CA = "kube-root-ca.crt"
@@ -89,8 +90,15 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 # tonnage
 DRIVER = "csi.tonnage.dev"
 PMEM_CSI = "pmem-csi.intel.com"
+FLEX_DRIVERS = ("tonnage.dev/local", "monostream.com/localflex", "volumes.k8s.elastic.co/elastic-local")
+"""Names of our FlexVolume driver: its own, and those of drivers whose manifests it serves."""
+FLEX_SIZES = ("size", "sizeBytes")
+"""Options of a FlexVolume that name its size."""
 COMPAT_DRIVERS = {"pmem-csi": PMEM_CSI}
 """Word of --compat -> name of the driver that is served in addition to our own."""
+IMAGE_POPULATOR, CONTAINER_IMAGE = "image.csi.k8s.io", "container-image.csi.k8s.io"
+IMAGE_DRIVERS = frozenset({"image.tonnage.dev", IMAGE_POPULATOR, CONTAINER_IMAGE})
+"""Names of the inline driver `image`, whose writable layers are volumes of DRIVER's pools."""
 TOPOLOGY_NODE = "topology.tonnage.dev/node"
 NODE_LABEL = "tonnage.dev/node"
 # On a claim that no pod owns: names of the other claims of its claim group, joined by commas.
@@ -127,6 +135,8 @@ MANIFEST_DEFAULT_POOL = "tonnage.dev/default-pool"
 DEFAULT_POOL = "tonnage.dev/default-pool"
 # Reason of the Event on a pod whose inline volume does not fit on its node, by the agent there.
 UNFIT = "InlineVolumeUnfit"
+# Reason of the Event on a claim that left a node where its populator's claim does not fit, by the agent there.
+POPULATOR_RESCHEDULED = "PopulatorRescheduled"
 # On a pod or its namespace, "true": a pod whose inline volume does not fit may be evicted (controller/evict_unfit.py).
 EVICT_UNFIT = "tonnage.dev/evict-unfit"
 # In a driver's manifest: its pools and their kinds, "scratch=image,disks=static", in their order.
@@ -159,6 +169,7 @@ SNAPSHOT_CLASS = "tonnage"
 # Label of the VolumeSnapshotClass that velero takes for volumes of its driver.
 VELERO_CLASS = "velero.io/csi-volumesnapshot-class"
 SYSTEM_NAMESPACE = "tonnage-system"
+AGENT_ACCOUNT = "tonnage-node"
 # The MutatingAdmissionPolicy, and its binding, that label claims in the write which sends them to a node.
 SCOPE_POLICY = "tonnage-scope"
 CONTROLLER_LEASE = "tonnage-controller"
@@ -173,6 +184,15 @@ AUTOGROW_AT = "tonnage.dev/autogrow-at"
 AUTOGROW_BY = "tonnage.dev/autogrow-by"
 AUTOGROW_MAX = "tonnage.dev/autogrow-max"
 AUTOGROW_KEYS = (AUTOGROW_AT, AUTOGROW_BY, AUTOGROW_MAX)
+# On a namespace or pod, "limited": emptyDirs with a sizeLimit become ephemeral volumes. A pod's own counts first.
+EMPTY_DIR = "tonnage.dev/empty-dir"
+LIMITED = "limited"
+# On a class: how long a deleted volume can be restored (24h), unless its capacity is needed. Recorded in seconds.
+UNDELETE = "tonnage.dev/undelete"
+# On a class, "true": the data of an ephemeral volume is deleted as soon as its pod has finished (node/reclaim).
+RECLAIM_FINISHED = "tonnage.dev/reclaim-finished"
+# Type of the condition of such a claim, and the reason in the status of its PersistentVolume.
+RECLAIMED = "Reclaimed"
 # On a PersistentVolume or VolumeSnapshotContent of a node that is gone: since when.
 NODE_GONE_SINCE = "tonnage.dev/node-gone-since"
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
@@ -254,6 +274,17 @@ def volume_name(claim_uid: str) -> str:
     return f"pvc-{claim_uid}"
 
 
+def flex_volume(volume_uid: str) -> str:
+    """Name of the volume that a PersistentVolume with a FlexVolume of ours gets, by the uid of that object."""
+    return f"flex-{volume_uid}"
+
+
+def flex_uid(volume_id: str) -> str:
+    """The uid of the PersistentVolume of a FlexVolume, by the volume's id; "" for other volumes."""
+    _, _, name = volume_id.partition("/")
+    return name.removeprefix(flex_volume("")) if name.startswith(flex_volume("")) else ""
+
+
 def inline_handle(pod_uid: str, volume: str) -> str:
     """Handle of a CSI inline volume (KEP-596)."""
     return "csi-" + hashlib.sha256(f"{pod_uid}{volume}".encode()).hexdigest()
@@ -264,6 +295,17 @@ def attachment_name(handle: str, driver: str, node: str) -> str:
     return f"csi-{hashlib.sha256(f'{handle}{driver}{node}'.encode()).hexdigest()}"
 
 
+def attacher_finalizer(driver: str) -> str:
+    """Finalizer of a driver's VolumeAttachments and of attached PVs, as external-attacher's."""
+    name = re.sub("[^a-zA-Z0-9-]", "-", driver)
+    return f"external-attacher/{name}{'X' if name.endswith('-') else ''}"
+
+
 def attached_volume(driver: str, handle: str) -> str:
     """Name of a volume in a Node's status."""
     return f"kubernetes.io/csi/{driver}^{handle}"
+
+
+def pool_driver(driver: str) -> str:
+    """Return the driver in whose pools an inline volume of a driver is."""
+    return DRIVER if driver in IMAGE_DRIVERS else driver

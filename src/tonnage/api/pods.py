@@ -60,6 +60,20 @@ class KeyToPath(Object, frozen=True):
     mode: int | None = None
 
 
+class FlexVolumeSource(Object, frozen=True):
+    """A FlexVolume of a pod. repr() shows no option: they may hold credentials."""
+
+    driver: str = ""
+    fs_type: str = ""
+    secret_ref: LocalObjectReference | None = None
+    read_only: bool = False
+    options: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        """Driver only."""
+        return f"FlexVolumeSource({self.driver})"
+
+
 class ConfigMapVolumeSource(Object, frozen=True):
     """Files from a ConfigMap."""
 
@@ -92,6 +106,14 @@ class ImageVolumeSource(Object, frozen=True):
     pull_policy: str = ""
 
 
+class PodCertificateProjection(Object, frozen=True):
+    """A certificate that the kubelet asks a signer for (KEP-4317)."""
+
+    signer_name: str = ""
+    max_expiration_seconds: int | None = None
+    user_annotations: dict[str, str] = {}
+
+
 class Volume(Object, frozen=True):
     """spec.volumes[] of a pod; exactly one source is set."""
 
@@ -99,6 +121,7 @@ class Volume(Object, frozen=True):
     ephemeral: EphemeralVolumeSource | None = None
     persistent_volume_claim: ClaimVolumeSource | None = None
     csi: CSIVolumeSource | None = None
+    flex_volume: FlexVolumeSource | None = None
     config_map: ConfigMapVolumeSource | None = None
     secret: SecretVolumeSource | None = None
     empty_dir: EmptyDirVolumeSource | None = None
@@ -280,6 +303,12 @@ class ContainerStatus(Object, frozen=True):
     last_state: ContainerState = ContainerState()
 
 
+class PodIP(Object, frozen=True):
+    """An address of a pod."""
+
+    ip: str = ""
+
+
 class PodStatus(Object, frozen=True):
     """Pod status."""
 
@@ -289,6 +318,7 @@ class PodStatus(Object, frozen=True):
     nominated_node_name: str = ""
     conditions: list[Condition] = []
     host_ip: str = msgspec.field(default="", name="hostIP")
+    pod_ips: list[PodIP] = msgspec.field(default_factory=list, name="podIPs")
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     ephemeral_container_statuses: list[ContainerStatus] = []

@@ -130,3 +130,23 @@ class VolumeAttachment(KubeObject, frozen=True):
 
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
+
+    @property
+    def attacher(self) -> str:
+        """Name of the driver."""
+        return str(self.spec.get("attacher") or "")
+
+    @property
+    def volume_name(self) -> str:
+        """Name of the PV, "" for none."""
+        return str((self.spec.get("source") or {}).get("persistentVolumeName") or "")
+
+    @property
+    def node_name(self) -> str:
+        """Name of the node."""
+        return str(self.spec.get("nodeName") or "")
+
+    @property
+    def attached(self) -> bool:
+        """Whether it is attached."""
+        return bool(self.status.get("attached"))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.group_snapshot import DEFAULT_GROUP_CLASS
 from tonnage.api.kinds import (
@@ -22,6 +23,8 @@ from tonnage.api.meta import KubeObject
 from tonnage.api.snapshot import DEFAULT_CLASS
 from tonnage.errors import ApiAlreadyExistsError
 from tonnage.kube.client import Client
+from tonnage.node.inline import sources
+from tonnage.node.inline.config import parse_inlines
 
 _DRIVER = {
     "attachRequired": False,
@@ -53,6 +56,12 @@ async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[s
     await _let_grow(client, [names.SCRATCH_CLASS, names.IMMEDIATE_CLASS, *map(class_of, pools)])
     if "pmem-csi" in compat:
         await _pmem_csi(client)
+
+
+async def ensure_inline(client: Client, texts: Sequence[str], clock: Clock) -> None:
+    """Create the CSIDriver objects of inline drivers. texts: as after --inline. Idempotent. Raises InvalidError."""
+    for body in sources.csi_drivers(parse_inlines(texts), clock):
+        await _ensure(client, CSI_DRIVERS, body["metadata"]["name"], body)
 
 
 async def _let_grow(client: Client, classes: Sequence[str]) -> None:

@@ -28,6 +28,9 @@ from tonnage.box.kubelet.streaming.logs import LogRouter
 from tonnage.box.kubelet.streaming.router import StreamRouter
 from tonnage.box.node import BoxNode
 from tonnage.box.plan import BoxPlan
+from tonnage.controller.attach.drivers import AttachEndpoint
+from tonnage.controller.attach.loops import AttachLoops
+from tonnage.controller.config import ControllerConfig, LoopContext
 from tonnage.errors import ApiError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -173,6 +176,7 @@ class Box:
         settings = self.plan.settings
         pools = [pool.name for pool in next(iter(self.plan.nodes.values()))]
         await bootstrap.ensure_all(client, pools=pools, compat=settings.compat)
+        await bootstrap.ensure_inline(client, settings.inline, clock)
         self._informers = informers = Informers(client)
         events = self._events("default-scheduler")
         scheduler = Scheduler(client, informers, events, clock=clock, strategy=settings.scoring)
@@ -185,7 +189,7 @@ class Box:
             capacity=self.plan.capacity,
             drivers=self.plan.drivers,
         )
-        loops = {**loops, **self._access_loops(informers)}
+        loops = {**loops, **self._access_loops(informers), **self._attach_loops(informers)}
         informers.start()
         for name, loop in loops.items():
             self._tasks.start(supervise(name, loop.run), name)
@@ -201,6 +205,15 @@ class Box:
             "root certificates": RootCertificatePublisher(self.client, informers, certificate),
             "role aggregation": ClusterRoleAggregator(self.client, informers),
         }
+
+    def _attach_loops(self, informers: Informers) -> dict[str, AttachLoops]:
+        """What external-attacher does, for the drivers of --csi-endpoint."""
+        endpoints = [AttachEndpoint(path, node) for node, found in self.plan.endpoints.items() for path in found]
+        if not endpoints:
+            return {}
+        config = ControllerConfig("box", attach_endpoints=endpoints)
+        context = LoopContext(self.client, informers, self._events("csi-attacher"), config, self._clock)
+        return {"volume attachments": AttachLoops(context, endpoints)}
 
     def _events(self, component: str, *, host: str = "") -> EventRecorder:
         recorder = EventRecorder(self.client, component, host=host, clock=self._clock)

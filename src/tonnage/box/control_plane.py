@@ -64,7 +64,7 @@ def control_plane(
         "attributes class protection": AttributesClassProtection(client, informers),
         "garbage collector": GarbageCollector(client, informers, events),
         "namespaces": NamespaceController(client, informers),
-        "attachments": AttachDetach(client, informers, recorder("attachdetach-controller")),
+        "attachments": AttachDetach(client, informers, recorder("attachdetach-controller"), clock=clock),
         "node health": NodeHealth(client, informers, recorder("node-controller"), clock=clock),
         "pods of gone nodes": PodGarbageCollector(client, informers, clock=clock),
         "service accounts": ServiceAccountController(client, informers),

@@ -45,12 +45,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pools: list[str] = []
     runtime: str = "bwrap"
     compat: list[str] = []
+    flexvolume: bool = False
     sources: list[str] = []
     fetch: list[str] = []
     scoring: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     capacity: str = tier.MODES[0]
     images: str = ""
     require_images: bool = False
+    inline: list[str] = []
     starvation_guard: int = msgspec.field(default=0, name="hold_back")  # its name in folders of before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
+from tonnage.node.flexvolume.service import FlexPlaces, FlexService
+from tonnage.node.inline.config import parse_inlines
+from tonnage.node.inline.drivers import InlineDrivers, pod_events
+from tonnage.node.inline.sources import InlineContext
 from tonnage.pools import config as pool_config
 
 log = logging.getLogger(__name__)
@@ -63,6 +68,86 @@ def _stores(settings: Settings, data: DataFolder) -> list[Path]:
     return [data.images, *([Path(settings.images)] if settings.images and is_store(Path(settings.images)) else [])]
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """What a node is made of: each method makes one of its parts."""
+
+    client: Client
+    informers: Informers
+    events: EventRecorder
+    name: str
+    plan: BoxPlan
+    data: DataFolder
+    clock: Clock
+
+    @property
+    def root(self) -> Path:
+        return self.data.node(self.name) / "kubelet"
+
+    @property
+    def sockets(self) -> Path:
+        return self.data.sockets() / self.name
+
+    @property
+    def usual_registry(self) -> Path:
+        return self.root / "plugins_registry"
+
+    @property
+    def registry(self) -> Path:
+        return short_enough(self.usual_registry, self.sockets / "registry")
+
+    def driver(self) -> NodeDriver:
+        settings = self.plan.settings
+        return NodeDriver(
+            [pool_config.make(pool, clock=self.clock) for pool in self.plan.nodes[self.name]],
+            node_name=self.name,
+            kubelet=self.root,
+            sockets=self.sockets,
+            registry=self.registry,
+            drivers=self.plan.drivers,
+            sources=[Path(text) for text in settings.sources],
+            fetch=[parse_host(text) for text in settings.fetch],
+            image_stores=_stores(settings, self.data),
+            clock=self.clock,
+        )
+
+    def agent(self, driver: NodeDriver) -> NodeAgent:
+        config = _agent_config(self.name, self.plan, self.data.clusters(), self.root)
+        agent = NodeAgent(self.client, config, clients=driver.clients(), clock=self.clock)
+        driver.on_inline, driver.on_unfit, driver.on_unstaged = agent.refresh, agent.tell_unfit, agent.unstaged
+        return agent
+
+    def inline(self, driver: NodeDriver) -> InlineDrivers:
+        settings, state = self.plan.settings, self.data.node(self.name) / "inline"
+        emit, stores = pod_events(self.events), tuple(_stores(settings, self.data))
+        context = InlineContext(self.name, self.client, emit, self.clock, stores, driver.layers, state, is_box=True)
+        return InlineDrivers(
+            parse_inlines(settings.inline), context, kubelet=self.root, registry=self.registry, sockets=self.sockets
+        )
+
+    def registrar(self, taken: Sequence[str]) -> Registrar:
+        endpoints = self.plan.endpoints.get(self.name, [])
+        return Registrar(endpoints, self.registry, taken=taken, clock=self.clock)
+
+    def kubelet(self) -> Kubelet:
+        settings = self.plan.settings
+        server = None if settings.runtime == "none" else self.plan.server
+        return Kubelet(
+            self.client,
+            self.informers,
+            self.events,
+            NodeFields(self.name, ADDRESS, machine(self.root, pods=self.plan.max_pods), server),
+            Paths(self.root, registry=self.registry),
+            runtime=_runtime(self.root, settings, self.data, self.clock),
+            clock=self.clock,
+        )
+
+    def flexvolume(self, driver: NodeDriver, agent: NodeAgent, kubelet: Kubelet) -> FlexService:
+        state = self.root / "plugins" / names.DRIVER
+        places = FlexPlaces(Path(kubelet.paths.flexvolume), self.root, state, self.sockets / "flex")
+        return FlexService(driver.clients()[0], self.client, places, clock=self.clock, changed=agent.refresh)
+
+
 class BoxNode:
     """A node: open() and start() bring it up, published() waits for its capacity, stop() takes everything down."""
 
@@ -79,38 +164,14 @@ class BoxNode:
     ) -> None:
         self.name, self._informers, self._data = name, informers, data
         self._pools, self._drivers = plan.nodes[name], plan.drivers
-        settings = plan.settings
-        root, self._sockets = data.node(name) / "kubelet", data.sockets() / name
-        self._usual_registry = root / "plugins_registry"
-        self._registry = registry = short_enough(self._usual_registry, self._sockets / "registry")
-        self.driver = NodeDriver(
-            [pool_config.make(pool, clock=clock) for pool in self._pools],
-            node_name=name,
-            kubelet=root,
-            sockets=self._sockets,
-            registry=registry,
-            drivers=self._drivers,
-            sources=[Path(text) for text in settings.sources],
-            fetch=[parse_host(text) for text in settings.fetch],
-            image_stores=_stores(settings, data),
-            clock=clock,
-        )
-        config = _agent_config(name, plan, data.clusters(), root)
-        self.agent = NodeAgent(client, config, clients=self.driver.clients(), clock=clock)
-        self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
-        self._registrar = Registrar(plan.endpoints.get(name, []), registry, taken=self._drivers, clock=clock)
-        server = None if settings.runtime == "none" else plan.server
-        self.kubelet = Kubelet(
-            client,
-            informers,
-            events,
-            NodeFields(
-                name, ADDRESS, machine(root, pods=plan.max_pods), None if settings.runtime == "none" else server
-            ),
-            Paths(root, registry=registry),
-            runtime=_runtime(root, plan.settings, data, clock),
-            clock=clock,
-        )
+        parts = _Parts(client, informers, events, name, plan, data, clock)
+        self._sockets, self._usual_registry, self._registry = parts.sockets, parts.usual_registry, parts.registry
+        self.driver = parts.driver()
+        self.agent = parts.agent(self.driver)
+        self.inline = parts.inline(self.driver)
+        self._registrar = parts.registrar([*self._drivers, *self.inline.names])
+        self.kubelet = parts.kubelet()
+        self._flexvolume = parts.flexvolume(self.driver, self.agent, self.kubelet) if plan.settings.flexvolume else None
         self._tasks = Background(f"node {name}")
         self._running: asyncio.Task[None] | None = None
         self._found: set[tuple[str, str]] | None = None  # the pools' contents when they were opened
@@ -120,7 +181,8 @@ class BoxNode:
     def describe(self) -> str:
         """Its pools, for people."""
         sizes = [(pool, from_bytes(pool.size) if pool.has_size else "whole disks") for pool in self._pools]
-        return ", ".join(f"pool {pool.name} ({pool.kind}) of {size}" for pool, size in sizes)
+        pools = [f"pool {pool.name} ({pool.kind}) of {size}" for pool, size in sizes]
+        return ", ".join([*pools, *(f"inline driver {name}" for name in self.inline.names)])
 
     async def open(self) -> None:
         """Open the pools and serve the driver: from here on they count in what others on the same disk publish."""
@@ -129,11 +191,14 @@ class BoxNode:
         if self._registry != self._usual_registry:
             self._link_registry()
         await self.driver.start()
+        await self.inline.start()
         self._found = await self.driver.contents()
 
     async def start(self) -> None:
         """Run kubelet and agent; returns when the kubelet is ready."""
         self._tasks.start(self._registrar.run(), "registrar")
+        if self._flexvolume is not None:
+            self._tasks.start(supervise(f"flexvolume {self.name}", self._flexvolume.run), f"flexvolume {self.name}")
         self._running = self._tasks.start(self._run_kubelet(), f"kubelet {self.name}")
         self._tasks.start(supervise(f"agent {self.name}", self.agent.run), f"agent {self.name}")
         ready = asyncio.ensure_future(self.kubelet.ready.wait())
@@ -253,6 +318,7 @@ class BoxNode:
             if not is_up and self._found is not None:  # nothing makes volumes any more, and the pools are still open
                 self.has_new_volumes = await self._are_new(self._found)
                 self._found = None
+            await self.inline.stop()
             await self.driver.stop()
 
     async def _are_new(self, before: Set[tuple[str, str]]) -> bool:

@@ -18,6 +18,8 @@ from tonnage.capacity import tier
 from tonnage.content.hosts import parse_host
 from tonnage.csi.server.sockets import check_length
 from tonnage.errors import HostError, InvalidError, NotFoundError
+from tonnage.node.inline.config import parse_inlines
+from tonnage.node.inline.sources import kind_of
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
@@ -75,6 +77,7 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     templates = _templates(settings, pool_size)
     _check_machine(settings.runtime, templates)
     _check_sources(settings.sources)
+    _check_inline(settings.inline)
     for host in settings.fetch:
         parse_host(host)
     _check_new(data, templates)
@@ -238,6 +241,13 @@ def check_programs(runtime: str, pools: Sequence[PoolConfig]) -> None:
     for kind, tool, package in tools:
         if kind in real and shutil.which(tool, path=search) is None:
             raise HostError(f"{tool} is not there, which {kind} pools need (Debian: apt-get install {package})")
+
+
+def _check_inline(texts: Sequence[str]) -> None:
+    for config in parse_inlines(texts):
+        kind_of(config)
+    if texts and os.geteuid() != 0:
+        raise HostError("--inline: inline drivers mount memory and folders, which takes root: run it as root")
 
 
 def _check_sources(sources: Sequence[str]) -> None:

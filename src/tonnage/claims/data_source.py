@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from tonnage.api import matching
+from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, CONTENTS, NODES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
 from tonnage.api.origin import Origin, content_name_of, is_content, is_restore, origin_of, reference, volume_name_of
@@ -160,6 +160,8 @@ def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: s
     name = volume.metadata.name
     if volume.spec.csi is None or volume.spec.csi.driver != driver:
         return f"the source volume {name} is not of driver {driver}"
+    if volume.status.reason == names.RECLAIMED:
+        return f"the source volume {name} has no data any more: {volume.status.message}"
     has, asked = matching.capacity(volume), matching.requested(claim)
     if asked < has:
         return f"requested size {from_bytes(asked)} is smaller than the source volume {name} ({from_bytes(has)})"

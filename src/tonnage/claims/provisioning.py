@@ -9,6 +9,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +40,9 @@ _OLD_SECRET_KEYS = frozenset(
     for part in ("Name", "Namespace")
 )
 _RESERVED = _SECRET_KEYS | _OLD_SECRET_KEYS | {names.CSI_FSTYPE}
-AGENT_KEYS = frozenset({names.ROLLBACK, names.ON_NODE_GONE, *names.AUTOGROW_KEYS})
+AGENT_KEYS = frozenset(
+    {names.ROLLBACK, names.ON_NODE_GONE, names.RECLAIM_FINISHED, names.UNDELETE, *names.AUTOGROW_KEYS}
+)
 """Class parameters that are for the agent, not for the driver."""
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _ANNOTATION = re.compile(r"pvc\.annotations\['([^']+)'\]")
@@ -102,6 +105,9 @@ def plan(
     Raises: Invalid with what is not supported.
     """
     spec = claim.spec
+    ours = {names.RECLAIM_FINISHED: reclaims_finished(storage_class), names.UNDELETE: undelete(storage_class)}
+    if not driver.default_pool and (named := [key for key, value in ours.items() if value]):
+        raise InvalidError(f"parameter {named[0]}: driver {driver.name} is not tonnage's: leave it out")
     if spec.selector is not None:
         raise InvalidError("claim Selector is not supported")
     _check_source(claim, driver)
@@ -191,6 +197,8 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
     """
     release_after(storage_class.parameters)
     autogrow.check(storage_class.parameters)
+    reclaims_finished(storage_class)
+    undelete(storage_class)
     result = {}
     for key, value in storage_class.parameters.items():
         if key in _RESERVED or key.lower() == "fstype" or key in AGENT_KEYS:
@@ -204,6 +212,21 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
     return result
 
 
+def reclaims_finished(storage_class: StorageClass) -> bool:
+    """Return whether an ephemeral volume of the class loses its data as soon as its pod has finished.
+
+    Raises: Invalid for another value than true and false, and for reclaim policy Retain.
+    """
+    text = storage_class.parameters.get(names.RECLAIM_FINISHED, "false")
+    if text not in ("true", "false"):
+        raise InvalidError(f"parameter {names.RECLAIM_FINISHED} {text[:60]!r}: want true or false")
+    if text == "true" and storage_class.reclaim_policy == "Retain":
+        raise InvalidError(
+            f"parameter {names.RECLAIM_FINISHED} deletes data, reclaimPolicy Retain retains it: choose one"
+        )
+    return text == "true"
+
+
 def release_after(parameters: Mapping[str, str]) -> float | None:
     """Return seconds until volumes of a lost node are released; None: never.
 
@@ -212,21 +235,47 @@ def release_after(parameters: Mapping[str, str]) -> float | None:
     text = parameters.get(names.ON_NODE_GONE, KEEP)
     if text == KEEP:
         return None
-    match = _TIME.fullmatch(text.removeprefix(_RELEASE)) if text.startswith(_RELEASE) else None
-    if match is None or not any(match.groups()):
+    seconds = _seconds(text.removeprefix(_RELEASE)) if text.startswith(_RELEASE) else None
+    if seconds is None:
         raise InvalidError(
             f"parameter {names.ON_NODE_GONE} {text[:60]!r}: want {KEEP}, or {_RELEASE}TIME as {_RELEASE}1h30m"
             " (d, h, m, s)"
         )
-    seconds = sum(int(number or 0) * unit for number, unit in zip(match.groups(), _UNITS, strict=True))
     if seconds < _SHORTEST:
         raise InvalidError(f"parameter {names.ON_NODE_GONE} {text[:60]!r}: the shortest time is 1m")
     return float(seconds)
 
 
+def undelete(storage_class: StorageClass) -> int:
+    """Return seconds for which a deleted volume of the class can be restored, 0 for not at all.
+
+    Raises: Invalid for other text, less than a minute, and with `tonnage.dev/reclaim-finished`.
+    """
+    text = storage_class.parameters.get(names.UNDELETE, "")
+    if not text:
+        return 0
+    seconds = _seconds(text)
+    if seconds is None or seconds < _SHORTEST:
+        raise InvalidError(f"parameter {names.UNDELETE} {text[:60]!r}: want a time as 24h (d, h, m, s), at least 1m")
+    if reclaims_finished(storage_class):
+        raise InvalidError(f"parameters {names.UNDELETE} and {names.RECLAIM_FINISHED}: choose one")
+    return seconds
+
+
+def _seconds(text: str) -> int | None:
+    """Return the seconds of a time as 1h30m, None for other text."""
+    match = _TIME.fullmatch(text)
+    if match is None or not any(match.groups()):
+        return None
+    return sum(int(number or 0) * unit for number, unit in zip(match.groups(), _UNITS, strict=True))
+
+
 def capacity_parameters(storage_class: StorageClass) -> dict[str, str]:
-    """Return GetCapacity's parameters: the class's, without the agent's."""
-    return {k: v for k, v in storage_class.parameters.items() if not k.startswith(names.PARAMETER_PREFIX)}
+    """Return GetCapacity's parameters: the class's, and of the agent's the one that not every pool can serve."""
+    passed = {k: v for k, v in storage_class.parameters.items() if not k.startswith(names.PARAMETER_PREFIX)}
+    with suppress(InvalidError):  # reported by parameters_of()
+        passed |= {names.UNDELETE: str(seconds)} if (seconds := undelete(storage_class)) else {}
+    return passed
 
 
 def fstype_of(storage_class: StorageClass) -> str:
@@ -342,6 +391,7 @@ def _record(
         names.PARAM_CLUSTER: scope.cluster_uid,
         names.PARAM_EPHEMERAL: "true" if is_ephemeral(claim) else "false",
         names.PARAM_RECLAIM: storage_class.reclaim_policy,
+        **({names.UNDELETE: str(seconds)} if (seconds := undelete(storage_class)) else {}),
     }
 
 

@@ -24,12 +24,21 @@ _OF_NODE: dict[str, type] = {
     "capacity": ControllerConfig,
     "starvation_guard": AgentConfig,
     "kubelet": NodeConfig,
+    "inline": NodeConfig,
+    "flexvolume": NodeConfig,
     "fetch": DriverConfig,
     "image_stores": DriverConfig,
     "sources": DriverConfig,
 }
 """Options that are written into the nodes' file, with the configuration that declares them."""
-_OF_CONTROLLER = ("evict_unfit", "node_group_labels", "node_templates", "snapshot_controller")
+_OF_CONTROLLER = (
+    "evict_unfit",
+    "free_populators",
+    "node_group_labels",
+    "node_templates",
+    "snapshot_controller",
+    "attach_endpoints",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " takes (default: %(const)s)",
     )  # fmt: skip
     option.add_arguments(parser, ControllerConfig, _OF_CONTROLLER)
+    parser.add_argument(
+        "--certificate-issuer", action="append", default=[], dest="issuers",
+        metavar="NAME=SECRET[,allow=KIND:PATTERN][,days=N][,domain=DOMAIN][,is-ca=true]",
+        help="sign certificates of inline volumes for signer tonnage.dev/NAME with a Secret of type kubernetes.io/tls,"
+        " as `tonnage controller` does; repeatable",
+    )  # fmt: skip
     _add_snapshot_arguments(parser)
     parser.add_argument("--monitoring", action="store_true", help="with PodMonitor, alert rules and a dashboard")
 
@@ -85,12 +100,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_snapshot_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--snapshot-class", action="store_true",
-        help="with a default VolumeSnapshotClass, tonnage; the cluster must have the kind",
+        help="with a default VolumeSnapshotClass and VolumeGroupSnapshotClass, tonnage; the cluster must have the"
+        " kinds",
     )  # fmt: skip
     parser.add_argument(
         "--snapshot-crds", action="store_true",
-        help="print only the definitions of VolumeSnapshots, for a cluster that has none (kubectl create -f -: existing"
-        " ones stay)",
+        help="print only the definitions of VolumeSnapshots and of their groups, for a cluster that has none (kubectl"
+        " create -f -: existing ones stay)",
     )  # fmt: skip
 
 
@@ -121,7 +137,10 @@ def chosen(options: argparse.Namespace) -> Installation:
         monitoring=options.monitoring,
         inline=not options.no_inline,
         evict_unfit=options.evict_unfit,
+        free_populators=options.free_populators,
+        issuers=[install_options.parse_installed_issuer(text) for text in options.issuers],
         snapshot_controller=options.snapshot_controller,
+        attach_endpoints=options.attach_endpoints or (),
         snapshot_class=options.snapshot_class,
         network_policy=options.network_policy,
         scheduler=ScoringStrategy(options.scheduler) if options.scheduler else None,

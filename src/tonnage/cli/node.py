@@ -6,16 +6,18 @@ import argparse
 import asyncio
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tonnage import option
 from tonnage.cli import driver
-from tonnage.errors import NotFoundError
+from tonnage.errors import NotFoundError, TonnageError
 from tonnage.kube import kubeconfig
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import Access
+from tonnage.node.config import declared_pools, preflight
 from tonnage.node.config import driver as config_driver
 from tonnage.node.config import node as config_node
 from tonnage.node.config.agent import AgentConfig
@@ -51,6 +53,9 @@ def run(options: argparse.Namespace) -> int:
     from tonnage.node.process import NodeProcess
 
     config = configured(options)
+    if options.check:
+        return _check(config)
+    _make_declared(config)
     if (code := driver.prepare(options, config.driver, "tonnage-node", level=config.log_level)) is not None:
         return code
     access = access_of(options.kubeconfig)
@@ -64,6 +69,36 @@ def run(options: argparse.Namespace) -> int:
     asyncio.run(serve())
     driver.leave_stuck()
     return 0
+
+
+def _check(config: NodeConfig) -> int:
+    """Show the commands for declared pools, and what the machine has for the others; changes nothing."""
+    failed, pending = 0, set()
+    for each in config.declare:
+        try:
+            steps = each.plan().steps
+        except TonnageError as failure:
+            print(f"  [FAULT] declared {each}: {failure}")
+            failed = 2
+            continue
+        for step in steps:
+            print(f"  [{'will run' if config.make_pools else 'missing'}] declared {each}: {step}")
+        pending |= {each.pool.name} if steps else set()
+        failed = failed or (2 if steps and not config.make_pools else 0)
+    if pending and not config.make_pools:
+        print("  makePools: true (--make-pools) lets the node run these commands when it starts")
+    there = [pool for pool in config.driver.pools if pool.name not in pending]
+    return max(failed, driver.show(preflight.check(replace(config.driver, pools=there))))
+
+
+def _make_declared(config: NodeConfig) -> None:
+    """Make the declared pools, or check that they exist. Raises PreconditionError where they may not be made."""
+    if not config.declare:
+        return
+    if config.make_pools:
+        declared_pools.make(config.declare, lambda each, step: print(f"tonnage node: {each}: done: {step}", flush=True))
+    else:
+        declared_pools.require_made(config.declare)
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:

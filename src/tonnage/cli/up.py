@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from tonnage import option
+from tonnage.api.names import COMPAT_DRIVERS
 from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings, default_folder, missing, remove_empty
 from tonnage.box.plan import DEFAULT_POOL_SIZE, BoxPlan, plan, what_stays
@@ -22,6 +23,8 @@ from tonnage.errors import HostError, InvalidError, TonnageError
 from tonnage.images.store import is_store
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.driver import DriverConfig
+from tonnage.node.config.node import NodeConfig
+from tonnage.node.inline.sources import compat_inlines
 from tonnage.observe import log as logs
 from tonnage.observe.process import raise_file_limit, tune_allocator
 from tonnage.pools.config import KINDS
@@ -30,7 +33,8 @@ from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 _READY_FD = "TONNAGE_READY_FD"  # tells a detached child where to write until it is ready
 _READY = "\0ready\n"
 _FAILED = "\0failed "
-COMPAT = ("pmem-csi",)
+FLEXVOLUME = "flexvolume"
+COMPAT = (*COMPAT_DRIVERS, *compat_inlines(), FLEXVOLUME)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option.add_arguments(parser, ControllerConfig, ["capacity"], remark=", or as before")
     option.add_arguments(parser, AgentConfig, ["starvation_guard"], remark=", or as before")
     option.add_arguments(parser, DriverConfig, ["sources", "fetch"])
+    option.add_arguments(parser, NodeConfig, ["inline"])
     parser.add_argument(
         "--csi-endpoint", action="append", default=[], metavar="[NODE=]SOCKET",
         help="also serve the CSI driver behind this socket: register it with the node's kubelet, provision volumes; "
@@ -131,15 +136,24 @@ def _settings(options: argparse.Namespace, saved: Settings | None) -> Settings:
         nodes=options.nodes or base.nodes,
         pools=options.pool or base.pools,
         runtime=options.runtime or base.runtime,
-        compat=options.compat or base.compat,
+        compat=[word for word in options.compat if word in COMPAT_DRIVERS] if options.compat else base.compat,
+        flexvolume=FLEXVOLUME in options.compat if options.compat else base.flexvolume,
         sources=options.sources or base.sources,
         fetch=options.fetch or base.fetch,
+        inline=_inline(options, base),
         scoring=ScoringStrategy(options.scoring or base.scoring),
         capacity=options.capacity or base.capacity,
         images=os.path.abspath(options.images) if options.images else base.images,
         require_images=base.require_images if options.require_images is None else options.require_images,
         starvation_guard=guard,
     )
+
+
+def _inline(options: argparse.Namespace, base: Settings) -> list[str]:
+    """The inline drivers, with those that --compat means; as before where neither option is given."""
+    inlines = compat_inlines()
+    given = [*(options.inline or ()), *(inlines[word] for word in options.compat or () if word in inlines)]
+    return given or base.inline
 
 
 def _load_images(data: DataFolder, settings: Settings) -> None:

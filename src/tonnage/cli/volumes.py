@@ -1,4 +1,4 @@
-"""`tonnage volumes`: lists volumes and snapshots, finds orphans, purges or adopts them."""
+"""`tonnage volumes`: lists volumes and snapshots, finds orphans, purges or adopts them, restores deleted volumes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tonnage.ops.sources import ClusterSources
 
 _COLUMNS = ("NODE", "VOLUME", "SIZE", "STATE", "MADE FOR", "CREATED")
 _SNAPSHOT_COLUMNS = ("NODE", "SNAPSHOT", "SIZE", "OF", "CREATED")
+_TRASH_COLUMNS = ("NODE", "VOLUME", "SIZE", "MADE FOR", "DELETED", "UNTIL")
 _BY_KUBERNETES = re.compile(r"snapshot-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """How external-snapshotter names snapshots."""
 _NAME_HELP = "POOL/NAME, or NAME where it is the only one; snapshot:NAME where a volume has that name too"
@@ -41,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("list", "all volumes and snapshots, and what is being erased", ()),
         ("show", "everything about volumes and snapshots", ("names",)),
         ("orphans", "volumes and snapshots that no object of the cluster refers to", ("cluster",)),
+        ("trash", "deleted volumes that can be restored, the oldest first", ()),
+        (
+            "restore", "make a deleted volume usable again in its namespace: shows the objects, --yes creates them",
+            ("name", "cluster", "yes", "restore"),
+        ),
         ("purge", "delete orphans: shows what would be deleted, --yes deletes", ("names", "cluster", "yes")),
         (
             "adopt", "create an orphan's PersistentVolume or VolumeSnapshotContent: shows it, --yes creates it",
@@ -57,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: the box's own)")
         if "yes" in options:
             action.add_argument("--yes", action="store_true", help="make the change; without it nothing is changed")
+        if "restore" in options:
+            action.add_argument("--storage-class", default="", metavar="NAME", help="class of the claim and its volume")
+            action.add_argument(
+                "--claim", default="", metavar="NAME", help="name of the claim (default: its former one)"
+            )
         if "adopt" in options:
             action.add_argument("--storage-class", default="", metavar="NAME", help="class of the PersistentVolume")
             action.add_argument("--as", dest="pv", default="", metavar="NAME", help="name of the object that is made")
@@ -69,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the action."""
     actions: dict[str, Callable[[argparse.Namespace, ClusterSources], Awaitable[int]]] = {
         "list": _list, "show": _show, "orphans": _orphans, "purge": _purge, "adopt": _adopt,
+        "trash": _trash, "restore": _restore,
     }  # fmt: skip
     return asyncio.run(_with_sources(options, actions[options.action]))
 
@@ -221,6 +233,39 @@ async def _adopt(options: argparse.Namespace, found: ClusterSources) -> int:
             print(f"made {body['kind']} {body['metadata']['name']}; a {taker} takes it", file=sys.stderr)
         else:
             print("nothing was made; repeat with --yes, or pass this to kubectl apply", file=sys.stderr)
+    return 0
+
+
+async def _trash(options: argparse.Namespace, found: ClusterSources) -> int:
+    held = (await found.contents()).trash
+    rows = [(v.node or "-", v.id, listing.size(v.size), v.used_by or "-", v.deleted, v.until) for v in held]
+    listing.show(options.output, _TRASH_COLUMNS, rows, {"trash": held})
+    if held and options.output == "table":
+        print("    `tonnage volumes restore NAME` restores; the oldest is removed when its capacity is needed")
+    return 0
+
+
+async def _restore(options: argparse.Namespace, found: ClusterSources) -> int:
+    """Restore trash. Its PersistentVolume, which only an administrator may make, comes first."""
+    (volume,) = _pick(Contents((await found.contents()).trash), options.names)
+    source = found.source_of(volume)
+    if isinstance(source, Direct):
+        raise PreconditionError(f"volume {volume.id}: to restore it, its driver must run: start the driver first")
+    volume = msgspec.structs.replace(volume, topology=await source.topology(volume))
+    persistent_volume, claim = orphans.restored(volume, claim=options.claim, storage_class=options.storage_class)
+    items = {"apiVersion": "v1", "kind": "List", "items": [persistent_volume, claim]}
+    sys.stdout.write(listing.text("json" if options.output == "json" else "yaml", items))
+    if not options.yes:
+        print(
+            "nothing was restored; repeat with --yes. It takes the volume's bytes from the free capacity",
+            file=sys.stderr,
+        )
+        return 0
+    async with _registry(found) as registry:
+        await registry.check_cluster(volume)
+        await registry.restore(persistent_volume, claim, lambda: source.restore(volume))
+    about = claim["metadata"]
+    print(f"restored volume {volume.id} to claim {about['namespace']}/{about['name']}", file=sys.stderr)
     return 0
 
 

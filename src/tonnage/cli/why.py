@@ -75,7 +75,7 @@ def show(found: WhyAnswer) -> None:
     for reason in found.everywhere:
         out.line(f"on every node: {reason}")
     if found.said:
-        out.title("Events of its claims and their classes")
+        out.title("Events" if found.node else "Events of its claims and their classes")
         out.table(("LAST", "TYPE", "REASON", "ABOUT", "MESSAGE"), [_event(said) for said in found.said])
     for thing in found.unchecked:
         out.line(f"not checked: {thing}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +22,10 @@ from tonnage.errors import (
     OutOfRangeError,
     PreconditionError,
     TonnageError,
+    UnavailableError,
     UnsupportedError,
 )
+from tonnage.host.run import CommandError
 
 if TYPE_CHECKING:
     import ssl
@@ -36,7 +38,7 @@ class StoppedError(BusyError):
     """The filling was stopped from outside; the volume is to be filled again."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Progress:
     """How far a filling is; read by others while it runs. done, total: bytes, total None where it is not known.
 
@@ -115,6 +117,17 @@ def pause(progress: Progress, seconds: float) -> None:
     """Wait, unless the filling is stopped. Raises StoppedError."""
     if progress.stop.wait(seconds):
         raise StoppedError(f"{progress.what}: stopped")
+
+
+@contextmanager
+def stoppable(progress: Progress) -> Iterator[None]:
+    """Show what a stop broke off as stopped: its socket or program ended, which says nothing about the source."""
+    try:
+        yield
+    except (CommandError, UnavailableError) as failure:
+        if progress.stop.is_set():
+            raise StoppedError(f"{progress.what}: stopped") from failure
+        raise
 
 
 def is_final(failure: TonnageError) -> bool:

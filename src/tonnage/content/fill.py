@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from tonnage.api.quantity import from_bytes
 from tonnage.content import s3
-from tonnage.content.access import ContentAccess, Progress, StoppedError, pause
+from tonnage.content.access import ContentAccess, Progress, pause, stoppable
 from tonnage.content.http import Download, Fetcher, RestartError, credentials
 from tonnage.content.spec import ContentSpec, FolderSpec, ImageSpec, S3Spec, UrlSpec
 from tonnage.errors import (
@@ -27,11 +27,9 @@ from tonnage.errors import (
     NotFoundError,
     OutOfRangeError,
     PreconditionError,
-    UnavailableError,
 )
 from tonnage.host import libc, mount, nofollow, tree
 from tonnage.host.descriptor import opened
-from tonnage.host.run import CommandError
 from tonnage.images.layer import LayerLimits, LayerUnpacker
 from tonnage.images.store import ImageStore
 from tonnage.images.stream import Blob, Unpacked
@@ -103,11 +101,8 @@ def _fetcher(access: ContentAccess, progress: Progress) -> Fetcher:
 @contextmanager
 def _refusals(content: ContentSpec, size: int, progress: Progress) -> Iterator[None]:
     try:
-        yield
-    except (CommandError, UnavailableError) as failure:
-        if progress.stop.is_set():
-            raise StoppedError(f"{content}: stopped") from failure
-        raise
+        with stoppable(progress):
+            yield
     except OSError as failure:
         if failure.errno in _FULL:
             raise _too_large(content, size) from failure

@@ -63,16 +63,25 @@ def resolve(host: str, port: int) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class FetchPolicy:
-    """The hosts that may be connected to. resolve: finds the addresses of a name."""
+    """The hosts that may be connected to. resolve: finds the addresses of a name.
+
+    is_public: others too, on port 443 and at public addresses only, as a listed host redirects to. option: that lists.
+    """
 
     hosts: tuple[AllowedHost, ...] = ()
     resolve: Resolve = resolve
+    is_public: bool = False
+    option: str = "--fetch"
+
+    def lists(self, host: str, port: int) -> bool:
+        """Whether a host is listed."""
+        return any(one.host == host.lower() and port in ((one.port,) if one.port else (80, 443)) for one in self.hosts)
 
     def check(self, host: str, port: int) -> None:
         """Raises InvalidError for a host that is not allowed."""
-        if any(one.host == host.lower() and port in ((one.port,) if one.port else (80, 443)) for one in self.hosts):
+        if self.lists(host, port) or (self.is_public and port == 443):
             return
-        there_is = ", ".join(map(str, self.hosts)) or "nothing, see --fetch"
+        there_is = ", ".join(map(str, self.hosts)) or f"nothing, see {self.option}"
         raise InvalidError(f"host {host}:{port} is not among those that this node may fetch from ({there_is})")
 
     def addresses(self, host: str, port: int) -> list[str]:
@@ -85,12 +94,13 @@ class FetchPolicy:
             found = self.resolve(host, port)
         except OSError as failure:
             raise UnavailableError(f"host {host} cannot be found: {failure.strerror or failure}") from failure
-        is_itself = _address(host) is not None or host.lower() == "localhost"
+        is_listed = self.lists(host, port)
+        is_itself = is_listed and (_address(host) is not None or host.lower() == "localhost")
         for address in found:
-            if not is_itself and (why := _refused(address)):
+            if not is_itself and (why := _refused(address) or ("" if is_listed else _private(address))):
                 raise InvalidError(
                     f"host {host} leads to {address}, {why}: nothing is fetched from there; list that address itself"
-                    " with --fetch if it is meant"
+                    f" with {self.option} if it is meant"
                 )
         return list(found)
 
@@ -117,3 +127,11 @@ def _refused(text: str) -> str:
     if address.is_link_local:
         return "a link-local address"
     return "an address of many" if address.is_multicast else ""
+
+
+def _private(text: str) -> str:
+    """Why a host that is not listed may not lead to an address, "" where it may."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        address = _embedded(address) or address
+    return "" if address.is_global else "which is not public"

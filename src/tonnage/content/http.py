@@ -30,8 +30,12 @@ _SLOWEST = 1024
 """Bytes a second, on average over _WINDOW seconds; less is given up. Each request counts as that many."""
 _WINDOW = 600.0
 _AGAIN = (408, 425, 429)
+_BUSY = (429, 503)
+_WAITS, _LONGEST_WAIT = 3, 60
+"""How often, and for how many seconds, a server's Retry-After is waited for."""
 _LARGEST = 1 << 62
 Headers = Mapping[str, str]
+Response = http.client.HTTPResponse
 Watch = Callable[[socket.socket], None]
 Sign = Callable[[str, Headers], Headers]
 """Called with the URL of a GET and its headers; returns them with those that authorize it."""
@@ -86,6 +90,7 @@ class _Pinned(http.client.HTTPConnection):
             self.sock.settimeout(TIMEOUT)
             self._watch(self.sock)
             self.sock.connect((address, self.port))
+            self._watch(self.sock)  # a shutdown between the watch before and connect() did nothing
         except BaseException:
             self.sock.close()
             raise
@@ -118,12 +123,27 @@ class Fetcher:
             raise UnavailableError(f"{what}: slower than {_SLOWEST} bytes a second for {_WINDOW:.0f} s: given up")
         self._begun, self._bytes = now, 0
 
-    def get(self, url: str, headers: Headers | None = None, *, sign: Sign | None = None) -> Download:
-        """Begin a download. Raises InvalidError (refused, not there), UnavailableError (now)."""
-        return Download(self, url, dict(headers or {}), sign)
+    def get(
+        self, url: str, headers: Headers | None = None, *, sign: Sign | None = None, is_immutable: bool = False
+    ) -> Download:
+        """Begin a download. Raises InvalidError (refused, not there), UnavailableError (now).
 
-    def open(self, url: str, headers: Headers, sign: Sign | None) -> tuple[_Pinned, http.client.HTTPResponse]:
-        """One GET with its redirects. Raises InvalidError, UnavailableError."""
+        is_immutable: the URL has one content for ever, as that of a digest: no version is needed to continue.
+        """
+        return Download(self, url, dict(headers or {}), sign, is_immutable=is_immutable)
+
+    def open(self, url: str, headers: Headers, sign: Sign | None) -> tuple[http.client.HTTPConnection, Response]:
+        """One GET with its redirects, again where the server asks to wait. Raises InvalidError, UnavailableError."""
+        for left in reversed(range(_WAITS + 1)):
+            connection, response = self._follow(url, headers, sign)
+            seconds = _retry_after(response)
+            if seconds is None or not left:
+                break
+            connection.close()
+            self.sleep(seconds)
+        return connection, response
+
+    def _follow(self, url: str, headers: Headers, sign: Sign | None) -> tuple[http.client.HTTPConnection, Response]:
         at, sent = url, headers
         for _ in range(_REDIRECTS + 1):
             connection, response = self._ask(at, sign(at, sent) if sign is not None else sent)
@@ -182,6 +202,14 @@ def _redirected(at: str, target: str, headers: Headers, sign: Sign | None) -> tu
     return {key: value for key, value in headers.items() if key.lower() != "authorization"}, None
 
 
+def _retry_after(response: Response) -> float | None:
+    """Seconds that a busy server asks to wait; None where it does not, or for longer than a call lasts."""
+    text = response.headers.get("Retry-After", "")
+    if response.status not in _BUSY or not (text.isascii() and text.isdigit()) or len(text) > 9:
+        return None
+    return float(text) if int(text) <= _LONGEST_WAIT else None
+
+
 def _words(failure: Exception) -> str:
     return (failure.strerror if isinstance(failure, OSError) else "") or str(failure) or type(failure).__name__
 
@@ -189,8 +217,11 @@ def _words(failure: Exception) -> str:
 class Download:
     """A stream of what is behind a URL. size: bytes, None where the server does not say; etag: its version or ""."""
 
-    def __init__(self, fetcher: Fetcher, url: str, headers: dict[str, str], sign: Sign | None) -> None:
+    def __init__(
+        self, fetcher: Fetcher, url: str, headers: dict[str, str], sign: Sign | None, *, is_immutable: bool = False
+    ) -> None:
         self._fetcher, self._url, self._headers, self._sign = fetcher, url, headers, sign
+        self._is_immutable = is_immutable
         self._connection, self._response = fetcher.open(url, headers, sign)
         self.what = shown(url)
         self.count = 0
@@ -242,14 +273,16 @@ class Download:
         self.close()
         version = self.etag if self.etag and not self.etag.startswith("W/") else ""
         broken = f"{self.what}: broke off after {self.count} bytes: {why}"
-        if self.count and not version:
+        if self.count and not version and not self._is_immutable:
             raise RestartError(f"{broken}; the server names no version (ETag) to continue with")
         while True:
             self._failures += 1
             if self._failures > _TRIES:
                 raise RestartError(broken)
             self._fetcher.sleep(min(2.0 ** (self._failures - 2), 10.0))
-            more = {"Range": f"bytes={self.count}-", "If-Range": version} if self.count else {}
+            more = {"Range": f"bytes={self.count}-"} if self.count else {}
+            if self.count and not self._is_immutable:
+                more["If-Range"] = version
             try:
                 self._connection, self._response = self._fetcher.open(self._url, {**self._headers, **more}, self._sign)
             except UnavailableError:
@@ -276,7 +309,7 @@ def _check_status(response: http.client.HTTPResponse, what: str, wanted: int) ->
         return
     if status >= 500 or status in _AGAIN:
         raise UnavailableError(f"{what}: the server answers {status} {response.reason}")
-    more = ": the Secret of the class has no right to it" if status in (401, 403) else ""
+    more = ": the Secret has no right to it" if status in (401, 403) else ""
     raise InvalidError(f"{what}: the server answers {status} {response.reason}{more}")
 
 

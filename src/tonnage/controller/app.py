@@ -10,11 +10,16 @@ from collections.abc import Callable, Mapping
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
+from tonnage.controller.attach.loops import AttachLoops
 from tonnage.controller.capacity_cleanup import GoneCapacity
+from tonnage.controller.certificates.pod_requests import PodCertificateSigner
+from tonnage.controller.certificates.published_roots import PublishedRoots
+from tonnage.controller.certificates.signing_requests import CertificateSigner
 from tonnage.controller.claim_groups import ClaimGroupLabels
 from tonnage.controller.class_events import ClassEvents
 from tonnage.controller.config import ControllerConfig, LoopContext
 from tonnage.controller.evict_unfit import UnfitPods
+from tonnage.controller.free_populators import FreedPopulators
 from tonnage.controller.immediate import ImmediateController
 from tonnage.controller.node_labels import ClaimNodeLabels
 from tonnage.controller.node_loss import GoneNodes, GoneSnapshots
@@ -51,13 +56,24 @@ def controller_process(config: ControllerConfig, client: Client, *, clock: Clock
         loops: dict[str, LeaderLoop] = {name: make(context) for name, make in _LOOPS.items()}
         if config.evict_unfit:
             loops["eviction"] = UnfitPods(context)
+        if config.free_populators:
+            loops["freed populators"] = FreedPopulators(context)
+        if config.certificate_issuers:
+            loops |= {name: make(context) for name, make in _ISSUER_LOOPS.items()}
         if config.snapshot_controller:
             loops["snapshots"] = SnapshotRole(context)
+        if config.attach_endpoints:
+            loops["attachments"] = AttachLoops(context, config.attach_endpoints)
         return loops
 
     return ElectedProcess(config, client, make_loops, name=names.CONTROLLER_LEASE, leads=metrics.LEADS, clock=clock)
 
 
+_ISSUER_LOOPS: Mapping[str, Callable[[LoopContext], LeaderLoop]] = {
+    "certificate signing": CertificateSigner,
+    "pod certificate signing": PodCertificateSigner,
+    "published roots": PublishedRoots,
+}
 _LOOPS: Mapping[str, Callable[[LoopContext], LeaderLoop]] = {
     "claim node labels": ClaimNodeLabels,
     "claim groups": ClaimGroupLabels,

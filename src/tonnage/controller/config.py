@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.meta import KubeObject
+from tonnage.api.number import whole
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import to_bytes
 from tonnage.capacity import tier
 from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity
+from tonnage.controller.attach.drivers import AttachEndpoint
+from tonnage.csi.server.sockets import socket_path
 from tonnage.errors import InvalidError
+from tonnage.inline.cert.policy import NamePolicy
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -40,6 +45,39 @@ def _all_drivers(texts: Sequence[str]) -> dict[str, str]:
     return {**OUR_DRIVERS, **parse_drivers(texts)}
 
 
+@dataclass(frozen=True)
+class SigningConfig:
+    """An issuer of certificates. folder: of tls.crt and tls.key of its authority."""
+
+    folder: Path
+    policy: NamePolicy
+
+
+def parse_certificate_issuers(texts: Sequence[str]) -> dict[str, SigningConfig]:
+    """Return the issuers by name. Raises InvalidError."""
+    return dict(_signing(text) for text in texts)
+
+
+def _signing(text: str) -> tuple[str, SigningConfig]:
+    wanted = "want NAME=FOLDER[,allow=KIND:PATTERN][,days=N][,domain=DOMAIN][,is-ca=true]"
+    name, equals, rest = text.partition("=")
+    folder, *options = rest.split(",")
+    pairs = [option.partition("=") for option in options]
+    given = {key: value for key, _, value in pairs}
+    if not names.is_dns_subdomain(name) or not equals or not folder.startswith("/"):
+        raise InvalidError(f"--certificate-issuer {text[:80]!r}: {wanted}; FOLDER is an absolute path")
+    days = whole(given.get("days", "90"))
+    if given.keys() - {"allow", "days", "domain", "is-ca"} or not days or given.get("is-ca", "true") != "true":
+        raise InvalidError(f"--certificate-issuer {text[:80]!r}: {wanted}")
+    policy = NamePolicy(
+        cluster_domain=given.get("domain", "cluster.local"),
+        allow=tuple(value for key, _, value in pairs if key == "allow"),
+        is_ca="is-ca" in given,
+        longest=days * 86400.0,
+    )
+    return name, SigningConfig(Path(folder), policy)
+
+
 def parse_group_labels(texts: Sequence[str]) -> list[str]:
     """Check keys of labels whose values are node groups. Raises InvalidError."""
     for text in texts:
@@ -57,6 +95,11 @@ def parse_templates(texts: Sequence[str]) -> list[NodeTemplate]:
             f"--node-template: {doubles[0]} is given twice: name all its classes in one, parted by commas"
         )
     return found
+
+
+def parse_endpoints(texts: Sequence[str]) -> list[AttachEndpoint]:
+    """Return the endpoints of drivers whose volumes are attached. Raises InvalidError."""
+    return [AttachEndpoint(socket_path(text)) for text in dict.fromkeys(texts)]
 
 
 def _is_group_label(key: str) -> bool:
@@ -93,7 +136,8 @@ class ControllerConfig(ReplicaConfig):
     namespace: also of capacity objects. drivers: CSI drivers of our agents -> their topology key. capacity: how
     capacity is published, exact or in tiers. evict_unfit: whether pods that opt in are evicted if their inline volume
     does not fit. templates: capacity of template nodes. group_labels: labels of node groups whose template capacity is
-    learned. snapshot_controller: whether VolumeSnapshots are bound here.
+    learned. certificate_issuers: issuers whose certificates are signed here, by name. snapshot_controller: whether
+    VolumeSnapshots are bound here. attach_endpoints: sockets of the drivers whose volumes are attached here.
     """
 
     drivers: Annotated[
@@ -105,6 +149,17 @@ class ControllerConfig(ReplicaConfig):
             parse=_all_drivers,
         ),
     ] = field(default_factory=lambda: OUR_DRIVERS)
+    certificate_issuers: Annotated[
+        Mapping[str, SigningConfig],
+        Option(
+            "sign certificates of inline volumes for signer tonnage.dev/NAME with tls.crt and tls.key of a folder;"
+            " repeatable. allow: a name beyond the pod's own, as dns:*.example.com; days: longest life, 90 by default;"
+            " domain: the cluster's, cluster.local by default; is-ca: true, pods may be authorities",
+            "NAME=FOLDER[,allow=KIND:PATTERN][,days=N][,domain=DOMAIN][,is-ca=true]",
+            written=list[str],
+            parse=parse_certificate_issuers,
+        ),
+    ] = field(default_factory=dict)
     capacity: Annotated[
         str,
         Option(
@@ -118,6 +173,13 @@ class ControllerConfig(ReplicaConfig):
         Option(
             "evict pods whose inline volume does not fit on their node, if pod or namespace has"
             f" {names.EVICT_UNFIT}=true and a controller replaces the pod",
+            written=bool,
+        ),
+    ] = False
+    free_populators: Annotated[
+        bool,
+        Option(
+            "evict pods of volume populators that wait on a node which their claims have left (lib-volume-populator)",
             written=bool,
         ),
     ] = False
@@ -139,6 +201,16 @@ class ControllerConfig(ReplicaConfig):
             written=bool,
         ),
     ] = False
+    attach_endpoints: Annotated[
+        Sequence[AttachEndpoint],
+        Option(
+            "a CSI driver whose volumes must be attached: attach and detach them, in place of its external-attacher,"
+            " and publish its capacity if it has no topology; the socket of its controller service; repeatable",
+            "unix:///DIR/csi.sock",
+            written=list[str],
+            parse=parse_endpoints,
+        ),
+    ] = ()
     templates: Annotated[
         Sequence[NodeTemplate],
         Option(

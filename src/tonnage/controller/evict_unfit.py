@@ -27,7 +27,7 @@ from tonnage.api.pods import Pod
 from tonnage.claims.bind import find
 from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError
-from tonnage.kube.client import refer
+from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import WARNING
 from tonnage.kube.object_write import patch_object
@@ -68,7 +68,7 @@ class UnfitPods(Reconciler[str]):
         except (ApiConflictError, ApiAlreadyExistsError):
             return 0.0  # another pod of the owner was first: check again
         try:
-            await self._evict(pod)
+            await evict(self._client, pod)
         except (ApiConflictError, ApiNotFoundError):
             return pause(1)  # changed since it was read: check again after the back-off
         text = f"evicted from node {pod.spec.node_name}, where its inline volume does not fit: "
@@ -85,7 +85,8 @@ class UnfitPods(Reconciler[str]):
         return pod if same and is_unstarted(pod) and self._has_inline(pod) else None
 
     def _has_inline(self, pod: Pod) -> bool:
-        return any(volume.csi is not None and self._handles(volume.csi.driver) for volume in pod.spec.volumes)
+        drivers = (names.pool_driver(volume.csi.driver) for volume in pod.spec.volumes if volume.csi is not None)
+        return any(map(self._handles, drivers))
 
     async def _is_wanted(self, pod: Pod) -> bool:
         """Return whether the pod, or else its namespace, opts in."""
@@ -134,20 +135,21 @@ class UnfitPods(Reconciler[str]):
         body = self._events.body(about, WARNING, REASON, text, name=_event_name(owner), at=now)
         await self._client.create(EVENTS, body, namespace)
 
-    async def _evict(self, pod: Pod) -> None:
-        """Evict the pod that was read.
 
-        One that started meanwhile has its volume and is not evicted.
-        """
-        meta = pod.metadata
-        preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {"preconditions": preconditions},
-        }
-        await self._client.post(PODS.path(meta.namespace, meta.name, "eviction"), body)
+async def evict(client: Client, pod: Pod) -> None:
+    """Evict the pod that was read.
+
+    One that has changed meanwhile, as by its start, is not evicted. Raises: ApiConflict, ApiNotFound, ApiError.
+    """
+    meta = pod.metadata
+    preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
+        "deleteOptions": {"preconditions": preconditions},
+    }
+    await client.post(PODS.path(meta.namespace, meta.name, "eviction"), body)
 
 
 def pause(count: int) -> float:

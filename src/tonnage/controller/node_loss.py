@@ -76,7 +76,9 @@ class GoneNodes(Reconciler[str]):
         self._volumes.add_index(_VOLUMES_BY_CLASS, lambda volume: (volume.spec.storage_class_name,))
         self._classes = self.watch(informers.of(STORAGE_CLASSES), self._class_changed)
         # Nodes that come, go, or are put in or out of service.
-        self._nodes = self.watch(informers.of(NODES), on_difference(_is_out, self._node_changed))
+        self._nodes = self.watch(
+            informers.of(NODES), on_difference(lambda node: node.is_out_of_service, self._node_changed)
+        )
 
     async def reconcile(self, key: str) -> float | None:
         """Note the loss, wait, or release one PV. Idempotent.
@@ -127,7 +129,9 @@ class GoneNodes(Reconciler[str]):
         label, affinity = node_label_of(volume), volume.spec.node_affinity
         if not label or affinity is None or affinity.required is None or not nodes:
             return False
-        there = [node.metadata for node in nodes if not _is_out(node)] + [found.metadata for found in unreadable]
+        there = [node.metadata for node in nodes if not node.is_out_of_service] + [
+            found.metadata for found in unreadable
+        ]
         if any(not node.name or names.label_value(node.name) == label for node in there):
             return False
         matches = node_matcher(affinity.required)
@@ -245,7 +249,9 @@ class GoneSnapshots(Reconciler[str]):
         self._group_classes = self.watch(informers.of(GROUP_CLASSES, optional=True))
         for classes in (self._classes, self._group_classes):
             classes.on_change(self._class_changed)
-        self._nodes = self.watch(informers.of(NODES), on_difference(_is_out, self._node_changed))
+        self._nodes = self.watch(
+            informers.of(NODES), on_difference(lambda node: node.is_out_of_service, self._node_changed)
+        )
 
     async def reconcile(self, key: str) -> float | None:
         """Note the loss, wait, or take the finalizer off. Idempotent.
@@ -258,7 +264,7 @@ class GoneSnapshots(Reconciler[str]):
         if content is None or not self._waits(content):
             return None
         after = self._release_after(content)
-        if after is None or not _is_without(content, [n.metadata.name for n in self._nodes if not _is_out(n)]):
+        if after is None or not _is_without(content, [n.metadata.name for n in self._nodes if not n.is_out_of_service]):
             if names.NODE_GONE_SINCE in content.metadata.annotations:
                 await self._note(content, None)
             return None
@@ -314,7 +320,7 @@ class GoneSnapshots(Reconciler[str]):
             return {"metadata": {"finalizers": [f for f in now.metadata.finalizers if f != finalizer] or None}}
 
         found = await self._client.list(NODES, tolerant=True)
-        there = [node.metadata.name for node in found.items if not _is_out(node)]
+        there = [node.metadata.name for node in found.items if not node.is_out_of_service]
         if not _is_without(cached, [*there, *(one.metadata.name for one in found.unreadable)]):
             return
         with suppress(ApiNotFoundError, ApiConflictError):
@@ -380,10 +386,6 @@ def _is_without(content: _Content, nodes: Collection[str]) -> bool:
 def _content_shape(content: _Content) -> tuple[object, ...]:
     meta = content.metadata
     return meta.deleting, meta.finalizers, meta.labels.get(MANAGED_BY), meta.annotations.get(names.NODE_GONE_SINCE)
-
-
-def _is_out(node: Node) -> bool:
-    return any(taint.key == names.OUT_OF_SERVICE_TAINT for taint in node.spec.taints)
 
 
 def _since(volume: PersistentVolume) -> float | None:

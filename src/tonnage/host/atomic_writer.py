@@ -41,36 +41,44 @@ def check_path(path: str) -> str:
     return path
 
 
-def write(folder: str, files: Mapping[str, Content], *, uid: int = -1) -> None:
-    """Make path show exactly these files; it exists. Idempotent. Raises InvalidError, HostError."""
+def write(folder: str, files: Mapping[str, Content], *, uid: int = -1, gid: int = -1) -> None:
+    """Make path show exactly these files; it exists. gid: their group. Idempotent. Raises InvalidError, HostError."""
     with host_errors(f"cannot write the files of {folder}"):
-        if _same(folder, files):
-            return
-        stamp = tempfile.mkdtemp(prefix="..", dir=folder)
-        os.chmod(stamp, 0o755)
-        for path, content in files.items():
-            _put(f"{stamp}/{check_path(path)}", content, uid)
-        _point(folder, os.path.basename(stamp))
+        if not _same(folder, files):
+            stamp = tempfile.mkdtemp(prefix="..", dir=folder)
+            os.chmod(stamp, 0o755)
+            for path, content in files.items():
+                _put(f"{stamp}/{check_path(path)}", content, uid, gid)
+            _point(folder, os.path.basename(stamp))
+        # Also where the content was there: a former writer may have been killed before it linked it.
         _link(folder, {path.split("/")[0] for path in files})
-        _sweep(folder, keep=os.path.basename(stamp))
+        _sweep(folder, keep=os.readlink(f"{folder}/{DATA}"))
+
+
+def read(folder: str) -> dict[str, Content]:
+    """Return the files that are shown. Raises HostError."""
+    there = {}
+    base = f"{folder}/{DATA}/"
+    with host_errors(f"cannot read the files of {folder}"):
+        for at, _, names in os.walk(base):
+            for name in names:
+                with open(f"{at}/{name}", "rb") as file:
+                    mode = os.fstat(file.fileno()).st_mode & 0o7777
+                    there[os.path.join(at, name)[len(base) :].lstrip("/")] = Content(file.read(), mode)
+    return there
 
 
 def _same(folder: str, files: Mapping[str, Content]) -> bool:
-    there = {}
-    base = f"{folder}/{DATA}/"
-    for at, _, names in os.walk(base):
-        for name in names:
-            with open(f"{at}/{name}", "rb") as file:
-                there[os.path.join(at, name)[len(base) :].lstrip("/")] = file.read()
-    return os.path.isdir(base) and there == {path: content.data for path, content in files.items()}
+    there = {path: content.data for path, content in read(folder).items()}
+    return os.path.isdir(f"{folder}/{DATA}") and there == {path: content.data for path, content in files.items()}
 
 
-def _put(path: str, content: Content, uid: int) -> None:
+def _put(path: str, content: Content, uid: int, gid: int) -> None:
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(content.data)
-        os.fchown(fd, uid if content.uid == -1 else content.uid, -1)
+        os.fchown(fd, uid if content.uid == -1 else content.uid, gid)
         os.fchmod(fd, content.mode)
 
 
@@ -83,12 +91,11 @@ def _point(folder: str, stamp: str) -> None:
 
 
 def _link(folder: str, tops: set[str]) -> None:
-    for name in os.listdir(folder):
-        if not name.startswith("..") and name not in tops:
-            os.unlink(f"{folder}/{name}")
-    for name in tops:
-        with suppress(FileExistsError):
-            os.symlink(f"{DATA}/{name}", f"{folder}/{name}")
+    there = {name for name in os.listdir(folder) if not name.startswith("..")}
+    for name in there - tops:
+        os.unlink(f"{folder}/{name}")
+    for name in tops - there:
+        os.symlink(f"{DATA}/{name}", f"{folder}/{name}")
 
 
 def _sweep(folder: str, *, keep: str) -> None:

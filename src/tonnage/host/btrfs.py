@@ -39,6 +39,7 @@ _SUBVOL_INFO = _ioctl(2, 60, _INFO_SIZE)
 _ENABLE, _ENABLE_SIMPLE = 1, 4
 _FLAG_READONLY, _FLAG_INHERIT, _SET_LIMITS, _LIMIT_REFERENCED = 2, 4, 1, 1
 _NAME_MAX = 255
+_COMPRESSION = "btrfs.compression"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,21 @@ def create(at: int, name: str, limit: int) -> None:
     memory = ctypes.create_string_buffer(inherit, len(inherit))
     pointer = ctypes.addressof(memory)
     fcntl.ioctl(at, _SUBVOL_CREATE_V2, _arguments(name, flags=_FLAG_INHERIT, size=len(inherit), pointer=pointer))
+
+
+def compress(fd: int, method: str) -> None:
+    """Set how an open directory's new files are compressed, and those below it: `lzo`, `zlib`, `zstd`, "" for not.
+
+    Files and directories that exist stay as they are. Nothing is written where it is so already, which a full quota
+    would forbid. See btrfs-property(8).
+    """
+    present = b""
+    with ignore_errno(errno.ENODATA):
+        present = os.getxattr(fd, _COMPRESSION)
+    if method and present != method.encode():
+        os.setxattr(fd, _COMPRESSION, method.encode())
+    elif present and not method:
+        os.removexattr(fd, _COMPRESSION)
 
 
 def snapshot(at: int, name: str, source: int, *, readonly: bool) -> None:

@@ -20,7 +20,7 @@ _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _BLKGETSIZE64 = 0x80081272
 _HEAD = 0x11000  # far enough for btrfs' superblock at 64 KiB
 _EXT4, _BTRFS = 1024, 0x10000  # bytes before the superblock
-_EXT4_RECOVER, _EXT4_64BIT = 0x4, 0x80
+_EXT4_JOURNAL, _EXT4_RECOVER, _EXT4_64BIT = 0x4, 0x4, 0x80
 _XFS_MADE = 3  # inodes of a new xfs: its root and two for the realtime section
 _XFS_FIRST = 8192  # bytes of the log that mkfs.xfs may write, zeros behind them
 _XFS_LOOK = 65536
@@ -124,6 +124,13 @@ def filesystem_length(fd: int) -> int:
     if fstype == "btrfs":
         return int(struct.unpack_from("<Q", head, _BTRFS + 0x70)[0])
     return 0
+
+
+def survives_power_cuts(fd: int) -> bool:
+    """Whether a device's file system is whole after a power cut: it has a log, or never overwrites. Raises OSError."""
+    head = os.pread(fd, _HEAD, 0)
+    fstype = _fstype(head)
+    return bool(fstype) and (fstype != "ext4" or bool(struct.unpack_from("<I", head, _EXT4 + 0x5C)[0] & _EXT4_JOURNAL))
 
 
 def is_unused(fd: int) -> bool:

@@ -31,6 +31,7 @@ _MAX_ID = (1 << 32) - 2
 _MAX_HELD = 64 << 20
 _MODE = 0o1777
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Parts = tuple[bytes, ...]
 
@@ -79,6 +80,7 @@ class LayerUnpacker:
 
     def unpack(self, reader: TarReader) -> LayerCounts:
         """Write all entries. Raises InvalidError, UnsupportedError, OSError; then the folder is to be removed."""
+        self._inherit_root()
         for entry in reader:
             self._count(entry)
             self._apply(entry, reader)
@@ -162,13 +164,20 @@ class LayerUnpacker:
             with opened(name, _FOLDER, dir_fd=at) as fd:
                 self._dress(fd, entry, parts)
         else:
-            self._clear(name, at)
             if entry.kind == "symlink":
+                self._clear(name, at)
                 self._symlink(entry, name, at)
-            else:
-                with opened(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, dir_fd=at) as fd:
-                    _write(fd, entry, reader)
-                    self._dress(fd, entry, parts)
+                return
+            with closing(self._create(name, at)) as fd:
+                _write(fd, entry, reader)
+                self._dress(fd, entry, parts)
+
+    def _create(self, name: bytes, at: int) -> int:
+        """A new file, open; it replaces what is there, which is seldom."""
+        with ignore_errno(errno.EEXIST):
+            return os.open(name, _CREATE, dir_fd=at)
+        self._clear(name, at)
+        return os.open(name, _CREATE, dir_fd=at)
 
     def _symlink(self, entry: TarEntry, name: bytes, at: int) -> None:
         if not entry.link or len(entry.link) >= _LONGEST_PATH or b"\0" in entry.link:
@@ -254,6 +263,13 @@ class LayerUnpacker:
             with opened(name, _FOLDER, dir_fd=at) as fd:
                 os.setxattr(fd, OPAQUE, b"y")
         return True
+
+    def _inherit_root(self) -> None:
+        """The root has owner and mode of that below it, unless the layer names it; overlayfs shows the topmost."""
+        if self.lowers:
+            found = os.fstat(self.lowers[0])
+            os.fchown(self.root, found.st_uid, found.st_gid)
+            os.fchmod(self.root, stat.S_IMODE(found.st_mode))
 
     def _inherit(self, parts: Parts, name: bytes, at: int) -> None:
         """A folder that the archive does not name has owner and mode of the one below it."""
@@ -398,7 +414,7 @@ def _copy(source: int, found: os.stat_result, name: bytes, at: int) -> None:
         return
     with (
         opened(nofollow.by_fd(source)) as reader,
-        opened(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, dir_fd=at) as writer,
+        opened(name, _CREATE, dir_fd=at) as writer,
     ):
         while os.sendfile(writer, reader, None, CHUNK * 16):
             pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import TypeVar
@@ -26,6 +27,8 @@ MANIFESTS = frozenset(
     {"application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"}
 )
 _CONFIGS = frozenset({"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"})
+_TITLE = "org.opencontainers.image.title"
+_MAX_NAME = 255  # bytes, of the kernel
 TAR = "application/vnd.oci.image.layer.v1.tar"
 _OF_LAYER = {
     "application/vnd.oci.image.layer.v1.tar": "",
@@ -79,6 +82,11 @@ class ImageManifest(msgspec.Struct, frozen=True, rename="camel"):
     layers: list[BlobDescriptor]
     schema_version: int = 2
     media_type: str = ""
+
+    @property
+    def is_artifact(self) -> bool:
+        """Whether it is no image but files with names of their own (OCI image-spec, guidelines for artifacts)."""
+        return self.config.media_type not in _CONFIGS
 
 
 class RunConfig(msgspec.Struct, frozen=True, rename="pascal"):
@@ -135,15 +143,36 @@ def manifest(data: bytes, what: str) -> ImageManifest:
         raise UnsupportedError(f"{what}: schemaVersion {found.schema_version} is not read: save it with a newer tool")
     if found.media_type and found.media_type not in MANIFESTS:
         raise UnsupportedError(f"{what}: media type {found.media_type[:80]!r} is not an image")
-    if found.config.media_type not in _CONFIGS:
-        raise UnsupportedError(f"{what}: config of type {found.config.media_type[:80]!r}: an artifact, not an image")
     check_descriptor(found.config, f"{what}: config", MAX_CONFIG)
     if len(found.layers) > MAX_LAYERS:
         raise InvalidError(f"{what}: {len(found.layers)} layers, at most {MAX_LAYERS} are unpacked")
     for number, layer in enumerate(found.layers, 1):
         check_descriptor(layer, f"{what}: layer {number}")
-        compression(layer.media_type, f"{what}: layer {number}")
+        if not found.is_artifact or not file_name(layer, f"{what}: layer {number}"):
+            compression(layer.media_type, f"{what}: layer {number}")
     return found
+
+
+def file_name(layer: BlobDescriptor, what: str) -> tuple[str, ...]:
+    """The path of an artifact's layer that is one file; () for one that is a tar archive. Raises InvalidError."""
+    title = (layer.annotations or {}).get(_TITLE, "")
+    if not title or layer.media_type.partition("+")[0].removesuffix(".gzip").removesuffix(".zstd") in _OF_LAYER:
+        return ()
+    parts = tuple(title.split("/"))
+    if "\0" in title or any(p in ("", ".", "..") or len(os.fsencode(p)) > _MAX_NAME for p in parts) or len(parts) > 20:
+        raise InvalidError(f"{what}: title {title[:80]!r} is no relative path of a file")
+    return parts
+
+
+def artifact_config(found: ImageManifest, what: str) -> ImageConfig:
+    """A configuration for an artifact, which has none: for this machine, with names of its layers as their diff_ids.
+
+    No layer of an image has such a diff_id, so none is taken for one of these.
+    """
+    texts = ("\0".join(("artifact", one.media_type, one.digest, *file_name(one, what))) for one in found.layers)
+    diffs = [f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" for text in texts]
+    here = machine()
+    return ImageConfig(here.architecture, here.os, RootFs("layers", diffs))
 
 
 def compression(media_type: str, what: str) -> str:

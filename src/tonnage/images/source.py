@@ -45,13 +45,18 @@ class _Saved(msgspec.Struct, rename="pascal"):
 
 @dataclass(frozen=True)
 class LayerSource:
-    """One layer. diff_id: digest of its unpacked content; size and digest: of the blob, None and "" if not known."""
+    """One layer. diff_id: digest of its unpacked content; size and digest: of the blob, None and "" if not known.
+
+    is_artifact: the diff_id only names it. file: where it is one file, its path, else ().
+    """
 
     path: str
     diff_id: str
     compression: str = ""
     size: int | None = None
     digest: str = ""
+    is_artifact: bool = False
+    file: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -225,19 +230,17 @@ class ImageArchive:
         data = self._blob(found, manifest.MAX_MANIFEST)
         what = f"{self.what}: {names[0]}"
         image = manifest.manifest(data, what)
-        raw = self._blob(image.config, manifest.MAX_CONFIG)
-        config = manifest.config(raw, what, len(image.layers))
+        documents = {found.digest: data}
+        if image.is_artifact:
+            config = manifest.artifact_config(image, what)
+        else:
+            documents[image.config.digest] = raw = self._blob(image.config, manifest.MAX_CONFIG)
+            config = manifest.config(raw, what, len(image.layers))
         layers = tuple(
-            LayerSource(
-                f"blobs/sha256/{layer.hex}",
-                diff,
-                manifest.compression(layer.media_type, what),
-                layer.size,
-                layer.digest,
-            )
+            _layer(layer, diff, what, is_artifact=image.is_artifact)
             for layer, diff in zip(image.layers, config.rootfs.diff_ids, strict=True)
         )
-        return ImageSource(names, found.digest, config, layers, {found.digest: data, image.config.digest: raw})
+        return ImageSource(names, found.digest, config, layers, documents)
 
     def _of_docker(self) -> list[ImageSource]:
         path = f"{self.what}: manifest.json"
@@ -267,6 +270,14 @@ class ImageArchive:
         """manifest.json names no media type: gzip and zstd are known by their first bytes."""
         start = self._open(path).read(4)
         return "gzip" if start[:2] == b"\x1f\x8b" else "zstd" if start == b"\x28\xb5\x2f\xfd" else ""
+
+
+def _layer(found: BlobDescriptor, diff_id: str, what: str, *, is_artifact: bool) -> LayerSource:
+    file = manifest.file_name(found, what) if is_artifact else ()
+    compression = "" if file else manifest.compression(found.media_type, what)
+    return LayerSource(
+        f"blobs/sha256/{found.hex}", diff_id, compression, found.size, found.digest, is_artifact=is_artifact, file=file
+    )
 
 
 @contextmanager

@@ -7,6 +7,7 @@
     <store>/layers/<chain id>/    root, a layer unpacked on those below it, and layer.json
     <store>/images/<hash>.json    one name and its image
     <store>/uses/<hash>.json      layers that a folder elsewhere uses, until that folder is gone
+    <store>/pulls/<hex>/          an OCI layout of an image that is being pulled, locked (flock)
     <store>/new-<random>          being written or removed; left by a kill, and removed by the next load or rm
 
 Crash-only: everything appears by one rename, after it was synced. A name appears after its layers.
@@ -19,28 +20,33 @@ import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tonnage.errors import HostError, InvalidError, NotFoundError, TonnageError, host_errors
+from tonnage.errors import HostError, InvalidError, NotFoundError, TonnageError, host_errors, ignore_errno
 from tonnage.host import libc, tree
 from tonnage.host.descriptor import closing, opened
 from tonnage.images import manifest, reference
 from tonnage.images.manifest import RunConfig
 
 if TYPE_CHECKING:  # a box reads its store, and does not load into it
-    from tonnage.images.layer import LayerLimits
+    from tonnage.images.layer import LayerCounts, LayerLimits
     from tonnage.images.source import ImageArchive, ImageSource, LayerSource
+    from tonnage.images.stream import Unpacked
 
 FORMAT = 1
 MARKER = "tonnage-images.json"
 _NEW = "new-"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_YOUNGEST = 120.0  # seconds
+_PULL_SECONDS = 86400.0
 _RESERVE = 64 << 20  # bytes of the disk that a load leaves free
 
 
@@ -67,6 +73,8 @@ class ImageRecord(msgspec.Struct, frozen=True):
     size: int
     config: RunConfig = RunConfig()
     is_saved: bool = False
+    is_pulled: bool = False
+    """It can be pulled again, so it may be evicted."""
 
     @property
     def image_id(self) -> str:
@@ -93,7 +101,7 @@ class ImageStore:
         self.path = path
         self._limits = limits
         self._blobs, self._layers = path / "blobs" / "sha256", path / "layers"
-        self._images, self._uses = path / "images", path / "uses"
+        self._images, self._uses, self._pulls = path / "images", path / "uses", path / "pulls"
 
     def images(self) -> list[ImageRecord]:
         """All images that can be read, sorted by name. Raises InvalidError when the folder is no store of ours."""
@@ -122,6 +130,9 @@ class ImageStore:
         wanted = reference.parse(name)
         if not wanted.digest:
             return self._record(self._images / _file_of(str(wanted)))
+        # Pulled by the digest of an index, which no record has.
+        if (record := self._record(self._images / _file_of(f"{wanted.repository}@{wanted.digest}"))) is not None:
+            return record
         for record in self.images():
             if record.digest == wanted.digest and reference.parse(record.name).repository == wanted.repository:
                 return record
@@ -166,12 +177,99 @@ class ImageStore:
                         _remove(self.path / name)
                 if not is_store(self.path):  # first: without it the next load would not know the folder as ours
                     self._write(self.path / MARKER, _StoreMarker(FORMAT))
-                for folder in (self._blobs, self._layers, self._images, self._uses):
+                for folder in (self._blobs, self._layers, self._images, self._uses, self._pulls):
                     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._remove_left_pulls()
                 yield
 
-    def load(self, path: Path, name: str = "") -> list[ImageRecord]:
+    def _remove_left_pulls(self) -> None:
+        """Remove pulls that ended long ago without success; a younger one may be continued."""
+        for path in _entries(self._pulls):
+            with suppress(FileNotFoundError), opened(path, _FOLDER) as fd:
+                if time.time() - os.fstat(fd).st_mtime > _PULL_SECONDS and _try_lock(fd):
+                    _remove(path)
+
+    @contextmanager
+    def pulling(self, digest: str, wait: Callable[[], None]) -> Iterator[Path]:
+        """The locked folder of a pull, with what an earlier one left there; removed when the body succeeds.
+
+        wait: called again and again while another pull of the digest runs, may raise. Raises HostError, InvalidError.
+        """
+        with self._changing():
+            pass
+        path = self._pulls / digest.partition(":")[2]
+        with host_errors(f"image store {self.path} cannot be changed"), ExitStack() as stack:
+            while True:
+                path.mkdir(mode=0o700, exist_ok=True)
+                fd = stack.enter_context(opened(path, _FOLDER))
+                if not _try_lock(fd):
+                    wait()
+                elif _is_at(path, fd):
+                    break
+            yield path
+            self.release(str(path))
+            _remove(path)
+
+    def missing(self, diff_ids: Sequence[str], folder: str) -> list[int]:
+        """Which layers of an image, from 0 on, are not here; those that are here stay while folder is there.
+
+        Raises HostError, InvalidError.
+        """
+        while True:
+            chains: list[str] = []
+            for diff_id in diff_ids:
+                chains.append(_chain(chains[-1] if chains else "", diff_id))
+            found = [number for number, chain in enumerate(chains) if not self.layer(chain).is_dir()]
+            if self.hold([chain for number, chain in enumerate(chains) if number not in found], folder):
+                return found
+
+    def evict(self, is_wanted: Callable[[], bool], *, now: float) -> list[ImageRecord]:
+        """Remove pulled images without users, the least recently used first, for as long as is_wanted() says so.
+
+        Those that were used in the last two minutes stay. Raises HostError, InvalidError.
+        """
+        evicted: list[ImageRecord] = []
+        with self._changing():
+            if self.damaged():  # then no layer is removed
+                return []
+            in_use = {tuple(use.layers) for use in self._living()}
+            unused = [record for record in self.images() if record.is_pulled and tuple(record.layers) not in in_use]
+            for record in sorted(unused, key=self._last_use):
+                if now - self._last_use(record) < _YOUNGEST or not is_wanted():
+                    break
+                os.unlink(self._images / _file_of(record.name))
+                _sync(self._images)
+                self._collect()
+                evicted.append(record)
+        return evicted
+
+    def _last_use(self, record: ImageRecord) -> float:
+        return os.stat(self._images / _file_of(record.name)).st_mtime
+
+    def pin(self, name: str) -> ImageRecord:
+        """Keep an image from being evicted. Idempotent. Raises NotFoundError, InvalidError, HostError."""
+        with self._changing():
+            record = msgspec.structs.replace(self._found(name), is_pulled=False)
+            self._write(self._images / _file_of(record.name), record)
+        return record
+
+    def _found(self, name: str) -> ImageRecord:
+        wanted = str(reference.parse(name))
+        record = self._record(self._images / _file_of(wanted))
+        if record is None:
+            raise NotFoundError(f"image {wanted}: it is not in store {self.path}; see `tonnage images list`")
+        return record
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Number of layers, their bytes, and the bytes of those that no folder uses. Raises InvalidError."""
+        used = {chain for path in _files(self._uses) for chain in self._layers_of(path)}
+        found = {path.name: self._layer_record(path.name).size for path in _entries(self._layers)}
+        return len(found), sum(found.values()), sum(size for chain, size in found.items() if chain not in used)
+
+    def load(self, path: Path, name: str = "", *, is_pulled: bool = False) -> list[ImageRecord]:
         """Load all images of a layout or archive, under their own names or the given one. Idempotent.
+
+        is_pulled: they may be evicted.
 
         Raises InvalidError, NotFoundError, UnsupportedError (what the image is), HostError.
         """
@@ -186,14 +284,16 @@ class ImageStore:
                 records = []
                 try:
                     for image in found:
-                        records += self._load(archive, image, (given,) if given else image.names)
+                        records += self._load(archive, image, (given,) if given else image.names, is_pulled=is_pulled)
                 except TonnageError:
                     self._collect()  # layers of an image that is refused
                     raise
                 self._collect()
         return records
 
-    def _load(self, archive: ImageArchive, image: ImageSource, names: Sequence[str]) -> list[ImageRecord]:
+    def _load(
+        self, archive: ImageArchive, image: ImageSource, names: Sequence[str], *, is_pulled: bool
+    ) -> list[ImageRecord]:
         chains: list[str] = []
         size = 0
         for number, layer in enumerate(image.layers, 1):
@@ -208,7 +308,7 @@ class ImageStore:
         platform = f"{image.config.os}/{image.config.architecture}"
         run = image.config.config or RunConfig()
         records = [
-            ImageRecord(name, image.digest, platform, chains, size, run, is_saved=image.is_saved) for name in names
+            ImageRecord(name, image.digest, platform, chains, size, run, image.is_saved, is_pulled) for name in names
         ]
         for record in records:
             self._write(self._images / _file_of(record.name), record)
@@ -237,11 +337,15 @@ class ImageStore:
             with ExitStack() as stack:
                 root = stack.enter_context(opened(new / "root", _FOLDER))
                 lowers = [stack.enter_context(opened(self.layer(lower), _FOLDER)) for lower in reversed(below)]
-                counts = LayerUnpacker(root, lowers, what, replace(limits, size=most)).unpack(TarReader(content, what))
+                unpacker = LayerUnpacker(root, lowers, what, replace(limits, size=most))
+                if layer.file:
+                    counts = _write_file(new / "root", layer.file, content)
+                else:
+                    counts = unpacker.unpack(TarReader(content, what))
             while content.read(1 << 20):
                 pass
             blob.finish()
-            if content.digest() != layer.diff_id:
+            if not layer.is_artifact and content.digest() != layer.diff_id:
                 raise InvalidError(f"{what}: unpacked it has digest {content.digest()}, want {layer.diff_id}: damaged")
             record = LayerRecord(layer.diff_id, counts.size, counts.entries, counts.dropped)
             (new / "layer.json").write_bytes(msgspec.json.encode(record))
@@ -257,12 +361,9 @@ class ImageStore:
 
     def remove(self, name: str) -> ImageRecord:
         """Remove a name, and the layers that nothing uses any more. Raises NotFoundError, InvalidError, HostError."""
-        wanted = str(reference.parse(name))
         with self._changing():
-            record = self._record(self._images / _file_of(wanted))
-            if record is None:
-                raise NotFoundError(f"image {wanted}: it is not in store {self.path}; see `tonnage images list`")
-            os.unlink(self._images / _file_of(wanted))
+            record = self._found(name)
+            os.unlink(self._images / _file_of(record.name))
             _sync(self._images)
             self._collect()
         return record
@@ -311,12 +412,17 @@ class ImageStore:
         """How many folders use each layer, by chain id."""
         counts: dict[str, int] = {}
         for path in _files(self._uses):
-            with suppress(msgspec.MsgspecError, OSError):
-                use = msgspec.json.decode(path.read_bytes(), type=_Use)
-                if os.path.isdir(use.folder):
-                    for chain in use.layers[-1:]:
-                        counts[chain] = counts.get(chain, 0) + 1
+            for chain in self._layers_of(path)[-1:]:
+                counts[chain] = counts.get(chain, 0) + 1
         return counts
+
+    def _layers_of(self, path: Path) -> list[str]:
+        """The layers of a use; none where its folder is gone."""
+        with suppress(msgspec.MsgspecError, OSError):
+            use = msgspec.json.decode(path.read_bytes(), type=_Use)
+            if os.path.isdir(use.folder):
+                return use.layers
+        return []
 
     def use(self, name: str, folder: str) -> ImageRecord | None:
         """Find an image and protect its layers until folder is gone; None if it is not in the store. Idempotent.
@@ -328,11 +434,30 @@ class ImageStore:
         with host_errors(f"image store {self.path} cannot be used"), self._beginning() as writable:
             record = self.find(name)
             if record is not None and writable:
-                path = self._uses / _file_of(folder)
-                new = path.with_suffix(".new")
-                new.write_bytes(msgspec.json.encode(_Use(folder, record.layers)))
-                os.rename(new, path)  # not synced: a power cut ends the use
+                self._protect(folder, record.layers)
+                with suppress(FileNotFoundError):
+                    os.utime(self._images / _file_of(record.name))  # its last use
             return record
+
+    def hold(self, layers: Sequence[str], folder: str) -> bool:
+        """Protect layers, by their chain ids, until folder is gone; False where one is missing. Idempotent.
+
+        Raises HostError.
+        """
+        if not is_store(self.path):
+            return False
+        with host_errors(f"image store {self.path} cannot be used"), self._beginning() as writable:
+            if not all(self.layer(chain).is_dir() for chain in layers):
+                return False
+            if writable:
+                self._protect(folder, layers)
+            return True
+
+    def _protect(self, folder: str, layers: Sequence[str]) -> None:
+        path = self._uses / _file_of(folder)
+        new = path.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode(_Use(folder, list(layers))))
+        os.rename(new, path)  # not synced: a power cut ends the use
 
     @contextmanager
     def _beginning(self) -> Iterator[bool]:
@@ -369,6 +494,18 @@ class ImageStore:
         _sync(path.parent)
 
 
+def _write_file(root: Path, parts: Sequence[str], content: Unpacked) -> LayerCounts:
+    """Write the one file of an artifact's layer into its root, which is empty."""
+    from tonnage.images.layer import LayerCounts
+
+    path = root.joinpath(*parts)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with open(path, "xb", opener=partial(os.open, mode=0o644)) as file:
+        while data := content.read(1 << 20):
+            file.write(data)
+    return LayerCounts(content.count, 1, 1)
+
+
 def _chain(below: str, diff_id: str) -> str:
     """Chain id of a layer (OCI image-spec): it names the layer together with all below it."""
     return hashlib.sha256(f"sha256:{below} {diff_id}".encode()).hexdigest() if below else diff_id.partition(":")[2]
@@ -384,6 +521,19 @@ def _entries(folder: Path) -> list[Path]:
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in _entries(folder) if path.is_file()]
+
+
+def _try_lock(fd: int) -> bool:
+    with ignore_errno(errno.EWOULDBLOCK):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    return False
 
 
 def _sync(folder: Path) -> None:

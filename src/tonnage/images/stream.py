@@ -45,10 +45,14 @@ class Blob:
             pass
         if self._size is not None and self.count != self._size:
             raise InvalidError(f"{self._what}: has {self.count} bytes, its size is {self._size}: it is truncated")
-        found = f"sha256:{self._hash.hexdigest()}"
+        found = self.digest()
         if self._digest and found != self._digest:
             raise InvalidError(f"{self._what}: content has digest {found}, want {self._digest}: it is damaged")
         return found
+
+    def digest(self) -> str:
+        """The digest of all that was read."""
+        return f"sha256:{self._hash.hexdigest()}"
 
 
 def read_blob(source: Readable, what: str, *, most: int, size: int | None = None, digest: str = "") -> bytes:
@@ -74,7 +78,7 @@ class Unpacked:
         self._what, self._most, self._blob, self._compression = what, most, blob, compression
         self._pieces = _PIECES[compression](blob, what)
         self._rest = b""
-        self._hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if compression else None  # else the blob's is the same
         self.count = 0
 
     def read(self, size: int, /) -> bytes:
@@ -82,7 +86,8 @@ class Unpacked:
         if not self._rest:
             self._rest = next(filter(None, self._pieces), b"")  # a decompressor may need more for its first byte
             self.count += len(self._rest)
-            self._hash.update(self._rest)
+            if self._hash is not None:
+                self._hash.update(self._rest)
             if self.count > self._most:
                 raise InvalidError(f"{self._what}: unpacked it is larger than {self._most} bytes")
             if self._compression and self._ratio and self.count > self._ratio * self._blob.count + _FREE:
@@ -94,7 +99,7 @@ class Unpacked:
 
     def digest(self) -> str:
         """The digest of all that was read."""
-        return f"sha256:{self._hash.hexdigest()}"
+        return f"sha256:{self._hash.hexdigest()}" if self._hash is not None else self._blob.digest()
 
 
 def _plain(blob: Blob, what: str) -> Iterator[bytes]:

@@ -118,7 +118,7 @@ class TarReader:
                 if rest.count(0) != len(rest):
                     raise self._invalid("there is data after its end")
             return None
-        if _number(block[148:156], "checksum", self._what) not in _checksums(block):
+        if not _is_checksum(_number(block[148:156], "checksum", self._what), block):
             raise self._invalid(f"the header at {self.position - _BLOCK} has a wrong checksum")
         return block
 
@@ -240,15 +240,16 @@ def may_be_tar(start: bytes) -> bool:
     if len(start) < _BLOCK or start.count(0) == _BLOCK:
         return len(start) >= _BLOCK
     try:
-        return _number(start[148:156], "checksum", "") in _checksums(start[:_BLOCK])
+        return _is_checksum(_number(start[148:156], "checksum", ""), start[:_BLOCK])
     except InvalidError:
         return False
 
 
-def _checksums(block: bytes) -> tuple[int, int]:
-    """The checksum of a header, and that of programs whose bytes have signs."""
-    total = sum(block[:148]) + 8 * 32 + sum(block[156:])
-    return total, total - 256 * sum(1 for byte in block[:148] + block[156:] if byte > 127)
+def _is_checksum(found: int, block: bytes) -> bool:
+    """Whether it is the checksum of a header, or that of programs whose bytes have signs."""
+    content = block[:148] + b" " * 8 + block[156:]
+    total = sum(content)
+    return found == total or found == total - 256 * sum(byte > 127 for byte in content)
 
 
 def _name(header: bytes) -> bytes:

@@ -27,6 +27,7 @@ from tonnage.csi.client.local import client_of
 from tonnage.csi.driver.driver import Driver, Unfit
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.filling import Fillings
+from tonnage.csi.driver.inline_layers import PoolLayers
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.errors import CsiError
 from tonnage.csi.server.inflight import InFlight
@@ -45,7 +46,8 @@ from tonnage.node.orphans import Sweep
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.node.provisioner.state import ClaimTable
-from tonnage.node.reclaim import Reclaimer
+from tonnage.node.reclaim.finished import FinishedReclaimer
+from tonnage.node.reclaim.released import Reclaimer
 from tonnage.node.snapshots.groups import GroupSnapshotter
 from tonnage.node.snapshots.single import Snapshotter
 from tonnage.node.startup_taint import StartupTaint
@@ -89,6 +91,8 @@ class NodeDriver:
         """Set to NodeAgent.refresh; called when others changed the capacity."""
         self.on_unfit: Unfit = lambda context, why: None
         """Set to NodeAgent.tell_unfit; called when an inline volume does not fit."""
+        self.on_unstaged: Callable[[str], None] = lambda handle: None
+        """Set to NodeAgent.unstaged; called when a volume was unstaged."""
         for pool in pools:
             pool.on_capacity = lambda: self.on_inline()
         by_name = {pool.name: pool for pool in pools}
@@ -113,6 +117,7 @@ class NodeDriver:
                     clock=clock or RealClock(),
                     on_inline=lambda: self.on_inline(),
                     on_unfit=lambda context, why: self.on_unfit(context, why),
+                    on_unstaged=lambda handle: self.on_unstaged(handle),
                 ),
                 sockets / f"{name}.sock",
                 registry=registry,
@@ -124,6 +129,11 @@ class NodeDriver:
     def endpoints(self) -> list[Path]:
         """Return the paths of the CSI sockets."""
         return [e.socket for e in self._endpoints]
+
+    @property
+    def layers(self) -> PoolLayers:
+        """Return what makes writable layers of inline drivers in the pools."""
+        return PoolLayers(self._endpoints[0].driver)
 
     def clients(self) -> list[CsiClient]:
         """Return clients of the drivers in this process."""
@@ -215,6 +225,7 @@ class NodeAgent:
         )
         self.provisioner = Provisioner(self.context, informers)
         self.reclaimer = Reclaimer(self.context, informers)
+        self.finished = FinishedReclaimer(self.context, informers)
         self.growth = VolumeGrowth(self.context, informers)
         self.autogrow = Autogrow(self.context, informers, config.kubelet)
         self.attributes = AttributesModifier(self.context, informers)
@@ -230,6 +241,10 @@ class NodeAgent:
     def refresh(self) -> None:
         """Call GetCapacity again: an inline volume came or went."""
         self.readings.want_all()
+
+    def unstaged(self, handle: str) -> None:
+        """Check whether the pod of a volume that was unstaged has finished."""
+        self.finished.unstaged(handle)
 
     def tell_unfit(self, context: Mapping[str, str], why: str) -> None:
         """Emit an Event on the pod: its inline volume does not fit.
@@ -284,6 +299,7 @@ class NodeAgent:
                 tasks.create_task(supervise("readings", self.readings.run))
                 tasks.create_task(supervise("provisioner", self.provisioner.run))
                 tasks.create_task(supervise("reclaimer", self.reclaimer.run))
+                tasks.create_task(supervise("finished", self.finished.run))
                 tasks.create_task(supervise("growth", self.growth.run))
                 tasks.create_task(supervise("autogrow", self.autogrow.run))
                 tasks.create_task(supervise("attributes", self.attributes.run))

@@ -132,6 +132,9 @@ class VolumeGrowth(Reconciler[str]):
             if left > 0:
                 return left if left < float("inf") else None
         if types.EXPAND_VOLUME not in driver.controller:
+            if types.EXPAND_VOLUME in await driver.client.node_capabilities():  # all of it is the node's part
+                await self._write(claim, volume, types.Expanded(wanted.asked, on_node=True))
+                return None
             text = f"driver {driver.name} does not expand volumes; {_copy_hint(wanted)}"
             return await self._reject(claim, wanted, text, RejectedGrowth(wanted.asked))
         return await self._grow(claim, volume, driver, wanted)

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import CLAIMS, NODES
 from tonnage.api.meta import ObjectReference
@@ -135,8 +136,8 @@ class VolumeHealth:
                 refer(NODES, node), "VolumesNormal", f"all volumes of driver {driver.name} are well"
             )
             return
-        names = sorted(f"{v.spec.claim_ref.namespace}/{v.spec.claim_ref.name}" for v in ill if v.spec.claim_ref)
-        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        ours = sorted(f"{v.spec.claim_ref.namespace}/{v.spec.claim_ref.name}" for v in ill if v.spec.claim_ref)
+        shown = ", ".join(ours[:_SHOWN]) + (f" and {len(ours) - _SHOWN} more" if len(ours) > _SHOWN else "")
         text = (
             f"{len(ill)} of {count} volumes of driver {driver.name} are abnormal, of claims {shown}; see their Events"
         )
@@ -147,6 +148,8 @@ class VolumeHealth:
 def _is_held(volume: PersistentVolume, driver: DriverInfo) -> bool:
     csi, ref = volume.spec.csi, volume.spec.claim_ref
     is_bound = volume.status.phase == "Bound" and ref is not None and bool(ref.uid)
+    if volume.status.reason == names.RECLAIMED:
+        return False
     return is_bound and csi is not None and csi.driver == driver.name and driver.reaches(volume)
 
 

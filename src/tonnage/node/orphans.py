@@ -140,7 +140,7 @@ class Sweep:
         known = await self._handles(driver) if listed else set()
         leftovers = []
         for volume in listed:
-            if volume.id in known:
+            if volume.id in known or names.flex_volume(names.flex_uid(volume.id)) in known:
                 continue
             verdict = await self._judge(volume, driver)
             found.again |= verdict is Verdict.YOUNG
@@ -158,7 +158,7 @@ class Sweep:
         return found
 
     async def _handles(self, driver: DriverInfo) -> set[str]:
-        """Return handles of all of the driver's PVs that may be of volumes here.
+        """Return handles of all of the driver's PVs that may be of volumes here, and names of volumes of FlexVolumes.
 
         PVs that lost our label or that a person made are included. Other nodes may have volumes of the same handles.
         """
@@ -167,7 +167,7 @@ class Sweep:
             v.spec.csi.volume_handle
             for v in volumes
             if v.spec.csi and v.spec.csi.driver == driver.name and driver.reaches(v)
-        }
+        } | {names.flex_volume(v.metadata.uid) for v in volumes if v.spec.flex_volume}
 
     # Verdict
 
@@ -182,6 +182,9 @@ class Sweep:
             return Verdict.FOREIGN
         if age_of(record.get(_CREATED, ""), self._clock) < AGE:
             return Verdict.YOUNG
+        if cluster and names.flex_uid(volume.id):  # its PV is gone: the caller has listed them
+            goes = record.get(names.PARAM_RECLAIM) == "Delete" and not self._went_back
+            return Verdict.LEFTOVER if goes else Verdict.ORPHAN
         if not cluster or not claim_uid(volume):
             return Verdict.ORPHAN
         namespace, name = record.get(names.CSI_PVC_NAMESPACE, ""), record.get(names.CSI_PVC_NAME, "")
@@ -198,6 +201,8 @@ class Sweep:
 
     async def _has_pv(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Return whether its PV was written after all PVs were listed."""
+        if names.flex_uid(volume.id):
+            return names.flex_volume(names.flex_uid(volume.id)) in await self._handles(driver)
         uid = claim_uid(volume)
         found = await find(self._client, VOLUMES, names.volume_name(uid)) if uid else None
         return found is not None and driver.reaches(found)
@@ -223,7 +228,7 @@ class Sweep:
 
         Not if its claim is set to this node at this moment, or a PV appears.
         """
-        uid = claim_uid(volume)
+        uid = claim_uid(volume) or names.flex_uid(volume.id)
         if not self._provisioner.block(uid):
             return False
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import client_of
 from tonnage.csi.driver.driver import Unfit
 from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.inline_layers import PoolLayers
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.pool_reload import PoolChange
@@ -40,17 +41,24 @@ class StandaloneDriver:
         self.config = config
         self.on_inline: Callable[[], None] = lambda: None
         """Called when inline volumes have changed the capacity."""
+        self.on_measure: Callable[[], Awaitable[None]] = nothing_more
+        """Called when metrics are read, to update gauges of others."""
         self.on_unfit: Unfit = lambda context, why: None
         """Called when an inline volume does not fit."""
+        self.on_unstaged: Callable[[str], None] = lambda handle: None
+        """Called when a volume was unstaged."""
         pools = preflight.make_pools(config)
         driver = replace(preflight.make(config, pools), on_inline=lambda: self.on_inline())
         driver = replace(driver, on_unfit=lambda context, why: self.on_unfit(context, why))
+        driver = replace(driver, on_unstaged=lambda handle: self.on_unstaged(handle))
         assert driver.openings is not None
         self._openings, self._pools = driver.openings, pools
         for pool in self.pools:
             pool.on_capacity = lambda: self.on_inline()
         self.change = PoolChange(driver, pools, config, lambda: self.on_inline())
         """Changes the pools while they are served."""
+        self.layers = PoolLayers(driver)
+        """Makes writable layers of inline drivers in the pools."""
         self._endpoint = DriverEndpoint(driver, config.endpoint, registry=config.registry)
         self._exporter = Exporter(config.metrics, self.measure)
 
@@ -104,6 +112,11 @@ class StandaloneDriver:
     async def measure(self) -> None:
         """Update the pools' gauges. A pool that cannot be read is reported as down."""
         await measure(self.pools)
+        await self.on_measure()
+
+
+async def nothing_more() -> None:
+    """Update nothing."""
 
 
 async def measure(pools: Iterable[Pool]) -> None:
@@ -133,6 +146,7 @@ def _show(found: PoolStatus) -> None:
         (metrics.POOL_ABNORMAL, len(found.abnormal)),
         (metrics.POOL_ERASING, found.erasing_bytes),
         (metrics.POOL_ERASING_VOLUMES, len(found.erasing)),
+        (metrics.POOL_TRASH, sum(volume.size for volume in found.trash)),
     ):
         gauge.labels(*labels).set(value)
 

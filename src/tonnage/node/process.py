@@ -23,6 +23,9 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.events import WARNING, EventRecorder
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.node import NodeConfig
+from tonnage.node.flexvolume.service import FlexPlaces, FlexService
+from tonnage.node.inline.drivers import InlineDrivers, pod_events
+from tonnage.node.inline.sources import InlineContext
 from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.node.reload import Reconfigure
 
@@ -52,6 +55,10 @@ class NodeProcess:
         self._tasks = Background("node")
         self._events = EventRecorder(client, "tonnage-node", host=config.driver.node_name, clock=self._clock)
         self._live = live
+        self.inline = InlineDrivers(
+            config.inline, self._context(), kubelet=config.kubelet, registry=config.driver.registry
+        )
+        self.driver.on_measure = self.inline.measure
         registry = config.driver.registry
         self._registrar = (
             Registrar(config.agent.endpoints, registry, clock=self._clock) if registry is not None else None
@@ -63,15 +70,36 @@ class NodeProcess:
         Raises: as StandaloneDriver.start.
         """
         await self.driver.start()
+        await self.inline.start()
         self._tasks.start(supervise("agent", self._run_agent), "agent")
         if self._registrar is not None:
             self._tasks.start(supervise("registrar", self._registrar.run), "registrar")
+        self._tasks.start(supervise("events", self._events.run), "events")
+        if self.config.flexvolume is not None:
+            self._tasks.start(supervise("flexvolume", self._flexvolume(self.config.flexvolume).run), "flexvolume")
         if self._live is not None:
             file, read = self._live
             change = Reconfigure(self.config, self.driver, tell=self._tell, after=self._reconsider)
             follow = partial(change.follow, file, read, self._clock)
             self._tasks.start(supervise("configuration", follow), "configuration")
-            self._tasks.start(supervise("events", self._events.run), "events")
+
+    def _context(self) -> InlineContext:
+        driver, emit = self.config.driver, pod_events(self._events)
+        stores = tuple(driver.image_stores)
+        return InlineContext(
+            *(driver.node_name, self._client, emit, self._clock, stores, self.driver.layers, driver.state),
+            namespace=self.config.agent.namespace,
+        )
+
+    def _flexvolume(self, plugins: Path) -> FlexService:
+        config = self.config
+        return FlexService(
+            self.driver.client(),
+            self._client,
+            FlexPlaces(plugins, config.kubelet, config.driver.state),
+            clock=self._clock,
+            changed=lambda: self.driver.on_inline(),
+        )
 
     async def _reconsider(self) -> None:
         if self.agent is not None:
@@ -97,6 +125,7 @@ class NodeProcess:
             config = replace(config, cluster_uid=system.metadata.uid)
             self.agent = NodeAgent(self._client, config, clients=[self.driver.client()], clock=self._clock)
             self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
+            self.driver.on_unstaged = self.agent.unstaged
             await self.agent.run()
             config = replace(self.config.agent, went_back=True)
 
@@ -117,5 +146,6 @@ class NodeProcess:
         await self._tasks.close()
         if self._registrar is not None:
             await self._registrar.stop()
+        await self.inline.stop()
         await self.driver.stop()
         await self._client.close()

@@ -63,6 +63,12 @@ UNREADABLE = Gauge(
 LEADS = Gauge("tonnage_controller_leads", "1 for the controller that does the work, else 0.")
 SCHEDULER_LEADS = Gauge("tonnage_scheduler_leads", "1 for the scheduler that places pods, else 0.")
 GONE = Gauge("tonnage_volumes_of_gone_nodes", "Bound PersistentVolumes whose node is gone or out of service.")
+ATTACHMENTS = Sums(
+    "tonnage_volume_attachments",
+    "VolumeAttachments of drivers whose volumes this controller attaches, by state: attached, attaching, detaching, "
+    "failed (the last attempt; the object says why).",
+    ("driver", "state"),
+)
 CSI_OPERATIONS = Histogram(
     "csi_sidecar_operations_seconds",
     "CSI calls made, by driver, method and gRPC code.",
@@ -93,6 +99,10 @@ POOL_ERASING_VOLUMES = Gauge(
 POOL_ERASED = Counter(
     "tonnage_pool_erased_bytes", "Bytes of deleted volumes erased, of shred each pass.", ["pool", "kind"]
 )
+POOL_TRASH = Gauge("tonnage_pool_trash_bytes", "Bytes of deleted volumes that can be restored.", ["pool", "kind"])
+TRASH_EVICTED = Counter(
+    "tonnage_pool_trash_evicted", "Deleted volumes that made way for a volume before their time.", ["pool", "kind"]
+)
 POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"])
 # Names, labels and meaning of sig-storage-lib-external-provisioner (controller/metrics).
 FILLED = Counter(
@@ -101,6 +111,24 @@ FILLED = Counter(
     ["form", "outcome"],
 )
 FILLED_BYTES = Counter("tonnage_content_bytes", "Bytes that were fetched into filled volumes.", ["form"])
+IMAGE_PULLS = Counter(
+    "tonnage_image_pulls",
+    "Pulls of images that ended, by source (registry, containerd) and code: pulled, or the kind of the error "
+    "(unavailable, notfound, precondition ...).",
+    ["source", "code"],
+)
+IMAGE_PULL_BYTES = Counter("tonnage_image_pull_bytes", "Bytes of layers that were downloaded by pulls.")
+IMAGE_PULL_SECONDS = Histogram(
+    "tonnage_image_pull_seconds",
+    "How long pulls took, with unpacking; failed ones are left out.",
+    buckets=_CALL_SECONDS,
+)
+IMAGE_BYTES = Gauge(
+    "tonnage_image_store_bytes",
+    "Unpacked bytes of the layers of the image store, by state: used by a volume or container, or unreferenced.",
+    ["state"],
+)
+IMAGE_LAYERS = Gauge("tonnage_image_store_layers", "Layers in the image store.")
 PROVISIONED = Counter(
     "controller_persistentvolumeclaim_provision",
     "Volumes made, by storage class and source of the claim.",
@@ -127,6 +155,10 @@ DELETE_SECONDS = Histogram(
     ["class"],
     buckets=_SECONDS,
 )
+RECLAIMED = Counter(
+    "tonnage_volumes_reclaimed", "Volumes whose data was deleted because their pod had finished, by class.", ["class"]
+)
+RECLAIMED_BYTES = Counter("tonnage_reclaimed_bytes", "Bytes of such volumes, by class.", ["class"])
 RESCHEDULED = Counter("tonnage_claims_rescheduled", "Rescheduled claims, by node.", ["node"])
 ORPHANS = Gauge(
     "tonnage_orphan_volumes",
@@ -139,6 +171,38 @@ EPHEMERAL_CREATED = Counter(
 EPHEMERAL_FAILED = Counter(
     "ephemeral_volume_controller_create_failures", "Claims for ephemeral volumes that could not be made."
 )
+INLINE_VOLUMES = Gauge(
+    "tonnage_inline_volumes", "Volumes of inline drivers, by driver and state: asked, shown.", ["driver", "state"]
+)
+INLINE_STALE = Gauge(
+    "tonnage_inline_stale", "Volumes of inline drivers whose last fill failed; pods see the old content.", ["driver"]
+)
+INLINE_BYTES = Gauge("tonnage_inline_bytes", "Bytes of the files in memory of inline drivers, by driver.", ["driver"])
+INLINE_VOLUME_SIZE = Gauge(
+    "tonnage_inline_volume_capacity_bytes",
+    "Bytes that a volume of an inline driver can have: its files in memory, or its file system.",
+    ["namespace", "pod", "volume"],
+)
+INLINE_VOLUME_USED = Gauge(
+    "tonnage_inline_volume_used_bytes",
+    "Bytes that a volume of an inline driver has.",
+    ["namespace", "pod", "volume"],
+)
+INLINE_FILLS = Counter("tonnage_inline_fills", "Fills of inline volumes, by driver and result.", ["driver", "code"])
+INLINE_FILL_SECONDS = Histogram(
+    "tonnage_inline_fill_seconds", "Seconds of fills of inline volumes, by driver.", ["driver"], buckets=_SECONDS
+)
+CERTIFICATE_EXPIRY = Gauge(
+    "tonnage_cert_seconds_to_expiry",
+    "Seconds until the first certificate of inline volumes ends, by issuer.",
+    ["issuer"],
+)
+CERTIFICATES_ISSUED = Counter(
+    "tonnage_cert_issued",
+    "Answers to requests for certificates of inline volumes, by issuer and code: ok, denied, unavailable.",
+    ["issuer", "code"],
+)
+CERTIFICATE_RENEWALS = Counter("tonnage_cert_renewals", "Certificates of inline volumes that replaced an older one.")
 SCHEDULED = Counter("tonnage_scheduler_attempts", "Scheduling attempts by result.", ["result"])
 
 

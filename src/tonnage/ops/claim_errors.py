@@ -39,6 +39,11 @@ class Said(msgspec.Struct, frozen=True, rename="camel"):
     at: str = ""
 
 
+def said(about: str, event: Event) -> Said:
+    """Return an Event as it is shown, in one line."""
+    return Said(about, event.type, event.reason, " ".join(event.message.split()), _when(event))
+
+
 @dataclass(frozen=True)
 class ClaimObjects:
     """Objects that claims are checked against.
@@ -75,8 +80,7 @@ def said_of(claims: Sequence[PersistentVolumeClaim], objects: ClaimObjects) -> l
             abouts.append((f"class {storage_class.metadata.name}", storage_class.metadata.uid))
         for about, uid in abouts if not is_bound(claim) else ():
             for event in sorted(objects.events.get(uid, ()), key=_when):
-                text = " ".join(event.message.split())
-                found[about, event.reason] = Said(about, event.type, event.reason, text, _when(event))
+                found[about, event.reason] = said(about, event)
     return list(found.values())
 
 

@@ -8,7 +8,7 @@ were never made are not made by the inventory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +95,7 @@ class Served:
                 msgspec.structs.replace(volume, driver=other.driver, topology=other.topology) if other else volume
             )
         snapshots.update({snapshot.id: snapshot for snapshot in answer.snapshots})
-        return Contents(_ordered(volumes), _ordered(snapshots), answer.erasing)
+        return Contents(_ordered(volumes), _ordered(snapshots), answer.erasing, answer.trash)
 
     async def delete(self, volume: VolumeReport) -> None:
         """Delete a volume or snapshot. Idempotent. Raises CsiError, also while it is in use."""
@@ -104,6 +104,16 @@ class Served:
                 await client.delete_snapshot(volume.id)
             else:
                 await client.delete_volume(volume.id)
+
+    async def topology(self, volume: VolumeReport) -> Mapping[str, str]:
+        """Labels of the node of a volume. Raises CsiError."""
+        async with CsiClient(await self._socket(volume)) as client:
+            return (await client.node_info()).topology
+
+    async def restore(self, volume: VolumeReport) -> None:
+        """Make a volume of trash. Idempotent. Raises CsiError, also when it is evicted."""
+        async with CsiClient(await self._socket(volume)) as client:
+            await client.restore_volume(volume.id)
 
     async def is_block(self, volume: VolumeReport) -> bool:
         """Whether it is raw block. Raises CsiError."""
@@ -151,7 +161,10 @@ class Direct:
         for config in self.configs:
             if config.name == volume.pool:
                 async with _opened(config) as pool:
-                    await (pool.delete_snapshot if volume.snapshot_of else pool.delete)(volume.name)
+                    if volume.snapshot_of:
+                        await pool.delete_snapshot(volume.name)
+                    elif not await pool.discard(volume.name):
+                        await pool.delete(volume.name)
 
 
 Source = Served | Direct

@@ -6,26 +6,28 @@ The rules are those of the node agent's sweep.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.group_snapshot import VolumeGroupSnapshotContent, group_name
-from tonnage.api.kinds import GROUP_CONTENTS, NAMESPACES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
+from tonnage.api.kinds import CLAIMS, GROUP_CONTENTS, NAMESPACES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
+from tonnage.api.meta import KubeObject
 from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshotContent, snapshot_name
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import reaches
 from tonnage.claims.provisioning import topology_term
-from tonnage.errors import ApiNotFoundError
+from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError, InvalidError, PreconditionError
 from tonnage.kube.client import Client
 from tonnage.node.orphans import AGE, age_of, read_claim
 from tonnage.ops.report import VolumeReport
 
+T = TypeVar("T", bound=KubeObject)
 _CLUSTER_NAMESPACE = "kube-system"
 _MEMBER = re.compile(rf"{group_name('')}[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}(?=-)")
 """How the driver begins the name of a snapshot of a group: with the group's."""
@@ -51,6 +53,7 @@ class Registry:
         self._cluster = ""
         self._former: frozenset[str] = frozenset()
         self._volumes: dict[tuple[str, str], list[PersistentVolume]] = {}
+        self._flex: dict[str, str] = {}  # PVs of FlexVolumes: uid -> name
         self._contents: dict[tuple[str, str], str] = {}
         self._groups: dict[tuple[str, str], VolumeGroupSnapshotContent] = {}
         self.without_snapshot: list[VolumeSnapshotContent] = []
@@ -62,8 +65,10 @@ class Registry:
         self._cluster = metadata.uid
         self._former = frozenset(filter(None, metadata.annotations.get(names.FORMER_CLUSTERS, "").split(",")))
         found = (await self._client.list(VOLUMES)).items
-        self._volumes = {}
+        self._volumes, self._flex = {}, {}
         for volume in found:
+            if volume.spec.flex_volume is not None:
+                self._flex[volume.metadata.uid] = volume.metadata.name
             if volume.spec.csi is not None:
                 self._volumes.setdefault((volume.spec.csi.driver, volume.spec.csi.volume_handle), []).append(volume)
         with suppress(ApiNotFoundError):  # a cluster without snapshots
@@ -82,6 +87,8 @@ class Registry:
         """Name of its PersistentVolume, VolumeSnapshotContent or VolumeGroupSnapshotContent, "" for none."""
         if volume.snapshot_of:
             return self._contents.get((volume.driver, volume.id), "") or self._group_of(volume)
+        if name := self._flex.get(names.flex_uid(volume.id)):
+            return name
         known = self._volumes.get((volume.driver, volume.id), ())
         return next((v.metadata.name for v in known if reaches(v, volume.topology)), "")
 
@@ -126,6 +133,32 @@ class Registry:
         self._volumes[volume.driver, volume.id] = [found]
         return True
 
+    async def check_cluster(self, volume: VolumeReport) -> None:
+        """Raises PreconditionError for a volume of another cluster: its namespaces are others."""
+        if volume.cluster not in ("", self._cluster):
+            raise PreconditionError(f"volume {volume.id} {Owner.FOREIGN.value} ({volume.cluster}): name its kubeconfig")
+
+    async def restore(
+        self, volume: Mapping[str, Any], claim: Mapping[str, Any], restore: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Make the objects of restored(), with the volume between them. May be repeated after a kill.
+
+        restore: makes the volume of trash. Raises ApiAlreadyExistsError where a PV or claim of that name is another.
+        """
+        await self._make(VOLUMES, volume, lambda now: _handle_in(now) == _handle(volume))
+        await restore()
+        wanted = volume["metadata"]["name"]
+        await self._make(CLAIMS, claim, lambda now: now.spec.volume_name == wanted)
+
+    async def _make(self, kind: Kind[T], body: Mapping[str, Any], is_made: Callable[[T], bool]) -> None:
+        namespace = body["metadata"].get("namespace", "")
+        try:
+            await self._client.create(kind, dict(body), namespace)
+        except ApiAlreadyExistsError:
+            found = await find(self._client, kind, body["metadata"]["name"], namespace)
+            if found is None or not is_made(found):
+                raise
+
     async def adopt(self, body: Mapping[str, Any]) -> None:
         """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExistsError and the like."""
         kind: Kind[Any] = SNAPSHOT_CONTENTS if body["kind"] == SNAPSHOT_CONTENTS.kind else VOLUMES
@@ -160,6 +193,37 @@ def persistent_volume(volume: VolumeReport, *, name: str, storage_class: str, bl
     if volume.topology:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [topology_term(volume.topology)]}}
     return {**VOLUMES.head(), "metadata": {"name": name}, "spec": spec}
+
+
+def restored(
+    volume: VolumeReport, *, claim: str = "", storage_class: str = ""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the PersistentVolume and the claim that make trash usable again, in the namespace of its former claim.
+
+    claim: another name for it. Raises InvalidError for a volume that was made for no claim, and for a bad name.
+    """
+    namespace, _, former = volume.claim.partition("/")
+    name = claim or former
+    if not namespace or not names.is_dns_subdomain(name):
+        raise InvalidError(
+            f"volume {volume.id}: it was made for no claim" if not namespace else f"{name!r} names no claim"
+        )
+    body = persistent_volume(
+        volume, name=volume.persistent_volume or volume.name, storage_class=storage_class, block=bool(volume.block)
+    )
+    body["spec"]["claimRef"] = {**CLAIMS.head(), "namespace": namespace, "name": name}
+    spec = {key: body["spec"][key] for key in ("accessModes", "storageClassName", "volumeMode")}
+    spec |= {"volumeName": body["metadata"]["name"], "resources": {"requests": body["spec"]["capacity"]}}
+    return body, {**CLAIMS.head(), "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def _handle(body: Mapping[str, Any]) -> tuple[str, str]:
+    return body["spec"]["csi"]["driver"], body["spec"]["csi"]["volumeHandle"]
+
+
+def _handle_in(volume: PersistentVolume) -> tuple[str, str]:
+    csi = volume.spec.csi
+    return (csi.driver, csi.volume_handle) if csi is not None else ("", "")
 
 
 def snapshot_content(snapshot: VolumeReport, *, name: str, namespace: str, block: bool) -> dict[str, Any]:

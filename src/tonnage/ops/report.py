@@ -12,8 +12,10 @@ from tonnage.api import names
 from tonnage.csi.client.types import CreatedVolume, ListedSnapshot
 from tonnage.csi.driver.driver import CONTEXT_CREATED, OWNER_DRIVER, id_of
 from tonnage.errors import InvalidError
+from tonnage.inline.memory import RecordedVolume
 from tonnage.pools.base.contract import Erasure, PoolVolume, Snapshot, is_inline
 from tonnage.pools.base.parameters import ERASE, IoLimits, io_limits_of
+from tonnage.pools.base.record import LATEST, TRASHED, UNDELETE, seconds_of
 from tonnage.pools.core.status import PoolStatus
 
 NOT_MADE = "not made yet"
@@ -81,7 +83,8 @@ class VolumeReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
     of an
     inline volume. condition: its fault. iops, bandwidth: limits for its pods per second, 0 for none. block, fstype,
     erase:
-    only of our own drivers. topology: labels of its node.
+    only of our own drivers. topology: labels of its node. deleted, until: of trash, when it was
+    deleted and until when it stays.
     """
 
     id: str
@@ -105,6 +108,8 @@ class VolumeReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
     bandwidth: int = 0
     place: str = ""
     topology: Mapping[str, str] = {}
+    deleted: str = ""
+    until: str = ""
 
     @property
     def name(self) -> str:
@@ -154,6 +159,7 @@ class Contents:
     volumes: Sequence[VolumeReport] = ()
     snapshots: Sequence[VolumeReport] = ()
     erasing: Sequence[ErasureReport] = field(default=())
+    trash: Sequence[VolumeReport] = ()
 
 
 def contents_of(pools: Sequence[PoolStatus], *, node: str = "", driver: str = "") -> Contents:
@@ -162,9 +168,20 @@ def contents_of(pools: Sequence[PoolStatus], *, node: str = "", driver: str = ""
     volumes += [report for pool in pools for report in _unlisted(pool, node, driver)]
     snapshots = [_snapshot(snapshot, pool, node, driver) for pool in pools for snapshot in pool.snapshots]
     erasing = [_erasure(erasure, pool.pool, node) for pool in pools for erasure in pool.erasing]
+    trash = [_trash(volume, pool, node, driver) for pool in pools for volume in pool.trash]
     return Contents(
-        sorted(volumes, key=lambda v: v.id), sorted(snapshots, key=lambda s: s.id), sorted(erasing, key=lambda e: e.id)
+        sorted(volumes, key=lambda v: v.id),
+        sorted(snapshots, key=lambda s: s.id),
+        sorted(erasing, key=lambda e: e.id),
+        sorted(trash, key=lambda v: v.deleted),
     )
+
+
+def _trash(volume: PoolVolume, pool: PoolStatus, node: str, driver: str) -> VolumeReport:
+    deleted = seconds_of(volume.owner, TRASHED)
+    until = min(deleted + seconds_of(volume.owner, UNDELETE), LATEST)
+    report = _volume(volume, pool, node, driver)
+    return msgspec.structs.replace(report, deleted=rfc3339(deleted), until=rfc3339(until))
 
 
 def _volume(volume: PoolVolume, pool: PoolStatus, node: str, driver: str) -> VolumeReport:
@@ -261,3 +278,18 @@ def _recorded(vid: str, size: int, node: str, driver: str, record: Mapping[str, 
 
 def _pair(record: Mapping[str, str], namespace: str, name: str) -> str:
     return f"{record.get(namespace, '')}/{record[name]}" if name in record else ""
+
+
+def of_inline_driver(volume: RecordedVolume, node: str) -> VolumeReport:
+    """A volume of an inline driver: its id is DRIVER/HANDLE, its size that of its files or of its writable layer."""
+    record, tree = volume.record, volume.record.tree()
+    writable = tree.writable if tree is not None else None
+    return VolumeReport(
+        f"{volume.driver}/{record.handle}",
+        writable.size if writable is not None else volume.size,
+        node=node,
+        driver=volume.driver,
+        condition=record.error,
+        inline=True,
+        pod=f"{record.namespace}/{record.pod}",
+    )

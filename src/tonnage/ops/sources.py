@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tonnage.api import names
+from tonnage.csi.server.sockets import socket_path
 from tonnage.errors import BusyError, InvalidError, NotFoundError, UnavailableError
+from tonnage.inline.memory import recorded
 from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.kube.kubeconfig import load
 from tonnage.node.config import driver as config_driver
 from tonnage.ops import inventory
 from tonnage.ops.inventory import Direct, Served, Source
-from tonnage.ops.report import Contents, PoolReport, VolumeReport
+from tonnage.ops.report import Contents, PoolReport, VolumeReport, of_inline_driver
 from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
@@ -39,12 +41,14 @@ class Wanted:
 class ClusterSources:
     """One source for each node.
 
-    kubeconfig: of the cluster that owns the volumes, None if there is none; why_none says how to provide one.
+    kubeconfig: of the cluster that owns the volumes, None if there is none; why_none says how to provide one. kubelets:
+    node -> the kubelet's directory, of nodes with inline drivers.
     """
 
     nodes: Sequence[Source]
     kubeconfig: Path | None = None
     why_none: str = "name its kubeconfig with --kubeconfig"
+    kubelets: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def configs(self) -> list[PoolConfig]:
@@ -56,13 +60,18 @@ class ClusterSources:
         return [report for source in self.nodes for report in await source.pools()]
 
     async def contents(self) -> Contents:
-        """All volumes, snapshots and erasures. Raises CsiError, UnavailableError."""
+        """All volumes, snapshots and erasures; also volumes of inline drivers. Raises CsiError, UnavailableError."""
         found = [await source.contents() for source in self.nodes]
         return Contents(
-            [volume for contents in found for volume in contents.volumes],
+            [*(volume for contents in found for volume in contents.volumes), *self._inline()],
             [snapshot for contents in found for snapshot in contents.snapshots],
             [erasure for contents in found for erasure in contents.erasing],
+            [volume for contents in found for volume in contents.trash],
         )
+
+    def _inline(self) -> Iterator[VolumeReport]:
+        for node, kubelet in self.kubelets.items():
+            yield from (of_inline_driver(volume, node) for volume in recorded(kubelet))
 
     def source_of(self, volume: VolumeReport) -> Source:
         """Source of a volume or snapshot of its contents."""
@@ -118,7 +127,8 @@ def _of_running(data: DataFolder, nodes: dict[str, list[PoolConfig]], wanted: Wa
         Served([data.sockets() / name / f"{driver}.sock" for driver in drivers], pools, node=name)
         for name, pools in nodes.items()
     ]
-    return ClusterSources(sources, wanted.kubeconfig or data.kubeconfig)
+    kubelets = {name: data.node(name) / "kubelet" for name in nodes}
+    return ClusterSources(sources, wanted.kubeconfig or data.kubeconfig, kubelets=kubelets)
 
 
 async def _of_driver(wanted: Wanted) -> ClusterSources:
@@ -126,9 +136,11 @@ async def _of_driver(wanted: Wanted) -> ClusterSources:
     pools = [pool_config.parse(text) for text in wanted.pools]
     pools += config_driver.pools_of(file, str(wanted.config))
     text = wanted.endpoint or file.get("endpoint", "")
-    socket = config_driver.socket_path(text) if text else None
+    socket = socket_path(text) if text else None
     if socket is not None and await inventory.answers(socket):
-        return ClusterSources([Served([socket], pools, node=file.get("node_name", ""))], wanted.kubeconfig)
+        node, plugins = file.get("node_name", ""), socket.parent.parent
+        kubelets = {node: plugins.parent} if plugins.name == "plugins" else {}  # <kubelet>/plugins/<driver>/csi.sock
+        return ClusterSources([Served([socket], pools, node=node)], wanted.kubeconfig, kubelets=kubelets)
     if wanted.endpoint and not pools:
         raise UnavailableError(f"no driver answers at {socket}: start it, or read its pools with --config or --pool")
     return ClusterSources([Direct(pools, node=file.get("node_name", ""))], wanted.kubeconfig)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ from tonnage.scheduler.explain import Explanation, explain
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 
 T = TypeVar("T", bound=KubeObject)
+_NEWEST = 3
+"""Events of a pod that are shown."""
 _BOX_SCHEDULER = "default-scheduler"
 
 
@@ -68,8 +70,27 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
         Cycle(cluster), pod, written={capacity.key: capacity.written for capacity in capacities}, scheduler=scheduler,
         pods=pods, budgets=budgets, faults=claim_errors.faults_of(claims, objects),
     )  # fmt: skip
-    said, unchecked = claim_errors.said_of(claims, objects), [*found.unchecked, *reader.unreadable]
-    return WhyAnswer(**(msgspec.structs.asdict(found) | {"unchecked": unchecked, "read": read, "said": said}))
+    answer = {"said": claim_errors.said_of(claims, objects), "read": read}
+    if found.node and pod.status.phase == "Pending":
+        answer |= await _warnings(reader, pod)
+    unchecked = [*found.unchecked, *reader.unreadable]
+    return WhyAnswer(**(msgspec.structs.asdict(found) | {"unchecked": unchecked} | answer))
+
+
+async def _warnings(reader: Reader, pod: Pod) -> dict[str, Any]:
+    """Return what the kubelet and the drivers report about a pod that has a node and does not start."""
+    meta = pod.metadata
+    try:
+        found = await reader.listed(kinds.EVENTS, meta.namespace, fields=f"involvedObject.uid={meta.uid}")
+    except ApiError as failure:
+        reader.unreadable.append(f"Events of the pod: {failure.message}")
+        return {}
+    warnings = [claim_errors.said("the pod", event) for event in found if event.type == "Warning"]
+    if not warnings:
+        return {}
+    warnings.sort(key=lambda warning: warning.at)
+    todo = f"change what the last Event names; `kubectl -n {meta.namespace} describe pod {meta.name}` has the others"
+    return {"said": warnings[-_NEWEST:], "todo": todo}
 
 
 async def _events(

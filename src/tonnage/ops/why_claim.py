@@ -13,6 +13,7 @@ from tonnage.api.pods import Pod
 from tonnage.claims.growth import growth_of, problem_of
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
+from tonnage.ops import claim_errors
 from tonnage.ops.claim_errors import Said
 
 MOST_EVENTS = 8
@@ -93,9 +94,5 @@ async def _said(client: Client, claim: PersistentVolumeClaim) -> list[Said]:
         events = (await client.list(kinds.EVENTS, claim.metadata.namespace, fields=fields)).items
     except ApiError:
         return []
-    found = [(e.last_timestamp or e.first_timestamp or e.metadata.creation_timestamp or "", e) for e in events]
-    found.sort(key=lambda item: item[0])
-    return [
-        Said(f"claim {claim.metadata.name}", e.type, e.reason, " ".join(e.message.split()), at)
-        for at, e in found[-MOST_EVENTS:]
-    ]
+    about = f"claim {claim.metadata.name}"
+    return sorted((claim_errors.said(about, event) for event in events), key=lambda one: one.at)[-MOST_EVENTS:]

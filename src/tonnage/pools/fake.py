@@ -76,7 +76,7 @@ class FakeBackend(Backend, Mounts):
         self._published: dict[str, set[str]] = {}
 
     def load(self) -> None:
-        pass
+        self.records.used = sum(record.size for record in (*self.records.volumes.values(), *self._snapshots.values()))
 
     def close(self) -> None:
         pass
@@ -107,6 +107,15 @@ class FakeBackend(Backend, Mounts):
 
     def write(self, record: VolumeRecord) -> None:
         self.records.volumes[record.name] = record
+
+    def trash_fault(self) -> str:
+        return ""
+
+    def discount(self, record: VolumeRecord) -> None:
+        self.records.used -= record.size
+
+    def recount(self, record: VolumeRecord) -> None:
+        self.records.used += record.size
 
     def rebound(self, bounds: PoolLimits) -> None:
         if self._largest == self.size:

@@ -16,6 +16,7 @@ from typing import Any
 from tonnage.images import manifest
 
 _OCI = "application/vnd.oci.image."
+_OCI_NOTE = "org.opencontainers.image."
 
 
 @dataclass
@@ -94,6 +95,27 @@ def layout(
     }
     notes = {"org.opencontainers.image.ref.name": name}
     found = put("manifest.v1+json", json.dumps(document).encode(), annotations=notes)
+    files["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [found]}).encode()
+    return files
+
+
+def artifact(titled: Mapping[str, bytes], *, name: str) -> dict[str, bytes]:
+    """The files of an OCI layout of an artifact, as `oras push` makes it: one layer for each file."""
+    files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
+
+    def put(media_type: str, data: bytes, **annotations: str) -> dict[str, Any]:
+        files[f"blobs/sha256/{digest(data)[7:]}"] = data
+        more = {"annotations": {f"{_OCI_NOTE}{key}": value for key, value in annotations.items()}}
+        return {"mediaType": media_type, "digest": digest(data), "size": len(data), **more}
+
+    document = {
+        "schemaVersion": 2,
+        "mediaType": f"{_OCI}manifest.v1+json",
+        "artifactType": "application/vnd.example",
+        "config": put("application/vnd.oci.empty.v1+json", b"{}"),
+        "layers": [put("application/octet-stream", data, title=title) for title, data in titled.items()],
+    }
+    found = put(f"{_OCI}manifest.v1+json", json.dumps(document).encode(), **{"ref.name": name})
     files["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [found]}).encode()
     return files
 

@@ -40,6 +40,7 @@ class FakeNode:
         given = {"scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0, **options}
         config = AgentConfig(self.name, cluster_uid="cluster-1", endpoints=tuple(self.driver.endpoints), **given)
         agent = NodeAgent(self.client, config, clock=LoopClock())
+        self.driver.on_unstaged = agent.unstaged
         self.agents.append(agent)
         self.tasks.append(asyncio.ensure_future(agent.run()))
         return agent

@@ -86,7 +86,7 @@ async def make(driver: Driver, port: int, digest: str) -> None:
                 "v", SIZE, [VolumeCapability()], parameters={names.PARAM_CONTENT: encode(content)}
             )
         except CsiError as failure:
-            if failure.code not in (Code.ABORTED, Code.UNAVAILABLE):
+            if failure.code not in (Code.ABORTED, Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
                 raise
         else:
             return

@@ -77,19 +77,8 @@ class Recording:
         self.blank.touch()
         os.truncate(self.blank, self.kind.given * MI)
         run([*self.kind.disk, str(self.blank)])
-        with self.disk(self.blank, log=self.log) as disk:
+        with powered(self.kind, self.folder, self.blank, log=self.log) as disk:
             self._live(disk)
-
-    @contextmanager
-    def disk(self, content: Path, changes: Sequence[Event] = (), *, log: Path | None = None) -> Iterator[Disk]:
-        """A disk with that content and these changes, its file system mounted where the pool is."""
-        disk = Disk(self.folder / "fuse", log)
-        disk.start(content, changes)
-        try:
-            with _mounted(disk.path, self.folder / "disk", self.kind):
-                yield disk
-        finally:
-            disk.stop()
 
     def _live(self, disk: Disk) -> None:
         data = Data(self.kind, Calls(self.kind, self.folder))
@@ -106,6 +95,20 @@ class Recording:
     def moment(self, at: int) -> Moment:
         """What held when that much was in the log."""
         return [moment for moment in self.moments if moment.at <= at][-1]
+
+
+@contextmanager
+def powered(
+    kind: Kind, folder: Path, content: Path, changes: Sequence[Event] = (), *, log: Path | None = None
+) -> Iterator[Disk]:
+    """A disk with that content and these changes, its file system mounted at `<folder>/disk`."""
+    disk = Disk(folder / "fuse", log)
+    disk.start(content, changes)
+    try:
+        with _mounted(disk.path, folder / "disk", kind):
+            yield disk
+    finally:
+        disk.stop()
 
 
 def _either(call: Call, before: Mapping[str, bytes], content: bytes) -> Contents:
@@ -146,9 +149,9 @@ def _wait_until_free(path: Path) -> None:
 class Cuts:
     """Disks as cuts leave them, made one after the other as the log goes on."""
 
-    def __init__(self, recording: Recording) -> None:
-        self._events = list(fusedisk.events(recording.log))
-        self.base = recording.blank
+    def __init__(self, log: Path, blank: Path) -> None:
+        self._events = list(fusedisk.events(log))
+        self.base = blank
         self._fd = os.open(self.base, os.O_RDWR)
         self._done = 0
 
@@ -204,14 +207,14 @@ class Campaign:
     def run(self, count: int) -> None:
         """Raises AssertionError with the cut that lost something."""
         self.recording.record()
-        cuts = Cuts(self.recording)
+        cuts = Cuts(self.recording.log, self.recording.blank)
         self.events = cuts.count
         try:
             for number in cuts.choose(count, self._chance):
                 changes, what = cuts.make(number, self._chance)
                 moment = self.recording.moment(cuts.at(number))
                 try:
-                    with self.recording.disk(cuts.base, changes):
+                    with powered(self.recording.kind, self.recording.folder, cuts.base, changes):
                         self._recover(moment)
                 except BaseException as failure:
                     failure.add_note(f"power was cut {what}; {self._tell(moment)}")

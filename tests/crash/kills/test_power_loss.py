@@ -32,10 +32,13 @@ def _missing(kind: str) -> str:
 def _cut(kind: str, cuts: int, seed: int, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     if reason := _missing(kind):
         pytest.skip(reason)
+    return _run("power", kind, "--cuts", str(cuts), "--seed", str(seed), *more, "--folder", str(folder))
+
+
+def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     # A mount namespace of its own: one that another process cloned meanwhile would keep the disk mounted.
     command = ["unshare", "--mount", "--propagation", "private", "--kill-child", "--fork", sys.executable]
-    command += ["-m", "tests.crash.kills.power", kind, "--cuts", str(cuts), "--seed", str(seed), *more]
-    command += ["--folder", str(folder)]
+    command += ["-m", f"tests.crash.kills.{module}", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
 
 
@@ -51,6 +54,18 @@ def test_what_was_answered_is_there_after_a_power_cut(
         f"power of {kind}: cut {told['cuts']} times between {told['events']} writes and flushes, all recovered,"
         f" {told['seconds']:.0f} s (--cut-seed {seed})"
     )
+
+
+def test_an_image_store_shows_no_half_image_after_a_power_cut(
+    rooted: None, fast_folder: Path, request: pytest.FixtureRequest, tell: Callable[[str], None]
+) -> None:
+    if reason := _missing("image on ext4"):
+        pytest.skip(reason)
+    cuts, seed = request.config.getoption("--cuts") // len(POWERED), request.config.getoption("--cut-seed")
+    given = ("--cuts", str(max(1, cuts)), "--seed", str(seed), "--folder", str(fast_folder))
+    ended = _run("store_power", *given)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-20000:]}"
+    tell(f"power of an image store: cut {json.loads(ended.stdout.splitlines()[-1])['cuts']} times, all recovered")
 
 
 @pytest.mark.timeout(120)
@@ -79,3 +94,11 @@ def test_a_driver_that_does_not_flush_is_found_out(kind: str, rooted: None, fast
     ended = _cut(kind, 100, 1, fast_folder, "--forgetful")
     assert ended.returncode == 1
     assert "power was cut after event" in ended.stderr
+
+
+def test_an_image_store_that_does_not_flush_is_found_out(rooted: None, fast_folder: Path) -> None:
+    if reason := _missing("image on ext4"):
+        pytest.skip(reason)
+    ended = _run("store_power", "--cuts", "60", "--seed", "1", "--forgetful", "--folder", str(fast_folder))
+    assert ended.returncode == 1
+    assert "power was cut" in ended.stderr

@@ -7,30 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.crash.kills.tracer import Step, Tracer
+from tests.crash.kills.tracer import Step, Tracer, in_fork
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("traced")]
 _TOOL = "import os,sys; [os.mkdir(f'{sys.argv[1]}/tool{n}') for n in range(3)]"
-
-
-def _in_fork(test: Callable[[], None]) -> None:
-    """Run it in a process without threads and other children; what it raises fails the test."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.alarm(60)
-            test()
-            code = 0
-        except BaseException as failure:
-            sys.stderr.write(f"{type(failure).__name__}: {failure}\n")
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def _body(folder: Path, *, tool: bool) -> None:
@@ -63,7 +46,7 @@ def test_each_change_is_a_step_and_reading_is_none(tmp_path: Path) -> None:
         assert names == ["first", "thread", "tool0", "tool1", "tool2", "last"]
         assert [step.tool for step in made] == [False, False, True, True, True, False]
 
-    _in_fork(test)
+    in_fork(test)
     assert _made(tmp_path) == ["first", "last", "thread", "tool0", "tool1", "tool2"]
 
 
@@ -90,7 +73,7 @@ def test_what_is_killed_before_a_step_has_not_made_it(tmp_path: Path, at: str, l
         assert os.WTERMSIG(ended.status) == signal.SIGKILL
         following.outlast()
 
-    _in_fork(test)
+    in_fork(test)
     assert _made(tmp_path) == left
 
 
@@ -118,6 +101,6 @@ def test_a_tool_outlives_its_driver(tmp_path: Path, held: bool) -> None:
 
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    _in_fork(test)
+    in_fork(test)
     assert _made(tmp_path / "one") == ["first", "thread", "tool0", "tool1", "tool2"]
     assert _made(tmp_path / "two") == ["first", "last", "thread"]

@@ -96,6 +96,22 @@ def _ptrace(request: int, pid: int, data: int = 0) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+def in_fork(test: Callable[[], None], seconds: int = 60) -> None:
+    """Run it in a process without threads and other children; what it raises fails the test."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(seconds)
+            test()
+            code = 0
+        except BaseException as failure:
+            sys.stderr.write(f"{type(failure).__name__}: {failure}\n")
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 @dataclass(frozen=True)
 class Step:
     """A call that a process is about to make. number: from 1, of one run. tool: whether it is a program that the

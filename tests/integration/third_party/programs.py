@@ -21,6 +21,7 @@ NAMES = (
     "helm",
     "helm4",
     "mockdriver",
+    "orchestrator",
     "promtool",
     SNAPSHOTS,
     POPULATOR,

@@ -32,6 +32,7 @@ def template(go_program: Callable[[str], Path], tmp_path_factory: pytest.TempPat
         file = folder / "values.json"
         file.write_text(json.dumps(values))
         command = [str(helm), "template", "tonnage", str(CHART), "-n", namespace, "--kube-version", version]
+        command += ["--api-versions", "groupsnapshot.storage.k8s.io/v1"]
         home = {"HOME": str(folder), "PATH": "/usr/bin:/bin"}
         return subprocess.run(
             [*command, "-f", str(file)], capture_output=True, text=True, check=False, timeout=300, env=home
@@ -78,6 +79,7 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
         Installation(scheduler=ScoringStrategy.TIGHTEST_FIT),
         {},
     ),
+    "snapshot classes": ({"snapshotClass": True}, Installation(snapshot_class=True), {}),
     "another namespace": ({}, Installation(namespace="disks"), {"namespace": "disks"}),
     "another image": (
         {"image": {"repository": "example.invalid/tonnage", "tag": "9"}},
@@ -120,6 +122,11 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
         Installation(secrets={"apps": [], "db": ["key", "other"]}),
         {},
     ),
+    "drivers whose volumes are attached": (
+        {"secrets": {"apps": ["x"]}, "controller": {"attachEndpoints": ["unix:///p/a.sock", "unix:///p/b.sock"]}},
+        Installation(secrets={"apps": ["x"]}, attach_endpoints=["unix:///p/a.sock", "unix:///p/b.sock"]),
+        {},
+    ),
     "other drivers": (
         {"csiDrivers": {"csi.x.y": "topology.x.y/node"}},
         Installation(drivers={"csi.x.y": "topology.x.y/node"}),
@@ -128,6 +135,19 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
     "groups of nodes": (
         {"pools": POOLS[:1], "nodeGroups": {"big": {"pools": POOLS[1:3]}, "nvme": {"pools": POOLS}}},
         Installation(pools=POOLS[:1], groups={"big": POOLS[1:3], "nvme": POOLS}),
+        {},
+    ),
+    "images": (
+        {
+            "imageStores": ["/srv/images"],
+            "inlineDrivers": ["image,folder=/srv/saved,containerd=/run/containerd/c.sock"],
+        },
+        Installation(
+            node={
+                "image_stores": ["/srv/images"],
+                "inline": ["image,folder=/srv/saved,containerd=/run/containerd/c.sock"],
+            }
+        ),
         {},
     ),
     "content": (
@@ -153,7 +173,13 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
         {},
     ),
     "a network policy": ({"networkPolicy": {"enabled": True}}, Installation(network_policy=True), {}),
+    "inline drivers": (
+        {"inlineDrivers": ["node-labels,memory=8Mi,name=labels.example.com", "cert"]},
+        Installation(node={"inline": ["node-labels,memory=8Mi,name=labels.example.com", "cert"]}),
+        {},
+    ),
     "no inline volumes": ({"inlineVolumes": False}, Installation(inline=False), {}),
+    "populators": ({"controller": {"freePopulators": True}}, Installation(free_populators=True), {}),
     "eviction": ({"controller": {"evictUnfit": True}}, Installation(evict_unfit=True), {}),
     "Kubernetes 1.35": ({}, Installation(kubernetes=(1, 35)), {"version": "1.35.2"}),
     "Kubernetes 1.29": ({}, Installation(kubernetes=(1, 29)), {"version": "1.29.0"}),

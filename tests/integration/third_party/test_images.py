@@ -113,3 +113,38 @@ def test_the_walk_through_of_the_image_populator(box: Any, tmp_path: Path) -> No
     assert "Read-only file system" in refused
     box.kubectl("delete", "pod", "nginx", "--now", "--timeout=300s")
     _tonnage(box, "rm", "nginx:1.16-alpine", "kfox1111/misc:test")
+
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "image-populator" / "nginx.yaml"
+
+
+def test_the_walk_through_of_the_image_populator_with_its_driver(
+    make_cluster: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Its pod, unchanged; what the pod writes has a limit, and the image stays as it is."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    nginx = made.layout([made.busybox(BUSYBOX or "")], name="nginx:1.16-alpine", Cmd=["/bin/sh", "-c", "sleep 1000"])
+    data = made.layout([LayerTar().add("test", b"testing\n", mode=0o644).data()], name="kfox1111/misc:test")
+    for number, files in enumerate((nginx, data)):
+        (folder / f"{number}.tar").write_bytes(made.archive(files))
+    pool = "image,name=scratch,size=4Gi,sparse=yes"
+    box = make_cluster("--nodes", "1", "--pool", pool, "--compat", "image-populator", "--images", str(folder))
+    box.up()
+    try:
+        box.kubectl("create", "-f", str(EXAMPLE))
+        box.kubectl("wait", "--for=condition=Ready", "pod/nginx", "--timeout=300s")
+        shown = "/usr/share/nginx/html"
+        assert box.kubectl("exec", "nginx", "--", "cat", f"{shown}/test") == "testing\n"
+        box.kubectl("exec", "nginx", "--", "sh", "-c", f"echo changed > {shown}/test")
+        assert box.kubectl("exec", "nginx", "--", "cat", f"{shown}/test") == "changed\n"
+        _, line = box.kubectl("exec", "nginx", "--", "df", "-m", shown).splitlines()
+        assert 1024 <= int(line.split()[1]) < 1100
+        (image,) = (one for one in json.loads(_tonnage(box, "list", "-o", "json"))["images"] if "misc" in one["name"])
+        assert (box.data / "images/layers" / image["layers"][0] / "root/test").read_text() == "testing\n"
+        box.kubectl("delete", "pod", "nginx", "--now", "--timeout=300s")
+        box.until(
+            "the volume goes", lambda: not list((box.data / "nodes").glob("*/kubelet/plugins/image.csi.k8s.io/trees/*"))
+        )
+    finally:
+        box.down("--purge")

@@ -104,6 +104,7 @@ def operator(cluster: Any, tmp_path: Path) -> Iterator[Path]:
     yield log
     process.terminate()
     process.wait(60)
+    print(log.read_text())  # shown where a test fails
 
 
 def test_kopf_handles_a_claim_through_its_life(cluster: Any, operator: Path) -> None:

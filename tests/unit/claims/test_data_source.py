@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tonnage.api import kinds, names
 from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.meta import ObjectMeta
 from tonnage.api.snapshot import ALLOW_MODE_CHANGE, MANAGED_BY, content_name
 from tonnage.claims.data_source import POPULATED, Away, content_of, leave_to_populator
 from tonnage.claims.node_scope import DriverInfo
@@ -167,6 +169,14 @@ async def test_a_restore_that_can_never_be(  # what differs in each
     claim = await _restored(make_claim, size, **spec)
     with pytest.raises(InvalidError, match=why):
         await content_of(kube, claim, _driver(name=driver), "node-1")
+
+
+async def test_a_snapshot_of_another_namespace_is_not_restored(kube: Client, make_claim: MakeClaim) -> None:
+    """One of the same name there is not the one that the claim means; and none is found through a namespace."""
+    await _snapshot(kube)
+    elsewhere = structs.replace(await _restored(make_claim), metadata=ObjectMeta(name="restored", namespace="tenant"))
+    with pytest.raises(PreconditionError, match="snapshot monday is not there"):
+        await content_of(kube, elsewhere, _driver(), "node-1")
 
 
 async def test_an_administrator_allows_another_volume_mode(kube: Client, make_claim: MakeClaim) -> None:

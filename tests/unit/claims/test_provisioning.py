@@ -60,6 +60,19 @@ def test_the_name_is_the_claims_and_the_size_what_it_asks() -> None:
     assert asked.topology == types.CsiTopologyRequirement((SEGMENT,), (SEGMENT,))
 
 
+@pytest.mark.parametrize(
+    ("parameters", "more", "why"),
+    [
+        ({names.RECLAIM_FINISHED: "yes"}, {}, "want true or false"),
+        ({names.RECLAIM_FINISHED: "true"}, {"reclaim_policy": "Retain"}, "choose one"),
+    ],
+)
+def test_reclaim_finished_is_checked(parameters: dict[str, str], more: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidError, match=why):
+        parameters_of(msgspec.structs.replace(_class(parameters), **more))
+    assert parameters_of(_class({names.RECLAIM_FINISHED: "true", "erase": "zero"})) == {"erase": "zero"}
+
+
 def test_parameters_of_the_agent_stay_with_the_agent() -> None:
     mixed = {"pool": "fast", names.ROLLBACK: "true", names.CSI_FSTYPE: "xfs", f"{PREFIX}node-stage-secret-name": "n"}
     kept = {"pool": "fast", f"{PREFIX}node-stage-secret-namespace": "n", **mixed}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.content.server import Files, served
+from tests.unit.registry.images import put
 
 from tonnage.cli.images import _rounded
 from tonnage.testing import image_archive as made
@@ -57,6 +60,37 @@ def test_a_name_for_one(tonnage: Run, folder: Path, tmp_path: Path) -> None:
     refused = tonnage("images", "load", folder, "--name", "x", "--store", store)
     assert refused.code == 2
     assert "it is for one archive, 2 are given" in refused.error
+
+
+def test_pull_pin_and_prune(tonnage: Run, tmp_path: Path) -> None:
+    store, auth = tmp_path / "store", tmp_path / "config.json"
+    with served(Files()) as files:
+        put(files, "web", "1", LAYER)
+        name = f"localhost:{files.port}/web:1"
+        entry = {"auth": base64.b64encode(b"me:word").decode()}
+        auth.write_text(json.dumps({"auths": {f"localhost:{files.port}": entry}}))
+        files.challenge, files.auth = "Basic", f"Basic {entry['auth']}"
+        refused = tonnage("images", "pull", name, "--plain-http", "--store", store)
+        assert "it may need a pull secret" in refused.error
+        shown = tonnage("images", "pull", name, "--plain-http", "--auth", auth, "--store", store)
+    assert shown.out.splitlines()[1].split()[0] == name
+    assert tonnage("images", "prune", "--store", store).out == ""  # it is young
+    for path in (store / "images").iterdir():
+        os.utime(path, (0, 0))
+    assert tonnage("images", "pin", name, "--store", store).out == f"pinned {name}\n"
+    assert tonnage("images", "prune", "--store", store).out == ""
+    assert "cannot be read" in tonnage("images", "pull", name, "--auth", tmp_path / "none", "--store", store).error
+
+
+def test_prune_removes_what_was_pulled(tonnage: Run, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with served(Files()) as files:
+        put(files, "web", "1", LAYER)
+        tonnage("images", "pull", f"localhost:{files.port}/web:1", "--plain-http", "--store", store)
+        for path in (store / "images").iterdir():
+            os.utime(path, (0, 0))
+        removed = tonnage("images", "prune", "--store", store)
+        assert removed.out == f"removed localhost:{files.port}/web:1\n"
 
 
 def test_refusals(tonnage: Run, folder: Path, tmp_path: Path) -> None:

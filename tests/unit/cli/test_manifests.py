@@ -82,6 +82,8 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         (["--node-template", "a=b:c=1Gi", "--node-template", "a=b:d=1Gi"], "a=b is given twice"),
         (["--node-template", f"{names.TEMPLATE_NODE}=x:c=1Gi"], "want LABEL=VALUE"),
         (["--node-group-label", names.TEMPLATE_NODE], "want a label's key"),
+        (["--certificate-issuer", "internal"], "want NAME=SECRET"),
+        (["--certificate-issuer", "internal=ca,days=never"], "want NAME=FOLDER"),
     ],
 )
 def test_refused(given: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,3 +102,19 @@ def test_hosts_to_fetch_from(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert ("CustomResourceDefinition", "contents.tonnage.dev") in found
     assert main(["manifests", "--fetch", "*.example.com"]) != 0
+
+
+def test_issuers_of_certificates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["manifests", "--certificate-issuer", "internal=internal-ca,days=30"]) == 0
+    found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
+    pod = found["Deployment", "tonnage-controller"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "--certificate-issuer=internal=/issuers/internal,days=30" in container["args"]
+    assert container["volumeMounts"] == [{"name": "issuer-0", "mountPath": "/issuers/internal", "readOnly": True}]
+    assert pod["volumes"] == [{"name": "issuer-0", "secret": {"secretName": "internal-ca"}}]
+    (of_agents,) = found["ClusterRole", "tonnage-node-certificates"]["rules"]
+    assert of_agents["verbs"] == ["create", "get"]
+    agent = found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]
+    assert "internal-ca" not in str(agent)
+    assert main(["manifests"]) == 0
+    assert "certificates.k8s.io" not in capsys.readouterr().out

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,10 @@ import pytest
 from tonnage.cli import node
 from tonnage.cli.main import build_parser
 from tonnage.errors import InvalidError, NotFoundError
+from tonnage.host import mount
+from tonnage.host.run import run as host_run
+from tonnage.node.config.declared_pools import DeclaredPool
+from tonnage.node.config.pool_setup import PoolSetupPlan, Step
 
 Run = Callable[..., Any]
 
@@ -58,3 +66,72 @@ def test_a_cluster_that_does_not_run(tmp_path: Path) -> None:
     node.add_cluster_arguments(parser)
     with pytest.raises(NotFoundError, match=r"no cluster runs in .*: name another with --data or --kubeconfig"):
         node.cluster_of(parser.parse_args(["--data", str(tmp_path / "none")]))
+
+
+def test_check_shows_the_commands_for_declared_pools_and_runs_none(
+    tonnage: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step(("mkfs.xfs", "-q", "/dev/sdx"), "make the xfs")
+    monkeypatch.setattr(DeclaredPool, "plan", lambda self: PoolSetupPlan((step,)))
+    (tmp_path / "plugins_registry").mkdir()
+    file = tmp_path / "node.yaml"
+    where = tmp_path / "fast"
+    file.write_text(
+        f"kubelet: {tmp_path}\nnodeName: n1\npools: [{{kind: image, path: {where}, name: fast, rootfs: true}}]\n"
+        "declare: [{pool: fast, devices: [/dev/sdx]}]\n"
+    )
+    shown = tonnage("node", "--check", "--config", file)
+    assert "[missing] declared pool fast on /dev/sdx: mkfs.xfs -q /dev/sdx" in shown.out
+    assert (shown.code, where.exists()) == (2, False)
+    shown = tonnage("node", "--check", "--config", file, "--make-pools")
+    assert "[will run] declared pool fast on /dev/sdx: mkfs.xfs -q /dev/sdx" in shown.out
+    started = tonnage("node", "--config", file)
+    assert started.code == 3
+    assert "declared, but not made: mkfs.xfs -q /dev/sdx; set makePools: true" in started.error
+
+
+def test_an_unknown_field_of_a_declared_pool_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text("pools: [{kind: fake, size: 1Gi}]\ndeclare: [{pool: fake, devices: [/dev/sdx], wipe: true}]\n")
+    with pytest.raises(InvalidError, match=r"declare\[0\]: .*wipe"):
+        node.configured(_parsed("--config", file))
+
+
+@pytest.mark.real
+def test_a_start_makes_the_declared_pool_and_serves_it(tonnage: Run, real_folder: Path) -> None:
+    """Without an API server: the pool is made and mounted, the socket listens, and a check finds nothing to make."""
+    disk, where, file = real_folder / "disk", real_folder / "fast", real_folder / "node.yaml"
+    disk.touch()
+    os.truncate(disk, 400 << 20)
+    device = host_run(["losetup", "--find", "--show", str(disk)]).strip()
+    (real_folder / "plugins_registry").mkdir()
+    file.write_text(
+        f"kubelet: {real_folder}\nnodeName: n1\nmakePools: true\npools: [{{kind: image, path: {where}, name: fast}}]\n"
+        f"declare: [{{pool: fast, devices: [{device}]}}]\n"
+    )
+    kubeconfig = real_folder / "kubeconfig"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {token: none}}]}"
+    )
+    command = [sys.executable, "-m", "tonnage.cli", "node", "--config", str(file), "--kubeconfig", str(kubeconfig)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 120
+        while not list((real_folder / "plugins").glob("*/csi.sock")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline, "the driver does not listen"
+            time.sleep(0.05)
+        assert [entry.source for entry in mount.mounts() if entry.target == str(where)] == [device]
+        assert list(where.glob(".tonnage*")), "the pool's own folder is on the device"
+        process.terminate()
+        said = process.communicate(timeout=60)[0]
+        assert f"pool fast on {device}: done: mkfs.xfs " in said
+        shown = tonnage("node", "--check", "--config", file)
+        assert "declared" not in shown.out
+        assert shown.code == 0, shown.out
+    finally:
+        process.kill()
+        process.wait()
+        host_run(["umount", "--lazy", str(where)])
+        host_run(["losetup", "--detach", device])

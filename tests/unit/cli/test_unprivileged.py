@@ -79,6 +79,7 @@ def test_every_verb_says_in_one_sentence_that_it_may_not(tmp_path: Path) -> None
         ["controller", *kubeconfig],
         ["scheduler", *kubeconfig],
         ["simulate", inside, "--nodes", "1"],
+        ["flexvolume", "install", "--dir", inside],
         ["demo"],
     ]
     assert {line[0] for line in lines} == VERBS.keys() - {"manifests"}, (

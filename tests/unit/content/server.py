@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,7 +31,16 @@ class Files:
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     changes: Callable[[], None] = lambda: None
     hold: threading.Event | None = None
+    held: str = ""
+    """Which paths wait for `hold` before their last byte: those with this in them."""
     port: int = 0
+    challenge: str = ""
+    """WWW-Authenticate of a 401, where auth is not what came. {url} in it is this server."""
+    token: str = ""
+    basic: str = ""
+    """/token answers with this token, to those with this Authorization."""
+    retry_after: str = ""
+    has_etag: bool = True
 
     @property
     def url(self) -> str:
@@ -48,12 +58,16 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {key.lower(): value for key, value in self.headers.items()}
         files.seen.append((self.path, headers))
         if files.status:
-            self._end(files.status.pop(0))
+            self._end(files.status.pop(0), {"Retry-After": files.retry_after} if files.retry_after else {})
+        elif path == "/token":
+            self._token(headers)
         elif path in files.redirects:
             self.send_response(302)
             self.send_header("Location", files.redirects[path])
             self.send_header("Content-Length", "0")
             self.end_headers()
+        elif files.challenge and headers.get("authorization") != files.auth:
+            self._end(401, {"WWW-Authenticate": files.challenge.format(url=files.url)})
         elif (files.auth and headers.get("authorization") != files.auth) or (
             files.keys is not None and not is_signed(files.keys, "GET", self.path, headers)
         ):
@@ -65,8 +79,20 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(files.files[path], headers)
 
-    def _end(self, status: int) -> None:
+    def _token(self, headers: dict[str, str]) -> None:
+        if headers.get("authorization", "") != self.files.basic:
+            self._end(401)
+            return
+        body = json.dumps({"token": self.files.token}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _end(self, status: int, headers: Mapping[str, str] = {}) -> None:
         self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -74,20 +100,22 @@ class _Handler(BaseHTTPRequestHandler):
         files = self.files
         etag = f'"{hashlib.md5(body).hexdigest()}"'
         start = 0
-        if files.resumes and "range" in headers and headers.get("if-range") == etag:
+        if files.resumes and "range" in headers and headers.get("if-range", etag) == etag:
             start = int(headers["range"].removeprefix("bytes=").partition("-")[0])
+        # Before the client sees the answer: it may give up there, and the test sets what breaks next.
+        end = start + files.breaks.pop(0) if files.breaks else len(body)
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         if files.says_size:
             self.send_header("Content-Length", str(len(body) - start))
-        self.send_header("ETag", etag)
+        if files.has_etag:
+            self.send_header("ETag", etag)
         self.end_headers()
-        end = start + files.breaks.pop(0) if files.breaks else len(body)
         last = max(end - 1, start)  # is held back
         self.wfile.write(body[start:last])
         self.wfile.flush()
-        if files.hold is not None:
+        if files.hold is not None and files.held in self.path:
             files.hold.wait(30)
         self.wfile.write(body[last:end])
         if end < len(body):

@@ -163,6 +163,22 @@ def test_a_bomb_stops_at_the_volumes_size(filled: Fill, files: Files, root: Path
     assert sum(path.stat().st_size for path in root.rglob("*")) <= 8 * MI
 
 
+@pytest.mark.parametrize("says_size", [True, False])
+def test_ten_gibibytes_of_zeros_in_ten_megabytes_end_at_the_volumes_size(
+    filled: Fill, files: Files, root: Path, *, says_size: bool
+) -> None:
+    """The header promises one file; its content is a thousand times as large as what is downloaded."""
+    head = tarfile.TarInfo("zeros")
+    head.size = 10 << 30
+    zeros = gzip.compress(bytes(64 * MI))
+    body = gzip.compress(head.tobuf()) + zeros * (head.size // (64 * MI))
+    assert len(body) < 11 * MI
+    files.says_size = says_size
+    with pytest.raises((InvalidError, OutOfRangeError), match=r"larger than|does not fit"):
+        filled(url(files, "x", body, "tar.gz"), size=16 * MI)
+    assert sum(path.stat().st_size for path in root.rglob("*")) <= 16 * MI
+
+
 def test_zeros_that_fit_are_no_bomb(filled: Fill, files: Files, root: Path) -> None:
     body = gzip.compress(LayerTar().add("zeros", bytes(100 * MI)).data())
     filled(url(files, "x", body, "tar.gz"), size=128 * MI)

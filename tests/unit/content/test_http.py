@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from tests.unit.content.server import Files, served
 
+from tonnage.content.access import Progress, StoppedError
 from tonnage.content.hosts import AllowedHost, FetchPolicy, parse_host
 from tonnage.content.http import Fetcher, RestartError, credentials
 from tonnage.errors import InvalidError, UnavailableError
@@ -241,3 +244,21 @@ def made_certificate(name: str, folder: Path) -> tuple[Path, Path]:
 def test_an_option_that_names_no_host_is_refused(text: str) -> None:
     with pytest.raises(InvalidError, match="want HOST or HOST:PORT"):
         parse_host(text)
+
+
+def test_a_stop_just_before_the_connection_is_made_ends_it(files: Files) -> None:
+    """Nothing can be shut down then: the connection has to be looked at again once it is there."""
+    progress = Progress("x")
+    files.hold = threading.Event()
+    seen: list[socket.socket] = []
+
+    def watch(connection: socket.socket) -> None:
+        progress.watch(connection)
+        if not seen:
+            progress.halt()
+        seen.append(connection)
+
+    found = Fetcher(FetchPolicy((parse_host(f"localhost:{files.port}"),)), watch=watch)
+    with pytest.raises(StoppedError):
+        found.get(f"{files.url}/x")
+    assert files.seen == []

@@ -10,7 +10,8 @@ from tests.unit.controller.contexts import context
 from tonnage.api import names
 from tonnage.cli import replica
 from tonnage.cli.main import build_parser, main
-from tonnage.controller.config import ControllerConfig
+from tonnage.controller.config import ControllerConfig, parse_certificate_issuers
+from tonnage.errors import InvalidError
 from tonnage.observe.exporter import Address
 
 
@@ -89,3 +90,25 @@ def test_all_provisioners_are_handled_unless_some_are_named() -> None:
     ours = context(kube, kube, provisioners=[names.DRIVER])
     assert ours.handles(names.DRIVER)
     assert not ours.handles("any.example.com")
+
+
+def test_certificate_issuers() -> None:
+    text = "internal=/issuers/internal,allow=dns:*.example.com,allow=ip:10.0.0.0/8,days=1,domain=example.org,is-ca=true"
+    config = _configured("--certificate-issuer", text, "--certificate-issuer", "plain=/issuers/plain")
+    internal, plain = config.certificate_issuers["internal"], config.certificate_issuers["plain"]
+    assert str(internal.folder) == "/issuers/internal"
+    assert internal.policy.allow == ("dns:*.example.com", "ip:10.0.0.0/8")
+    assert (internal.policy.longest, internal.policy.cluster_domain, internal.policy.is_ca) == (
+        86400,
+        "example.org",
+        True,
+    )
+    assert (plain.policy.longest, plain.policy.is_ca) == (90 * 86400, False)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a=b", "A=/b", "a=/b,days=0", "a=/b,days=x", "a=/b,allow=x", "a=/b,other=1", "a=/b,is-ca=no"]
+)
+def test_certificate_issuers_that_are_wrong(text: str) -> None:
+    with pytest.raises(InvalidError):
+        parse_certificate_issuers([text])

@@ -186,3 +186,10 @@ async def test_who_cannot_count_evicts_nothing(bench: Bench, monkeypatch: pytest
 def test_pauses_grow_and_have_an_end() -> None:
     assert [pause(count) for count in (0, 1, 2, 3)] == [FIRST, FIRST, 2 * FIRST, 4 * FIRST]
     assert pause(1000) == LONGEST
+
+
+@pytest.mark.parametrize("driver", sorted(names.IMAGE_DRIVERS))
+async def test_a_pod_whose_writable_image_volume_does_not_fit_is_evicted(bench: Bench, driver: str) -> None:
+    pod = await bench.pod("web-1", driver=driver)
+    assert await bench.say(pod) is None
+    assert not await bench.is_there(pod)

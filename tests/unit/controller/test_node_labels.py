@@ -10,7 +10,7 @@ from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
 from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, VOLUMES
+from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
 from tonnage.controller.config import LoopKey
 from tonnage.controller.node_labels import CLAIM, VOLUME, ClaimNodeLabels
 from tonnage.errors import PreconditionError
@@ -170,6 +170,7 @@ def at(*places: str, key: str = names.TOPOLOGY_NODE) -> dict[str, Any]:
         pytest.param(names.DRIVER, names.DRIVER, at("n1"), "n1", id="ours"),
         pytest.param("other.example.com", "other.example.com", at("n2", key="other.example.com/place"), "n2", id="served"),
         pytest.param(names.DRIVER, "", at("n1"), None, id="made by a person"),
+        pytest.param(names.DRIVER, names.DRIVER, at("n1", key=names.HOSTNAME_LABEL), "n1", id="by the name of its host"),
         pytest.param(names.DRIVER, names.DRIVER, at("n1", "n2"), None, id="two places"),
         pytest.param(names.DRIVER, names.DRIVER, {}, None, id="everywhere"),
         pytest.param("foreign.example.com", "foreign.example.com", at("n1"), None, id="another driver's"),
@@ -190,3 +191,78 @@ async def test_a_volume_that_lost_its_label_gets_it_back(
     await settle()
     await scoping.reconcile(LoopKey(VOLUME, "v"))
     assert (await kube.get(VOLUMES, "v")).metadata.labels.get(names.NODE_LABEL) == labelled
+
+
+async def bound(kube: Client, make_claim: Make, make_volume: Make, spec: dict[str, Any], **more: Any) -> None:
+    """A claim that a person bound to a PV that they made: no scheduler chose a node for it."""
+    bind = {"annotations": {names.BIND_COMPLETED: "yes", **more.pop("annotations", {})}, "volumeName": "v"}
+    claim = await make_claim("c", storageClassName="late", **bind, **more)
+    ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": claim.metadata.uid}
+    csi = {"driver": names.DRIVER, "volumeHandle": "h"}
+    await make_volume("v", csi=csi, claimRef=ref, **spec)
+    await kube.patch(VOLUMES, "v", {"status": {"phase": "Bound"}}, subresource="status")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "spec", "annotations", "node"),
+    [
+        pytest.param(["n1", "n2"], at("n2"), {}, "n2", id="of our topology"),
+        pytest.param(["n2"], at("n2", key=names.HOSTNAME_LABEL), {}, "n2", id="of a host"),
+        pytest.param([LONG], at(names.label_value(LONG)), {}, LONG, id="of a long name"),
+        pytest.param(["n1", "n2"], at("n2"), sent_to("n1"), "n1", id="a scheduler chose"),
+        pytest.param(["n1", "n2"], at("n1", "n2"), {}, None, id="two places"),
+        pytest.param(["n1"], {}, {}, None, id="everywhere"),
+        pytest.param(["n1"], at("n2"), {}, None, id="no such node"),
+    ],
+)
+async def test_a_claim_that_a_person_bound_is_its_volumes_nodes(
+    kube: Client,
+    scoping: ClaimNodeLabels,
+    make_claim: Make,
+    make_volume: Make,
+    eventually: Eventually,
+    running: Running,
+    settle: Settle,
+    nodes: list[str],
+    spec: dict[str, Any],
+    annotations: dict[str, str],
+    node: str | None,
+) -> None:
+    for name in nodes:
+        await kube.create(NODES, {"metadata": {"name": name}})
+    await bound(kube, make_claim, make_volume, spec, annotations=annotations)
+
+    async def right() -> bool:
+        found = await kube.get(CLAIMS, "c", "default")
+        wanted = names.label_value(node) if node else None
+        return (found.metadata.labels.get(names.NODE_LABEL), found.metadata.annotations.get(names.SELECTED_NODE)) == (
+            wanted,
+            node,
+        )
+
+    async with running(scoping):
+        await eventually(right)
+        await settle()
+        assert await right()
+    if spec and node and not annotations:
+        assert (await kube.get(VOLUMES, "v")).metadata.labels == {names.NODE_LABEL: names.label_value(node)}
+
+
+async def test_its_node_may_come_later_and_its_volume_may_be_anothers(
+    kube: Client, scoping: ClaimNodeLabels, make_claim: Make, make_volume: Make, eventually: Eventually,
+    settle: Settle, running: Running,
+) -> None:  # fmt: skip
+    await bound(kube, make_claim, make_volume, at("n1"))
+    bind = {"annotations": {names.BIND_COMPLETED: "yes"}, "volumeName": "v"}  # as its user says
+    await make_claim("thief", storageClassName="late", **bind)
+
+    async def labelled() -> bool:
+        return await label(kube) == "n1"
+
+    async with running(scoping):
+        await settle()
+        assert not await labelled()
+        await kube.create(NODES, {"metadata": {"name": "n1"}})
+        await eventually(labelled)
+        await settle()
+        assert await label(kube, "thief") is None

@@ -55,3 +55,13 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 def test_content_is_never_shown() -> None:
     assert repr(Content(b"secret")) == "Content(6 bytes, 644)"
+
+
+def test_files_that_a_killed_writer_did_not_link_are_linked_by_the_next(tmp_path: Path) -> None:
+    files = {"a": Content(b"1"), "b": Content(b"2")}
+    atomic_writer.write(str(tmp_path), files)
+    (tmp_path / "b").unlink()
+    (tmp_path / "old").symlink_to("..data/old")
+    atomic_writer.write(str(tmp_path), files)
+    assert sorted(one.name for one in tmp_path.iterdir() if not one.name.startswith("..")) == ["a", "b"]
+    assert (tmp_path / "b").read_bytes() == b"2"

@@ -27,6 +27,18 @@ def layer(**changes: Any) -> dict[str, Any]:
     return {"mediaType": f"{OCI}layer.v1.tar", "digest": DIGEST, "size": 2, **changes}
 
 
+def titled(name: str) -> dict[str, str]:
+    return {"org.opencontainers.image.title": name}
+
+
+def test_an_artifact_is_no_image() -> None:
+    found = manifest.manifest(document(config=layer(), layers=[layer(annotations=titled("a"))]), "artifact")
+    assert found.is_artifact
+    assert manifest.file_name(found.layers[0], "") == ()  # an archive, whatever its title
+    (diff,) = manifest.artifact_config(found, "").rootfs.diff_ids
+    assert diff != DIGEST
+
+
 def test_a_manifest() -> None:
     assert manifest.manifest(document(), "image").layers[0].hex == "a" * 64
 
@@ -41,7 +53,12 @@ def test_a_manifest() -> None:
         (document(layers="x"), InvalidError, "cannot be read"),
         (document(schemaVersion=1), UnsupportedError, "schemaVersion 1"),
         (document(mediaType="text/plain"), UnsupportedError, "is not an image"),
-        (document(config=layer()), UnsupportedError, "an artifact, not an image"),
+        (document(config=layer(), layers=[layer(mediaType="text/plain")]), UnsupportedError, "is not a layer"),
+        (document(layers=[layer(mediaType="text/plain", annotations=titled("a"))]), UnsupportedError, "is not a layer"),
+        *(
+            (document(config=layer(), layers=[layer(mediaType="x", annotations=titled(name))]), InvalidError, "title")
+            for name in ("/a", "a/../b", "..", "a//b", "a\0", "x" * 256, "a/" * 30 + "a")
+        ),
         (document(layers=[layer()] * 129), InvalidError, "129 layers"),
         (document(layers=[layer(size=-1)]), InvalidError, "size -1"),
         (document(layers=[layer(size=1 << 50)]), InvalidError, "is not from 0"),

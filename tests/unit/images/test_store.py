@@ -154,6 +154,29 @@ def test_a_bad_layer_leaves_nothing(store: ImageStore, tmp_path: Path) -> None:
     assert not (tmp_path / "escape").exists()
 
 
+def test_files_of_an_artifact(store: ImageStore, tmp_path: Path) -> None:
+    """As models and charts are pushed: files by their titles, and archives."""
+    archive = tmp_path / "model"
+    found = [made.artifact({"weights/model.bin": b"1" * 5000, "README": b"text"}, name=f"model:{tag}") for tag in "12"]
+    for files in found:
+        made.write(archive, files)
+        (record,) = store.load(archive)
+    assert len(layers_of(store)) == 2
+    (first, second) = (store.layer(chain) for chain in record.layers)
+    assert (first / "weights/model.bin").read_bytes() == b"1" * 5000
+    assert (second / "README").read_text() == "text"
+    assert os.stat(second / "README").st_mode & 0o777 == 0o644
+    # The same bytes under another title are another layer.
+    made.write(tmp_path / "other", made.artifact({"other": b"1" * 5000}, name="other:1"))
+    (other,) = store.load(tmp_path / "other")
+    assert os.listdir(store.layer(other.layers[0])) == ["other"]
+    blob = next(path for path in (tmp_path / "other/blobs/sha256").iterdir() if path.stat().st_size == 5000)
+    blob.write_bytes(b"2" * 5000)
+    store.remove("other:1")
+    with pytest.raises(InvalidError, match="it is damaged"):
+        store.load(tmp_path / "other")
+
+
 class Killed(BaseException):
     """Stands for SIGKILL: no handler of errors sees it."""
 

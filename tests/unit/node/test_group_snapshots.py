@@ -14,6 +14,8 @@ from tonnage.api import kinds
 from tonnage.api.group_snapshot import GROUP_CONTENT_BOUND, group_name
 from tonnage.api.snapshot import MANAGED_BY
 from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.driver.group_members import member_name
 from tonnage.kube.client import Client
 from tonnage.pools.base.contract import Snapshot
 from tonnage.pools.fake import FakePool
@@ -187,6 +189,30 @@ async def test_a_retained_group_stays_and_can_be_imported(make_node: MakeNode, w
     await world.kube.delete(kinds.GROUP_CONTENTS, "imported")
     await world.group_gone("imported")
     assert await _held(node) == set()
+
+
+async def test_an_unrecorded_group_is_deleted_by_the_ids_that_its_members_have(
+    make_node: MakeNode, world: GroupNodeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the driver needs no pool but those of its volumes: another one may be offline."""
+    node = await make_node()
+    volumes = await world.pair(node)
+    await node.kill_agent()
+    group = await world.group()
+    name = await world.group_content(group, volumes)
+    await world.delete_group()
+    asked: list[list[str]] = []
+    delete = CsiClient.delete_group_snapshot
+
+    async def recorded(self: CsiClient, handle: str, ids: list[str], **more: Any) -> None:
+        asked.append(ids)
+        await delete(self, handle, ids, **more)
+
+    monkeypatch.setattr(CsiClient, "delete_group_snapshot", recorded)
+    await node.start_agent()
+    await world.group_gone(name)
+    handle = group_name(group.metadata.uid)
+    assert asked == [[f"scratch/{member_name(handle, volume)}" for volume in volumes]]
 
 
 async def test_what_another_content_has_is_not_deleted(make_node: MakeNode, world: GroupNodeWorld) -> None:

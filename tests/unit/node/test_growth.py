@@ -13,6 +13,7 @@ from tests.unit.node.conftest import AllEvents
 from tonnage.api import kinds
 from tonnage.api.quantity import to_bytes
 from tonnage.claims import growth
+from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.errors import PreconditionError, UnavailableError
 from tonnage.pools.base.contract import PoolVolume
@@ -124,6 +125,29 @@ async def test_what_does_not_fit_says_so_with_numbers_and_once(
     assert [made.size for made in await node.pool.list()] == [to_bytes("4Gi")]
 
 
+async def test_an_absurd_request_reserves_nothing(
+    node: FakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    """1Ei, and more bytes than 63 bits count: both are answered, and others have the pool's capacity meanwhile."""
+    for size in ("1Ei", "9Ei"):
+        await _ask(node, size)
+        await eventually(lambda: _failure(node))
+        await asyncio.sleep(60)
+    await make_claim("other", "6Gi", storageClassName="grows")
+    await node.select("other")
+    await eventually(lambda: node.is_bound("other"))
+    assert sorted(made.size for made in await node.pool.list()) == [to_bytes("4Gi"), to_bytes("6Gi")]
+
+
+async def test_a_class_that_is_gone_does_not_keep_a_claim_from_growing(node: FakeNode, eventually: Eventually) -> None:
+    """The API server has admitted the request; the driver alone knows the capacity then."""
+    await node.kill_agent()
+    await _ask(node, "6Gi")
+    await node.client.delete(kinds.STORAGE_CLASSES, "grows")
+    await node.start_agent()
+    await eventually(_has(node, "6Gi"))
+
+
 async def test_a_lowered_request_is_tried_at_once(node: FakeNode, eventually: Eventually) -> None:
     await _ask(node, "11Gi")
     await eventually(lambda: _failure(node))
@@ -201,6 +225,34 @@ async def test_a_pool_that_cannot_expand_says_what_to_do(
         return "does not expand volumes; make a claim of 6Gi instead and copy its content" in why
 
     await eventually(is_told)
+
+
+async def test_a_driver_whose_node_part_does_it_all(
+    classes: None,
+    make_node: MakeNode,
+    make_claim: MakeClaim,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As external-resizer: the size is written, and the kubelet calls NodeExpandVolume."""
+
+    async def offered(_client: CsiClient) -> frozenset[str]:
+        return frozenset({types.EXPAND_VOLUME})
+
+    monkeypatch.setattr(CsiClient, "node_capabilities", offered)
+    fixed = FakePool("scratch", to_bytes("10Gi"), directories=False, features=replace(FEATURES, expansion=False))
+    node = await make_node(pool=fixed)
+    await _bound(node, make_claim, eventually)
+    await _ask(node, "6Gi")
+
+    async def awaits_kubelet() -> bool:
+        claim = await node.claim("data")
+        volume = await node.client.get(kinds.VOLUMES, claim.spec.volume_name)
+        pending = claim.status.allocated_resource_statuses == {"storage": growth.NODE_PENDING}
+        return pending and volume.spec.capacity["storage"] == "6Gi"
+
+    await eventually(awaits_kubelet)
+    assert (await node.claim("data")).status.capacity["storage"] == "4Gi"
 
 
 async def test_a_claim_that_is_being_deleted_does_not_grow(node: FakeNode, eventually: Eventually) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +13,18 @@ from tests.unit.node.conftest import AllEvents
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.api.kinds import CLAIMS, EVENTS, PODS, VOLUMES
+from tonnage.api.quantity import to_bytes
 from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.claims.bind import find
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeUse
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim
+from tonnage.testing.objects import MakeClaim, MakeClass
 from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
@@ -149,6 +153,38 @@ async def test_a_populated_claim_gets_the_populators_volume(
         return await node.volumes() == [] and await node.is_gone(VOLUMES, name)
 
     await eventually(is_empty)
+
+
+async def test_a_populated_claim_grows_by_itself(
+    make_class: MakeClass, make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, populator: Populator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Its volume has the name that was made for the populator's claim."""
+    rule = {names.AUTOGROW_AT: "10%", names.AUTOGROW_BY: "50%", names.AUTOGROW_MAX: "10Gi"}
+    await make_class("grows", allowVolumeExpansion=True, parameters=rule)
+    node = await make_node("20Gi")
+    target = await make_claim("data", "4Gi", storageClassName="grows", **SOURCE)
+    await node.select("data")
+
+    async def is_primed() -> bool:
+        return await find(node.client, PODS, f"populate-{target.metadata.uid}", SPACE) is not None
+
+    async def use(self: CsiClient, volume_id: str, path: Path | str) -> VolumeUse:
+        (made,) = await node.pool.list()
+        used = to_bytes("4Gi")
+        return VolumeUse(made.size, used, made.size - used)
+
+    async def has_grown() -> bool:
+        claim = await node.claim("data")
+        return (claim.status.capacity["storage"], claim.spec.volume_name) == ("6Gi", name)
+
+    await eventually(is_primed)
+    (name,) = await node.volumes()
+    await _run_pod(node, target.metadata.uid)
+    await eventually(lambda: node.is_bound("data"))
+    monkeypatch.setattr(CsiClient, "volume_use", use)
+    await asyncio.sleep(120)
+    await eventually(has_grown)
 
 
 async def test_where_the_populators_claim_does_not_fit_the_first_claim_leaves_too(

@@ -116,6 +116,29 @@ async def test_a_claim_waits_here_for_a_snapshot_that_is_made_here(
     await eventually(lambda: node.is_bound("restored"))
 
 
+async def test_a_class_that_goes_while_a_claim_waits_is_awaited(
+    make_node: MakeNode, make_class: MakeClass, world: SnapshotWorld, make_claim: MakeClaim, eventually: Eventually,
+    all_events: AllEvents,
+) -> None:  # fmt: skip
+    """Nothing is made without it, and its return is enough."""
+    node = await make_node()
+    source = await world.bound(node)
+    await make_class("passing")
+    await make_claim("restored", "4Gi", **restored(storageClassName="passing"))
+    await node.select("restored")
+    await eventually(told(all_events, "ProvisioningFailed"))
+    await world.kube.delete(kinds.STORAGE_CLASSES, "passing")
+    snapshot = await world.snapshot("monday")
+    await world.ready(await world.content(snapshot, volume=source))
+    status = {"boundVolumeSnapshotContentName": content_name(snapshot.metadata.uid), "readyToUse": True}
+    await world.kube.patch(kinds.SNAPSHOTS, "monday", {"status": status}, "default", subresource="status")
+    await asyncio.sleep(HOUR)
+    assert (await node.claim("restored")).status.phase == "Pending"
+    assert len(await node.volumes()) == len(await node.pool.list()) == 1
+    await make_class("passing")
+    await eventually(lambda: node.is_bound("restored"))
+
+
 async def test_a_claim_that_was_sent_elsewhere_goes_to_the_snapshot(
     make_node: MakeNode, world: SnapshotWorld, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
 ) -> None:

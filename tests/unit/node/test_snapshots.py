@@ -250,6 +250,20 @@ async def test_forged_volumes_get_an_error_and_can_be_deleted(
     assert await _later(partial(world.is_gone, name))
 
 
+@pytest.mark.parametrize("handle", ["retired/s", "no form of ours", "scratch/../s", "../../etc/passwd", "scratch/gone"])
+async def test_forged_snapshots_get_an_error_and_delete_nothing(
+    make_node: MakeNode, world: SnapshotWorld, handle: str
+) -> None:
+    node = await make_node()
+    await world.take(node, "monday")
+    await world.content(await world.snapshot("imported", content="forged"), name="forged", handle=handle, node="node-1")
+    assert await world.failure("forged")
+    await world.kube.delete(kinds.SNAPSHOTS, "imported", "default")
+    await world.kube.delete(kinds.SNAPSHOT_CONTENTS, "forged")
+    assert await _later(partial(world.is_gone, "forged"))
+    assert len(await _names(node.pool)) == 1
+
+
 async def test_retain_keeps_the_snapshot(make_node: MakeNode, world: SnapshotWorld) -> None:
     node = await make_node()
     content = await world.take(node, "monday")

@@ -7,7 +7,10 @@ from pathlib import Path
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.csi.client.types import CreatedVolume
-from tonnage.ops.report import NOT_MADE, PoolReport, contents_of, listed
+from tonnage.inline.base import Tree, WritableLayer
+from tonnage.inline.memory import InlineRecord, RecordedVolume
+from tonnage.inline.volume import InlinePhase
+from tonnage.ops.report import NOT_MADE, PoolReport, contents_of, listed, of_inline_driver
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.core import status
 from tonnage.pools.fake import FakePool
@@ -42,3 +45,12 @@ def test_numbers_that_are_not_to_be_expected() -> None:
     assert PoolReport("a", state=NOT_MADE).readable
     assert not PoolReport("a", state="its disk is gone").readable
     assert Path(PoolReport("a", where="/x").where) == Path("/x")
+
+
+def test_a_volume_of_an_inline_driver() -> None:
+    record = InlineRecord("csi-1", "/t", "shop", "web", "uid", InlinePhase.SHOWN, error="away")
+    report = of_inline_driver(RecordedVolume("d.test", record, 3), "n1")
+    assert (report.id, report.size, report.node, report.used_by) == ("d.test/csi-1", 3, "n1", "pod shop/web")
+    assert (report.inline, report.condition) == (True, "away")
+    written = record.with_filled(Tree((Path("/layer"),), writable=WritableLayer(GIB)))
+    assert of_inline_driver(RecordedVolume("d.test", written, 0), "n1").size == GIB

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NAMESPACES, NODES, PODS, STORAGE_CLASSES
+from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, EVENTS, NAMESPACES, NODES, PODS, STORAGE_CLASSES
 from tonnage.api.names import DRIVER, TOPOLOGY_NODE, WAIT_FOR_FIRST_CONSUMER
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
@@ -86,3 +86,24 @@ def _volume(claim: str) -> dict[str, Any]:
 def _claim(name: str, size: str) -> dict[str, Any]:
     spec = {"storageClassName": "late", "accessModes": ["ReadWriteOnce"]}
     return {"metadata": {"name": name}, "spec": {**spec, "resources": {"requests": {"storage": size}}}}
+
+
+async def test_a_pod_that_does_not_start_on_its_node_has_the_last_warnings_about_it(kube: Client) -> None:
+    """As `kubectl describe` has them, but for those of other pods and those that are no warnings."""
+    assert (await why(kube, "there", "default", clock=RealClock())).said == []
+    uid = (await kube.get(PODS, "there", "default")).metadata.uid
+    for number, (about, kind) in enumerate([(uid, "Normal"), (uid, "Warning"), (uid, "Warning"), ("other", "Warning")]):
+        event = {
+            "metadata": {"name": f"e{number}"},
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "there", "uid": about},
+            "type": kind,
+            "reason": "FailedMount",
+            "message": f"attribute {number}\n is unknown",
+            "lastTimestamp": f"2026-01-01T00:00:0{9 - number}Z",
+        }
+        await kube.create(EVENTS, event, "default")
+    found = await why(kube, "there", "default", clock=RealClock())
+    assert [one.message for one in found.said] == ["attribute 2 is unknown", "attribute 1 is unknown"]
+    assert found.todo.startswith("change what the last Event names")
+    await kube.patch(PODS, "there", {"status": {"phase": "Running"}}, "default", subresource="status")
+    assert (await why(kube, "there", "default", clock=RealClock())).said == []

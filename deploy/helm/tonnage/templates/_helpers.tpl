@@ -45,6 +45,77 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{- define "tonnage.controllerIssuers" -}}
+{{- range $name, $issuer := .Values.controller.certificateIssuers }}
+- --certificate-issuer={{ $name }}=/issuers/{{ $name }}{{ range $issuer.options }},{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "tonnage.controllerAttaches" -}}
+{{- range .Values.controller.attachEndpoints }}
+- --attach-endpoint={{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "tonnage.controllerUser" -}}
+{{- if .Values.controller.attachEndpoints }}
+runAsUser: 0
+runAsGroup: 0
+{{- else }}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+{{- end }}
+{{- end }}
+
+{{- define "tonnage.attachSecretReader" -}}
+{{- if .Values.controller.attachEndpoints }}
+- kind: ServiceAccount
+  name: tonnage-controller
+  namespace: {{ .Release.Namespace }}
+{{- end }}
+{{- end }}
+
+{{- define "tonnage.socketFolders" -}}
+{{- $folders := list }}
+{{- range .Values.controller.attachEndpoints }}
+{{- $folders = append $folders (trimPrefix "unix://" . | trimPrefix "unix:" | dir) }}
+{{- end }}
+{{- $folders | uniq | toJson }}
+{{- end }}
+
+{{- define "tonnage.controllerMounts" -}}
+{{- if or .Values.controller.certificateIssuers .Values.controller.attachEndpoints }}
+volumeMounts:
+{{- range $name, $issuer := .Values.controller.certificateIssuers }}
+- name: issuer-{{ sha256sum $name | trunc 8 }}
+  mountPath: /issuers/{{ $name }}
+  readOnly: true
+{{- end }}
+{{- range $number, $folder := include "tonnage.socketFolders" . | fromJsonArray }}
+- name: driver-{{ $number }}
+  mountPath: {{ $folder }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "tonnage.controllerVolumes" -}}
+{{- if or .Values.controller.certificateIssuers .Values.controller.attachEndpoints }}
+volumes:
+{{- range $name, $issuer := .Values.controller.certificateIssuers }}
+- name: issuer-{{ sha256sum $name | trunc 8 }}
+  secret:
+    secretName: {{ $issuer.secret }}
+{{- end }}
+{{- range $number, $folder := include "tonnage.socketFolders" . | fromJsonArray }}
+- name: driver-{{ $number }}
+  hostPath:
+    path: {{ $folder }}
+    type: DirectoryOrCreate
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "tonnage.controllerTemplates" -}}
 {{- range .Values.controller.nodeGroupLabels }}
 - --node-group-label={{ . }}
@@ -70,7 +141,17 @@ imagePullSecrets:
 {{- with $values.fetch }}{{ $_ := set $config "fetch" . }}{{ end }}
 {{- with $values.imageStores }}{{ $_ := set $config "imageStores" . }}{{ end }}
 {{- with $values.sources }}{{ $_ := set $config "sources" . }}{{ end }}
+{{- with $values.inlineDrivers }}{{ $_ := set $config "inline" . }}{{ end }}
 {{- toYaml (mergeOverwrite $config $values.config) }}
+{{- end }}
+
+{{- /* The name of an inline driver: KIND[,key=value...], with a key `name` or without. */ -}}
+{{- define "tonnage.inlineName" -}}
+{{- $name := printf "%s.tonnage.dev" (splitList "," . | first) }}
+{{- range splitList "," . | rest }}
+{{- if hasPrefix "name=" . }}{{ $name = trimPrefix "name=" . }}{{ end }}
+{{- end }}
+{{- $name }}
 {{- end }}
 
 {{- /* The nodes of no group, and those of each: name -> pools, as JSON. */ -}}
@@ -143,11 +224,26 @@ affinity:
 {{- $mounted := include "tonnage.poolFolders" .pools | fromJsonArray }}
 {{- $found := list }}
 {{- $values := .root.Values }}
+{{- $written := false }}
+{{- $read := list }}
+{{- range $values.config.inline | default $values.inlineDrivers }}
+{{- if regexMatch "^image(,|$)" . }}
+{{- $written = true }}
+{{- range $part := splitList "," . }}
+{{- if hasPrefix "folder=" $part }}{{ $read = append $read (trimPrefix "folder=" $part) }}{{ end }}
+{{- if hasPrefix "containerd=" $part }}{{ $read = append $read (dir (trimPrefix "containerd=" $part)) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- range $values.config.imageStores | default $values.imageStores }}
-{{- if not (has . $mounted) }}{{ $found = append $found (dict "path" . "type" "DirectoryOrCreate") }}{{ end }}
+{{- if not (has . $mounted) }}{{ $found = append $found (dict "path" . "type" "DirectoryOrCreate" "written" $written) }}{{ end }}
 {{- $mounted = append $mounted . }}
 {{- end }}
 {{- range $values.config.sources | default $values.sources }}
+{{- if not (has . $mounted) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
+{{- $mounted = append $mounted . }}
+{{- end }}
+{{- range $read }}
 {{- if not (has . $mounted) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
 {{- $mounted = append $mounted . }}
 {{- end }}
@@ -158,8 +254,16 @@ affinity:
 {{- range $n, $folder := include "tonnage.contentFolders" . | fromJsonArray }}
 - name: content-{{ $n }}
   mountPath: {{ $folder.path }}
+  {{- if not $folder.written }}
   readOnly: true
+  {{- end }}
   mountPropagation: HostToContainer
+{{- end }}
+{{- with .root.Values.config.flexvolume }}
+- name: flexvolume
+  mountPath: {{ . }}
+- name: flexvolume-calls
+  mountPath: /run/tonnage/flex
 {{- end }}
 {{- end }}
 
@@ -169,6 +273,16 @@ affinity:
   hostPath:
     path: {{ $folder.path }}
     type: {{ $folder.type }}
+{{- end }}
+{{- with .root.Values.config.flexvolume }}
+- name: flexvolume
+  hostPath:
+    path: {{ . }}
+    type: DirectoryOrCreate
+- name: flexvolume-calls
+  hostPath:
+    path: /run/tonnage/flex
+    type: DirectoryOrCreate
 {{- end }}
 {{- end }}
 

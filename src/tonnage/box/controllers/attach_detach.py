@@ -1,15 +1,20 @@
 """Attach/detach controller: VolumeAttachments of drivers with attachRequired (Kubernetes' volume/attachdetach).
 
 A volume is attached to the nodes of the pods that use it, and detached when no pod of a node does and the kubelet there
-no longer says that it uses it (status.volumesInUse). The driver's external-attacher does the work. A driver without
+no longer says that it uses it (status.volumesInUse). What the kubelet says does not count for a node with the taint
+out-of-service, and after 6 minutes for one that is not Ready. The driver's attacher does the work. A driver without
 attachRequired costs no write.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from math import inf
 
+from tonnage.aio.clock import Clock, RealClock
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import ATTACHMENTS, CLAIMS, CSI_DRIVERS, NODES, PODS
@@ -22,22 +27,28 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.indexes import PODS_BY_CLAIM, claimed, pods_by_claim, volumes
 from tonnage.kube.informer import Informers
 
+log = logging.getLogger(__name__)
 _BY_VOLUME, _BY_NODE = "attachments by volume", "attachments by node"
 _OURS = re.compile(r"csi-[0-9a-f]{64}")
 """Names of attachments that this controller makes; those of others are left alone."""
 _REMEMBERED = 10_000
+FORCE_AFTER = 360.0
+"""Seconds for which a volume that no pod uses is left to a node that is not Ready (maxWaitForUnmountDuration)."""
 _SHARED = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
 class AttachDetach(Reconciler[tuple[str, str]]):
     """Keys are ("volume", PV) for its attachments, and ("node", name) for the node's status.volumesAttached."""
 
-    def __init__(self, client: Client, informers: Informers, events: EventRecorder) -> None:
-        self._client, self._events = client, events
+    def __init__(
+        self, client: Client, informers: Informers, events: EventRecorder, *, clock: Clock | None = None
+    ) -> None:
+        self._client, self._events, self._clock = client, events, clock or RealClock()
+        self._unwanted: dict[str, float] = {}  # uid of an attachment -> since when no pod uses it
         pods, pvs, claims = pods_by_claim(informers), volumes(informers), informers.of(CLAIMS)
         nodes, drivers, attachments = informers.of(NODES), informers.of(CSI_DRIVERS), informers.of(ATTACHMENTS)
-        attachments.cache.add_index(_BY_VOLUME, lambda one: filter(None, (volume_of(one),)))
-        attachments.cache.add_index(_BY_NODE, lambda one: filter(None, (node_of(one),)))
+        attachments.cache.add_index(_BY_VOLUME, lambda one: filter(None, (one.volume_name,)))
+        attachments.cache.add_index(_BY_NODE, lambda one: filter(None, (one.node_name,)))
         self._pods, self._volumes, self._claims = pods.cache, pvs.cache, claims.cache
         self._nodes, self._drivers, self._attachments = nodes.cache, drivers.cache, attachments.cache
         self._reported: set[tuple[str, str]] = set()
@@ -45,36 +56,63 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         self.watch(pods, self._pod_changed)
         self.watch(claims, _claim_bound)
         self.watch(nodes, self._node_changed)
-        self.watch(attachments, _attachment_changed)
+        self.watch(attachments, self._attachment_changed)
         self.watch(drivers)  # they must be known before the first look
         self.watch(pvs)
 
-    async def reconcile(self, key: tuple[str, str]) -> None:
-        """Do the missing steps. Idempotent. Raises ApiError."""
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        """Do the missing steps. Idempotent. Returns seconds until a detachment may be forced. Raises ApiError."""
         kind, name = key
         if kind == "node":
             await self._write_node(name)
-        else:
-            await self._attach(name, self._volumes.get(name), self._attachments.by(_BY_VOLUME, name))
-
-    async def _attach(self, name: str, pv: PersistentVolume | None, found: Sequence[VolumeAttachment]) -> None:
+            return None
+        pv, found = self._volumes.get(name), self._attachments.by(_BY_VOLUME, name)
         wanted = self._wanted(pv) if pv is not None and self._is_attached(pv) else {}
-        there = {node_of(one): one for one in found}
-        for node, one in there.items():
-            is_unused = node not in wanted and not self._is_in_use(one, pv)
-            if is_unused and not one.metadata.deleting and _OURS.fullmatch(one.metadata.name):
-                try:
-                    await self._client.delete(ATTACHMENTS, one.metadata.name, uid=one.metadata.uid)
-                except ApiNotFoundError:
-                    continue
-        if pv is None:
-            return
+        left = await self._detach(pv, [one for one in found if one.node_name not in wanted])
+        for one in found:
+            if one.node_name in wanted:
+                self._unwanted.pop(one.metadata.uid, None)
+        if pv is not None:
+            await self._attach(pv, wanted, {one.node_name: one for one in found})
+        return left
+
+    async def _detach(self, pv: PersistentVolume | None, unused: Iterable[VolumeAttachment]) -> float | None:
+        """Delete the attachments that may go; return the seconds until the next may be forced."""
+        waits = []
+        for one in unused:
+            if one.metadata.deleting or not _OURS.fullmatch(one.metadata.name):
+                continue
+            left = self._wait_for_node(one, pv)
+            if left > 0:
+                waits.append(left)
+                continue
+            self._unwanted.pop(one.metadata.uid, None)
+            with suppress(ApiNotFoundError):
+                await self._client.delete(ATTACHMENTS, one.metadata.name, uid=one.metadata.uid)
+        return min((left for left in waits if left < inf), default=None)
+
+    def _wait_for_node(self, one: VolumeAttachment, pv: PersistentVolume | None) -> float:
+        """Seconds to wait for the node's kubelet, inf for a node that is Ready: it unmounts."""
+        node = self._nodes.get(one.node_name)
+        if node is None or not self._is_in_use(one, pv):
+            return 0.0
+        now = self._clock.monotonic()
+        left = self._unwanted.setdefault(one.metadata.uid, now) + FORCE_AFTER - now
+        if node.is_out_of_service or (not node.is_ready and left <= 0):
+            why = "out of service" if node.is_out_of_service else "not Ready"
+            log.warning("volume in use is detached by force volume=%s node=%s why=%s", one.volume_name, node.key, why)
+            return 0.0
+        return inf if node.is_ready else left
+
+    async def _attach(
+        self, pv: PersistentVolume, wanted: Mapping[str, list[Pod]], there: dict[str, VolumeAttachment]
+    ) -> None:
         is_shared = bool(_SHARED & set(pv.spec.access_modes))
         for node, pods in wanted.items():
             if node in there:
                 self._tell(pv, there[node], pods)
             elif there and not is_shared:
-                self._refuse(name, pods, [pod for other in there for pod in wanted.get(other, [])])
+                self._refuse(pv.metadata.name, pods, [pod for other in there for pod in wanted.get(other, [])])
             else:
                 there[node] = await self._create(pv, node)
 
@@ -96,7 +134,7 @@ class AttachDetach(Reconciler[tuple[str, str]]):
 
     def _is_in_use(self, one: VolumeAttachment, pv: PersistentVolume | None) -> bool:
         """Whether the node's kubelet says so; nothing is known of a node or volume that is gone."""
-        node = self._nodes.get(node_of(one))
+        node = self._nodes.get(one.node_name)
         if node is None or pv is None or pv.spec.csi is None:
             return False
         return names.attached_volume(pv.spec.csi.driver, pv.spec.csi.volume_handle) in node.status.volumes_in_use
@@ -114,9 +152,9 @@ class AttachDetach(Reconciler[tuple[str, str]]):
     def _tell(self, pv: PersistentVolume, one: VolumeAttachment, pods: Iterable[Pod]) -> None:
         """Events of what came of an attachment, once each."""
         error = (one.status.get("attachError") or {}).get("message", "")
-        outcome = "" if one.status.get("attached") else error
+        outcome = "" if one.attached else error
         mark = (one.metadata.uid, outcome)
-        if mark in self._reported or not (one.status.get("attached") or error):
+        if mark in self._reported or not (one.attached or error):
             return
         self._note(mark)
         name = pv.metadata.name
@@ -162,8 +200,8 @@ class AttachDetach(Reconciler[tuple[str, str]]):
             await self._client.patch(NODES, name, body, subresource="status")
 
     def _shown(self, one: VolumeAttachment) -> str:
-        pv = self._volumes.get(volume_of(one))
-        if not one.status.get("attached") or pv is None or pv.spec.csi is None:
+        pv = self._volumes.get(one.volume_name)
+        if not one.attached or pv is None or pv.spec.csi is None:
             return ""
         return names.attached_volume(pv.spec.csi.driver, pv.spec.csi.volume_handle)
 
@@ -179,31 +217,28 @@ class AttachDetach(Reconciler[tuple[str, str]]):
                 yield "volume", claim.spec.volume_name
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[tuple[str, str]]:
-        if old is not None and new is not None and old.status.volumes_in_use == new.status.volumes_in_use:
+        if old is not None and new is not None and _node_shape(old) == _node_shape(new):
             return
         node = new or old
         assert node is not None
         for one in self._attachments.by(_BY_NODE, node.metadata.name):
-            yield "volume", volume_of(one)
+            yield "volume", one.volume_name
+
+    def _attachment_changed(
+        self, old: VolumeAttachment | None, new: VolumeAttachment | None
+    ) -> Iterable[tuple[str, str]]:
+        one = new or old
+        assert one is not None
+        if new is None:
+            self._unwanted.pop(one.metadata.uid, None)
+        yield "volume", one.volume_name
+        yield "node", one.node_name
 
 
-def volume_of(one: VolumeAttachment) -> str:
-    """Name of the PV that is to be attached."""
-    return str((one.spec.get("source") or {}).get("persistentVolumeName") or "")
-
-
-def node_of(one: VolumeAttachment) -> str:
-    """Name of the node."""
-    return str(one.spec.get("nodeName") or "")
+def _node_shape(node: Node) -> object:
+    return node.status.volumes_in_use, node.is_ready, node.is_out_of_service
 
 
 def _claim_bound(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[tuple[str, str]]:
     if new is not None and new.spec.volume_name and (old is None or old.spec.volume_name != new.spec.volume_name):
         yield "volume", new.spec.volume_name
-
-
-def _attachment_changed(old: VolumeAttachment | None, new: VolumeAttachment | None) -> Iterable[tuple[str, str]]:
-    one = new or old
-    assert one is not None
-    yield "volume", volume_of(one)
-    yield "node", node_of(one)

@@ -38,3 +38,59 @@ class InventoryStub:
             tonnage.csi._proto.inventory_pb2.ReadPoolsRequest,
             tonnage.csi._proto.inventory_pb2.ReadPoolsResponse,
         )
+
+
+class ReclaimBase(abc.ABC):
+
+    @abc.abstractmethod
+    async def ReclaimVolume(self, stream: 'grpclib.server.Stream[tonnage.csi._proto.inventory_pb2.ReclaimVolumeRequest, tonnage.csi._proto.inventory_pb2.ReclaimVolumeResponse]') -> None:
+        pass
+
+    def __mapping__(self) -> typing.Dict[str, grpclib.const.Handler]:
+        return {
+            '/tonnage.v1.Reclaim/ReclaimVolume': grpclib.const.Handler(
+                self.ReclaimVolume,
+                grpclib.const.Cardinality.UNARY_UNARY,
+                tonnage.csi._proto.inventory_pb2.ReclaimVolumeRequest,
+                tonnage.csi._proto.inventory_pb2.ReclaimVolumeResponse,
+            ),
+        }
+
+
+class ReclaimStub:
+
+    def __init__(self, channel: grpclib.client.Channel) -> None:
+        self.ReclaimVolume = grpclib.client.UnaryUnaryMethod(
+            channel,
+            '/tonnage.v1.Reclaim/ReclaimVolume',
+            tonnage.csi._proto.inventory_pb2.ReclaimVolumeRequest,
+            tonnage.csi._proto.inventory_pb2.ReclaimVolumeResponse,
+        )
+
+
+class TrashBase(abc.ABC):
+
+    @abc.abstractmethod
+    async def RestoreVolume(self, stream: 'grpclib.server.Stream[tonnage.csi._proto.inventory_pb2.RestoreVolumeRequest, tonnage.csi._proto.inventory_pb2.RestoreVolumeResponse]') -> None:
+        pass
+
+    def __mapping__(self) -> typing.Dict[str, grpclib.const.Handler]:
+        return {
+            '/tonnage.v1.Trash/RestoreVolume': grpclib.const.Handler(
+                self.RestoreVolume,
+                grpclib.const.Cardinality.UNARY_UNARY,
+                tonnage.csi._proto.inventory_pb2.RestoreVolumeRequest,
+                tonnage.csi._proto.inventory_pb2.RestoreVolumeResponse,
+            ),
+        }
+
+
+class TrashStub:
+
+    def __init__(self, channel: grpclib.client.Channel) -> None:
+        self.RestoreVolume = grpclib.client.UnaryUnaryMethod(
+            channel,
+            '/tonnage.v1.Trash/RestoreVolume',
+            tonnage.csi._proto.inventory_pb2.RestoreVolumeRequest,
+            tonnage.csi._proto.inventory_pb2.RestoreVolumeResponse,
+        )

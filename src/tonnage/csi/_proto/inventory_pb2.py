@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tonnage/csi/_proto/inventory.proto\x12\ntonnage.v1\"\x12\n\x10ReadPoolsRequest\"\"\n\x11ReadPoolsResponse\x12\r\n\x05pools\x18\x01 \x01(\x0c\x32W\n\tInventory\x12J\n\tReadPools\x12\x1c.tonnage.v1.ReadPoolsRequest\x1a\x1d.tonnage.v1.ReadPoolsResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tonnage/csi/_proto/inventory.proto\x12\ntonnage.v1\"\x12\n\x10ReadPoolsRequest\"\"\n\x11ReadPoolsResponse\x12\r\n\x05pools\x18\x01 \x01(\x0c\"6\n\x14ReclaimVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"4\n\x15ReclaimVolumeResponse\x12\x0b\n\x03why\x18\x01 \x01(\t\x12\x0e\n\x06in_use\x18\x02 \x01(\x08\")\n\x14RestoreVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\"\x17\n\x15RestoreVolumeResponse2W\n\tInventory\x12J\n\tReadPools\x12\x1c.tonnage.v1.ReadPoolsRequest\x1a\x1d.tonnage.v1.ReadPoolsResponse\"\x00\x32\x61\n\x07Reclaim\x12V\n\rReclaimVolume\x12 .tonnage.v1.ReclaimVolumeRequest\x1a!.tonnage.v1.ReclaimVolumeResponse\"\x00\x32_\n\x05Trash\x12V\n\rRestoreVolume\x12 .tonnage.v1.RestoreVolumeRequest\x1a!.tonnage.v1.RestoreVolumeResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READPOOLSREQUEST']._serialized_end=68
   _globals['_READPOOLSRESPONSE']._serialized_start=70
   _globals['_READPOOLSRESPONSE']._serialized_end=104
-  _globals['_INVENTORY']._serialized_start=106
-  _globals['_INVENTORY']._serialized_end=193
+  _globals['_RECLAIMVOLUMEREQUEST']._serialized_start=106
+  _globals['_RECLAIMVOLUMEREQUEST']._serialized_end=160
+  _globals['_RECLAIMVOLUMERESPONSE']._serialized_start=162
+  _globals['_RECLAIMVOLUMERESPONSE']._serialized_end=214
+  _globals['_RESTOREVOLUMEREQUEST']._serialized_start=216
+  _globals['_RESTOREVOLUMEREQUEST']._serialized_end=257
+  _globals['_RESTOREVOLUMERESPONSE']._serialized_start=259
+  _globals['_RESTOREVOLUMERESPONSE']._serialized_end=282
+  _globals['_INVENTORY']._serialized_start=284
+  _globals['_INVENTORY']._serialized_end=371
+  _globals['_RECLAIM']._serialized_start=373
+  _globals['_RECLAIM']._serialized_end=470
+  _globals['_TRASH']._serialized_start=472
+  _globals['_TRASH']._serialized_end=567
 # @@protoc_insertion_point(module_scope)

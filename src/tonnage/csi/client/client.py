@@ -1,7 +1,7 @@
 """A client for any CSI driver, with plain types instead of protobuf. Failed calls raise CsiError.
 
 Every call may be repeated. Timeouts are `timeout` seconds (controller and identity calls) or `node_timeout` (node
-calls, as the kubelet). Each call is counted in csi_sidecar_operations_seconds.
+calls, as the kubelet; attaching and detaching). Each call is counted in csi_sidecar_operations_seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 from grpclib.client import UnaryUnaryMethod
 from prometheus_client import Histogram
 
-from tonnage.csi._proto import csi_grpc, csi_pb2
+from tonnage.csi._proto import csi_grpc, csi_pb2, inventory_grpc, inventory_pb2
 from tonnage.csi.client import convert, types
 from tonnage.csi.client.convert import volume_capability
 from tonnage.csi.errors import Code, CsiError, label_of
@@ -171,6 +171,41 @@ class CsiClient:
         entries = await self._pages(self._controller.ListVolumes, csi_pb2.ListVolumesRequest(max_entries=PAGE))
         return {entry.volume.volume_id: convert.health(entry.status.volume_condition) for entry in entries}
 
+    async def list_published(self) -> dict[str, frozenset[str]]:
+        """Ids of the nodes of each volume by its id, of a driver with LIST_VOLUMES_PUBLISHED_NODES."""
+        entries = await self._pages(self._controller.ListVolumes, csi_pb2.ListVolumesRequest(max_entries=PAGE))
+        return {entry.volume.volume_id: frozenset(entry.status.published_node_ids) for entry in entries}
+
+    async def attach_volume(
+        self,
+        volume_id: str,
+        node_id: str,
+        capability: types.VolumeCapability,
+        *,
+        read_only: bool = False,
+        context: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        """ControllerPublishVolume: return the publish context, for the node's calls. Idempotent.
+
+        read_only: only of a driver with PUBLISH_READONLY.
+        """
+        request = csi_pb2.ControllerPublishVolumeRequest(
+            volume_id=volume_id,
+            node_id=node_id,
+            volume_capability=volume_capability(capability),
+            readonly=read_only,
+            secrets=secrets or {},
+            volume_context=context or {},
+        )
+        answer = await self._call(self._controller.ControllerPublishVolume, request, self._node_timeout)
+        return dict(answer.publish_context)
+
+    async def detach_volume(self, volume_id: str, node_id: str, *, secrets: Mapping[str, str] | None = None) -> None:
+        """ControllerUnpublishVolume; success when the volume is not published to the node. Idempotent."""
+        request = csi_pb2.ControllerUnpublishVolumeRequest(volume_id=volume_id, node_id=node_id, secrets=secrets or {})
+        await self._call(self._controller.ControllerUnpublishVolume, request, self._node_timeout)
+
     async def validate(self, volume_id: str, capabilities: Sequence[types.VolumeCapability]) -> str | None:
         """None when the volume supports these capabilities, else the driver's reason ("" if it gives none)."""
         request = csi_pb2.ValidateVolumeCapabilitiesRequest(
@@ -220,6 +255,19 @@ class CsiClient:
         return convert.created_volume(answer.volume), convert.health(answer.status.volume_condition)
 
     # GroupController
+
+    async def reclaim_volume(self, volume_id: str, why: str = "") -> types.ReclaimState:
+        """Delete the data of an unused volume of tonnage's driver for good. Idempotent.
+
+        why: the reason with which later uses are refused; "" only asks for the state. The first reason stays.
+        """
+        request = inventory_pb2.ReclaimVolumeRequest(volume_id=volume_id, why=why)
+        answer = await self._call(self._reclaim.ReclaimVolume, request)
+        return types.ReclaimState(answer.why, answer.in_use)
+
+    async def restore_volume(self, volume_id: str) -> None:
+        """Make a volume of a deleted one of tonnage's driver. Idempotent."""
+        await self._call(self._trash.RestoreVolume, inventory_pb2.RestoreVolumeRequest(volume_id=volume_id))
 
     async def group_capabilities(self) -> frozenset[str]:
         """Capabilities of the group controller service by name ("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT")."""
@@ -383,6 +431,14 @@ class CsiClient:
     @cached_property
     def _groups(self) -> csi_grpc.GroupControllerStub:
         return csi_grpc.GroupControllerStub(self._connection.channel)
+
+    @cached_property
+    def _reclaim(self) -> inventory_grpc.ReclaimStub:
+        return inventory_grpc.ReclaimStub(self._connection.channel)
+
+    @cached_property
+    def _trash(self) -> inventory_grpc.TrashStub:
+        return inventory_grpc.TrashStub(self._connection.channel)
 
     @cached_property
     def _node(self) -> csi_grpc.NodeStub:

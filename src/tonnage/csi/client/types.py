@@ -39,6 +39,23 @@ class AccessMode(IntEnum):
             names.READ_WRITE_MANY: cls.MULTI_NODE_MULTI_WRITER,
         }[mode]
 
+    @classmethod
+    def of_all(cls, modes: Sequence[str], *, single_node_multi_writer: bool) -> AccessMode:
+        """The one mode for all access modes of a PV, as external-attacher maps them: ReadWriteMany comes first.
+
+        Raises KeyError for modes that CSI cannot express together, and for unknown ones.
+        """
+        if names.READ_WRITE_MANY in modes:
+            return cls.MULTI_NODE_MULTI_WRITER
+        mode = modes[0] if len(set(modes)) == 1 else ", ".join(modes)
+        return cls.of(mode, single_node_multi_writer=single_node_multi_writer)
+
+    @property
+    def is_single_node(self) -> bool:
+        """Whether the volume may be published to one node at a time."""
+        cls = type(self)
+        return self not in (cls.MULTI_NODE_READER_ONLY, cls.MULTI_NODE_SINGLE_WRITER, cls.MULTI_NODE_MULTI_WRITER)
+
 
 @dataclass(frozen=True)
 class VolumeCapability:
@@ -121,6 +138,14 @@ class Expanded:
 
 
 @dataclass(frozen=True)
+class ReclaimState:
+    """Why the data of a volume was deleted before its deletion, "" while it was not. in_use: it is mounted."""
+
+    why: str
+    in_use: bool = False
+
+
+@dataclass(frozen=True)
 class Health:
     """A volume's condition of a response."""
 
@@ -175,7 +200,9 @@ CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT = "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSH
 VOLUME_ACCESSIBILITY_CONSTRAINTS = "VOLUME_ACCESSIBILITY_CONSTRAINTS"
 CREATE_DELETE_VOLUME = "CREATE_DELETE_VOLUME"
 PUBLISH_UNPUBLISH_VOLUME = "PUBLISH_UNPUBLISH_VOLUME"
+PUBLISH_READONLY = "PUBLISH_READONLY"
 LIST_VOLUMES = "LIST_VOLUMES"
+LIST_VOLUMES_PUBLISHED_NODES = "LIST_VOLUMES_PUBLISHED_NODES"
 GET_CAPACITY = "GET_CAPACITY"
 CREATE_DELETE_SNAPSHOT = "CREATE_DELETE_SNAPSHOT"
 LIST_SNAPSHOTS = "LIST_SNAPSHOTS"

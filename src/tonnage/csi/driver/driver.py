@@ -23,6 +23,7 @@ from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.filling import Fillings
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
+from tonnage.csi.driver.reclaimed import Reclaimed
 from tonnage.csi.server.inflight import InFlight
 from tonnage.errors import InvalidError, NotFoundError, TonnageError, UnavailableError
 from tonnage.pools.base.contract import MAX_NAME, PoolVolume, VolumeCondition, check_name, is_inline
@@ -47,6 +48,7 @@ OWNER_KEYS = frozenset(
         names.PARAM_EPHEMERAL,
         names.PARAM_RECLAIM,
         names.PARAM_CLASS,
+        names.UNDELETE,
     }
 )
 """Parameters that are stored in the owner record and returned in the volume's context."""
@@ -88,6 +90,8 @@ class Driver:
     """Called after an inline volume is created or deleted: no CSI call reports the changed capacity to a controller."""
     on_unfit: Unfit = lambda context, why: None
     """Called when a pod's inline volume does not fit."""
+    on_unstaged: Callable[[str], None] = lambda vid: None
+    """Called with the id of a volume that was unstaged: its pods may have finished."""
 
     def __post_init__(self) -> None:
         if not self.pools:
@@ -115,6 +119,11 @@ class Driver:
     def access(self) -> ContentAccess:
         """What volumes may be filled with here."""
         return ContentAccess(self.fetch, self.image_stores, self.sources)
+
+    @property
+    def reclaimed(self) -> Reclaimed:
+        """The volumes whose data was deleted before they are."""
+        return Reclaimed(self.state)
 
     async def most_volumes(self) -> int:
         """Maximum number of volumes on the node, 0 for unlimited: the pools' sum, or a smaller configured number.
@@ -167,9 +176,13 @@ class Driver:
             raise UnavailableError(f"pool {pool.name} is not open: {why}")
 
     async def find(self, vid: str) -> tuple[Pool, PoolVolume]:
-        """The volume with that id. Raises NotFoundError, UnavailableError when its pool is not open."""
+        """The volume with that id, for its use.
+
+        Raises NotFoundError, UnavailableError when its pool is not open, PreconditionError for a reclaimed volume.
+        """
         pool, name = self.place(vid)
         self.check_open(pool)
+        self.reclaimed.check(pool.name, name)
         return pool, await pool.get(name)
 
     async def find_inline(self, handle: str) -> tuple[Pool, PoolVolume] | None:
@@ -238,7 +251,7 @@ def group_lock(group: str) -> str:
 
 _LOCKED = frozenset(
     {"DeleteVolume", "NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
-    | {"ControllerExpandVolume", "ControllerModifyVolume", "NodeExpandVolume"}
+    | {"ControllerExpandVolume", "ControllerModifyVolume", "NodeExpandVolume", "ReclaimVolume", "RestoreVolume"}
 )
 
 

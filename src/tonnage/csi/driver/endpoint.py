@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import Driver, lock_key
-from tonnage.csi.driver.registration import Registration
-from tonnage.csi.driver.services import inventory
+from tonnage.csi.driver.registration import RegisteredServer
+from tonnage.csi.driver.services import inventory, reclaim, trash
 from tonnage.csi.driver.services.controller import ControllerService
 from tonnage.csi.driver.services.groups import GroupControllerService
 from tonnage.csi.driver.services.identity import Identity
@@ -18,7 +18,7 @@ from tonnage.csi.server.service import Service
 
 
 def services(driver: Driver) -> list[Service]:
-    """The CSI services of a driver, and our Inventory service. SnapshotMetadata is not offered (UNIMPLEMENTED)."""
+    """The CSI services of a driver, and our own. SnapshotMetadata is not offered (UNIMPLEMENTED)."""
     described = csi_pb2.DESCRIPTOR.services_by_name
     offered = {
         "Identity": Identity(driver),
@@ -28,7 +28,8 @@ def services(driver: Driver) -> list[Service]:
     }
     before = driver.openings.again if driver.openings is not None else None
     found = [Service(desc, offered.get(name), key=lock_key, before=before) for name, desc in described.items()]
-    return [*found, inventory.service(driver.pools)]
+    ours = [part.service(driver, key=lock_key, before=before) for part in (reclaim, trash)]
+    return [*found, inventory.service(driver.pools), *ours]
 
 
 class DriverEndpoint:
@@ -40,7 +41,7 @@ class DriverEndpoint:
         self._server = CsiServer(
             socket, services(driver), in_flight=driver.in_flight, clock=driver.clock, driver=driver.name
         )
-        self._registration = Registration(driver.name, socket, registry) if registry is not None else None
+        self._served = RegisteredServer(driver.name, self._server, registry)
 
     @property
     def calls(self) -> Calls:
@@ -50,15 +51,11 @@ class DriverEndpoint:
     async def start(self) -> None:
         """Restore I/O limits, serve, then register. Raises as sockets.bind_private."""
         await self.driver.throttle.restore(self.driver.pools.values())
-        await self._server.start()
-        if self._registration is not None:
-            await self._registration.start()
+        await self._served.start()
 
     async def stop(self) -> None:
         """Unregister, then stop serving (in less than a second). Idempotent."""
-        if self._registration is not None:
-            await self._registration.stop()
-        await self._server.stop()
+        await self._served.stop()
         await self.driver.fillings.close()
         await self.driver.throttle.close()
 

@@ -46,20 +46,32 @@ def _digest(content: ContentSpec) -> str:
     return hashlib.sha256(encode(content).encode()).hexdigest()[:32]
 
 
-def check(content: ContentSpec, failed: BaseException | None, *, block: bool) -> None:
-    """Raises why the last filling failed, if it did; InvalidError for raw block."""
-    if failed is not None:
-        raise failed
+def check(content: ContentSpec, *, block: bool) -> None:
+    """Raises InvalidError for raw block."""
     if block:
         raise InvalidError(
             f"{content}: a raw block volume has no file system to fill: claim one with volumeMode Filesystem"
         )
 
 
+def check_empty(volume: PoolVolume) -> None:
+    """Raises AlreadyExistsError for a volume whose content is not complete, requested without one."""
+    if volume.owner.get(CONTENT, "").startswith(_FILLING):
+        raise AlreadyExistsError(
+            f"volume {volume.name} exists and its content is not complete, requested without content: delete the claim"
+            " and make it again"
+        )
+
+
 def check_filled(volume: PoolVolume) -> None:
     """Raises PreconditionError for a volume whose content is not complete."""
-    if volume.owner.get(CONTENT, "").startswith(_FILLING):
+    if is_filling(volume):
         raise PreconditionError(f"volume {volume.name} is being filled with its content: repeat CreateVolume first")
+
+
+def is_filling(volume: PoolVolume) -> bool:
+    """Whether the content of a volume is not complete."""
+    return volume.owner.get(CONTENT, "").startswith(_FILLING)
 
 
 @dataclass(frozen=True)
@@ -91,18 +103,23 @@ class Fillings:
         self._queued: set[str] = set()
         self._patience = patience
 
-    def failed(self, name: str) -> BaseException | None:
-        """Why the last filling of a volume failed, which is reported once; None where it did not."""
+    async def settle(self, name: str, content: ContentSpec) -> None:
+        """End the filling of a volume that an earlier call began; without one it is no work.
+
+        To be awaited before the volume is created: a filling that fails for good deletes its volume, and would leave
+        one behind that is made after that. A filling with another content than this is stopped. Raises BusyError with
+        the progress while it goes on, and once what it failed with.
+        """
         running = self._running.get(name)
-        if running is None or not running.task.done():
-            return None
-        del self._running[name]
-        if running.task.cancelled():
-            return None
-        return running.task.exception()
+        if running is None:
+            return
+        if running.digest != _digest(content):
+            await self._stop(name)
+            return
+        await self._wait(name, running)
 
     async def finish(self, filling: Filling) -> PoolVolume:
-        """Fill a volume; return it once that is done, perhaps by an earlier call.
+        """Fill a volume that is settled; return it once that is done, perhaps by an earlier call.
 
         Raises BusyError with the progress while it goes on, AlreadyExistsError for a volume with another content or
         none, and what fill() raises.
@@ -118,22 +135,20 @@ class Fillings:
             )
         if not state:
             raise AlreadyExistsError(f"volume {volume.name} exists without content, requested {filling.content}")
-        running = self._running.get(volume.name)
-        if running is not None and running.digest != wanted:
-            await self._stop(volume.name)
-            running = None
-        if running is None:
-            progress = Progress(str(filling.content))
-            task = asyncio.create_task(self._fill(filling, progress), name=f"fill {volume.name}")
-            task.add_done_callback(_seen)
-            running = self._running[volume.name] = _Running(wanted, progress, task)
+        progress = Progress(str(filling.content))
+        task = asyncio.create_task(self._fill(filling, progress), name=f"fill {volume.name}")
+        task.add_done_callback(_seen)
+        self._running[volume.name] = _Running(wanted, progress, task)
+        return await self._wait(volume.name, self._running[volume.name])
+
+    async def _wait(self, name: str, running: _Running) -> PoolVolume:
         await asyncio.wait([running.task], timeout=self._patience)
         if not running.task.done():
-            raise BusyError(f"volume {volume.name} is being filled: {running.progress}")
-        if self._running.get(volume.name) is running:
-            del self._running[volume.name]
+            raise BusyError(f"volume {name} is being filled: {running.progress}")
+        if self._running.get(name) is running:
+            del self._running[name]
         if running.task.cancelled():  # while it was queued
-            raise StoppedError(f"volume {volume.name}: its filling was stopped")
+            raise StoppedError(f"volume {name}: its filling was stopped")
         return running.task.result()
 
     async def _fill(self, filling: Filling, progress: Progress) -> PoolVolume:

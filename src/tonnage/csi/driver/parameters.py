@@ -26,7 +26,7 @@ from tonnage.pools.base.parameters import (
     io_limits_of,
     source_of,
 )
-from tonnage.pools.core.pool import Pool
+from tonnage.pools.core.pool import Pool, check_undelete
 
 POOL = "pool"
 KIND = "kind"
@@ -100,6 +100,7 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     _check_source(driver, ours)
     _check_limits(driver, ours)
     owner = {key: value for key, value in parameters.items() if key in OWNER_KEYS}
+    check_undelete(pool, owner, ours)
     owner[OWNER_DRIVER] = driver.name
     return Selection(pool, _fstype(parameters), ours, owner, content)
 

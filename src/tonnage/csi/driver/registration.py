@@ -77,6 +77,24 @@ class Registration:
         return registration_pb2.RegistrationStatusResponse()
 
 
+class RegisteredServer:
+    """A driver's server and, where there is a registry, its registration."""
+
+    def __init__(self, driver: str, server: CsiServer, registry: Path | None) -> None:
+        self.registration = Registration(driver, server.path, registry) if registry is not None else None
+        self._parts = [part for part in (server, self.registration) if part is not None]
+
+    async def start(self) -> None:
+        """Serve, then register. Raises as CsiServer.start."""
+        for part in self._parts:
+            await part.start()
+
+    async def stop(self) -> None:
+        """Unregister, then stop serving. Idempotent."""
+        for part in reversed(self._parts):
+            await part.stop()
+
+
 class RegistrationClient:
     """The kubelet's side: asks the plugin behind a registration socket. All methods raise CsiError."""
 

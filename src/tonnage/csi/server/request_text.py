@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 
-_TOKENS = "csi.storage.k8s.io/serviceAccount.tokens"
 LONGEST = 1000
 _ABOUT = ("volume_id", "snapshot_id", "group_snapshot_id", "name", "source_volume_id")
 _FILLING = frozenset({names.PARAM_CONTENT, "source"})
@@ -40,7 +39,7 @@ def _strip_secrets(message: Message) -> None:
         if field.GetOptions().Extensions[csi_pb2.csi_secret] or field.name == "mount_flags":
             message.ClearField(field.name)
         elif field.name == "volume_context":
-            value.pop(_TOKENS, None)
+            value.pop(names.CSI_TOKENS, None)
         elif field.name == "parameters":
             for key in _FILLING & set(value):  # the query of a URL may hold a signature
                 value[key] = _QUERY.sub("?...", value[key])

@@ -19,6 +19,24 @@ LONGEST_PATH = 107
 """Maximum bytes of a unix socket's path on Linux."""
 
 
+def socket_path(text: str) -> Path:
+    """Return the path of a CSI endpoint such as `unix:///run/csi.sock`.
+
+    `unix:/run/csi.sock` and a plain absolute path are accepted too.
+
+    Raises: Invalid.
+    """
+    path = text.removeprefix("unix:")
+    if path.startswith("//"):
+        path = path[2:]
+    if not path.startswith("/") or "\0" in path or path.endswith("/"):
+        raise InvalidError(
+            f"endpoint {text[:120]!r}: want a unix socket with an absolute path, as unix:///run/csi.sock"
+        )
+    check_length(Path(path))
+    return Path(path)
+
+
 def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
     """A listening socket at path, mode 0600; its directory is made with 0700 if missing.
 

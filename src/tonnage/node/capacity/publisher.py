@@ -25,7 +25,7 @@ from tonnage.capacity import tier
 from tonnage.capacity.ledger import PoolCapacity
 from tonnage.capacity.object import Wish, counted, difference, inline, least, managed_by, numbers, object_name, reason
 from tonnage.capacity.tier import Notice
-from tonnage.claims.node_scope import CapacitySource
+from tonnage.claims.node_scope import CapacitySource, DriverInfo
 from tonnage.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
@@ -126,7 +126,7 @@ class CapacityPublisher:
         return self._increased + INCREASE_EVERY - now if higher else None
 
     def _note_published(self, classes: int, *, waiting: bool) -> None:
-        sources = sum(len(self._readings.sources(driver)) for driver in self._drivers)
+        sources = sum(len(self._readings.sources(driver)) for driver in self._published())
         if self._drivers.complete and classes == sources and not waiting:
             self.is_published = True
 
@@ -139,9 +139,13 @@ class CapacityPublisher:
 
     # Desired state
 
+    def _published(self) -> list[DriverInfo]:
+        """Drivers whose capacity is this node's: what all nodes share, without topology, the controller publishes."""
+        return [driver for driver in self._drivers if driver.topology]
+
     def _wishes(self) -> list[Wish]:
         found = []
-        for driver in self._drivers:
+        for driver in self._published():
             for source, storage_class in self._readings.sources(driver).items():
                 amount = self._ledger.capacity(source)
                 if amount is not None:
@@ -180,7 +184,7 @@ class CapacityPublisher:
         """
         refused: list[ApiError] = []
         current, classes = {w.name for w in wishes}, {w.class_name for w in wishes}
-        for driver in self._drivers:
+        for driver in self._published():
             current |= {self._name(s) for s in self._readings.sources(driver)}
         for name, obj in list(self._own.there.items()):
             known = self._drivers.get(obj.metadata.labels.get(names.CAPACITY_DRIVER, "")) is not None

@@ -9,7 +9,7 @@ from typing import Annotated
 from tonnage.api import names
 from tonnage.capacity import tier
 from tonnage.claims.node_scope import NodeScope
-from tonnage.node.config.driver import socket_path
+from tonnage.csi.server.sockets import socket_path
 from tonnage.option import Option
 
 BINDINGS = ("agent", "controller")

@@ -19,7 +19,7 @@ import yaml
 from tonnage import option
 from tonnage.api import names
 from tonnage.content.hosts import AllowedHost, parse_host
-from tonnage.csi.server import sockets
+from tonnage.csi.server.sockets import socket_path
 from tonnage.errors import InvalidError
 from tonnage.host.iolimits import ROOT as CGROUPS
 from tonnage.observe.exporter import Address, parse_address
@@ -28,24 +28,6 @@ from tonnage.pools import config as pool_config
 from tonnage.pools.config import PoolConfig
 
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-
-
-def socket_path(text: str) -> Path:
-    """Return the path of a CSI endpoint such as `unix:///run/csi.sock`.
-
-    `unix:/run/csi.sock` and a plain absolute path are accepted too.
-
-    Raises: Invalid.
-    """
-    path = text.removeprefix("unix:")
-    if path.startswith("//"):
-        path = path[2:]
-    if not path.startswith("/") or "\0" in path or path.endswith("/"):
-        raise InvalidError(
-            f"endpoint {text[:120]!r}: want a unix socket with an absolute path, as unix:///run/csi.sock"
-        )
-    sockets.check_length(Path(path))
-    return Path(path)
 
 
 def absolute(what: str, text: str) -> Path:

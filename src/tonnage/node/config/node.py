@@ -11,9 +11,12 @@ from typing import Annotated
 from tonnage import option
 from tonnage.api import names
 from tonnage.errors import InvalidError
+from tonnage.node.config import declared_pools
 from tonnage.node.config import driver as config_driver
 from tonnage.node.config.agent import AgentConfig
+from tonnage.node.config.declared_pools import DeclaredPool, DeclaredPoolEntry
 from tonnage.node.config.driver import DriverConfig
+from tonnage.node.inline.config import InlineConfig, parse_inlines
 from tonnage.option import Option, Values
 from tonnage.pools.config import PoolConfig
 
@@ -27,7 +30,9 @@ _FOLLOWING = ("endpoint", "registry", "state", "kubelet_root")
 class NodeConfig:
     """A node's configuration.
 
-    kubelet: the kubelet's directory. log_level: one of LEVELS.
+    kubelet: the kubelet's directory. log_level: one of LEVELS. inline: the inline drivers. flexvolume: the kubelet's
+    folder of FlexVolume drivers, None to serve none. make_pools: whether the
+    start may run what is missing of the pools in declare.
     """
 
     driver: DriverConfig
@@ -37,9 +42,35 @@ class NodeConfig:
         Option(f"the kubelet's folder (default: {KUBELET})", "DIR", parse=partial(config_driver.absolute, "kubelet")),
     ] = KUBELET
     log_level: Annotated[str, Option("default: info", choices=LEVELS)] = LEVELS[0]
+    inline: Annotated[
+        tuple[InlineConfig, ...],
+        Option(
+            "an inline driver: content made for a pod, as node-labels; repeatable",
+            "KIND[,key=value...]",
+            written=list[str],
+            parse=parse_inlines,
+        ),
+    ] = ()
+    flexvolume: Annotated[
+        Path | None,
+        Option(
+            "serve manifests with flexVolume: install our driver in this folder, the kubelet's --volume-plugin-dir",
+            "DIR",
+            parse=partial(config_driver.absolute, "flexvolume"),
+        ),
+    ] = None
+    make_pools: Annotated[
+        bool,
+        Option(
+            "make the pools that the file declares, on empty devices only (--check shows the commands)", written=bool
+        ),
+    ] = False
+    declare: tuple[DeclaredPool, ...] = ()
 
 
-NODE_FILE = option.file_type("NodeFile", [DriverConfig, AgentConfig, NodeConfig], **config_driver.POOLS)
+DECLARE = {"declare": list[DeclaredPoolEntry]}
+"""Key of a node's file that no option has: the devices of its pools."""
+NODE_FILE = option.file_type("NodeFile", [DriverConfig, AgentConfig, NodeConfig], **config_driver.POOLS, **DECLARE)
 
 
 def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str) -> NodeConfig:
@@ -59,6 +90,6 @@ def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str
     following = dict(zip(_FOLLOWING, values, strict=True))
     driver = config_driver.merge(file, {**given, **following}, pools, node=node)
     agent = option.read(AgentConfig, given, file)
-    return NodeConfig(
-        driver, AgentConfig(driver.node_name, startup_taint=(driver.driver_name,), kubelet=kubelet, **agent), **own
-    )
+    declare = declared_pools.read(file.get("declare", ()), driver.pools)
+    node_agent = AgentConfig(driver.node_name, startup_taint=(driver.driver_name,), kubelet=kubelet, **agent)
+    return NodeConfig(driver, node_agent, declare=declare, **own)

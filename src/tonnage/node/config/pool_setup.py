@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, InvalidError, PreconditionError, UnsupportedError
-from tonnage.host import btrfs, disk, mount
+from tonnage.errors import HostError, InvalidError, PreconditionError, UnsupportedError, host_errors
+from tonnage.host import btrfs, device, disk, mount
+from tonnage.host.descriptor import opened
 from tonnage.host.disk import Disk
 from tonnage.host.run import CommandError, run
 from tonnage.pools.config import PoolConfig
@@ -178,6 +179,12 @@ def _init_filesystem(config: PoolConfig, devices: Sequence[Path], fstype: str, d
     )
     if mount.is_mount(where):
         if _shown_at(where) in {str(found.node) for found in disks}:
+            missing = [found.path for found in disks if fstype == "btrfs" and not _is_member(where, found)]
+            if missing:
+                raise PreconditionError(
+                    f"the btrfs at {where} exists without {missing[0]}: `tonnage pools extend {config.kind}:{where}"
+                    f" {missing[0]}` adds it"
+                )
             return PoolSetupPlan((), after)
         raise PreconditionError(f"something else is mounted at {where} already: choose another folder")
     if where.exists() and any(entry.name != NOTE for entry in where.iterdir()):
@@ -262,8 +269,12 @@ def _check_empty(found: Disk) -> None:
     """Raise PreconditionError unless a device is unused and empty."""
     if found.users:
         raise PreconditionError(f"{found.path} is in use: {'; '.join(found.users)}. Name an unused device")
-    if found.signatures:
-        what = ", ".join(sorted({signature.type for signature in found.signatures}))
+    kinds = {signature.type for signature in found.signatures}
+    with host_errors(f"cannot read {found.path}"), opened(found.node) as fd:
+        # wipefs(8) leaves out what has a wrong checksum: that is damaged, which does not make it empty.
+        kinds |= {probed.kind for probed in [device.probe(fd)] if probed and not kinds}
+    if kinds:
+        what = ", ".join(sorted(kinds))
         raise PreconditionError(
             f"{found.path} is not empty: it holds {what}. If nothing on it is needed: wipefs --all {found.node}"
         )

@@ -65,7 +65,7 @@ async def take_back(node: NodeContext, prime: PersistentVolumeClaim, reason: str
         return
     if is_done:
         log.info("populated claim rescheduled claim=%s populator=%s", target.key, prime.key)
-        node.events.warning(refer(CLAIMS, target), "PopulatorRescheduled", _text(node, target, prime, reason))
+        node.events.warning(refer(CLAIMS, target), names.POPULATOR_RESCHEDULED, _text(node, target, prime, reason))
 
 
 def _waits_here(node: NodeContext, claim: PersistentVolumeClaim) -> bool:

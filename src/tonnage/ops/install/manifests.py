@@ -17,11 +17,16 @@ from typing import Any
 import yaml
 
 from tonnage import __version__
+from tonnage.aio.clock import RealClock
 from tonnage.api import names
-from tonnage.ops.install.options import GROUP_LABEL, Class, Installation, content_folders, pool_folders
+from tonnage.controller.config import parse_endpoints
+from tonnage.node.flexvolume.install import SPOOL
+from tonnage.node.inline import sources
+from tonnage.node.inline.config import parse_inlines
+from tonnage.ops.install.options import GROUP_LABEL, Class, ContentFolder, Installation, content_folders, pool_folders
 from tonnage.option import Option
 
-SCOPE_POLICY_SINCE = (1, 36)
+SCOPE_POLICY_SINCE = EMPTY_DIR_POLICY_SINCE = (1, 36)
 AGENT_POLICY_SINCE = (1, 30)
 METRICS_PORT = 9809
 API_PORTS = (443, 6443)
@@ -50,16 +55,21 @@ class Part:
 PARTS = (
     Part("namespace.yaml"),
     Part("csidriver.yaml"),
+    Part("inline-driver.yaml", lambda chosen: _inline_drivers(chosen)),
     Part("content-crd.yaml"),
     Part("class.yaml", lambda chosen: [_class(found) for found in chosen.classes]),
     Part("snapshotclass.yaml", lambda chosen: [{}] if chosen.snapshot_class else []),
+    Part("groupsnapshotclass.yaml", lambda chosen: [{}] if chosen.snapshot_class else []),
     Part("rbac-node.yaml"),
     Part("rbac-secrets.yaml", lambda chosen: [_secrets(*found) for found in chosen.secrets.items()]),
     Part("rbac-controller.yaml"),
-    Part("rbac-evict.yaml", lambda chosen: [{}] if chosen.evict_unfit else []),
+    Part("rbac-evict.yaml", lambda chosen: [{}] if chosen.evict_unfit or chosen.free_populators else []),
+    Part("rbac-certificates.yaml", lambda chosen: [{}] if chosen.issuers else []),
     Part("rbac-snapshots.yaml", lambda chosen: [{}] if chosen.snapshot_controller else []),
+    Part("rbac-attach.yaml", lambda chosen: [{}] if chosen.attach_endpoints else []),
     Part("rbac-scheduler.yaml", lambda chosen: [{}] if chosen.scheduler is not None else []),
     Part("scope-policy.yaml", lambda chosen: [{}] if _has_scope_policy(chosen) else []),
+    Part("empty-dir-policy.yaml", lambda chosen: [{}] if chosen.kubernetes >= EMPTY_DIR_POLICY_SINCE else []),
     Part("agent-policy.yaml", lambda chosen: [{}] if chosen.kubernetes >= AGENT_POLICY_SINCE else []),
     Part("config.yaml", lambda chosen: _groups(chosen)),
     Part("node.yaml", lambda chosen: _groups(chosen)),
@@ -131,7 +141,15 @@ def _common(chosen: Installation) -> Values:
         "controllerReplicas": "2",
         "capacity": chosen.file["capacity"],
         "controllerEvicts": _yaml(["--evict-unfit"] if chosen.evict_unfit else []),
+        "controllerFrees": _yaml(["--free-populators"] if chosen.free_populators else []),
         "controllerSnapshots": _yaml(["--snapshot-controller"] if chosen.snapshot_controller else []),
+        "controllerIssuers": _yaml([f"--certificate-issuer={issuer.argument}" for issuer in chosen.issuers]),
+        "controllerAttaches": _yaml([f"--attach-endpoint={endpoint}" for endpoint in chosen.attach_endpoints]),
+        "controllerUser": _yaml(_controller_user(chosen)),
+        "controllerNodeSelector": "",
+        "attachSecretReader": _yaml(_attach_secret_reader(chosen)),
+        "controllerMounts": _controller_mounts(chosen),
+        "controllerVolumes": _controller_volumes(chosen),
         "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
         "controllerTemplates": _yaml(
             [f"--node-group-label={label}" for label in chosen.group_labels]
@@ -150,6 +168,47 @@ def _common(chosen: Installation) -> Values:
     }
 
 
+def _controller_user(chosen: Installation) -> dict[str, Any]:
+    """Root, without capabilities, where the controller connects to sockets of drivers."""
+    if chosen.attach_endpoints:
+        return {"runAsUser": 0, "runAsGroup": 0}
+    return {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532}
+
+
+def _attach_secret_reader(chosen: Installation) -> list[dict[str, str]]:
+    """The controller as a subject of the Secrets that classes may name."""
+    if not chosen.attach_endpoints:
+        return []
+    return [{"kind": "ServiceAccount", "name": "tonnage-controller", "namespace": chosen.namespace}]
+
+
+def _socket_folders(chosen: Installation) -> list[str]:
+    """The folders of the attached drivers' sockets, each once."""
+    found = parse_endpoints(chosen.attach_endpoints)
+    return list(dict.fromkeys(str(endpoint.socket.parent) for endpoint in found))
+
+
+def _controller_mounts(chosen: Installation) -> str:
+    found: list[dict[str, Any]] = [
+        {"name": f"issuer-{number}", "mountPath": issuer.folder, "readOnly": True}
+        for number, issuer in enumerate(chosen.issuers)
+    ]
+    found += [{"name": f"driver-{n}", "mountPath": folder} for n, folder in enumerate(_socket_folders(chosen))]
+    return _yaml({"volumeMounts": found}) if found else ""
+
+
+def _controller_volumes(chosen: Installation) -> str:
+    found: list[dict[str, Any]] = [
+        {"name": f"issuer-{number}", "secret": {"secretName": issuer.secret}}
+        for number, issuer in enumerate(chosen.issuers)
+    ]
+    found += [
+        {"name": f"driver-{n}", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}
+        for n, folder in enumerate(_socket_folders(chosen))
+    ]
+    return _yaml({"volumes": found}) if found else ""
+
+
 def _groups(chosen: Installation) -> list[Values]:
     """The nodes of no group, then those of each."""
     others = {"key": GROUP_LABEL, "operator": "NotIn", "values": list(chosen.groups)}
@@ -164,6 +223,7 @@ def _groups(chosen: Installation) -> list[Values]:
 def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, affinity: dict[str, Any]) -> Values:
     folders = list(enumerate(pool_folders(pools)))
     contents = list(enumerate(content_folders(chosen.file, pools)))
+    flex = _flex_folders(chosen.file)
     return {
         "nodeName": f"tonnage-node-{name}" if name else "tonnage-node",
         "groupLabel": _yaml({GROUP_LABEL: name}) if name else "",
@@ -175,18 +235,29 @@ def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, 
         "poolVolumes": _yaml(
             [{"name": f"pool-{n}", "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for n, path in folders]
         ),
-        "contentMounts": _yaml([_content_mount(n, folder.path) for n, folder in contents]),
+        "contentMounts": _yaml([_content_mount(n, folder) for n, folder in contents] + _flex_mounts(flex)),
         "contentVolumes": _yaml(
             [{"name": f"content-{n}", "hostPath": {"path": folder.path, "type": folder.type}} for n, folder in contents]
+            + [{**mount, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for mount, path in flex]
         ),
     }
 
 
-def _content_mount(number: int, path: str) -> dict[str, Any]:
+def _flex_folders(file: Values) -> list[tuple[dict[str, str], str]]:
+    """The folders for FlexVolumes, the kubelet's and that of its calls: the name of each volume, and its path."""
+    plugins = file.get("flexvolume")
+    return [({"name": "flexvolume"}, plugins), ({"name": "flexvolume-calls"}, str(SPOOL))] if plugins else []
+
+
+def _flex_mounts(folders: Sequence[tuple[dict[str, str], str]]) -> list[dict[str, Any]]:
+    return [{**name, "mountPath": path} for name, path in folders]
+
+
+def _content_mount(number: int, folder: ContentFolder) -> dict[str, Any]:
     return {
         "name": f"content-{number}",
-        "mountPath": path,
-        "readOnly": True,
+        "mountPath": folder.path,
+        **({} if folder.is_written else {"readOnly": True}),
         "mountPropagation": "HostToContainer",
     }
 
@@ -200,6 +271,23 @@ def _config(chosen: Installation, pools: Sequence[Mapping[str, Any]]) -> dict[st
         "metrics": f"0.0.0.0:{METRICS_PORT}",
         **({"csiEndpoints": endpoints} if endpoints else {}),
     }
+
+
+def _inline_drivers(chosen: Installation) -> list[Values]:
+    """The inline drivers of the nodes' file. Raises InvalidError."""
+    configs = parse_inlines(chosen.node.get("inline", ()))
+    return [_inline_driver(found) for found in sources.csi_drivers(configs, RealClock())]
+
+
+def _inline_driver(found: Mapping[str, Any]) -> Values:
+    return {"inlineName": found["metadata"]["name"], "inlineSpec": json.dumps(found["spec"])}
+
+
+def inline_specs() -> str:
+    """The specification of the CSIDriver object of each kind of inline driver, as JSON."""
+    configs = parse_inlines(sorted(sources.KINDS))
+    found = zip(configs, sources.csi_drivers(configs, RealClock()), strict=True)
+    return json.dumps({config.kind: driver["spec"] for config, driver in found}, indent=2) + "\n"
 
 
 def _class(found: Class) -> Values:

@@ -11,9 +11,12 @@ from typing import Any
 from tonnage import __version__
 from tonnage.api import names
 from tonnage.capacity import tier
+from tonnage.controller.config import parse_certificate_issuers
 from tonnage.errors import InvalidError
 from tonnage.node.config.agent import BINDINGS, SCOPES
 from tonnage.node.config.node import KUBELET
+from tonnage.node.inline.config import parse_inlines
+from tonnage.node.inline.sources import image_folders
 from tonnage.option import Values
 from tonnage.pools import config as pool_config
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
@@ -29,7 +32,7 @@ LONGEST_GROUP = 40
 CLASS_FIELDS = ("reclaimPolicy", "volumeBindingMode", "allowVolumeExpansion")
 ALWAYS_WRITTEN = {"bind": BINDINGS[0], "scope": SCOPES[0], "capacity": tier.MODES[0], "kubelet": str(KUBELET)}
 """Options that a node's file has even if they are not given, so that people see them there."""
-MOUNTED = ("/dev", "/etc/tonnage", "/run/lock/lvm", "/sys/fs/cgroup", "/tmp")
+MOUNTED = ("/dev", "/etc/tonnage", "/run/lock/lvm", "/run/tonnage/flex", "/sys/fs/cgroup", "/tmp")
 """Where an agent's pod has other folders; the kubelet's too."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(\..*)?")
 
@@ -45,6 +48,39 @@ class Class:
 
 
 @dataclass(frozen=True)
+class InstalledIssuer:
+    """An issuer whose certificates the controller signs. secret: of type kubernetes.io/tls, in the own namespace.
+
+    options: as on the controller's command line, each with its comma.
+    """
+
+    name: str
+    secret: str
+    options: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Where the controller has the Secret."""
+        return f"/issuers/{self.name}"
+
+    @property
+    def argument(self) -> str:
+        """The value of the controller's option."""
+        return f"{self.name}={self.folder}{self.options}"
+
+
+def parse_installed_issuer(text: str) -> InstalledIssuer:
+    """`NAME=SECRET[,allow=KIND:PATTERN][,days=N]...`. Raises InvalidError."""
+    name, _, rest = text.partition("=")
+    secret, comma, options = rest.partition(",")
+    if not names.is_dns_subdomain(secret):
+        raise InvalidError(f"--certificate-issuer {text[:80]!r}: want NAME=SECRET, a Secret of type kubernetes.io/tls")
+    issuer = InstalledIssuer(name, secret, comma + options)
+    parse_certificate_issuers([issuer.argument])
+    return issuer
+
+
+@dataclass(frozen=True)
 class Installation:
     """Options of one installation.
 
@@ -56,8 +92,11 @@ class Installation:
     others have `pools`. network_policy: whether pods may connect only to the API server and be scraped. scheduler: how
     `tonnage scheduler` chooses nodes, None for none. group_labels, templates: template nodes that the controller
     publishes for an autoscaler, as on its command line. evict_unfit: whether the controller may evict pods whose inline
-    volume does not fit on their node and that allow it. snapshot_controller: whether the controller is the cluster's
-    snapshot controller. snapshot_class: with a default VolumeSnapshotClass, for clusters that have the kind.
+    volume does not fit on their node and that allow it. free_populators: whether it may evict pods of volume populators
+    that wait on a node which their claims have left. issuers: of certificates of inline volumes, that the controller
+    signs. attach_endpoints: sockets, on the nodes, of drivers whose volumes the controller attaches.
+    snapshot_controller: whether the controller is the cluster's snapshot controller. snapshot_class: with a default
+    VolumeSnapshotClass and VolumeGroupSnapshotClass, for clusters that have the kinds.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -71,7 +110,10 @@ class Installation:
     monitoring: bool = False
     inline: bool = True
     evict_unfit: bool = False
+    free_populators: bool = False
+    issuers: Sequence[InstalledIssuer] = ()
     snapshot_controller: bool = False
+    attach_endpoints: Sequence[str] = ()
     snapshot_class: bool = False
     groups: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     network_policy: bool = False
@@ -172,28 +214,38 @@ def pool_folders(pools: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @dataclass(frozen=True)
 class ContentFolder:
-    """A folder of the node that volumes are filled from. type: of its hostPath."""
+    """A folder of the node that volumes are filled from. type: of its hostPath. is_written: by the agent."""
 
     path: str
     type: str
+    is_written: bool = False
 
 
 def content_folders(file: Values, pools: Sequence[Mapping[str, Any]]) -> list[ContentFolder]:
     """The image stores and sources of a node's file, each once; none that is a pool's folder. Raises InvalidError.
 
-    An empty folder may become an image store. A source that is not there is a fault, never an empty volume.
+    An empty folder may become an image store. A source that is not there is a fault, never an empty volume. The inline
+    driver `image` notes in the stores which layers are in use, and pulls into them.
     """
-    mounted = set(pool_folders(pools))
+    mounted, images = (
+        set(pool_folders(pools)),
+        [one for one in parse_inlines(file.get("inline", ())) if one.kind == "image"],
+    )
+    inline = [str(path) for one in images for path in image_folders(one)]
     found = []
-    for option, kind in (("image_stores", "DirectoryOrCreate"), ("sources", "Directory")):
-        for text in file.get(option, ()):
+    for option, texts, kind in (
+        ("image_stores", file.get("image_stores", ()), "DirectoryOrCreate"),
+        ("sources", file.get("sources", ()), "Directory"),
+        ("inline", inline, "Directory"),
+    ):
+        for text in texts:
             path = str(PurePosixPath(text))
             if ".." in PurePosixPath(path).parts:
                 raise InvalidError(f"{option} {path[:120]!r}: want it without '..'")
             if path in (*MOUNTED, file["kubelet"], "/"):
                 raise InvalidError(f"{option} {path}: the agent's pod has another folder there; name one below it")
             if path not in mounted:
-                found.append(ContentFolder(path, kind))
+                found.append(ContentFolder(path, kind, is_written=bool(images) and option == "image_stores"))
             mounted.add(path)
     return found
 

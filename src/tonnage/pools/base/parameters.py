@@ -21,7 +21,9 @@ from tonnage.pools.base.contract import FeaturedPool, PoolVolume
 
 ERASE, RESERVE, SOURCE, MKFS_OPTIONS = "erase", "reserve", "source", "mkfsOptions"
 IOPS, BANDWIDTH = "iops", "bandwidth"
+COMPRESSION = "compression"
 LIMITS = frozenset({IOPS, BANDWIDTH})
+COMPRESSIONS = ("none", "lzo", "zlib", "zstd")
 ERASURES = ("none", "discard", "zero", "shred")
 _SOURCE_SCHEME = "dir://"
 _MOST = 2**62
@@ -47,6 +49,14 @@ def erase_of(parameters: Mapping[str, str], offered: Iterable[str] = ERASURES) -
     if method not in (known := tuple(offered)):
         raise InvalidError(f"parameter erase: {method[:40]!r} is not offered here, want {' or '.join(known)}")
     return method
+
+
+def compression_of(parameters: Mapping[str, str]) -> str:
+    """How new content is compressed: `lzo`, `zlib` or `zstd`, "" for not at all. Raises InvalidError."""
+    method = parameters.get(COMPRESSION, "none")
+    if method not in COMPRESSIONS:
+        raise InvalidError(f"parameter compression: {method[:40]!r}: want {' or '.join(COMPRESSIONS)}")
+    return "" if method == "none" else method
 
 
 def io_limits_of(parameters: Mapping[str, str]) -> IoLimits:
@@ -89,6 +99,7 @@ def check_shared(parameters: Mapping[str, str]) -> None:
     if not parameters:
         return  # as most classes
     erase_of(parameters)
+    compression_of(parameters)
     io_limits_of(parameters)
     reserve_of(parameters)
     source_of(parameters)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 from uuid import UUID
 
@@ -19,13 +19,18 @@ from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundErro
 from tonnage.pools.base.contract import PoolVolume, Snapshot, VolumeOrigin, VolumeRequest, VolumeState, check_name
 from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, erase_of, read_mkfs_options, reserve_of
 
+UNDELETE = "tonnage.dev/undelete"
+"""Key of a volume's owner record: seconds for which it stays as trash after its deletion."""
+TRASHED = "trashed"
+"""Key of a volume's owner record: when it was deleted, in seconds since the epoch. Only trash has it."""
 T = TypeVar("T", bound=msgspec.Struct)
 FORMAT = 2
 _UNSEALED = 1
 _BEFORE, _AFTER = b',"checksum":"', b'"}'
 _DIGITS = 64
 _LARGEST = 2**63 - 1
-_LATEST = 253402300799.0  # seconds since the epoch: the last that a date can say
+LATEST = 253402300799.0
+"""Seconds since the epoch: the last that a date can say."""
 
 
 class VolumeRecord(msgspec.Struct, frozen=True):
@@ -61,6 +66,21 @@ class VolumeRecord(msgspec.Struct, frozen=True):
     version: int = FORMAT
 
     @property
+    def is_trash(self) -> bool:
+        """Whether it was deleted, and stays until it is restored or evicted."""
+        return TRASHED in self.owner
+
+    @property
+    def trashed(self) -> float:
+        """When it was deleted, in seconds since the epoch; 0 for a volume, and where that cannot be read."""
+        return seconds_of(self.owner, TRASHED)
+
+    @property
+    def undelete(self) -> float:
+        """Seconds for which it stays after its deletion, as its class says, 0 for not at all."""
+        return seconds_of(self.owner, UNDELETE)
+
+    @property
     def source(self) -> VolumeOrigin | None:
         """The snapshot or volume that it was copied from."""
         return VolumeOrigin(self.from_snapshot, self.from_volume) if self.from_snapshot or self.from_volume else None
@@ -94,6 +114,14 @@ class VolumeRecord(msgspec.Struct, frozen=True):
         )
 
 
+def seconds_of(owner: Mapping[str, str], key: str) -> float:
+    """The seconds that an owner record has under a key, 0 without the key, and for what is no time."""
+    try:
+        return min(max(0.0, float(owner.get(key, "0"))), LATEST)
+    except ValueError:
+        return 0.0
+
+
 def check(record: VolumeRecord) -> None:
     """Check the values of a record. Raises ValueError."""
     try:
@@ -107,7 +135,7 @@ def check(record: VolumeRecord) -> None:
         raise ValueError(str(failure)) from None
     if not 0 < record.size <= _LARGEST or not 0 <= record.length <= _LARGEST or not 0 <= record.made <= _LARGEST:
         raise ValueError(f"its size is {record.size}, its length {record.length}, it was made for {record.made}")
-    if not 0 <= record.created <= _LATEST:
+    if not 0 <= record.created <= LATEST:
         raise ValueError(f"it was created at {record.created}")
     if not 0 <= record.project < 2**32:
         raise ValueError(f"it is in project {record.project}")
@@ -181,6 +209,11 @@ class Records:
         self.volumes[record.name] = record
         with self.lock:
             self.used += record.size
+
+    def trash(self) -> list[VolumeRecord]:
+        """Deleted volumes that stay, the oldest first."""
+        found = [record for record in list(self.volumes.values()) if record.is_trash]
+        return sorted(found, key=lambda record: (record.trashed, record.name))
 
 
 def new_record(

@@ -149,6 +149,7 @@ class SharedDisk:
         self._reserved: dict[Path, tuple[int, Callable[[Path], int]]] = {}
         self._total = 0
         self._pools: dict[Path, Account] = {}
+        self._trash: dict[Path, Callable[[Path], int]] = {}
 
     def join(self, pool: Path, account: Account) -> None:
         """Include that pool in the division of the disk's free bytes, until it leaves. Idempotent."""
@@ -176,7 +177,7 @@ class SharedDisk:
         """
         with self._lock:
             more = length - self._length(path)
-            if ratio != float("inf") and more > (free := self._free_bytes(ratio, more, keep)):
+            if ratio != float("inf") and more > (free := self._free_bytes(ratio, more, keep, trash=False)):
                 beside = f", excluding {keep} of min free," if keep else ""
                 raise ExhaustedError(
                     f"the disk under {self._path} has {from_bytes(max(0, free))}{beside} that is neither used nor"
@@ -196,8 +197,15 @@ class SharedDisk:
     def forget(self, path: Path) -> None:
         """Stop counting a removed file. Idempotent."""
         with self._lock:
-            self._total -= self._length(path)
-            self._reserved.pop(path, None)
+            self._forget(path)
+
+    def discount(self, path: Path) -> None:
+        """Count a file as free, though reserve() does not: it is removed when they are needed. Idempotent."""
+        with self._lock:
+            if path in self._reserved:
+                _, allocated = self._reserved[path]
+                self._forget(path)
+                self._trash[path] = allocated
 
     def free_bytes(self, *, ratio: float, enough: int, keep: Keep = NO_KEEP, pool: Path | None = None) -> int:
         """Bytes that can still be reserved, by one pool if a joined one is given.
@@ -239,15 +247,22 @@ class SharedDisk:
         found = os.statvfs(self._path)
         return found.f_blocks * found.f_frsize
 
+    def _forget(self, path: Path) -> None:
+        self._total -= self._length(path)
+        self._reserved.pop(path, None)
+        self._trash.pop(path, None)
+
     def _add(self, path: Path, length: int, allocated: Callable[[Path], int] | None) -> None:
+        self._trash.pop(path, None)
         self._total += length - self._length(path)
         self._reserved[path] = length, allocated or _allocated
 
     def _length(self, path: Path) -> int:
         return self._reserved[path][0] if path in self._reserved else 0
 
-    def _free_bytes(self, ratio: float, enough: int, keep: Keep) -> int:
-        free = int(max(0, self.free() - (keep.of(self.size()) if keep else 0)) * ratio)
+    def _free_bytes(self, ratio: float, enough: int, keep: Keep, *, trash: bool = True) -> int:
+        free = self.free() + (sum(allocated(path) for path, allocated in self._trash.items()) if trash else 0)
+        free = int(max(0, free - (keep.of(self.size()) if keep else 0)) * ratio)
         if free - self._total >= enough:  # nothing allocated yet would be the worst case
             return free - self._total
         return free - self._exactly()

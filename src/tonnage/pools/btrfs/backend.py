@@ -30,7 +30,7 @@ from tonnage.errors import HostError, UnavailableError, UnsupportedError, host_e
 from tonnage.host import btrfs, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import NO_KEEP, Features, PoolLimits, Stillness
-from tonnage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_shared
+from tonnage.pools.base.parameters import COMPRESSION, ERASE, RESERVE, SOURCE, check_shared, compression_of
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.btrfs import together
@@ -41,12 +41,14 @@ from tonnage.pools.directory.content import VolumeContent
 from tonnage.pools.directory.directory import disk_errors
 
 log = logging.getLogger(__name__)
+_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _AT_ONCE = 4  # groups of deleted subvolumes tried at each commit, beside two for each that was deleted
 FEATURES = Features(
     "btrfs",
     fstypes=("btrfs",),
     blocks=False,
-    parameters=frozenset({ERASE, RESERVE, SOURCE}),
+    parameters=frozenset({ERASE, RESERVE, SOURCE, COMPRESSION}),
+    modifiable=frozenset({ERASE, COMPRESSION}),
     snapshots=True,
     clones=True,
     expansion=True,
@@ -115,9 +117,10 @@ class Subvolumes(VolumeContent):
         together.clean(self._folder.snapshots.path, self.remove)
 
     def ready(self) -> None:
-        for name in self._folder.records.volumes:
+        for name, record in self._folder.records.volumes.items():
             with suppress(HostError):  # condition() reports a damaged one
                 self.changed(name)  # an expand() or delete_snapshot() may have been killed before it
+                self.modify(record)  # one may have been killed before its record was written
 
     def changed(self, name: str) -> None:
         """Set a volume's limit to what its record says."""
@@ -130,11 +133,18 @@ class Subvolumes(VolumeContent):
         with host_errors(f"cannot set the limit of {self._folder.content(name)}"):
             btrfs.limit(self.at, self._id(self._folder.content(name)), size)
 
+    def modify(self, record: VolumeRecord) -> None:
+        path, method = self._folder.content(record.name), compression_of(record.volume().effective)
+        with host_errors(f"cannot set the compression of {path}"), opened(path, _ROOT) as fd:
+            btrfs.compress(fd, method)
+
     def make(self, record: VolumeRecord) -> VolumeRecord:
         path = self._folder.content(record.name)
         with disk_errors(f"cannot make subvolume {path}", full=f"for a subvolume in {self._folder.path}"):
             self._create(path, limit_for(record.size))
             os.chmod(path, 0o755)
+        if compression_of(record.volume().effective):
+            self.modify(record)
         seed(record, self._folder.content(record.name))
         return record
 
@@ -149,13 +159,13 @@ class Subvolumes(VolumeContent):
         """Delete a subvolume with those that a pod made inside it."""
         with host_errors(f"cannot delete subvolume {content}"), suppress(FileNotFoundError):
             identity = self._id(content)
-            with opened(content.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as at:
+            with opened(content.parent, _ROOT) as at:
                 tree.remove_subvolume(at, content.name)
             self._stale[identity] = None
             self._deleted += 1
 
     def _id(self, path: Path) -> int:
-        with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd:
+        with opened(path, _ROOT) as fd:
             return btrfs.subvolume_id(fd)
 
     def commit(self) -> None:
@@ -193,11 +203,12 @@ class Subvolumes(VolumeContent):
         )
         self.remove(self._folder.content(record.name))
         self._copy(self.at, self._folder.content(record.name), source, readonly=False)
+        self.modify(record)
         return structs.replace(record, length=0 if record.from_snapshot else self.held(source))
 
     def _copy(self, at: int, target: Path, source: Path, *, readonly: bool) -> None:
         what, full = f"cannot make a snapshot of {source} at {target}", f"for a snapshot in {self._folder.path}"
-        with disk_errors(what, full=full), opened(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as fd:
+        with disk_errors(what, full=full), opened(source, _ROOT) as fd:
             btrfs.snapshot(at, target.name, fd, readonly=readonly)
 
     def stillness(self, record: VolumeRecord) -> Stillness:

@@ -297,6 +297,21 @@ class Backend(ABC):
     def write(self, record: VolumeRecord) -> None:
         """Write a volume's record, which commits the change. Raises ExhaustedError."""
 
+    @property
+    def disk(self) -> object:
+        """What the pool shares free bytes with other pools of, None for nothing."""
+        return None
+
+    def trash_fault(self) -> str:
+        """Why deleted volumes cannot stay as trash, "" where they can."""
+        return "its kind keeps no deleted volumes"
+
+    def discount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that keep trash
+        """Count the bytes of a volume as free, which is trash now."""
+
+    def recount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that keep trash
+        """Count the bytes of a volume that was trash. The caller has checked that they are free."""
+
     def fault(self, record: VolumeRecord) -> str:
         """The problem of a volume, apart from its mounts; "" for none."""
         return ""
@@ -382,9 +397,12 @@ class Backend(ABC):
             raise self.records.closed()
 
     def record(self, name: str) -> VolumeRecord:
-        """A volume's record. Raises NotFoundError, UnavailableError, HostError for a damaged one."""
+        """A volume's record. Raises NotFoundError, also for trash, UnavailableError, HostError for a damaged one."""
         self.check_open()
-        return self.records.get(name)
+        found = self.records.get(name)
+        if found.is_trash:
+            raise NotFoundError(f"volume {name} of pool {self.name!r} was deleted; tonnage volumes restore recovers it")
+        return found
 
     def snapshot_record(self, name: str) -> VolumeRecord:
         """A snapshot's record. Raises NotFoundError, HostError for a damaged one."""

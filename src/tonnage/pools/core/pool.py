@@ -45,9 +45,10 @@ from tonnage.pools.base.contract import (
     is_inline,
     unsupported,
 )
-from tonnage.pools.base.parameters import IOPS, changed, check_modifiable, reserve_of, source_of
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.parameters import IOPS, changed, check_modifiable, erase_of, reserve_of, source_of
+from tonnage.pools.base.record import TRASHED, UNDELETE, VolumeRecord
 from tonnage.pools.base.threads import SharedCommit, Threads
+from tonnage.pools.core import trash
 from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, fstype_of
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Pool:
         self._commit = SharedCommit(backend.commit, self._threads) if backend.shares_commit else None
         self._eraser: Eraser | None = None
         self._erase_rate = erase_rate
+        self._expiry = trash.Expiry(self, self._clock)
         self._unfinished: dict[str, str] = {}  # volume -> why its file system could not grow while mounted
 
     @property
@@ -114,10 +116,14 @@ class Pool:
             await self._run(self.backend.close)  # it may be open, and what it found not durable
             raise
         self.backend.records.problem = ""
+        for record in self.backend.records.trash():
+            self.backend.discount(record)
+        self._expiry.start()
         self._erase()
 
     async def close(self) -> None:
         """Release the resources of the process. Volumes and mounts stay."""
+        await self._expiry.close()
         if self._eraser is not None:
             await self._eraser.close()
         await self._run(self.backend.close)
@@ -147,7 +153,9 @@ class Pool:
         check_modifiable(self, request.mutable)
         async with self._locks.hold_all(request.name, *locks_of_source(request)):
             try:
-                record = await self._run_and_commit(self._create, request)
+                if (old := self.backend.records.volumes.get(request.name)) is not None and old.is_trash:
+                    await self._delete_locked(request.name)
+                record = await self._evicting(self._create, request)
             finally:
                 if request.source:
                     self._erase()  # a copy may have left something
@@ -180,6 +188,7 @@ class Pool:
             reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
             free = self._left(want.fstype, request.parameters, reserve, block=request.block)
             reservation.check_fits(self.name, request.name, want.size, free, reserve)
+            self._check_evicted(want.size, free, reserve)
         if origin is None and (folder := source_of(request.parameters)):
             from tonnage.pools.fs import populate
 
@@ -206,22 +215,122 @@ class Pool:
 
     async def _delete_now(self, name: str) -> None:
         async with self._locks.hold(name):
-            gone = list[VolumeRecord]()
-            try:
-                await self._run_and_commit(self._delete, name, gone)
-                self._unfinished.pop(name, None)
-            except TonnageError:
-                for record in gone:  # not for good: it must stay visible until the call is repeated
-                    self.backend.records.put_back(record)
-                raise
-            finally:
-                self._erase()  # also after a call that was cancelled, or failed when it was almost done
+            await self._delete_locked(name)
+
+    async def _delete_locked(self, name: str) -> None:
+        gone = list[VolumeRecord]()
+        try:
+            await self._run_and_commit(self._delete, name, gone)
+            self._unfinished.pop(name, None)
+        except TonnageError:
+            for record in gone:  # not for good: it must stay visible until the call is repeated
+                self.backend.records.put_back(record)
+                if record.is_trash:
+                    self.backend.discount(record)
+            raise
+        finally:
+            self._erase()  # also after a call that was cancelled, or failed when it was almost done
 
     def _delete(self, name: str, gone: list[VolumeRecord]) -> None:
         record = self.backend.records.volumes.get(name)
-        self.backend.delete(name)
+        if record is None or not record.is_trash:
+            self.backend.delete(name)
+        else:
+            self.backend.recount(record)  # what its deletion releases
+            try:
+                self.backend.delete(name)
+            except BaseException:
+                if name in self.backend.records.volumes:
+                    self.backend.discount(record)
+                raise
         if record is not None:
             gone.append(record)
+
+    # Trash
+
+    def trash_fault(self) -> str:
+        """Why deleted volumes cannot stay as trash, "" where they can."""
+        return self.backend.trash_fault()
+
+    async def trash(self) -> Sequence[PoolVolume]:
+        """Deleted volumes that can be restored, the oldest first."""
+        self.backend.check_open()
+        return [self.backend.volume(record) for record in self.backend.records.trash()]
+
+    async def discard(self, name: str) -> bool:
+        """Let a volume become trash where its class says so; return whether it is trash now. Idempotent.
+
+        Raises PreconditionError while it is in use.
+        """
+        async with self._locks.hold(name):
+            record = self.backend.records.volumes.get(name)
+            if record is None or record.is_trash or not self._stays(record):
+                return record is not None and record.is_trash
+            await self._run(self.backend.mounts.check_unused, name)
+            await self._run_and_commit(self._mark, record, str(self._clock.time()))
+            self._expiry.start()
+            return True
+
+    def _stays(self, record: VolumeRecord) -> bool:
+        """Return whether a volume becomes trash: its class says so, and not that its content is to be erased."""
+        is_restorable = erase_of(record.volume().effective) == "none" and not self.trash_fault()
+        return bool(record.undelete) and is_restorable
+
+    def _mark(self, record: VolumeRecord, when: str) -> None:
+        marked = structs.replace(record, owner={**record.owner, TRASHED: when})
+        self.backend.write(marked)
+        self.backend.discount(marked)
+
+    async def restore(self, name: str) -> PoolVolume:
+        """Make a volume of trash; durable when this returns. One that is no trash is returned as it is.
+
+        It is no longer ephemeral. Raises NotFoundError, ExhaustedError when its capacity is reserved already.
+        """
+        async with self._locks.hold(name):
+            self.backend.check_open()
+            record = self.backend.records.get(name)
+            if record.is_trash:
+                record = await self._run_and_commit(self._restore, record)
+                self.on_capacity()
+            return self.backend.volume(record)
+
+    def _restore(self, record: VolumeRecord) -> VolumeRecord:
+        capacity = self._capacity(record.fstype, {}, block=record.block, inline=False)
+        if record.size > capacity.free:
+            left = f"pool {self.name!r} has {capacity.free} free bytes"
+            raise ExhaustedError(f"volume {record.name} cannot be restored: {left}")
+        restored = structs.replace(
+            record, owner={k: v for k, v in record.owner.items() if k not in (TRASHED, trash.EPHEMERAL)}
+        )
+        self.backend.recount(record)
+        try:
+            self.backend.write(restored)
+        except BaseException:
+            self.backend.discount(record)
+            raise
+        return restored
+
+    def _check_evicted(self, size: int, capacity: Capacity, reserve: reservation.Reserve) -> None:
+        """Raises ExhaustedError while trash has bytes that a new volume needs."""
+        held = sum(record.size for record in self.backend.records.trash())
+        if held and size > capacity.free + reserve.now - held:
+            raise ExhaustedError(f"pool {self.name!r}: trash has the bytes")
+
+    async def _evicting(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the back end and commit; while capacity is exhausted, delete the oldest trash and repeat."""
+        while True:
+            try:
+                return await self._run_and_commit(work, *args, **kwargs)
+            except ExhaustedError:
+                if not await trash.evict_oldest(self):
+                    raise
+
+    async def evict(self, name: str) -> None:
+        """Delete trash for good; one that was restored or is unknown stays as it is."""
+        async with self._locks.hold(name):
+            record = self.backend.records.volumes.get(name)
+            if record is not None and record.is_trash:
+                await self._delete_locked(name)
 
     def _erase(self) -> None:
         """Start the eraser, if there are jobs."""
@@ -249,7 +358,7 @@ class Pool:
     async def list(self) -> Sequence[PoolVolume]:
         """All records, sorted by name."""
         self.backend.check_open()
-        return [self.backend.volume(record) for record in self.backend.records.all()]
+        return [self.backend.volume(record) for record in self.backend.records.all() if not record.is_trash]
 
     async def damaged(self) -> Mapping[str, str]:
         """Volumes with damaged records, and the damage, by name.
@@ -304,6 +413,16 @@ class Pool:
         async with self._locks.hold(name):
             await self._run(self.backend.mounts.stage, self.backend.record(name), path, options)
 
+    async def in_use(self, name: str) -> bool:
+        """Whether a volume is mounted or attached, if only for a moment. Raises NotFoundError."""
+        async with self._locks.hold(name):
+            self.backend.record(name)
+            try:
+                await self._run(self.backend.mounts.check_unused, name)
+            except PreconditionError:
+                return True
+            return False
+
     async def unstage(self, name: str, path: Path) -> None:
         """Undo stage; success when nothing is there, also for an unknown volume."""
         async with self._locks.hold(name):
@@ -339,7 +458,7 @@ class Pool:
         async with self._locks.hold_all(f"{name}@", volume):
             self.backend.check_open()
             wanted = SnapshotRequest(name, volume, owner or {})
-            return (await self._run_and_commit(self._snapshot, wanted)).snapshot()
+            return (await self._evicting(self._snapshot, wanted)).snapshot()
 
     def _check_snapshots(self) -> None:
         if not self.features.snapshots:
@@ -350,6 +469,8 @@ class Pool:
             check_snapshot(found.snapshot(), wanted.volume)
             return found
         self.check_snapshots([wanted])
+        size, capacity = self.backend.snapshot_capacity(self.backend.record(wanted.volume))
+        self._check_evicted(size, capacity, reservation.NO_RESERVE)
         return self.backend.snapshot(wanted)
 
     def check_snapshots(self, wanted: Sequence[SnapshotRequest]) -> None:
@@ -410,7 +531,7 @@ class Pool:
         """
         async with self._locks.hold(name):
             self.backend.check_open()
-            record = await self._run_and_commit(self._expand, name, size, limit)
+            record = await self._evicting(self._expand, name, size, limit)
             self._unfinished.pop(name, None)
             if record.pending:
                 record = await self._run(self._grow_used, record)
@@ -437,6 +558,7 @@ class Pool:
         reserve = self._reserve(record.parameters)
         free = self._left(record.fstype, record.parameters, reserve, block=record.block)
         reservation.check_more(self.name, record.volume(), wanted, free, reserve)
+        self._check_evicted(wanted - record.size, free, reserve)
         return self.backend.expand(name, wanted)
 
     async def grow(self, name: str, path: Path) -> PoolVolume:
@@ -465,6 +587,7 @@ class Pool:
     def _modify(self, name: str, parameters: Mapping[str, str]) -> VolumeRecord:
         record = self.backend.record(name)
         mutable = changed(self, record.volume(), parameters)
+        check_undelete(self, record.owner, {**record.parameters, **mutable})
         self.backend.check({**record.parameters, **mutable}, record.fstype, block=record.block)
         return self.backend.modify(name, mutable) if mutable != record.mutable else record
 
@@ -517,6 +640,16 @@ class Pool:
             why = self.unfinished(name) or "the volume is well; its file system is still to be grown"
             return VolumeCondition(abnormal=False, message=why)
         return WELL
+
+
+def check_undelete(pool: Pool, owner: Mapping[str, str], parameters: Mapping[str, str]) -> None:
+    """Raises InvalidError where a volume is to stay after its deletion, and cannot."""
+    if not owner.get(UNDELETE):
+        return
+    if fault := pool.trash_fault():
+        raise InvalidError(f"parameter {UNDELETE}: pool {pool.name!r} ({pool.kind}) cannot have it: {fault}")
+    if (method := erase_of(parameters)) != "none":
+        raise InvalidError(f"parameter {UNDELETE} retains what is deleted, erase={method} erases it: choose one")
 
 
 def check_existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) -> None:

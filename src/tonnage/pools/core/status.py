@@ -29,6 +29,7 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename={"capac
     abnormal: Mapping[str, str] = {}
     lacks: Sequence[str] = ()
     inline: int = 0
+    trash: Sequence[PoolVolume] = ()
 
     @property
     def inline_reserved(self) -> int:
@@ -60,6 +61,7 @@ async def read(pool: Pool) -> PoolStatus:
             abnormal=await _abnormal(pool, volumes),
             lacks=await pool.problems(),
             inline=pool.inline,
+            trash=await pool.trash(),
         )
     except TonnageError as failure:
         return PoolStatus(pool.name, pool.kind, problem=str(failure))

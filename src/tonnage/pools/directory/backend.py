@@ -363,6 +363,25 @@ class DirectoryBackend(Backend):
             self.contents.remove(content)
         self.contents.changed(name)
 
+    @property
+    def disk(self) -> object:
+        return self.folder.disk
+
+    def trash_fault(self) -> str:
+        if self.folder.bounds.ratio > 1:
+            return "with overcommit= a disk may get full before a reservation shows it"
+        return ""
+
+    def discount(self, record: VolumeRecord) -> None:
+        self.records.reserve(record.name, -record.size)
+        self.folder.account.discount(self.folder.content(record.name))
+
+    def recount(self, record: VolumeRecord) -> None:
+        with self.records.lock:
+            self.records.used += record.size
+        length, allocated = self.contents.claim(record)
+        self.folder.account.remember(self.folder.content(record.name), length, allocated=allocated)
+
     def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
         """Record changed parameters. Raises UnsupportedError where old content may be in blocks that others share."""
         record = self.record(name)
@@ -372,6 +391,7 @@ class DirectoryBackend(Backend):
                 f"volume {name}: {self.records.where} is on a disk where files can share blocks, so what is"
                 " overwritten at the end must be known from the beginning: set erase in the class"
             )
+        self.contents.modify(replace(record, mutable=dict(mutable)))
         return super().modify(name, mutable)
 
     def fault(self, record: VolumeRecord) -> str:

@@ -92,6 +92,9 @@ class VolumeContent(ABC):
     def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:  # noqa: B027 - few kinds do something
         """Extend the content to the expanded record, before that is written. Raises ExhaustedError, HostError."""
 
+    def modify(self, record: VolumeRecord) -> None:  # noqa: B027 - few kinds do something
+        """Apply the changed parameters of a record, before that is written. Idempotent. Raises HostError."""
+
     @abstractmethod
     def remove(self, content: Path) -> None:
         """Remove content; success when it is gone. Raises HostError."""

@@ -269,6 +269,14 @@ def is_mounted(path: str, target: Path) -> bool:
     return any(entry.target == real and _number(entry.source) == wanted.st_rdev for entry in mount.mounts())
 
 
+def has_mount(path: str) -> bool:
+    """Whether a visible mount is of the device's file system, or of its node."""
+    number = _own_number(path)
+    return is_bound(path) or any(
+        entry.fstype in FORMATS and _number(entry.source) == number for entry in mount.mounts()
+    )
+
+
 def is_bound(path: str) -> bool:
     """Whether the device's node is bind-mounted somewhere, so that a pod could open it."""
     number = _own_number(path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -201,19 +201,33 @@ def _thaw(at: int, record: VolumeRecord) -> bool:
         return filesystem.thaw(at)
 
 
-def thaw_left(roots: Iterator[int], record: VolumeRecord, mark: Path) -> None:
-    """Thaw a file system that a killed process left frozen, and remove its mark. Raises HostError."""
+def thaw_left(roots: Iterator[int], record: VolumeRecord, mark: Path, *, is_used: Callable[[], bool]) -> None:
+    """Thaw a file system that a killed process left frozen, and remove its mark.
+
+    is_used: whether it may be mounted where this process cannot see it. The mark stays then, for a start that sees it.
+    Raises HostError.
+    """
     if (at := next(roots, None)) is not None:
         with closing(at):
             if _thaw(at, record):
                 log.warning("thawed a file system that a killed process left frozen volume=%s", record.name)
+    elif is_used():
+        log.error("cannot see the mount of a file system that may be frozen; fsfreeze -u it volume=%s", record.name)
+        _restore_pace(mark)
+        return
     remove_mark(mark)
 
 
 def remove_mark(mark: Path) -> None:
     """Remove the mark of a freeze that a kill ended, and undo what it records. Idempotent."""
+    _restore_pace(mark)
+    with suppress(OSError):
+        mark.unlink()
+
+
+def _restore_pace(mark: Path) -> None:
+    """Undo the setting of the kernel that a mark records."""
     with suppress(OSError):
         if mark.read_bytes() == _EXPEDITED:
             filesystem.expedite(on=False)
-    with suppress(OSError):
-        mark.unlink()
+            mark.write_bytes(b"")

@@ -1,5 +1,10 @@
-"""Consistent copies of an image: its file system is frozen while it is read, if it is mounted. Blocking.
+"""Consistent copies of an image that is mounted, or not. Blocking.
 
+Where files share blocks, the kernel shares all blocks of an image at one moment. The copy then is what a power cut at
+that moment would leave, after all that was written before has been synced. A file system is made for that: its log is
+replayed in each copy. To freeze it instead takes nine flushes of its disk, one after the other, while writers wait.
+
+It is frozen where its image is copied byte by byte or has many extents, where it has no log, and in a group of volumes.
 A file system that a killed process left frozen would block its pods forever. So a mark file next to the image records
 it, and thaw_all() thaws it at the next start.
 """
@@ -9,11 +14,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tonnage.errors import PreconditionError, host_errors
-from tonnage.host import loop
+from tonnage.host import device, loop
 from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.fs import block_device, online
@@ -23,6 +28,8 @@ from tonnage.pools.image import ext4_resize, file
 
 log = logging.getLogger(__name__)
 _MARK = ".frozen-"
+_FEW = 1000
+"""Extents of an image whose blocks are shared at one moment: more take longer than a freeze."""
 
 
 def copy(
@@ -34,9 +41,17 @@ def copy(
     holds its freeze(). Raises ExhaustedError,
     PreconditionError (in use in a way that allows no consistent copy), HostError.
     """
+    if not is_frozen:
+        ext4_resize.settle(image, record)
+    is_still = is_frozen or not file.is_used(image)
     fd = image_copy.make(target)
     try:
-        with still(image, record, fd, share=share, is_frozen=is_frozen) as source:
+        with closing(_open(image)) as source:
+            if not is_still and not record.block:
+                return fd, _copy_mounted(image, record, fd, source, target, share=share)
+            if not is_still:
+                _check_shares(record, fd, source, share=share)
+                _flush(image)
             return fd, image_copy.copy(fd, source, target, share=share)
     except BaseException:
         os.close(fd)
@@ -44,30 +59,42 @@ def copy(
         raise
 
 
-@contextmanager
-def still(image: Path, record: VolumeRecord, fd: int, *, share: bool = True, is_frozen: bool = False) -> Iterator[int]:
-    """Open the image for reading, with no writes to it while the body runs.
+def _copy_mounted(image: Path, record: VolumeRecord, fd: int, source: int, target: Path, *, share: bool) -> bool:
+    """Copy an image whose file system programs use: they wait for as short as possible."""
+    early = image_copy.share_early(fd, source) if share else None
+    if early is not None and len(early) <= _FEW and _survives(source, image):
+        _sync(image, record)
+        image_copy.share_at_once(fd, source)
+        return True
+    with online.frozen(roots(image, record), record, _mark(image, record)):
+        if early is None:
+            return image_copy.copy(fd, source, target, share=share)
+        image_copy.catch_up(fd, source, early)
+        return True
 
-    fd: the empty file to copy to. share: whether that may share its blocks. is_frozen: whether it is still already.
-    """
-    if not is_frozen:
-        ext4_resize.settle(image, record)
-    is_still = is_frozen or not file.is_used(image)
-    with closing(_open(image)) as source:
-        if is_still:
-            yield source
-        elif record.block:
-            if not share or not image_copy.can_share(fd, source):
-                why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
-                raise PreconditionError(
-                    f"raw block volume {record.name} is in use and {why}: a copy would not be of one moment; stop its"
-                    " pod first" + (", or put the pool on xfs or btrfs" if share else "")
-                )
-            _flush(image)
-            yield source
-        else:
-            with online.frozen(roots(image, record), record, _mark(image, record)):
-                yield source
+
+def _survives(source: int, image: Path) -> bool:
+    with host_errors(f"cannot read {image}"):
+        return device.survives_power_cuts(source)
+
+
+def _sync(image: Path, record: VolumeRecord) -> None:
+    """Write what programs have written before, so that the copy has it. Raises as freeze(), HostError."""
+    freeze = online.Freeze(roots(image, record), record, _mark(image, record))
+    try:
+        freeze.sync()
+    finally:
+        freeze.end()
+
+
+def _check_shares(record: VolumeRecord, fd: int, source: int, *, share: bool) -> None:
+    """Raises PreconditionError when raw block that is in use would be copied byte by byte, which takes a while."""
+    if not share or not image_copy.can_share(fd, source):
+        why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
+        raise PreconditionError(
+            f"raw block volume {record.name} is in use and {why}: a copy would not be of one moment; stop its"
+            " pod first" + (", or put the pool on xfs or btrfs" if share else "")
+        )
 
 
 def _open(image: Path) -> int:
@@ -117,6 +144,7 @@ def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:
         if name == entry:
             continue
         if record := records.get(name):
-            online.thaw_left(roots(pool / f"{name}{suffix}", record), record, pool / entry)
+            image = pool / f"{name}{suffix}"
+            online.thaw_left(roots(image, record), record, pool / entry, is_used=partial(file.is_used, image))
         else:
             online.remove_mark(pool / entry)

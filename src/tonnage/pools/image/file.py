@@ -208,8 +208,8 @@ def fill_holes(fd: int, path: Path, record: VolumeRecord) -> None:
 def is_used(path: Path, *, wait: bool = True) -> bool:
     """Whether anything has the file open: a loop device, so a mount in any namespace, or an orphaned mkfs.
 
-    wait: retry for a quarter of a second, for a process that is about to close it. It tests with a file lease (fcntl
-    F_SETLEASE), which the kernel grants only on a file that is open nowhere else. Raises HostError.
+    wait: unless it is mounted, retry for a quarter of a second, for a process that is about to close it. It tests with
+    a file lease (fcntl F_SETLEASE), which the kernel grants only on a file that is open nowhere else. Raises HostError.
     """
     with (
         host_errors(f"cannot open {path}"),
@@ -223,13 +223,19 @@ def is_used(path: Path, *, wait: bool = True) -> bool:
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
             except BlockingIOError:
-                continue
+                if wait and _is_mounted(path):
+                    return True
             except OSError:  # a file system without leases: ask the loop devices
                 return bool(loop.of_file(path))
             else:
                 return False
         return True
     return False
+
+
+def _is_mounted(path: Path) -> bool:
+    """Whether a visible mount shows the image; others may, in other mount namespaces."""
+    return any(block_device.has_mount(loop.device(index)) for index in loop.of_file(path))
 
 
 def remove(path: Path) -> None:

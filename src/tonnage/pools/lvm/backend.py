@@ -15,6 +15,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import OutOfRangeError, TonnageError, UnavailableError
@@ -84,9 +85,12 @@ class LvmBackend(Backend):
         group = self.table.account.read()
         if not group.writable:
             raise UnavailableError(f"{self.records.where} is read-only or exported: lvm vgchange or vgimport it")
+        recovery = LvmRecovery(self.table, self.volumes)
+        recovery.thaw()
         refresh(self.table)
+        recovery.thaw()  # those whose devices were suspended
         self.table.thin.open(group)
-        LvmRecovery(self.table, self.volumes).run()
+        recovery.run()
 
     def close(self) -> None:
         self.table.unlock()
@@ -266,6 +270,23 @@ class LvmRecovery:
             self._part(self._table.lv(name))
         self._complete()
 
+    def thaw(self) -> None:
+        """Thaw what a killed process left frozen, before any LVM command: those would suspend frozen devices.
+
+        Not where the device itself is suspended: that thaw would wait for it. Idempotent. Raises HostError.
+        """
+        marked = [
+            record for record in self._table.records.volumes.values() if self._table.frozen_mark(record.name).exists()
+        ]
+        suspended = lvm.suspended(self._table.group) if marked else []
+        for record in marked:
+            lv, mark = self._table.lv(record.name), self._table.frozen_mark(record.name)
+            if (path := self._table.device_of(record)) is None:
+                online.remove_mark(mark)
+            elif lvm.mapper_name(self._table.group, lv) not in suspended:
+                is_used = partial(self._volumes.is_used, lv)
+                online.thaw_left(block_device.roots(path, record), record, mark, is_used=is_used)
+
     def _upgrade(self) -> None:
         """Rewrite records of the first format, which passed all checks, with a checksum."""
         volumes = {
@@ -283,17 +304,9 @@ class LvmRecovery:
                 log.warning("record keeps its old format volume=%s/%s error=%s", self._table.group, lv, failure)
 
     def _wake(self) -> None:
-        """Recover from a killed process: thaw file systems, free devices that are not published."""
-        paths = {
-            record.name: path
-            for record in self._table.records.volumes.values()
-            if (path := self._table.device_of(record))
-        }
-        for name, path in paths.items():
-            if self._table.frozen_mark(name).exists():
-                record = self._table.records.volumes[name]
-                online.thaw_left(block_device.roots(path, record), record, self._table.frozen_mark(name))
-        ours = {os.path.realpath(path) for path in paths.values()}
+        """Free devices that are not published."""
+        paths = map(self._table.device_of, self._table.records.volumes.values())
+        ours = {os.path.realpath(path) for path in paths if path}
         block_device.free_loops(index for index, backing in loop.attached() if backing in ours)
 
     def _complete(self) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
+from tonnage.api import names
 from tonnage.api.affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from tonnage.api.core import NodeSelector
 from tonnage.api.decode import convert
 from tonnage.api.meta import LabelSelector
-from tonnage.api.pods import Container, Pod, Toleration, claim_name
+from tonnage.api.pods import Container, Pod, Toleration, Volume, claim_name
 from tonnage.api.quantity import Quantity, to_bytes
 from tonnage.api.selectors import NodeMatcher, Requirement, Selector, from_label_selector, node_matcher, term_matcher
 from tonnage.errors import InvalidError
@@ -222,16 +223,29 @@ def inline_uses(pod: Pod) -> tuple[InlineUse, ...]:
         return ()
     found = []
     for volume in pod.spec.volumes:
-        if volume.csi is None or not (text := volume.csi.volume_attributes.get("size", "")):
+        driver, attributes = _inline(volume)
+        text = next((attributes[key] for key in names.FLEX_SIZES if attributes.get(key)), "")
+        if not driver or not text:
             continue
         try:
             size = to_bytes(text)
         except InvalidError:
             continue
-        attributes = volume.csi.volume_attributes
         pool = attributes.get("pool") or (SOME if attributes.get("kind") else DEFAULT)
-        found.append(InlineUse(volume.csi.driver, pool, size))
+        found.append(InlineUse(names.pool_driver(driver), pool, size))
     return tuple(found)
+
+
+def _inline(volume: Volume) -> tuple[str, Mapping[str, str]]:
+    """Return driver and attributes of an inline volume, "" for another volume.
+
+    FlexVolumes of ours are volumes of our driver.
+    """
+    if volume.csi is not None:
+        return volume.csi.driver, volume.csi.volume_attributes
+    if volume.flex_volume is not None and volume.flex_volume.driver in names.FLEX_DRIVERS:
+        return names.DRIVER, volume.flex_volume.options
+    return "", {}
 
 
 DEFAULT, SOME = "", "*"

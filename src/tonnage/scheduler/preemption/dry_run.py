@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from tonnage.api import matching
+from tonnage.api import matching, names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.pods import CSIVolumeSource, Pod
 from tonnage.api.policy import NEVER, PodDisruptionBudget
@@ -231,7 +231,8 @@ def _inline(source: CSIVolumeSource, offers: Offers) -> Freed:
 
     Of the pool that it names, else the default or the only one.
     """
-    ours = [offer for some in offers.values() for offer in some if offer.driver == source.driver and offer.pool]
+    driver = names.pool_driver(source.driver)
+    ours = [offer for some in offers.values() for offer in some if offer.driver == driver and offer.pool]
     pools = {offer.pool for offer in ours}
     pool = source.volume_attributes.get("pool", "")
     if not pool and not source.volume_attributes.get("kind"):

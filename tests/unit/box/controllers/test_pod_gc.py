@@ -69,3 +69,25 @@ async def test_a_node_that_comes_back_keeps_its_pods(
     await settle()
     assert await collector.reconcile("a") == QUARANTINE, "the time counts anew"
     assert await _exists(kube, "p")
+
+
+async def test_only_pods_that_are_being_deleted_go_from_a_node_that_is_out_of_service(
+    kube: Client, informers: Informers, manual_clock: ManualClock, settle: Settle
+) -> None:
+    collector = PodGarbageCollector(kube, informers, clock=manual_clock)
+    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+    await kube.create(NODES, {"metadata": {"name": "a"}, "spec": {"taints": [taint]}})
+    for name in ("stays", "goes"):
+        await _pod(kube, name, "a")
+        await kube.patch(PODS, name, {"status": {"phase": "Running"}}, "default", subresource="status")
+    await kube.delete(PODS, "goes", "default", grace_seconds=30)
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    await kube.patch(NODES, "a", ready, subresource="status")
+    await settle()
+    await collector.reconcile("a")
+    assert await _exists(kube, "goes"), "its kubelet ends it"
+    ready["status"]["conditions"][0]["status"] = "Unknown"
+    await kube.patch(NODES, "a", ready, subresource="status")
+    await settle()
+    await collector.reconcile("a")
+    assert (await _exists(kube, "goes"), await _exists(kube, "stays")) == (False, True)

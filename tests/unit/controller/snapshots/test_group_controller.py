@@ -23,6 +23,7 @@ from tonnage.api.group_snapshot import (
 from tonnage.api.kinds import CLAIMS, GROUP_CONTENTS, GROUP_SNAPSHOTS, SNAPSHOTS
 from tonnage.api.snapshot import AS_SOURCE, BOUND, CONTENT_BOUND, MANAGED_BY
 from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.controller.snapshots.group_controller import GroupSnapshotController
 from tonnage.controller.snapshots.role import SnapshotLoops
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -83,6 +84,31 @@ async def test_a_group_costs_two_writes_and_four_for_each_member(
     assert shown.status.bound_volume_group_snapshot_content_name == content.metadata.name
     reasons = [reason for about, _, reason, _ in await told() if about == "nightly"]
     assert reasons == ["CreatingGroupSnapshot", "GroupSnapshotReady"]
+
+
+async def test_a_group_goes_on_when_the_watch_shows_its_contents_late(
+    world: GroupWorld, loops: GroupLoops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The members themselves were ready before: they wake the group no more."""
+    groups = loops.loops.all[1]
+    assert isinstance(groups, GroupSnapshotController)
+    with monkeypatch.context() as late:
+        late.setattr(groups._member_contents, "get", lambda _name: None)
+        await world.group_classed()
+        await world.db()
+        made = await world.group()
+        await loops.settled()
+        shown = await world.get_group()
+        assert shown is not None
+        assert not shown.status.ready_to_use
+    content = await world.content(member_names(made.metadata.uid, "pool/v-log")[1])
+    assert content is not None
+    for key in groups._member_content_changed(content):
+        groups.enqueue(key)
+    await loops.settled()
+    shown = await world.get_group()
+    assert shown is not None
+    assert shown.status.ready_to_use
 
 
 async def test_members_are_complete_and_can_be_restored(world: GroupWorld, loops: GroupLoops) -> None:

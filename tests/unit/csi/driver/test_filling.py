@@ -157,6 +157,45 @@ async def test_a_failure_after_the_answer_is_told_by_the_next_one(
     assert (failure.infeasible, await pool.list()) == (True, [])
 
 
+async def test_a_call_during_the_deletion_of_a_failed_volume_makes_no_other(
+    client: FullCsiClient,
+    driver: Driver,
+    pool: FakePool,
+    files: Files,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call that waited for the lock of that name would make the volume anew, and answer with the old failure."""
+    request, deletes, may_end = asked(files), asyncio.Event(), threading.Event()
+    loop, delete = asyncio.get_running_loop(), pool.fake.delete
+
+    def slow_delete(name: str) -> None:
+        loop.call_soon_threadsafe(deletes.set)
+        may_end.wait(60)
+        delete(name)
+
+    monkeypatch.setattr(pool.fake, "delete", slow_delete)
+    monkeypatch.setattr(pool.fake, "is_instant", False)
+    files.files["/x"] = b"other"
+    assert (await refused(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))).code is Code.ABORTED
+    await deletes.wait()
+    call = asyncio.create_task(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))
+    while "pvc-1" not in driver.in_flight._keys:  # it has begun, and waits
+        await asyncio.sleep(0)
+    may_end.set()
+    assert (await refused(call)).infeasible
+    assert await pool.list() == []
+
+
+async def test_a_call_without_content_is_not_answered_with_a_volume_that_is_being_filled(
+    client: FullCsiClient, pool: FakePool, files: Files, refused: Refused
+) -> None:
+    files.status = [503]
+    assert (await refused(make(client, files))).code is Code.UNAVAILABLE
+    failure = await refused(client.create_volume("pvc-1", 8 * MI, [MOUNT]))
+    assert (failure.code, "its content is not complete" in failure.message) == (Code.ALREADY_EXISTS, True)
+
+
 async def test_a_server_that_is_away_is_asked_again(
     client: FullCsiClient, pool: FakePool, files: Files, refused: Refused
 ) -> None:
@@ -175,7 +214,6 @@ async def test_deletion_stops_it(
     async with asyncio.timeout(20):  # less than a read waits: the thread is in one, which the stop ends
         await client.delete_volume("default/pvc-1")
     assert (await pool.list(), pool.fake.staged) == ([], {})
-    assert driver.fillings.failed("pvc-1") is None
 
 
 async def test_one_that_waits_for_others_is_stopped_at_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.unit.node.conftest import AllEvents
 from tonnage.api import kinds, names
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.client import CsiClient
-from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.client.types import VOLUME_ACCESSIBILITY_CONSTRAINTS, VolumeCapability
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakeClass
 from tonnage.testing.wait import Eventually
@@ -315,3 +316,19 @@ async def test_it_is_known_when_all_is_published(
     await eventually(is_published)
     assert await node.publishes("10Gi", "10Gi")
     assert await node.publishes("10Gi", "10Gi", "again")
+
+
+async def test_what_all_nodes_share_is_published_by_no_node(make_node: MakeNode, eventually: Eventually) -> None:
+    node = await make_node()
+    await eventually(lambda: node.publishes("30716Mi", "30716Mi"))
+    (agent,) = node.agents
+    (driver,) = agent.drivers
+    shared = replace(driver, plugin=driver.plugin - {VOLUME_ACCESSIBILITY_CONSTRAINTS}, segment={})
+    agent.drivers.add(shared)
+    agent.capacity.wake()
+
+    async def none() -> bool:
+        return await _objects(node) == []
+
+    await eventually(none)
+    assert agent.capacity.is_published, "the agent waits for nothing"

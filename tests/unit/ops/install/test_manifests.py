@@ -13,8 +13,9 @@ import yaml
 from scripts import gen_chart
 
 from tonnage.api import names
-from tonnage.box.bootstrap import snapshot_class
+from tonnage.box.bootstrap import group_class, snapshot_class
 from tonnage.cli.main import build_parser
+from tonnage.errors import InvalidError
 from tonnage.node.config import driver
 from tonnage.node.config import node as config_node
 from tonnage.node.config.node import NODE_FILE
@@ -114,6 +115,47 @@ def test_folders_that_volumes_are_filled_from_are_mounted_for_reading() -> None:
     assert (config["sources"], config["imageStores"]) == (file["sources"], file["image_stores"])
 
 
+def test_the_agent_may_write_image_stores_for_volumes_of_images_and_reads_their_other_sources() -> None:
+    inline = ["image,folder=/srv/saved,containerd=/run/containerd/containerd.sock"]
+    found = objects(Installation(node={"image_stores": ["/srv/images"], "inline": inline}))
+    spec = found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]
+    mounts = {m["mountPath"]: m.get("readOnly", False) for m in spec["containers"][0]["volumeMounts"]}
+    assert (mounts["/srv/images"], mounts["/srv/saved"], mounts["/run/containerd"]) == (False, True, True)
+    with pytest.raises(InvalidError, match="want an absolute path"):
+        render(Installation(node={"inline": ["image,folder=saved"]}))
+
+
+def test_flexvolumes_have_the_kubelets_folder_and_that_of_their_calls() -> None:
+    found = objects(Installation(node={"flexvolume": "/etc/kubernetes/volumeplugins"}))
+    spec = found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]
+    mounts = {m["name"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
+    volumes = {v["name"]: v.get("hostPath", {}).get("path") for v in spec["volumes"]}
+    assert mounts.keys() == volumes.keys()
+    for name, path in (("flexvolume", "/etc/kubernetes/volumeplugins"), ("flexvolume-calls", "/run/tonnage/flex")):
+        assert (mounts[name], volumes[name]) == (path, path)
+    config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
+    assert config["flexvolume"] == "/etc/kubernetes/volumeplugins"
+
+
+def test_inline_drivers_have_an_object_each_and_are_in_the_nodes_file() -> None:
+    given = ["node-labels,name=labels.example.com", "image", "cert"]
+    found = objects(Installation(node={"inline": given}))
+    specs = {name: each["spec"] for (kind, name), each in found.items() if kind == "CSIDriver"}
+    assert specs.keys() == {names.DRIVER, "labels.example.com", "image.tonnage.dev", "cert.tonnage.dev"}
+    assert not any(spec["attachRequired"] for spec in specs.values())
+    assert specs["image.tonnage.dev"]["volumeLifecycleModes"] == ["Ephemeral", "Persistent"]
+    assert specs["cert.tonnage.dev"]["requiresRepublish"]
+    assert yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])["inline"] == given
+
+
+@pytest.mark.parametrize(
+    ("given", "text"), [("nosuch", "there is no such kind"), ("cert,colour=red", "unknown option 'colour'")]
+)
+def test_an_inline_driver_that_does_not_exist_is_refused(given: str, text: str) -> None:
+    with pytest.raises(InvalidError, match=text):
+        render(Installation(node={"inline": [given]}))
+
+
 def test_no_more_power_than_needed() -> None:
     found = objects(Installation())
     node = found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]
@@ -180,7 +222,8 @@ def test_older_clusters_have_no_policies() -> None:
     assert "ValidatingAdmissionPolicy" not in kinds[1, 29]
     assert "ValidatingAdmissionPolicy" in kinds[1, 30]
     assert "MutatingAdmissionPolicy" not in kinds[1, 30]
-    assert "MutatingAdmissionPolicy" not in {kind for kind, _ in objects(Installation(node={"scope": "all"}))}
+    all_claims = objects(Installation(node={"scope": "all"}))
+    assert [name for kind, name in all_claims if kind == "MutatingAdmissionPolicy"] == ["tonnage-empty-dir"]
 
 
 def test_classes() -> None:
@@ -216,14 +259,47 @@ def test_the_snapshot_controller_has_its_rights_only_where_it_is() -> None:
         "groupsnapshot.storage.k8s.io",
     }
     assert ("VolumeSnapshotClass", "tonnage") not in found
+    assert ("VolumeGroupSnapshotClass", "tonnage") not in found
+
+
+def test_the_controller_attaches_volumes_only_where_it_is_told() -> None:
+    plain = objects(Installation(secrets={"apps": ["x"]}))
+    assert ("ClusterRole", "tonnage-controller-attach") not in plain
+    chosen = Installation(
+        secrets={"apps": ["x"]}, attach_endpoints=["unix:///plugins/a/csi.sock", "unix:///plugins/a/more.sock"]
+    )
+    found = objects(chosen)
+    pods = [one["Deployment", "tonnage-controller"]["spec"]["template"]["spec"] for one in (plain, found)]
+    (before,), (after,) = (pod["containers"] for pod in pods)
+    assert before["securityContext"]["runAsNonRoot"]
+    assert "volumeMounts" not in before
+    assert after["securityContext"]["runAsUser"] == 0
+    assert after["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert [mount["mountPath"] for mount in after["volumeMounts"]] == ["/plugins/a"]
+    assert [volume["hostPath"]["path"] for volume in pods[1]["volumes"]] == ["/plugins/a"]
+    assert len(build_parser("controller").parse_args(after["args"]).attach_endpoints) == 2
+    rules = found["ClusterRole", "tonnage-controller-attach"]["rules"]
+    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
+        (["volumeattachments"], ["get", "list", "watch", "patch"]),
+        (["volumeattachments/status"], ["patch"]),
+    ]
+    readers = [one["RoleBinding", "tonnage-node-secrets"]["subjects"] for one in (plain, found)]
+    assert [[subject["name"] for subject in one] for one in readers] == [
+        ["tonnage-node"],
+        ["tonnage-node", "tonnage-controller"],
+    ]
 
 
 def test_a_snapshot_class_by_option() -> None:
-    made = objects(Installation(snapshot_class=True))["VolumeSnapshotClass", "tonnage"]
-    box = snapshot_class(names.DRIVER)
-    assert (made["driver"], made["deletionPolicy"]) == (box["driver"], box["deletionPolicy"])
-    assert made["metadata"]["annotations"] == box["metadata"]["annotations"]
-    assert box["metadata"]["labels"].items() <= made["metadata"]["labels"].items()
+    found = objects(Installation(snapshot_class=True))
+    for kind, box in (
+        ("VolumeSnapshotClass", snapshot_class(names.DRIVER)),
+        ("VolumeGroupSnapshotClass", group_class(names.DRIVER)),
+    ):
+        made = found[kind, "tonnage"]
+        assert (made["driver"], made["deletionPolicy"]) == (box["driver"], box["deletionPolicy"])
+        assert made["metadata"]["annotations"] == box["metadata"]["annotations"]
+        assert box["metadata"].get("labels", {}).items() <= made["metadata"]["labels"].items()
 
 
 def test_monitoring() -> None:

@@ -282,3 +282,48 @@ async def test_a_subvolume_that_is_gone_is_told(pool: Pool, real_folder: Path) -
     told = await pool.condition("a")
     assert told.abnormal
     assert "is gone" in told.message
+
+
+async def test_compression_is_a_classs_and_can_be_changed(pool: Pool, real_folder: Path) -> None:
+    """It is in force for what is written then, also after a start, and a copy has its own."""
+    staging = real_folder / "staging"
+    text = b"tonnage" * MI
+
+    async def allocated() -> int:
+        (staging / "file").unlink(missing_ok=True)
+        (staging / "file").write_bytes(text)
+        os.sync()
+        return (await pool.stats("a", staging)).used
+
+    await pool.create(VolumeRequest("a", 20 * MI, parameters={"compression": "zstd"}))
+    await pool.stage("a", staging)
+    assert await allocated() < MI
+    await pool.modify("a", {"compression": "none"})
+    assert await allocated() > 6 * MI
+    await pool.modify("a", {"compression": "lzo"})
+    assert await allocated() < MI
+    btrfs_property = "btrfs.compression"
+    os.setxattr(staging, btrfs_property, b"zlib")  # as one that was killed before its record was written
+    await pool.close()
+    await pool.open()
+    assert os.getxattr(staging, btrfs_property) == b"lzo"
+    await pool.modify("a", {"compression": ""})
+    assert os.getxattr(staging, btrfs_property) == b"zstd"
+    await pool.unstage("a", staging)
+    await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(volume="a")))
+    await pool.stage("b", staging)
+    assert btrfs_property not in os.listxattr(staging)
+    await pool.unstage("b", staging)
+    with pytest.raises(InvalidError, match="compression: 'gzip'"):
+        await pool.modify("a", {"compression": "gzip"})
+
+
+async def test_a_full_volume_expands_and_its_compression_is_what_it_was(pool: Pool, real_folder: Path) -> None:
+    staging = real_folder / "staging"
+    await pool.create(VolumeRequest("a", 20 * MI, parameters={"compression": "zstd"}))
+    await pool.stage("a", staging)
+    with pytest.raises(OSError, match="quota"):
+        _overwrite(staging / "file", 40 * MI)
+    await pool.expand("a", 40 * MI)
+    _overwrite(staging / "file", 30 * MI)
+    await pool.unstage("a", staging)

@@ -55,9 +55,23 @@ def test_what_a_kill_left_frozen_is_thawed(mounted: tuple[Path, Path, VolumeReco
     mark.touch()
     with opened(path) as at:
         filesystem.freeze(at)
-    online.thaw_left(consistent_copy.roots(image, record), record, mark)
+    online.thaw_left(consistent_copy.roots(image, record), record, mark, is_used=lambda: True)
     assert not mark.exists()
     (path / "file").write_text("it takes writes again")
+
+
+def test_a_mark_stays_while_what_is_frozen_cannot_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the mark says of the kernel's setting is undone all the same, once."""
+    record, mark = VolumeRecord("v", MI, uuid4(), fstype="ext4"), tmp_path / "mark"
+    paces: list[bool] = []
+    monkeypatch.setattr(filesystem, "expedite", lambda *, on: paces.append(on))
+    mark.write_text("rcu_expedited\n")
+    for _ in range(2):
+        online.thaw_left(iter(()), record, mark, is_used=lambda: True)
+        assert mark.exists()
+    assert paces == [False]
+    online.thaw_left(iter(()), record, mark, is_used=lambda: False)
+    assert not mark.exists()
 
 
 def test_an_invisible_mount_cannot_be_frozen(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import struct
+import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,7 @@ from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.fs.formats import EXT4
+from tonnage.pools.image import consistent_copy
 from tonnage.pools.image.backend import make_backend
 
 pytestmark = pytest.mark.real
@@ -77,6 +82,96 @@ async def test_blocks_are_shared_where_the_disk_can_and_promised_all_the_same(sh
     with pytest.raises(ExhaustedError):
         await again.create(VolumeRequest("c", 250 * MI))
     await again.close()
+
+
+class _Writer:
+    """A program that writes a number to one file, then to another, each durably, until it is stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.done = 0
+        self._stopped = threading.Event()
+        self._files = [os.open(folder / name, os.O_RDWR | os.O_CREAT) for name in ("first", "second")]
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for number in count(1):
+            for fd in self._files:
+                os.pwrite(fd, number.to_bytes(8, "big") * 512, 0)
+                os.fdatasync(fd)
+            self.done = number
+            if self._stopped.is_set():
+                return
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        for fd in self._files:
+            os.close(fd)
+
+
+def _read(path: Path) -> int:
+    """The number in a file, which was written as a whole."""
+    numbers = {number for (number,) in struct.iter_unpack(">Q", path.read_bytes())}
+    (number,) = numbers
+    return int(number)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "frozen"), [({}, 0), ({"mkfsOptions": "-O ^has_journal"}, 3)], ids=["journal", "no journal"]
+)
+async def test_a_snapshot_is_of_one_moment_while_a_program_writes(
+    sharing: Path, monkeypatch: pytest.MonkeyPatch, parameters: dict[str, str], frozen: int
+) -> None:
+    """It has what was written before the call, synced or not. A file system with a journal need not be frozen."""
+    pool, staging, freezes, freeze = _pool(sharing), sharing / "staging", 0, filesystem.freeze
+
+    def counted(fd: int) -> None:
+        nonlocal freezes
+        freezes += 1
+        freeze(fd)
+
+    monkeypatch.setattr(filesystem, "freeze", counted)
+    await pool.open()
+    await pool.create(VolumeRequest("a", 40 * MI, parameters=parameters))
+    await pool.stage("a", staging)
+    writer, begun = _Writer(staging), []
+    while not writer.done:
+        await asyncio.sleep(0.01)
+    for number in range(3):
+        (staging / f"unsynced-{number}").write_bytes(b"x" * MI)
+        begun.append(writer.done)
+        await pool.create_snapshot(f"s{number}", "a")
+    writer.stop()
+    await pool.unstage("a", staging)
+    assert freezes == frozen
+    for number, least in enumerate(begun):
+        await pool.create(VolumeRequest(f"r{number}", 40 * MI, source=VolumeOrigin(snapshot=f"s{number}")))
+        await pool.stage(f"r{number}", staging)
+        first, second = _read(staging / "first"), _read(staging / "second")
+        assert first - second in (0, 1)
+        assert least <= second <= writer.done
+        assert (staging / f"unsynced-{number}").read_bytes() == b"x" * MI
+        assert not (staging / f"unsynced-{number + 1}").exists()
+        await pool.unstage(f"r{number}", staging)
+    await pool.close()
+
+
+async def test_an_image_of_many_pieces_is_frozen(sharing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To share all of it at one moment would take longer."""
+    monkeypatch.setattr(consistent_copy, "_FEW", 0)
+    pool, staging = _pool(sharing), sharing / "staging"
+    await pool.open()
+    await pool.create(VolumeRequest("a", 40 * MI))
+    await pool.stage("a", staging)
+    (staging / "file").write_text("not synced")
+    await pool.create_snapshot("s", "a")
+    await pool.unstage("a", staging)
+    await pool.create(VolumeRequest("b", 40 * MI, source=VolumeOrigin(snapshot="s")))
+    await pool.stage("b", staging)
+    assert (staging / "file").read_text() == "not synced"
+    await pool.unstage("b", staging)
+    await pool.close()
 
 
 async def test_raw_block_in_use_is_copied_only_where_blocks_can_be_shared(real_folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,7 +11,7 @@ import pytest
 
 from tonnage.errors import HostError, PreconditionError
 from tonnage.host import filesystem, mount
-from tonnage.host.descriptor import closing
+from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.image import consistent_copy, file
 
@@ -52,6 +53,26 @@ def test_raw_block_in_use_is_not_copied_byte_by_byte(real_folder: Path) -> None:
     assert not (real_folder / "copy.img").exists()
     with pytest.raises(HostError, match="content is lost"):
         consistent_copy.copy(real_folder / "none.img", record, real_folder / "copy.img")
+
+
+def test_a_mark_stays_while_the_mount_is_in_another_namespace(real_folder: Path) -> None:
+    _, path = _mounted(real_folder)
+    mark = real_folder / ".frozen-v"
+    mark.touch()
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read _"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as elsewhere:
+        assert elsewhere.stdout is not None
+        elsewhere.stdout.readline()
+        with opened(path) as at:
+            filesystem.freeze(at)
+        mount.umount(path)
+        consistent_copy.thaw_all(real_folder, {"v": RECORD}, ".img")
+        assert mark.exists()
+        with opened(f"/proc/{elsewhere.pid}/root{path}") as at:
+            assert filesystem.thaw(at)
+        elsewhere.communicate(b"\n")
+    consistent_copy.thaw_all(real_folder, {"v": RECORD}, ".img")
+    assert not mark.exists()
 
 
 def test_what_a_kill_left_frozen_is_thawed_at_the_start(real_folder: Path) -> None:

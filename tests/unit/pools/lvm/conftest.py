@@ -45,8 +45,10 @@ class Group:
             name = command[-1].partition("/")[2]
             extents = int(command[command.index("--extents") + 1])
             self.volumes[name] = replace(self.volumes[name], size=extents * EXTENT)
-        elif command[0] == "lvchange":
+        elif command[0] == "lvchange" and "--refresh" not in command:
             self._change(command)
+        elif command[0] == "vgchange":
+            self.suspended = []
 
     def _create(self, command: list[str]) -> None:
         name, extents = command[command.index("--name") + 1], int(command[command.index("--extents") + 1])

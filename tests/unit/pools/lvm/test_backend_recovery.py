@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 from tests.unit.pools.lvm.conftest import EXTENT, Group
 
+from tonnage.host import lvm
 from tonnage.host.lvm import LogicalVolume
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.fs import online
 from tonnage.pools.lvm import tags
 from tonnage.pools.lvm.backend import LvmBackend
 from tonnage.pools.lvm.table import refresh
@@ -39,6 +43,44 @@ def test_what_a_kill_left_is_removed_and_volumes_stay(
     again()
     assert set(group.volumes) == {"a"}
     assert ["lvchange", "--activate", "y", "tonnage-unit-test/a"] in group.commands, "LVM may not have come to it"
+
+
+def test_what_is_frozen_is_thawed_before_any_command(
+    backend: LvmBackend, group: Group, again: Callable[[], LvmBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LVM would suspend the device of a frozen file system; one that is suspended already is resumed first."""
+    thawed: dict[str, int] = {}
+
+    def thaw(_roots: object, record: VolumeRecord, mark: Path, **_: object) -> None:
+        thawed[record.name] = len(group.commands)
+        mark.unlink()
+
+    monkeypatch.setattr(online, "thaw_left", thaw)
+    for number, name in enumerate(("a", "b"), 1):
+        record = structs.replace(RECORD, name=name, uuid=UUID(int=number), block=False, fstype="ext4")
+        group.volumes[name] = LogicalVolume(
+            name, EXTENT, tuple(tags.encode(TagEntry(TagKind.VOLUME, record))), "linear"
+        )
+        group.devices[name] = f"/dev/none/{name}"
+        backend.table.frozen_mark(name).touch()
+    left = TagEntry(TagKind.COPY, structs.replace(RECORD, name="c", uuid=UUID(int=3)))
+    name = tags.lv_name("tonnage-unit-test", left)
+    group.volumes[name] = LogicalVolume(name, EXTENT, tuple(tags.encode(left)), "linear", origin="a")
+    group.commands, group.suspended = [], [lvm.mapper_name("tonnage-unit-test", "b")]
+    again()
+    assert thawed == {"a": 0, "b": 1}
+    assert group.commands[0][0] == "vgchange"
+    assert not backend.table.frozen_mark("b").exists()
+
+
+def test_a_mark_of_a_volume_that_is_not_active_says_nothing(
+    backend: LvmBackend, group: Group, again: Callable[[], LvmBackend]
+) -> None:
+    entry = TagEntry(TagKind.VOLUME, RECORD)
+    group.volumes["a"] = LogicalVolume("a", EXTENT, tuple(tags.encode(entry)), "linear")
+    backend.table.frozen_mark("a").touch()
+    again()
+    assert not backend.table.frozen_mark("a").exists()
 
 
 def test_records_of_the_first_format_get_a_checksum(

@@ -8,8 +8,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api.pods import Pod
-from tonnage.scheduler.framework.pod_info import compile_demand
+from tonnage.api import names
+from tonnage.api.pods import FlexVolumeSource, Pod, PodSpec, Volume
+from tonnage.scheduler.framework.pod_info import compile_demand, inline_uses
 
 RESOURCES = ("cpu", "memory", "example.com/a")
 amounts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 5), max_size=3)
@@ -37,3 +38,21 @@ def test_containers_together_or_the_largest_moment_before_them(
             sidecars += asked.get(resource, 0) if sidecar else 0
         want = max(running + sidecars, peak) * (1000 if resource == "cpu" else 1)
         assert demand.get(resource, 0) == want
+
+
+def test_inline_flexvolumes_of_ours_count_as_volumes_of_our_driver() -> None:
+    def flex(name: str, driver: str, **options: str) -> Volume:
+        return Volume(name=name, flex_volume=FlexVolumeSource(driver=driver, options=options))
+
+    volumes = [
+        flex("a", "tonnage.dev/local", size="1Gi", pool="fast"),
+        flex("b", "volumes.k8s.elastic.co/elastic-local", sizeBytes="1024"),
+        flex("c", "tonnage.dev/local"),
+        flex("d", "example.com/other", size="1Gi"),
+        flex("e", "tonnage.dev/local", size="much"),
+    ]
+    found = inline_uses(Pod(spec=PodSpec(volumes=volumes)))
+    assert [(use.driver, use.pool, use.size) for use in found] == [
+        (names.DRIVER, "fast", 1 << 30),
+        (names.DRIVER, "", 1024),
+    ]

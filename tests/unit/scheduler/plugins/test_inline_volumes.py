@@ -8,9 +8,11 @@ import pytest
 from tests.unit.scheduler.conftest import World
 
 from tonnage.api import kinds, names
+from tonnage.api.decode import convert
+from tonnage.api.pods import Pod
 from tonnage.scheduler.explain import explain
 from tonnage.scheduler.framework.plugin import Refusal
-from tonnage.scheduler.framework.pod_info import compile_ask
+from tonnage.scheduler.framework.pod_info import DEFAULT, InlineUse, compile_ask, inline_uses
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 
 GIB = 1 << 30
@@ -136,3 +138,9 @@ def test_why_tells_what_is_lacking(stage: Any) -> None:
     found = explain(stage.cycle, inline(stage, "p", "4Gi"), written={}, scheduler="default-scheduler")
     first = next(answer for answer in found.nodes if answer.node == "node-1")
     assert first.lacks == [f"{NO_INLINE}: they ask 4Gi of pool scratch, 3Gi are free for them"]
+
+
+def test_writable_volumes_of_images_are_in_the_pools_of_our_driver() -> None:
+    source = {"driver": "image.csi.k8s.io", "volumeAttributes": {"image": "a", "size": "2Gi"}}
+    pod = convert({"metadata": {"name": "p"}, "spec": {"volumes": [{"name": "v", "csi": source}]}}, Pod)
+    assert inline_uses(pod) == (InlineUse(names.DRIVER, DEFAULT, 2 << 30),)

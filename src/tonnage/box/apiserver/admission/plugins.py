@@ -1,6 +1,7 @@
 """Kubernetes' built-in admission plugins for the served kinds.
 
-Run after validation and before the store, in this order: NamespaceLifecycle, RuntimeClass, LimitRanger, ServiceAccount,
+Run after validation and before the store, in this order: NamespaceLifecycle, the rewrite of limited emptyDirs
+(tonnage's own), RuntimeClass, LimitRanger, ServiceAccount,
 DefaultTolerationSeconds, Priority, StorageObjectInUseProtection, DefaultStorageClass, PersistentVolumeClaimResize,
 ResourceQuota.
 """
@@ -16,7 +17,7 @@ from tonnage.api.kinds import Kind
 from tonnage.api.matching import default_class
 from tonnage.api.meta import PartialObject
 from tonnage.api.quantity import Quantity
-from tonnage.box.apiserver.admission import account, limit_ranger, priority, quota, runtime_class
+from tonnage.box.apiserver.admission import account, empty_dir, limit_ranger, priority, quota, runtime_class
 from tonnage.box.apiserver.request import errors
 from tonnage.box.apiserver.request.admission_context import AdmissionContext
 from tonnage.box.apiserver.request.negotiate import apart
@@ -50,6 +51,7 @@ async def pod(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Pods: limits, account, priority, tolerations, quota."""
     check_namespace(context, kinds.PODS)
     if context.operation == "CREATE":
+        empty_dir.of_pod(context, new)
         runtime_class.of_pod(context, new)
         await limit_ranger.pod(context, new)
         account.of_pod(context, new)

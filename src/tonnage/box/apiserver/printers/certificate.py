@@ -1,6 +1,8 @@
-"""Columns of `kubectl get csr,clustertrustbundles,podcertificaterequests` (pkg/printers/internalversion)."""
+"""Columns of certificates.k8s.io (pkg/printers/internalversion), and of cert-manager's CertificateRequest."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tonnage.box.apiserver.printers.network import shown_labels
 from tonnage.box.apiserver.printers.table import AGE, NAME, Obj, at, dig, duration, of
@@ -46,4 +48,22 @@ POD_CERTIFICATE_REQUEST = (
     at("SignerName", "spec", "signerName"),
     of("State", _pod_request_state, text="Pending, Issued, Denied or Failed."),
     of("UnverifiedUserAnnotations", lambda o: shown_labels(dig(o, "spec", "unverifiedUserAnnotations")), 1),
+)
+
+
+def _has(word: str) -> Callable[[Obj], str]:
+    def status(obj: Obj) -> str:
+        return next((c.get("status", "") for c in dig(obj, "status", "conditions") or () if c.get("type") == word), "")
+
+    return status
+
+
+CERTIFICATE_REQUEST = (
+    NAME,
+    of("Approved", _has("Approved")),
+    of("Denied", _has("Denied")),
+    of("Ready", _has("Ready")),
+    at("Issuer", "spec", "issuerRef", "name"),
+    at("Requester", "spec", "username"),
+    AGE,
 )

@@ -79,6 +79,12 @@ _CERTIFICATES = (
         fields=lambda o: _fields(o, "signerName", "podName", "nodeName"),
         **_STATUS,
     ),
+    Resource(
+        kinds.CERTIFICATE_REQUESTS,
+        validate=certificates.certificate_request,
+        columns=certificate.CERTIFICATE_REQUEST,
+        **_STATUS,
+    ),
 )
 ROWS: tuple[Resource, ...] = (
     _SERVICES,

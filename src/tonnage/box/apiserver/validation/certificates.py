@@ -142,6 +142,19 @@ def pod_certificate_request(faults: Faults, new: Obj, old: Obj | None) -> None:
         faults.check("spec.unverifiedUserAnnotations", key.rpartition("/")[2], dns_label)
 
 
+@kind_rules()
+def certificate_request(faults: Faults, new: Obj, old: Obj | None) -> None:
+    """CertificateRequest of cert-manager: what is asked never changes."""
+    spec = new.get("spec") or {}
+    if old is not None:
+        faults.immutable("spec", spec, old.get("spec") or {})
+        return
+    _request(faults, spec.get("request", ""))
+    faults.given("spec.issuerRef", spec.get("issuerRef") or {}, "name")
+    for path, usage in items(spec, "usages", "spec."):
+        faults.one_of(path, usage, _USAGES)
+
+
 def _answered(faults: Faults, status: Obj, before: Obj) -> None:
     path, final = "status.conditions", [c for c in status.get("conditions") or () if c.get("type") in _POD_STATES]
     for condition in status.get("conditions") or ():

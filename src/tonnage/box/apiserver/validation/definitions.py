@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tonnage.api.kinds import (
+    CERTIFICATE_REQUESTS,
     GROUP_CLASSES,
     GROUP_CONTENTS,
     GROUP_SNAPSHOTS,
@@ -25,6 +26,7 @@ from tonnage.box.apiserver.validation.meta import kind_rules
 
 _KINDS: tuple[Kind[Any], ...] = (
     SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES, GROUP_SNAPSHOTS, GROUP_CONTENTS, GROUP_CLASSES,
+    CERTIFICATE_REQUESTS,
 )  # fmt: skip
 NATIVE: Mapping[str, Kind[Any]] = MappingProxyType({kind.qualified: kind for kind in _KINDS})
 """Name of the definition -> the kind, which Kubernetes has as a custom resource and this server as its own."""

@@ -34,6 +34,7 @@ class Paths:
         self.root = str(root)
         self.registry = str(registry or root / "plugins_registry")
         self.plugins = f"{self.root}/plugins/kubernetes.io/csi"
+        self.flexvolume = f"{self.root}/volumeplugins"
         self.pods = f"{self.root}/pods"
         self.logs = f"{self.root}/pods-logs"
 

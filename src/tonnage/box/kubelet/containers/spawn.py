@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 
@@ -31,6 +33,8 @@ def spawn(
     for the pipe's end, which comes when bwrap is in its cgroup. So nothing of the container has ever been outside. A
     kubelet that is killed meanwhile lets it start, whole, and kills it after its restart.
     """
+    if shutil.which(command[0]) is None:  # what resets signals would start, and fail where nobody sees why
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
     arguments = [encode(argument, "an argument of the command") for argument in argv]
     files = [_in_memory(join(options))]
     gate, writer = os.pipe2(os.O_CLOEXEC)

@@ -70,6 +70,9 @@ class VolumeStats:
         if mounted.block:
             folder = self._paths.block_data(os.path.basename(folder))
         try:
+            if mounted.has_statfs:
+                use = await asyncio.to_thread(_statfs, mounted.path)
+                return PodVolumeUse(pod, name, mounted.claim, use, time.time())
             data = vol_data.load(folder)
             driver = self._drivers.find(data.driver_name) if data is not None else None
             if data is None or driver is None or not driver.has_stats:
@@ -80,3 +83,17 @@ class VolumeStats:
             log.info("use of a volume is not known pod=%s volume=%s error=%s", pod.key, name, failure)
             return None
         return PodVolumeUse(pod, name, mounted.claim, use, time.time())
+
+
+def _statfs(path: str) -> VolumeUse:
+    """The numbers of a mounted file system. Blocking. Raises OSError."""
+    found = os.statvfs(path)
+    unit = found.f_frsize
+    return VolumeUse(
+        found.f_blocks * unit,
+        (found.f_blocks - found.f_bfree) * unit,
+        found.f_bavail * unit,
+        found.f_files,
+        found.f_files - found.f_ffree,
+        found.f_ffree,
+    )

@@ -14,11 +14,12 @@ import msgspec
 
 from tonnage.aio.clock import time_of
 from tonnage.api.kinds import SERVICE_ACCOUNTS
+from tonnage.api.names import CSI_TOKENS
 from tonnage.api.pods import Pod
 from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 
-KEY = "csi.storage.k8s.io/serviceAccount.tokens"
+KEY = CSI_TOKENS
 _FRESH = 0.8
 
 

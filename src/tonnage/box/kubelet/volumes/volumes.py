@@ -34,6 +34,7 @@ from tonnage.box.kubelet.volumes.attachments import Attachments
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.box.kubelet.volumes.expansion import Growing
+from tonnage.box.kubelet.volumes.flex_volumes import FlexVolume, FlexVolumes
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.box.kubelet.volumes.service_tokens import ServiceTokens
 from tonnage.box.kubelet.volumes.sources import ObjectSources
@@ -143,13 +144,17 @@ def check_mode(pod: Pod, volume: Volume, *, block: bool) -> None:
 
 @dataclass(frozen=True)
 class Mounted:
-    """A mounted volume of a pod. path: a folder of this machine, or a device when block."""
+    """A mounted volume of a pod. path: a folder of this machine, or a device when block.
+
+    has_statfs: the numbers of its file system are those of the volume.
+    """
 
     path: str
     block: bool = False
     read_only: bool = False
     claim: str = ""
     driver: str = ""
+    has_statfs: bool = False
 
 
 class VolumesError(TonnageError):
@@ -204,6 +209,7 @@ class VolumeManager:
         self.release: Callable[[str], Awaitable[None]] = _nothing
         """Called with the uid of a pod before its files are removed."""
         self.csi = CsiMounts(paths, drivers, self._node)
+        self._flex = FlexVolumes(client, paths)
         self.attachments = Attachments(client, self._node)
         self.csi.on_unused = self.attachments.release
         self.expand: Callable[[Growing], Awaitable[None]] = _nothing
@@ -267,6 +273,8 @@ class VolumeManager:
                 return await self._persistent(pod, volume, known=known)
             if volume.csi is not None:
                 return await self._inline(pod, volume)
+            if volume.flex_volume is not None:
+                return await self._flex_inline(pod, volume)
             if volume.image is not None:
                 return await self._image(pod, volume, volume.image.reference)
             if not _has_source(volume):
@@ -276,6 +284,31 @@ class VolumeManager:
             return failure
         except (TonnageError, OSError) as failure:
             return MountError(f'MountVolume.SetUp failed for volume "{volume.name}" : {failure}')
+
+    async def _flex_inline(self, pod: Pod, volume: Volume) -> Mounted:
+        given = volume.flex_volume
+        assert given is not None
+        check_mode(pod, volume, block=False)
+        secret = (pod.metadata.namespace, given.secret_ref.name) if given.secret_ref else None
+        flex = FlexVolume(volume.name, given.driver, given.fs_type, given.read_only, given.options, secret)
+        return await self._flex_mount(pod, flex, claim="")
+
+    async def _flex_persistent(self, pod: Pod, bound: Bound) -> Mounted:
+        pv, given = bound.volume, bound.volume.spec.flex_volume
+        assert given is not None
+        if bound.block:
+            raise UnsupportedError("FlexVolume drivers have no raw block volumes")
+        ref, read_only = given.secret_ref, bound.read_only or given.read_only
+        secret = (ref.namespace or bound.claim.metadata.namespace, ref.name) if ref else None
+        flex = FlexVolume(pv.metadata.name, given.driver, given.fs_type, read_only, given.options, secret)
+        return await self._flex_mount(pod, flex, claim=bound.claim.metadata.name)
+
+    async def _flex_mount(self, pod: Pod, flex: FlexVolume, *, claim: str) -> Mounted:
+        try:
+            mounted = await self._flex.mount(pod, flex)
+        except (TonnageError, OSError) as failure:
+            raise MountError(f'MountVolume.SetUp failed for volume "{flex.name}" : {failure}') from failure
+        return Mounted(mounted.path, read_only=flex.read_only, claim=claim, has_statfs=mounted.has_stats)
 
     async def _image(self, pod: Pod, volume: Volume, name: str) -> Mounted:
         """Mount an image's content, read-only (KEP-4639)."""
@@ -304,13 +337,15 @@ class VolumeManager:
             if awaits_node(bound.claim):
                 await self.expand(await self._growing(pod, bound, ready, path))
             return Mounted(path, bound.block, bound.read_only or ready.read_only, claim, ready.driver)
+        if pv.spec.flex_volume is not None:
+            return await self._flex_persistent(pod, bound)
         try:
             if pv.spec.local is not None:
                 path = _local_path(pv.spec.local.path, block=bound.block)
             elif pv.spec.host_path is not None:
                 path = host_path(pv.spec.host_path.path, pv.spec.host_path.type)
             else:
-                raise UnsupportedError("only csi, local and hostPath volumes are supported by this kubelet")
+                raise UnsupportedError("only csi, flexVolume, local and hostPath volumes are supported by this kubelet")
             if pv.spec.local is not None and not (bound.block or bound.read_only):
                 await fsgroup.give(path, pod.spec.security_context)
         except TonnageError as failure:
@@ -437,9 +472,14 @@ class VolumeManager:
         return self._mounted.get(uid, {})
 
     async def unmount(self, uid: str, *, keep_files: bool = False) -> None:
-        """Unmount all volumes of a pod, as recorded on disk; its containers have ended. Idempotent."""
+        """Unmount all volumes of a pod, as recorded on disk; its containers have ended. Idempotent.
+
+        keep_files: the pod goes on later, so volumes stay that end with their unmount.
+        """
         await self.release(uid)
         await self.csi.unmount(uid, keep_inline=keep_files)
+        if not keep_files:  # which FlexVolumes end with their unmount, only their drivers know
+            await self._flex.unmount(uid)
         if keep_files:
             await asyncio.to_thread(self.files.unmount, uid)
         elif os.path.isdir(self._paths.pod(uid) + "/volumes"):

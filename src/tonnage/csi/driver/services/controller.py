@@ -101,8 +101,9 @@ class ControllerService:
         if content is not None:
             if request.parameters.get(names.PARAM_CONTENT):  # a claim's, not the class's own
                 check_hosts(content, request.secrets)
-            fillings.check(content, self._driver.fillings.failed(name), block=use.block)
+            fillings.check(content, block=use.block)
             owner |= fillings.mark_of(content)
+            await self._driver.fillings.settle(name, content)
         volume = await selection.pool.create(
             VolumeRequest(name, size, limit, use.block, fstype, selection.parameters, owner, source, mutable)
         )
@@ -116,6 +117,8 @@ class ControllerService:
             place = self._driver.state / fillings.FOLDER / name
             filling = Filling(selection.pool, volume, content, self._driver.access, dict(request.secrets), place)
             volume = await self._driver.fillings.finish(filling)
+        elif source is None and fillings.CONTENT in volume.owner:
+            fillings.check_empty(volume)
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, name, volume))
 
     async def _select(self, request: csi_pb2.CreateVolumeRequest) -> tuple[Selection, VolumeOrigin | None]:
@@ -130,6 +133,8 @@ class ControllerService:
             raise InvalidError("volume_content_source names neither a snapshot nor a volume")
         pool, name = self._driver.place(vid, str(kind))
         if kind == "volume":
+            if not await _has(pool, safe_name(request.name)):  # an earlier call has copied it
+                self._driver.reclaimed.check(pool.name, name)
             with suppress(NotFoundError):  # which the pool reports
                 fillings.check_filled(await pool.get(name))
         if pool is not selection.pool:
@@ -142,7 +147,7 @@ class ControllerService:
         return selection, VolumeOrigin(snapshot=name) if kind == "snapshot" else VolumeOrigin(volume=name)
 
     async def DeleteVolume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
-        """Delete a volume; an unknown one is success.
+        """Delete a volume, or let it become trash, as its class says; an unknown one is success.
 
         Raises PreconditionError while it is in use, UnavailableError when its pool is not served here.
         """
@@ -151,7 +156,10 @@ class ControllerService:
             pool, name = place
             self._driver.check_open(pool)
             await self._driver.fillings.abandon(pool, name, self._driver.state / fillings.FOLDER / name)
-            await pool.delete(name, wait=False)
+            is_filling = any(volume.name == name and fillings.is_filling(volume) for volume in await pool.list())
+            if is_filling or not await pool.discard(name):
+                await pool.delete(name, wait=False)
+            self._driver.reclaimed.remove(pool.name, name)
         elif await self._driver.find_inline(request.volume_id) is not None:
             raise PreconditionError(f"volume {request.volume_id} is an inline volume: it ends with its pod")
         return csi_pb2.DeleteVolumeResponse()
@@ -321,6 +329,14 @@ class ControllerService:
             if volume.source is not None:
                 answer.content_source.CopyFrom(_content_source(pool, volume.source))
         return answer
+
+
+async def _has(pool: Pool, name: str) -> bool:
+    try:
+        await pool.get(name)
+    except NotFoundError:
+        return False
+    return True
 
 
 def _content_source(pool: Pool, source: VolumeOrigin) -> csi_pb2.VolumeContentSource:

@@ -79,6 +79,7 @@ class NodeService:
         if place is not None:
             pool, name = place
             await pool.unstage(name, staging)
+            self._driver.on_unstaged(request.volume_id)
         return csi_pb2.NodeUnstageVolumeResponse()
 
     async def NodePublishVolume(self, request: csi_pb2.NodePublishVolumeRequest) -> csi_pb2.NodePublishVolumeResponse:
@@ -138,7 +139,7 @@ class NodeService:
         path = self._shown(request)
         inline = await self._driver.find_inline(request.volume_id) if split_id(request.volume_id) is None else None
         pool, volume = inline or await self._driver.find(request.volume_id)
-        usage = _usage(await pool.stats(volume.name, path))
+        usage = usage_of(await pool.stats(volume.name, path))
         condition = condition_of(await pool.condition(volume.name, path))
         return csi_pb2.NodeGetVolumeStatsResponse(usage=usage, volume_condition=condition)
 
@@ -168,7 +169,8 @@ class NodeService:
         return self._places.shown(request.volume_path)
 
 
-def _usage(stats: Stats) -> list[csi_pb2.VolumeUsage]:
+def usage_of(stats: Stats) -> list[csi_pb2.VolumeUsage]:
+    """Bytes, and inodes where there are any."""
     kind = csi_pb2.VolumeUsage
     usage = [kind(unit=kind.BYTES, total=stats.total, used=stats.used, available=stats.available)]
     if stats.inodes:

@@ -47,6 +47,7 @@ class SnapshotCalls:
             if other is not pool and (found := await find(other, name)):
                 raise AlreadyExistsError(f"snapshot {name} exists in pool {other.name} and is of volume {found.volume}")
         if (found := await find(pool, name)) is None:
+            self._driver.reclaimed.check(pool.name, volume)
             source = await pool.get(volume)
             check_source(self._driver, request.source_volume_id, source)
             if cluster := source.owner.get(names.PARAM_CLUSTER):

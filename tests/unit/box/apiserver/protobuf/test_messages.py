@@ -17,7 +17,7 @@ def read(name: str, data: bytes) -> dict[str, Any]:
     return message(name).read(Input(data, msgspec.json.decode), 0, len(data))
 
 
-CUSTOM = ("snapshot.v1.", "groupsnapshot.v1.", "apiextensions.v1.", "tonnage.v1.")
+CUSTOM = ("snapshot.v1.", "groupsnapshot.v1.", "apiextensions.v1.", "tonnage.v1.", "cert-manager.v1.")
 """Of custom resources, which have no protobuf encoding in Kubernetes, and their definitions, which come as files."""
 
 

@@ -58,7 +58,10 @@ async def test_it_has_no_effect_and_its_deletion_deletes_nothing_else(api: Api) 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (definition("foos.example.com"), "custom resources are not served here, only these kinds: volumegroupsnapshot"),
+        (
+            definition("foos.example.com"),
+            "custom resources are not served here, only these kinds: certificaterequests.cert-manager.io",
+        ),
         (definition(group="example.com"), "spec.group: Invalid value"),
         (definition(scope="Cluster"), "is served with Namespaced here"),
         (definition(names={"kind": "Snap", "plural": "volumesnapshots"}), "spec.names.kind: Invalid value"),

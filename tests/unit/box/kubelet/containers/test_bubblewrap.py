@@ -354,10 +354,15 @@ def _restarts(pod: Any) -> int:
     return sum(status.restart_count for status in pod.status.container_statuses)
 
 
-async def test_what_the_machine_lacks_is_named(machine: Any) -> None:
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN], ids=["as usual", "started by nohup"])
+async def test_what_the_machine_lacks_is_named(machine: Any, handler: signal.Handlers) -> None:
     machine.kubelet.runtime.program = "/nowhere/bwrap"
-    await machine.pod("p", containers=[_shell("true")])
-    event = await machine.event("Failed")
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        await machine.pod("p", containers=[_shell("true")])
+        event = await machine.event("Failed")
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert event.message == "Error: cannot start container main: this machine lacks /nowhere/bwrap (package bubblewrap)"
 
 

@@ -35,7 +35,7 @@ async def test_a_collision_of_labels_is_told_to_the_driver(machine: Any, eventua
     driver = Driver("elsewhere", {"p": FakePool("p", 1 << 30)}, machine.folder / "s2", name="second.example.org")
     registry = machine.root / "plugins_registry" / "deeper"
     async with DriverEndpoint(driver, machine.folder / "2.sock", registry=registry) as endpoint:
-        registration = endpoint._registration
+        registration = endpoint._served.registration
         assert registration is not None
         await eventually(lambda: registration.registered is not None)
     assert (registration.registered, registration.error) == (

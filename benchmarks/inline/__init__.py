@@ -1,0 +1,1 @@
+"""Inline drivers: volumes of certificates and of images, their time, memory and copies."""

@@ -1,0 +1,327 @@
+"""The loop over VolumeAttachments of the served drivers, with external-attacher's objects.
+
+Order of an attachment's writes: the finalizer of its PV (once), its own finalizer with the node's id, the driver's
+call, its status. So whatever was published has an attachment that cannot vanish before it is unpublished, and a PV that
+names the volume. Detaching is the driver's call and one write, which takes the finalizer off.
+
+Ignored: changes of errors, metadata and finalizers of attachments, which are our own writes, and of PVs that stay.
+Attached volumes are compared with ListVolumes elsewhere, which calls attach_again().
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+from weakref import ref
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import rfc3339
+from tonnage.api.core import PersistentVolume, SecretReference
+from tonnage.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES, Kind
+from tonnage.api.meta import KubeObject
+from tonnage.api.storage import CSINode, VolumeAttachment
+from tonnage.claims.bind import change
+from tonnage.claims.provisioning import SecretRef, read_secret
+from tonnage.controller.attach.decision import (
+    NODE_ID,
+    AttachmentFacts,
+    AttachVolume,
+    DetachVolume,
+    MarkAttached,
+    RefuseAttachment,
+    decide,
+)
+from tonnage.controller.attach.drivers import AttachingDriver, AttachingDrivers
+from tonnage.controller.config import LoopContext, LoopKey
+from tonnage.csi.errors import CsiError
+from tonnage.errors import ApiError, ApiNotFoundError, PreconditionError, TonnageError
+from tonnage.kube.controller import Reconciler, on_difference
+from tonnage.kube.object_write import patch_object
+from tonnage.observe import metrics
+
+log = logging.getLogger(__name__)
+T = TypeVar("T", bound=KubeObject)
+ATTACHMENT, VOLUME = "attachment", "volume"
+WORKERS = 100
+RETRY_START, RETRY_MAX = 1.0, 300.0
+_BY_VOLUME, _BY_NODE, _BY_DRIVER = "attacher: by volume", "attacher: by node", "attacher: by driver"
+
+
+class Attacher(Reconciler[LoopKey]):
+    """Keys are names of VolumeAttachments, and of PVs that are being deleted."""
+
+    def __init__(self, context: LoopContext, drivers: AttachingDrivers) -> None:
+        super().__init__("attacher", workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
+        self._client, self._clock, self._drivers = context.client, context.clock, drivers
+        self._held: set[str] = set()  # uids of attachments that may be attached, whatever the cache says
+        self._again: set[str] = set()
+        informers = context.informers
+        self.attachments = informers.of(ATTACHMENTS).cache
+        self.attachments.add_index(_BY_VOLUME, lambda one: (one.volume_name,))
+        self.attachments.add_index(_BY_NODE, lambda one: (one.node_name,))
+        self.attachments.add_index(_BY_DRIVER, lambda one: (one.attacher,))
+        self._nodes = self.watch(informers.of(CSI_NODES), self._node_changed)
+        self._volumes = self.watch(
+            informers.of(VOLUMES), on_difference(lambda v: (v.metadata.uid, v.metadata.deleting), self._volume_changed)
+        )
+        self.watch(informers.of(ATTACHMENTS), self._attachment_changed)
+        drivers.on_add(self._driver_added)
+
+    def attached(self, driver: str) -> dict[str, VolumeAttachment]:
+        """Attachments of a driver that are attached and stay, by name."""
+        found = self.attachments.by(_BY_DRIVER, driver)
+        return {one.metadata.name: one for one in found if one.attached and not one.metadata.deleting}
+
+    def handle_of(self, one: VolumeAttachment) -> str:
+        """Handle of an attachment's volume, "" when it is not known."""
+        volume = self._volumes.get(one.volume_name)
+        return volume.spec.csi.volume_handle if volume is not None and volume.spec.csi is not None else ""
+
+    def attach_again(self, name: str) -> None:
+        """Attach once more what the driver says is not attached."""
+        self._again.add(name)
+        self.enqueue(LoopKey(ATTACHMENT, name))
+
+    async def reconcile(self, key: LoopKey) -> None:
+        """Attach or detach one volume, or release one PV. Idempotent: may be killed between any two lines.
+
+        Raises: ApiError; CsiError and others after they are written to the attachment.
+        """
+        what, name = key
+        if what == VOLUME:
+            await self._release_volume(name)
+            return
+        one = self.attachments.get(name)
+        driver = self._drivers.get(one.attacher) if one is not None else None
+        if one is None or driver is None:
+            return
+        match decide(self._facts(one, driver)):
+            case AttachVolume() as wanted:
+                await self._reported(one, "attachError", self._attach(one, driver, wanted))
+            case MarkAttached():
+                await self._write_attached(one, {})
+            case DetachVolume() as wanted:
+                await self._reported(one, "detachError", self._detach(one, driver, wanted))
+            case RefuseAttachment(message, field):
+                await self._reported(one, field, _refuse(message))
+        self._again.discard(name)
+
+    def _facts(self, one: VolumeAttachment, driver: AttachingDriver) -> AttachmentFacts:
+        node = self._nodes.get(one.node_name)
+        entry = node.driver(driver.name) if node is not None else None
+        return AttachmentFacts(
+            one,
+            driver,
+            self._volumes.get(one.volume_name),
+            entry.node_id if entry is not None else "",
+            self._rival(one, driver),
+            one.metadata.name in self._again,
+        )
+
+    def _rival(self, one: VolumeAttachment, driver: AttachingDriver) -> str:
+        """Another node to which the volume is or may be attached.
+
+        Nothing else runs between this look and the entry into _held, so of two new attachments one is first.
+        """
+        for other in self._holding(one.volume_name, driver):
+            if other.metadata.uid != one.metadata.uid and other.node_name != one.node_name:
+                return other.node_name
+        return ""
+
+    def _holding(self, volume: str, driver: AttachingDriver) -> list[VolumeAttachment]:
+        """Attachments of a volume that are or may be attached."""
+        found = self.attachments.by(_BY_VOLUME, volume)
+        return [one for one in found if driver.finalizer in one.metadata.finalizers or one.metadata.uid in self._held]
+
+    # Attaching
+
+    async def _attach(self, one: VolumeAttachment, driver: AttachingDriver, wanted: AttachVolume) -> None:
+        self._held.add(one.metadata.uid)
+        secrets = await self._secrets(wanted.secret)
+        await self._protect_volume(wanted.volume, driver)
+        one = await self._protect(one, driver, wanted.node_id)
+        metadata = await driver.client(one.node_name).attach_volume(
+            wanted.source.volume_handle,
+            wanted.node_id,
+            wanted.capability,
+            read_only=wanted.read_only,
+            context=wanted.source.volume_attributes,
+            secrets=secrets,
+        )
+        await self._write_attached(one, metadata)
+
+    async def _protect_volume(self, volume: PersistentVolume, driver: AttachingDriver) -> None:
+        """Put our finalizer on the PV: while it is attached, somebody must know the volume's handle."""
+
+        def body(now: PersistentVolume) -> dict[str, Any] | None:
+            finalizers = now.metadata.finalizers
+            return None if driver.finalizer in finalizers else _metadata([*finalizers, driver.finalizer])
+
+        await change(self._client, VOLUMES, volume, body)
+
+    async def _protect(self, one: VolumeAttachment, driver: AttachingDriver, node_id: str) -> VolumeAttachment:
+        """Put our finalizer and the node's id on the attachment, in one write."""
+
+        def body(now: VolumeAttachment) -> dict[str, Any] | None:
+            meta = now.metadata
+            if driver.finalizer in meta.finalizers and meta.annotations.get(NODE_ID) == node_id:
+                return None
+            finalizers = list(dict.fromkeys([*meta.finalizers, driver.finalizer]))
+            return _metadata(finalizers, annotations={NODE_ID: node_id})
+
+        return await change(self._client, ATTACHMENTS, one, body)
+
+    async def _write_attached(self, one: VolumeAttachment, metadata: Mapping[str, str]) -> None:
+        before = one.status.get("attachmentMetadata") or {}
+        if one.attached and before == metadata and not one.status.get("attachError"):
+            return
+        shown: dict[str, str | None] = {**dict.fromkeys(before), **metadata}  # a merge patch removes what is null
+        status = {"attached": True, "attachmentMetadata": shown or None, "attachError": None}
+        await patch_object(self._client, ATTACHMENTS, one, {"status": status}, subresource="status", guarded=False)
+        log.info("volume attached attachment=%s volume=%s node=%s", one.metadata.name, one.volume_name, one.node_name)
+
+    # Detaching
+
+    async def _detach(self, one: VolumeAttachment, driver: AttachingDriver, wanted: DetachVolume) -> None:
+        if wanted.source is not None:
+            secrets = await self._secrets(wanted.source.controller_publish_secret_ref)
+            client = driver.client(one.node_name)
+            await client.detach_volume(wanted.source.volume_handle, wanted.node_id, secrets=secrets)
+        if set(one.metadata.finalizers) != {driver.finalizer}:  # it stays, for somebody else
+            status = {"attached": False, "attachmentMetadata": None, "detachError": None}
+            one = await patch_object(
+                self._client, ATTACHMENTS, one, {"status": status}, subresource="status", guarded=False
+            )
+        await self._release(ATTACHMENTS, one, driver)
+        self._held.discard(one.metadata.uid)
+        log.info("volume detached attachment=%s volume=%s node=%s", one.metadata.name, one.volume_name, one.node_name)
+
+    async def _release_volume(self, name: str) -> None:
+        """Take our finalizer off a PV that is being deleted and is attached nowhere.
+
+        An attachment that waits keeps nothing: a PV that is being deleted is not attached any more.
+        """
+        volume = self._volumes.get(name)
+        if volume is None or not volume.metadata.deleting or volume.spec.csi is None:
+            return
+        driver = self._drivers.get(volume.spec.csi.driver)
+        if driver is not None and not self._holding(name, driver):
+            await self._release(VOLUMES, volume, driver)
+
+    async def _release(self, kind: Kind[T], obj: T, driver: AttachingDriver) -> None:
+        """Take our finalizer off, in one write."""
+
+        def body(now: T) -> dict[str, Any] | None:
+            rest = [one for one in now.metadata.finalizers if one != driver.finalizer]
+            return None if rest == now.metadata.finalizers else _metadata(rest or None)
+
+        with suppress(ApiNotFoundError):
+            await change(self._client, kind, obj, body)
+
+    # Errors and Secrets
+
+    async def _reported(self, one: VolumeAttachment, field: str, work: Any) -> None:
+        """Await work; write its error to the status, once for each text, and raise it."""
+        try:
+            await work
+        except ApiNotFoundError as failure:
+            if await self._is_gone(one):
+                return  # with its attachment, the wish is gone too
+            await self._write_error(one, field, failure)
+            raise
+        except TonnageError as failure:
+            if not isinstance(failure, ApiError):  # the API server's own faults are not the volume's
+                await self._write_error(one, field, failure)
+            raise
+
+    async def _is_gone(self, one: VolumeAttachment) -> bool:
+        with suppress(ApiNotFoundError):
+            now = await self._client.get(ATTACHMENTS, one.metadata.name)
+            return now.metadata.uid != one.metadata.uid
+        return True
+
+    async def _write_error(self, one: VolumeAttachment, field: str, failure: TonnageError) -> None:
+        now = self.attachments.get(one.metadata.name)
+        before = ((now or one).status.get(field) or {}).get("message", "")
+        if before == str(failure):
+            return
+        error: dict[str, Any] = {"message": str(failure), "time": rfc3339(self._clock.time())}
+        if isinstance(failure, CsiError):
+            error["errorCode"] = failure.code.value
+        with suppress(ApiNotFoundError):
+            body = {"status": {field: error}}
+            await patch_object(self._client, ATTACHMENTS, one, body, subresource="status", guarded=False)
+
+    async def _secrets(self, found: SecretReference | None) -> dict[str, str]:
+        return await read_secret(self._client, None if found is None else SecretRef(found.name, found.namespace))
+
+    # Events of the watches
+
+    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> Iterable[LoopKey]:
+        if old is not None and new is not None and _shape(old) == _shape(new):
+            return
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._held.discard(old.metadata.uid)
+            yield LoopKey(VOLUME, old.volume_name)
+            yield from _keys(self.attachments.by(_BY_VOLUME, old.volume_name))
+        if new is not None:
+            yield LoopKey(ATTACHMENT, new.metadata.name)
+
+    def _volume_changed(self, volume: PersistentVolume) -> Iterable[LoopKey]:
+        if volume.metadata.deleting:
+            yield LoopKey(VOLUME, volume.metadata.name)
+        yield from _keys(self.attachments.by(_BY_VOLUME, volume.metadata.name))
+
+    def _node_changed(self, old: CSINode | None, new: CSINode | None) -> Iterable[LoopKey]:
+        node = new or old
+        assert node is not None
+        return _keys(self.attachments.by(_BY_NODE, node.metadata.name))
+
+    def _driver_added(self, driver: AttachingDriver) -> None:
+        weak = ref(self)
+
+        def counts(driver: AttachingDriver) -> Mapping[str, int]:
+            attacher = weak()
+            return attacher.counts(driver.name) if attacher is not None else {}
+
+        metrics.ATTACHMENTS.count(driver, driver.name, counts)
+        for one in self.attachments.by(_BY_DRIVER, driver.name):
+            self.enqueue(LoopKey(ATTACHMENT, one.metadata.name))
+        for volume in self._volumes:
+            if volume.metadata.deleting:
+                self.enqueue(LoopKey(VOLUME, volume.metadata.name))
+
+    def counts(self, driver: str) -> Mapping[str, int]:
+        """Attachments of a driver by state."""
+        states = dict.fromkeys(("attached", "attaching", "detaching", "failed"), 0)
+        return states | Counter(_state(one) for one in list(self.attachments.by(_BY_DRIVER, driver)))
+
+
+def _metadata(finalizers: list[str] | None, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"finalizers": finalizers, **more}}
+
+
+async def _refuse(message: str) -> None:
+    raise PreconditionError(message)
+
+
+def _keys(found: Iterable[VolumeAttachment]) -> Iterable[LoopKey]:
+    """Keys of attachments that have something left to do."""
+    for one in found:
+        if one.metadata.deleting or not one.attached:
+            yield LoopKey(ATTACHMENT, one.metadata.name)
+
+
+def _shape(one: VolumeAttachment) -> object:
+    return one.metadata.uid, one.metadata.deleting, bool(one.attached)
+
+
+def _state(one: VolumeAttachment) -> str:
+    if one.metadata.deleting:
+        return "failed" if one.status.get("detachError") else "detaching"
+    if one.attached:
+        return "attached"
+    return "failed" if one.status.get("attachError") else "attaching"

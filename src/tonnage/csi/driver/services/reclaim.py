@@ -1,0 +1,57 @@
+"""The Reclaim service: deletes the data of a volume that no pod can use again, while its PersistentVolume stays.
+
+CSI has no call for this. It is a service on the driver's CSI socket, for the node's agent. A volume has one call at a
+time, so none can stage it between the check, the mark and the deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from tonnage.csi._proto import inventory_pb2
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.server.limits import check_id
+from tonnage.csi.server.service import Service
+from tonnage.errors import PreconditionError
+
+
+class Reclaim:
+    """The Reclaim service."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def ReclaimVolume(self, request: inventory_pb2.ReclaimVolumeRequest) -> inventory_pb2.ReclaimVolumeResponse:
+        """Reclaim a volume, or report whether it was. Idempotent.
+
+        Raises NotFoundError for a volume that is unknown and was not reclaimed, PreconditionError while it is in use,
+        UnavailableError when its pool is not open.
+        """
+        pool, name = self._driver.place(request.volume_id)
+        self._driver.check_open(pool)
+        marks = self._driver.reclaimed
+        if not (why := marks.why(pool.name, name)):
+            in_use = await pool.in_use(name)
+            if not request.why:
+                return inventory_pb2.ReclaimVolumeResponse(in_use=in_use)
+            if in_use:
+                raise PreconditionError(f"volume {request.volume_id} is in use: unpublish and unstage it first")
+            marks.add(pool.name, name, request.why)
+            why = marks.why(pool.name, name)
+        await pool.delete(name, wait=False)
+        return inventory_pb2.ReclaimVolumeResponse(why=why)
+
+
+def service(
+    driver: Driver, *, key: Callable[[str, Message], str | None], before: Callable[[], Awaitable[None]] | None
+) -> Service:
+    """The service for a server. key, before: as for the driver's other services."""
+    described = inventory_pb2.DESCRIPTOR.services_by_name["Reclaim"]
+    return Service(described, Reclaim(driver), key=key, check=_check, before=before)
+
+
+def _check(request: Any) -> None:
+    check_id("volume_id", request.volume_id)

@@ -1,0 +1,35 @@
+"""The Trash service: makes a volume of a deleted one, for the command line. CSI has no call for this."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from google.protobuf.message import Message
+
+from tonnage.csi._proto import inventory_pb2
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.server.service import Service
+
+
+class Trash:
+    """The Trash service."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def RestoreVolume(self, request: inventory_pb2.RestoreVolumeRequest) -> inventory_pb2.RestoreVolumeResponse:
+        """Restore a volume; success for one that is no trash. Idempotent.
+
+        Raises NotFoundError for one that is evicted or unknown, ExhaustedError when its capacity is reserved.
+        """
+        pool, name = self._driver.place(request.volume_id)
+        self._driver.check_open(pool)
+        await pool.restore(name)
+        return inventory_pb2.RestoreVolumeResponse()
+
+
+def service(
+    driver: Driver, *, key: Callable[[str, Message], str | None], before: Callable[[], Awaitable[None]] | None
+) -> Service:
+    """The service for a server. key, before: as for the driver's other services."""
+    return Service(inventory_pb2.DESCRIPTOR.services_by_name["Trash"], Trash(driver), key=key, before=before)

@@ -1,0 +1,224 @@
+"""Mounts and unmounts FlexVolumes: each is a volume of the driver, inline or of a PersistentVolume.
+
+An inline one ends with its unmount. One of a PersistentVolume is named after the uid of that object, so another object
+of the same name never gets its data. Unmount needs nothing but the record that mount wrote first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tonnage.aio.tasks import KeyedLocks
+from tonnage.api import names, quantity
+from tonnage.api.core import PersistentVolume
+from tonnage.api.kinds import NAMESPACES, VOLUMES
+from tonnage.claims.bind import find
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.errors import InvalidError, TonnageError, host_errors
+from tonnage.host import mount
+from tonnage.host.descriptor import closing
+from tonnage.kube.client import Client
+from tonnage.node.flexvolume.protocol import MOUNT, FlexCall, FlexOptions, FlexTarget, parse_options
+
+log = logging.getLogger(__name__)
+MOST = 10
+"""Maximum number of volumes of vanished pods that one collection deletes."""
+
+
+class FlexRecord(msgspec.Struct, frozen=True):
+    """A mounted FlexVolume. volume: its id, or the handle of an inline one."""
+
+    volume: str
+    target: str
+    inline: bool
+
+
+class FlexMounts:
+    """FlexVolumes of one node.
+
+    driver: the CSI driver. state: its folder, below the kubelet's. changed: called when a volume was made.
+    """
+
+    def __init__(
+        self, driver: CsiClient, client: Client, *, kubelet: Path, state: Path, changed: Callable[[], None]
+    ) -> None:
+        self._driver, self._client, self._kubelet = driver, client, kubelet
+        self._state, self._changed = state / "flexvolume", changed
+        self._locks = KeyedLocks()
+        self._cluster = ""
+
+    async def serve(self, call: FlexCall) -> None:
+        """Do what a call asks. Idempotent. Raises as the driver's calls, InvalidError, ApiError, HostError."""
+        async with self._locks.hold(str(call.target.path)):
+            if call.command == MOUNT:
+                await self._mount(call.target, parse_options(call))
+            else:
+                await self._unmount(call.target.path)
+
+    async def _mount(self, target: FlexTarget, options: FlexOptions) -> None:
+        volume = await self._persistent(target.driver, options)
+        if volume is None:
+            await self._mount_inline(target, options)
+        else:
+            await self._mount_persistent(target, options, volume)
+
+    async def _persistent(self, driver: str, options: FlexOptions) -> PersistentVolume | None:
+        """The PersistentVolume of the mount, None for an inline volume.
+
+        The kubelet passes only a name. An author may choose any name for an inline volume, so one counts as that of a
+        PersistentVolume only where a claim of the pod's own namespace has it.
+        """
+        found = await find(self._client, VOLUMES, options.volume)
+        if found is None or found.spec.flex_volume is None or found.spec.flex_volume.driver != driver:
+            return None
+        ref = found.spec.claim_ref
+        return found if ref is not None and ref.namespace == options.pod_namespace else None
+
+    async def _mount_inline(self, target: FlexTarget, options: FlexOptions) -> None:
+        if not options.size:
+            raise InvalidError('options: "size" is missing: an inline volume needs a size, such as "4Gi"')
+        context = {
+            **_safe(options),
+            "size": str(options.size),
+            names.CSI_EPHEMERAL: "true",
+            names.CSI_POD_NAME: options.pod_name,
+            names.CSI_POD_NAMESPACE: options.pod_namespace,
+            names.CSI_POD_UID: options.pod_uid,
+        }
+        handle = _handle(target.path)
+        self._write(FlexRecord(handle, str(target.path), inline=True))
+        await self._driver.publish(
+            handle, target.path, _capability(options), readonly=options.read_only, context=context
+        )
+
+    async def _mount_persistent(self, target: FlexTarget, options: FlexOptions, volume: PersistentVolume) -> None:
+        size = options.size or quantity.to_bytes(volume.spec.capacity.get("storage", "0"))
+        parameters = {
+            **_safe(options),
+            names.PARAM_CLUSTER: await self._cluster_uid(),
+            names.PARAM_RECLAIM: volume.spec.persistent_volume_reclaim_policy,
+        }
+        capability = _capability(options)
+        name = names.flex_volume(volume.metadata.uid)
+        created = await self._driver.create_volume(name, size, [capability], parameters=parameters)
+        self._changed()
+        async with self._locks.hold(created.id):
+            self._write(FlexRecord(created.id, str(target.path), inline=False))
+            staging = self._staging(created.id)
+            with host_errors(f"cannot make {staging}"):
+                staging.mkdir(mode=0o700, exist_ok=True)
+            await self._driver.stage(created.id, staging, capability)
+            await self._driver.publish(created.id, target.path, capability, staging=staging, readonly=options.read_only)
+
+    async def _cluster_uid(self) -> str:
+        self._cluster = self._cluster or (await self._client.get(NAMESPACES, "kube-system")).metadata.uid
+        return self._cluster
+
+    async def _unmount(self, target: Path) -> None:
+        record = self._read(self._record(target))
+        if record is None or record.inline:
+            await self._driver.unpublish(_handle(target), target)
+        else:
+            async with self._locks.hold(record.volume):
+                await self._driver.unpublish(record.volume, target)
+                if not any(other.volume == record.volume and other != record for other in self._records()):
+                    await self._driver.unstage(record.volume, self._staging(record.volume))
+                    with host_errors(f"cannot remove the staging of {record.volume}"), suppress(FileNotFoundError):
+                        os.rmdir(self._staging(record.volume))
+        with host_errors(f"cannot remove the record of {target}"), suppress(FileNotFoundError):
+            self._record(target).unlink()  # last: until here a repeated call does all of it again
+
+    async def collect(self) -> None:
+        """Unmount volumes of pods that the kubelet no longer knows: it removes a pod's folder after its last unmount.
+
+        A volume that fails is left for the next time. Does nothing where many would go: then it is more likely that the
+        kubelet's folder is not what it was. Raises HostError.
+        """
+        gone = [record for record in self._records() if not self._is_known(record.target)]
+        if len(gone) > MOST:
+            log.warning("FlexVolumes of vanished pods are left alone, too many count=%d most=%d", len(gone), MOST)
+            return
+        for record in gone:
+            try:
+                async with self._locks.hold(record.target):
+                    await self._unmount(Path(record.target))
+                log.warning("FlexVolume of a vanished pod unmounted volume=%s", record.volume)
+            except TonnageError as failure:
+                log.warning("FlexVolume of a vanished pod is left volume=%s error=%s", record.volume, failure)
+
+    def _is_known(self, target: str) -> bool:
+        pod = Path(target).parents[2]
+        return pod.is_dir() or not pod.parent.is_dir() or mount.is_mount(target)
+
+    # Records
+
+    def _record(self, target: Path) -> Path:
+        return self._state / f"{_digest(str(target))}.json"
+
+    def _staging(self, volume: str) -> Path:
+        return Path(os.path.realpath(self._state)) / _digest(volume)
+
+    def _write(self, record: FlexRecord) -> None:
+        path = self._record(Path(record.target))
+        with host_errors(f"cannot write {path}"):
+            self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new, flags = path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with closing(os.open(new, flags, 0o600)) as fd:
+                os.write(fd, msgspec.json.encode(record))
+                os.fsync(fd)
+            os.rename(new, path)
+
+    def _read(self, path: Path) -> FlexRecord | None:
+        """A record, None for none. Raises InvalidError for a damaged one, which is left alone."""
+        with host_errors(f"cannot read {path}"):
+            try:
+                return msgspec.json.decode(path.read_bytes(), type=FlexRecord)
+            except FileNotFoundError:
+                return None
+            except msgspec.MsgspecError as failure:
+                raise InvalidError(
+                    f"{path}: damaged record of a FlexVolume ({failure}); unmount the volume by hand and remove it"
+                ) from failure
+
+    def _records(self) -> list[FlexRecord]:
+        """All records that can be read."""
+        found = []
+        for path in sorted(self._state.glob("*.json")):
+            try:
+                record = self._read(path)
+            except TonnageError as failure:
+                log.error("record of a FlexVolume skipped error=%s", failure)
+                continue
+            if record is not None:
+                found.append(record)
+        return found
+
+
+def _safe(options: FlexOptions) -> dict[str, str]:
+    """The author's parameters, without keys that only an orchestrator may give. Raises InvalidError."""
+    for key in options.parameters:
+        if key.startswith((names.CSI_PREFIX, names.PARAMETER_PREFIX)):
+            raise InvalidError(f"option {key[:60]!r} is reserved")
+    return dict(options.parameters)
+
+
+def _capability(options: FlexOptions) -> VolumeCapability:
+    return VolumeCapability(fstype=options.fs_type)
+
+
+def _handle(target: Path) -> str:
+    """The handle of the inline volume at a path, which has the pod's uid and the volume's name."""
+    pod, volume = target.parents[2].name, target.name
+    return f"flex-inline-{_digest(f'{pod}/{volume}')}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:40]

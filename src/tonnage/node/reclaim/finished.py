@@ -1,0 +1,198 @@
+"""Reclaims the data of ephemeral volumes whose pod has finished, for classes that ask for it.
+
+A finished pod may stay for long, as those of Jobs do, and its claims with it. The data is deleted only while no object
+names the claim but that pod, by live reads, and the volume is not mounted. The driver marks the volume first: from then
+on it refuses each use, also by a pod that was made after the reads. The claim and the PV get their conditions last, or
+from the next agent where this one was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import rfc3339
+from tonnage.api import names
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.kinds import CLAIMS, PODS, SNAPSHOTS, VOLUMES
+from tonnage.api.matching import capacity
+from tonnage.api.origin import is_clone, reference
+from tonnage.api.pods import Pod
+from tonnage.claims.bind import change, find
+from tonnage.claims.conditions import true, without
+from tonnage.claims.node_scope import DriverInfo, pod_owner
+from tonnage.claims.provisioning import reclaims_finished
+from tonnage.errors import ApiNotFoundError, InvalidError
+from tonnage.kube.client import refer
+from tonnage.kube.controller import Reconciler, on_add
+from tonnage.kube.informer import Informers
+from tonnage.node.provisioner.context import NodeContext
+from tonnage.observe import metrics
+
+log = logging.getLogger(__name__)
+WORKERS = 8
+SOONEST, LATEST = 0.1, 60.0
+"""Seconds between two looks at a volume that is not mounted and cannot be reclaimed yet."""
+_FINISHED = "PodFinished"
+
+
+class FinishedReclaimer(Reconciler[str]):
+    """Loop over this node's PVs, by name. The driver reports each volume that was unstaged; nothing is polled."""
+
+    def __init__(self, node: NodeContext, informers: Informers) -> None:
+        self._node = node
+        self._pauses = Backoff(SOONEST, LATEST)
+        self._reported: dict[str, str] = {}
+        super().__init__("reclaim-finished", workers=WORKERS, backoff=Backoff(SOONEST, LATEST))
+        self.watch(informers.of(VOLUMES, labels=node.scope.selector), on_add(self._keys))
+        node.drivers.on_add(lambda _: self._look_at_all())
+
+    def _keys(self, volume: PersistentVolume) -> Iterable[str]:
+        """Return a PV that appears with a claim, as at the start; later the driver reports what may have changed."""
+        return (volume.key,) if self._driver(volume) is not None else ()
+
+    def _look_at_all(self) -> None:
+        for volume in self._node.volumes:
+            for key in self._keys(volume):
+                self.enqueue(key)
+
+    def unstaged(self, handle: str) -> None:
+        """Look at a volume that was unstaged. Its PV has its name."""
+        key = handle.rpartition("/")[2]
+        volume = self._node.volumes.get(key)
+        if volume is not None and self._driver(volume) is not None:
+            self._pauses.forget(key)
+            self.enqueue(key)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Reclaim the volume of one PV, if its pod has finished. Returns when to look again."""
+        volume = self._node.volumes.get(key)
+        driver = self._driver(volume) if volume is not None else None
+        claim = await self._claim(volume) if volume is not None and driver is not None else None
+        pause = None
+        if volume is not None and driver is not None and claim is not None:
+            pause = await self._look(volume, claim, driver)
+        if pause is None:
+            self._pauses.forget(key)
+            self._reported.pop(key, None)
+        return pause
+
+    async def _look(self, volume: PersistentVolume, claim: PersistentVolumeClaim, driver: DriverInfo) -> float | None:
+        """Reclaim a volume, or complete what a kill interrupted. Returns when to look again."""
+        assert volume.spec.csi is not None
+        state = await driver.client.reclaim_volume(volume.spec.csi.volume_handle)
+        if state.why:
+            await self._record(volume, claim, state.why)
+            return None
+        pod = await self._pod(claim)
+        if state.in_use or pod is None:
+            return None  # the driver reports its end; the claim goes with its pod
+        if not is_finished(pod) or pod.spec.node_name != self._node.scope.node:
+            return self._pauses.next(volume.key)
+        if user := await self._user(claim, pod):
+            self._tell(claim, f"{user} names it: its data stays although pod {pod.metadata.name} has finished")
+            return self._pauses.next(volume.key)
+        live = await find(self._node.client, VOLUMES, volume.key)  # the deletion destroys data of a user
+        if live is not None and live.metadata.uid == volume.metadata.uid and self._driver(live) is not None:
+            await self._reclaim(live, claim, driver, f"pod {pod.key} has {pod.status.phase.lower()}")
+        return None
+
+    async def _reclaim(
+        self, volume: PersistentVolume, claim: PersistentVolumeClaim, driver: DriverInfo, cause: str
+    ) -> None:
+        assert volume.spec.csi is not None
+        text = f"{cause}, and class {volume.spec.storage_class_name} has {names.RECLAIM_FINISHED}"
+        state = await driver.client.reclaim_volume(volume.spec.csi.volume_handle, text)
+        label = volume.spec.storage_class_name
+        metrics.RECLAIMED.labels(label).inc()
+        metrics.RECLAIMED_BYTES.labels(label).inc(capacity(volume))
+        log.info("data of a finished pod deleted volume=%s driver=%s", volume.metadata.name, driver.name)
+        self._node.readings.want(driver.name)
+        await self._record(volume, claim, state.why)
+
+    def _driver(self, volume: PersistentVolume) -> DriverInfo | None:
+        """Return the driver of a PV whose volume this agent may reclaim, and has not."""
+        spec, storage_class = volume.spec, self._node.classes.get(volume.spec.storage_class_name)
+        driver = self._node.drivers.get(spec.csi.driver) if spec.csi is not None else None
+        if driver is None or not driver.default_pool or not driver.reaches(volume) or storage_class is None:
+            return None
+        ours = spec.claim_ref is not None and volume.metadata.name == names.volume_name(spec.claim_ref.uid)
+        is_bound = volume.status.phase == "Bound" and not volume.metadata.deleting
+        if not ours or not is_bound or volume.status.reason == names.RECLAIMED:
+            return None
+        with suppress(InvalidError):  # reported on its claims
+            if spec.persistent_volume_reclaim_policy == "Delete" and reclaims_finished(storage_class):
+                return driver
+        return None
+
+    async def _claim(self, volume: PersistentVolume) -> PersistentVolumeClaim | None:
+        """Return the ephemeral claim of a PV, live; None where it is gone or going, or no pod owns it."""
+        ref = volume.spec.claim_ref
+        claim = await find(self._node.client, CLAIMS, ref.name, ref.namespace) if ref is not None else None
+        if ref is None or claim is None or claim.metadata.uid != ref.uid or claim.metadata.deleting:
+            return None
+        return claim if pod_owner(claim) is not None else None
+
+    async def _pod(self, claim: PersistentVolumeClaim) -> Pod | None:
+        """Return the owner of an ephemeral claim, live."""
+        owner = pod_owner(claim)
+        assert owner is not None
+        pod = await find(self._node.client, PODS, owner.name, claim.metadata.namespace)
+        return pod if pod is not None and pod.metadata.uid == owner.uid else None
+
+    async def _user(self, claim: PersistentVolumeClaim, owner: Pod) -> str:
+        """Return an object of the namespace that names the claim, as "pod p"; "" for none but its owner."""
+        client, namespace, name = self._node.client, claim.metadata.namespace, claim.metadata.name
+        for pod in (await client.list(PODS, namespace)).items:
+            if pod.metadata.uid != owner.metadata.uid and name in pod.claim_names():
+                return f"pod {pod.metadata.name}"
+        for other in (await client.list(CLAIMS, namespace)).items:
+            source = reference(other)
+            if source is not None and is_clone(other) and source.name == name:
+                return f"claim {other.metadata.name}, which is a copy of it,"
+        with suppress(ApiNotFoundError):  # a cluster without snapshots
+            for snapshot in (await client.list(SNAPSHOTS, namespace)).items:
+                if snapshot.spec.source.persistent_volume_claim_name == name:
+                    return f"VolumeSnapshot {snapshot.metadata.name}"
+        return ""
+
+    async def _record(self, volume: PersistentVolume, claim: PersistentVolumeClaim, why: str) -> None:
+        """Write the condition of the claim, then the reason of the PV, which ends the work. Idempotent."""
+        text = f"the data was deleted: {why}"
+
+        def condition(now: PersistentVolumeClaim) -> dict[str, object] | None:
+            known = now.status.conditions
+            at = rfc3339(self._node.clock.time())
+            wanted = true(names.RECLAIMED, text, at, reason=_FINISHED, known=known)
+            return None if wanted in known else {"status": {"conditions": [*without(known, [names.RECLAIMED]), wanted]}}
+
+        def reason(now: PersistentVolume) -> dict[str, object] | None:
+            status = {"reason": names.RECLAIMED, "message": text}
+            return None if now.status.reason == names.RECLAIMED else {"status": status}
+
+        with suppress(ApiNotFoundError):  # deleted meanwhile
+            await change(self._node.client, CLAIMS, claim, condition, subresource="status")
+            self._node.events.normal(refer(CLAIMS, claim), names.RECLAIMED, text)
+            await change(self._node.client, VOLUMES, volume, reason, subresource="status")
+
+    def _tell(self, claim: PersistentVolumeClaim, text: str) -> None:
+        """Emit an Event once while it stays the same."""
+        key = claim.spec.volume_name
+        if self._reported.get(key) != text:
+            self._reported[key] = text
+            self._node.events.normal(refer(CLAIMS, claim), "NotReclaimed", f"claim {claim.key}: {text}")
+
+
+def is_finished(pod: Pod) -> bool:
+    """Return whether no container of a pod runs, or ever starts again.
+
+    The kubelet starts none of a pod in a terminal phase, whatever its restartPolicy; a Job makes another pod. A pod
+    with restartPolicy Always never succeeds, so its kubelet did not write that (pod-lifecycle, KEP-3329).
+    """
+    if pod.status.phase not in ("Succeeded", "Failed"):
+        return False
+    if pod.status.phase == "Succeeded" and pod.spec.restart_policy == "Always":
+        return False
+    return not any(status.state.running is not None for status in pod.all_container_statuses)

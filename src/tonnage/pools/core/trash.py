@@ -1,0 +1,88 @@
+"""Trash: deleted volumes that stay for a while, count as free, and are evicted as soon as their bytes are needed.
+
+The mark is in the volume's own record, so a kill leaves either a volume or trash. The oldest trash of the pool is
+evicted first, then that of pools on the same disk. When its time is over, as its class says, a timer deletes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import Background
+from tonnage.errors import TonnageError
+from tonnage.observe import metrics
+
+if TYPE_CHECKING:
+    from tonnage.pools.core.pool import Pool
+
+log = logging.getLogger(__name__)
+EPHEMERAL = "tonnage.dev/ephemeral"
+"""Key of a volume's owner record that a restored volume loses: no pod ends it."""
+_LONGEST, _RETRY = 86400.0, 60.0  # seconds
+_OPEN: weakref.WeakKeyDictionary[Pool, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
+
+
+async def evict_oldest(pool: Pool) -> bool:
+    """Delete the oldest trash of a pool, else of one that shares its disk; whether there was any.
+
+    Raises: as Pool.delete.
+    """
+    here, disk = asyncio.get_running_loop() if _OPEN else None, pool.backend.disk
+    others = [p for p, loop in _OPEN.items() if loop is here and p is not pool and p.backend.disk is disk is not None]
+    found = [(record.trashed, record.name, p) for p in others for record in p.backend.records.trash()]
+    own = [(record.trashed, record.name, pool) for record in pool.backend.records.trash()]
+    if not own and not found:
+        return False
+    _, name, victim = min(own or found, key=lambda one: one[:2])
+    await victim.evict(name)
+    metrics.TRASH_EVICTED.labels(victim.name, victim.kind).inc()
+    log.info("trash evicted pool=%s volume=%s for=%s", victim.name, name, pool.name)
+    return True
+
+
+class Expiry:
+    """Evicts the trash of one pool when its time is over."""
+
+    def __init__(self, pool: Pool, clock: Clock) -> None:
+        self._pool, self._clock = weakref.proxy(pool), clock
+        self._owner = weakref.ref(pool)
+        self._background = Background(f"trash {pool.name}")
+        self._task: asyncio.Task[None] | None = None
+        self._more = asyncio.Event()
+
+    def start(self) -> None:
+        """Wait for the next end, where there is trash. Idempotent; called for each new trash."""
+        pool = self._owner()
+        if pool is not None and pool.backend.records.trash():
+            _OPEN[pool] = asyncio.get_running_loop()
+            self._more.set()
+            if self._task is None or self._task.done():
+                self._task = self._background.start(self._run())
+
+    async def close(self) -> None:
+        """Stop waiting; the trash stays. Idempotent."""
+        if (pool := self._owner()) is not None:
+            _OPEN.pop(pool, None)
+        await self._background.close()
+
+    async def _run(self) -> None:
+        while records := self._pool.backend.records.trash():
+            now = self._clock.time()
+            left = {record.name: record.trashed + record.undelete - now for record in records}
+            failed = False
+            for name in [name for name, seconds in left.items() if seconds <= 0]:
+                try:
+                    await self._pool.evict(name)
+                except TonnageError as failure:
+                    failed = True
+                    log.warning("trash not deleted volume=%s retry=%.0fs error=%s", name, _RETRY, failure)
+            waiting = [seconds for seconds in left.values() if seconds > 0]
+            with suppress(TimeoutError):  # the time may also be that of new trash
+                async with asyncio.timeout(min([*waiting, _RETRY if failed else _LONGEST])):
+                    await self._more.wait()
+            self._more.clear()

@@ -1,0 +1,145 @@
+"""An inline driver that is killed before each system call of publishing, renewing and unpublishing a volume."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.crash.kills.tracer import Step, Tracer, in_fork
+from tests.unit.inline.conftest import World
+from tests.unit.inline.test_driver import Layers, files
+
+from tonnage.host import mount
+from tonnage.inline.base import Filled, Tree, WritableLayer
+from tonnage.inline.volume import InlinePhase
+
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("rooted", "traced")]
+_SECONDS = 300
+_MOST = 400
+EXPECTED = {"publish": {b"one"}, "renew": {b"one", b"two"}, "unpublish": {b"one"}}
+"""Phase that is interrupted -> what a pod may see after it."""
+
+
+@dataclass
+class Life:
+    """One volume below a folder. A new one is what a new process is."""
+
+    folder: Path
+    is_tree: bool
+
+    def world(self, text: bytes = b"one") -> World:
+        world = World(self.folder)
+        world.options["pools"] = Layers()
+        world.driver = world.made()
+        world.source.result = self.content(text)
+        return world
+
+    def content(self, text: bytes) -> Filled:
+        if not self.is_tree:
+            return files(text)
+        layer = self.folder / "image"
+        layer.mkdir(parents=True, exist_ok=True)
+        (layer / "a").write_bytes(text)
+        return Tree((layer,), writable=WritableLayer(1 << 20))
+
+    async def publish(self) -> None:
+        world = self.world()
+        await world.driver.start()
+        await world.driver.publish(world.request())
+        await world.driver.stop()
+
+    async def renew(self) -> None:
+        world = self.world(b"two")
+        await world.driver.start()
+        await world.driver._renew("csi-1")
+        await world.driver.stop()
+
+    async def unpublish(self) -> None:
+        world = self.world()
+        await world.driver.start()
+        await world.driver.unpublish("csi-1", str(world.target()))
+        await world.driver.stop()
+
+    async def check(self, expected: set[bytes], *, is_over: bool) -> None:
+        """What a new driver makes of what is left, and that a pod gets its volume and the node its memory."""
+        world = self.world()
+        await world.driver.start()
+        shown = {r.key for r in world.driver.store.records() if r.phase is InlinePhase.SHOWN}
+        for name in os.listdir(world.folder / "mem"):
+            assert (world.folder / "mem" / name / "record").is_file(), "files without a record"
+        if not is_over:
+            await world.driver.publish(world.request())
+            assert (world.target() / "a").read_bytes() in expected
+            assert sum(one.target == str(world.target()) for one in mount.mounts()) == 1
+            assert bool(world.source.asked) != bool(shown), "a volume that was answered is filled once"
+        await world.driver.unpublish("csi-1", str(world.target()))
+        assert world.left() == []
+        assert not (world.folder / "trees").exists() or os.listdir(world.folder / "trees") == []
+        await world.driver.stop()
+
+
+def _run(body: Callable[[], Awaitable[None]]) -> None:
+    """For a forked process."""
+    try:
+        asyncio.run(body())  # type: ignore[arg-type]
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _killed_at(tracer: Tracer, number: int, body: Callable[[], Awaitable[None]]) -> str:
+    """The step that the body was killed before, "" if it ended first."""
+    at: list[str] = []
+
+    def kill(step: Step) -> bool:
+        if step.number == number:
+            at.append(step.what)
+            tracer.kill_all()
+        return bool(at)
+
+    ended = tracer.run(lambda: _run(body), traced=True, at_step=kill)
+    assert os.WIFEXITED(ended.status) != bool(at)
+    assert at or os.WEXITSTATUS(ended.status) == 0
+    tracer.outlast()
+    return at[0] if at else ""
+
+
+@pytest.mark.parametrize("is_tree", [False, True], ids=["files", "writable tree"])
+@pytest.mark.parametrize("phase", ["publish", "renew", "unpublish"])
+def test_a_kill_before_any_step_leaves_what_the_next_driver_can_finish(
+    tmp_path: Path, phase: str, is_tree: bool, tell: Callable[[str], None]
+) -> None:
+    count = tmp_path / "count"
+
+    def campaign() -> None:
+        tracer = Tracer()
+        for number in range(1, _MOST):
+            life = Life(tmp_path / f"{number}", is_tree)
+            life.folder.mkdir()
+            if phase != "publish":
+                assert tracer.run(partial(_run, life.publish), traced=False).status == 0
+            at = _killed_at(tracer, number, getattr(life, phase))
+            check = partial(life.check, EXPECTED[phase], is_over=phase == "unpublish")
+            ended = tracer.run(partial(_run, check), traced=False)
+            assert ended.status == 0, f"killed at step {number}: {at}"
+            mount.umount(life.folder / "mem")
+            if not at:
+                count.write_text(str(number - 1))
+                return
+        raise AssertionError("it never ends")
+
+    try:
+        in_fork(campaign, _SECONDS)
+    finally:
+        for one in reversed([one.target for one in mount.mounts() if one.target.startswith(f"{tmp_path}/")]):
+            mount.umount(one, lazy=True)
+    kills = int(count.read_text())
+    assert kills > 5 or phase == "renew"
+    tell(f"inline driver killed at each of {kills} steps of {phase}, {'writable tree' if is_tree else 'files'}")

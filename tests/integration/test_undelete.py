@@ -1,0 +1,111 @@
+"""Undelete on a real box: a claim that was deleted by mistake returns with its data, and trash refuses no pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+from tests.conftest import Cluster, tonnage
+
+CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "careful"},
+    "provisioner": "csi.tonnage.dev",
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "parameters": {"tonnage.dev/undelete": "24h"},
+}
+
+
+@pytest.fixture(scope="module")
+def box(make_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
+    cluster = make_cluster("--nodes", "1", "--pool", "image,name=scratch,size=700Mi,sparse=yes")
+    cluster.up()
+    _apply(cluster, CLASS)
+    yield cluster
+    cluster.down("--purge")
+
+
+def _apply(box: Cluster, *bodies: Any) -> None:
+    for body in bodies:
+        box.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(body))
+
+
+def _claim(name: str, size: str, storage_class: str = "careful") -> Any:
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {**spec, "resources": {"requests": {"storage": size}}},
+    }
+
+
+def _pod(name: str, claim: str, command: str) -> Any:
+    container: dict[str, Any] = {"name": "main", "image": "busybox", "command": ["sh", "-c", command]}
+    container["volumeMounts"] = [{"name": "v", "mountPath": "/v"}]
+    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
+    spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def _run(box: Cluster, name: str, claim: str, command: str) -> str:
+    _apply(box, _pod(name, claim, command))
+    box.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{name}", "--timeout=120s")
+    said = box.kubectl("logs", name)
+    box.kubectl("delete", "pod", name)
+    return said
+
+
+def _volumes(box: Cluster, *arguments: str, code: int = 0) -> str:
+    ended = tonnage("volumes", *arguments, "--data", str(box.data))
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
+
+
+def test_a_claim_that_was_deleted_returns_with_its_data(box: Cluster) -> None:
+    _apply(box, _claim("data", "300Mi"))
+    _run(box, "writer", "data", "echo mine > /v/file")
+    (volume,) = box.get("pv")["items"]
+    box.kubectl("delete", "pvc", "data")
+    box.until("its PersistentVolume is gone", lambda: not box.get("pv")["items"])
+    box.until("its bytes are free", lambda: box.capacities("careful") == {"node-1": "700Mi"})
+    vid = volume["spec"]["csi"]["volumeHandle"]
+    listed = _volumes(box, "trash")
+    assert vid in listed
+    assert "claim default/data" in listed
+    assert vid not in _volumes(box, "list")
+    assert vid not in _volumes(box, "orphans")
+
+    shown = _volumes(box, "restore", vid)
+    assert "nothing was restored" in shown
+    assert not box.get("pv")["items"]
+    _volumes(box, "restore", vid, "--yes", "--storage-class", "careful")
+    box.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/data", "--timeout=60s")
+    assert _run(box, "reader", "data", "cat /v/file") == "mine\n"
+    (restored,) = box.get("pv")["items"]
+    assert restored["spec"]["claimRef"]["namespace"] == "default"
+    assert "there is no volume" in _volumes(box, "restore", vid, "--yes", code=1)
+
+
+def test_trash_makes_way_for_a_pod_and_cannot_be_restored_then(box: Cluster) -> None:
+    _apply(box, _claim("old", "300Mi"))
+    _run(box, "old", "old", "echo old > /v/file")
+    box.kubectl("delete", "pvc", "old")
+    box.until("it is trash", lambda: "claim default/old" in _volumes(box, "trash"))
+    box.until("its bytes are free", lambda: box.capacities("careful") == {"node-1": "400Mi"})
+    _apply(box, _claim("big", "400Mi"))
+    _run(box, "big", "big", "echo big > /v/file")
+    assert "default/old" not in _volumes(box, "trash")
+
+
+def test_a_class_that_cannot_have_it_is_refused_by_name(box: Cluster) -> None:
+    bad = {**CLASS, "metadata": {"name": "bad"}, "parameters": {"tonnage.dev/undelete": "24h", "erase": "zero"}}
+    _apply(box, bad, _claim("never", "10Mi", "bad"), _pod("never", "never", "true"))
+    text = "erase=zero erases it: choose one"
+    box.until(
+        "an Event says why", lambda: text in box.kubectl("get", "events", "-A", "-o", "jsonpath={.items[*].message}")
+    )
+    box.kubectl("delete", "pod", "never")

@@ -1,0 +1,124 @@
+"""Volumes of FlexVolumes: whose they are, what is left after kills, and what is collected."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from tests.unit.node.flexvolume.conftest import FlexNode
+
+from tonnage.errors import InvalidError, TonnageError
+from tonnage.node.flexvolume import mounts as flex_mounts
+from tonnage.node.flexvolume.mounts import MOST
+
+
+async def test_an_inline_volume_lives_from_mount_to_unmount(node: FlexNode) -> None:
+    for _ in range(2):  # repeated calls change nothing
+        await node.mount("u1", "data", size="1Gi")
+    assert len(await node.volumes()) == 1
+    await node.mount("u2", "data", size="1Gi")
+    assert len(await node.volumes()) == 2
+    for _ in range(2):
+        await node.unmount("u1", "data")
+    assert len(await node.volumes()) == 1
+    await node.unmount("u2", "data")
+    assert (await node.volumes(), node.records()) == ([], [])
+
+
+async def test_a_persistent_volume_is_staged_while_a_pod_has_it(node: FlexNode) -> None:
+    uid = await node.volume("pv")
+    await node.mount("u1", "pv")
+    await node.mount("u2", "pv")
+    assert await node.volumes() == [f"flex-{uid}"]
+    assert node.changes, "capacity is published anew"
+    await node.unmount("u1", "pv")
+    assert len(node.records()) == 2, "the staging folder and the record of u2"
+    await node.unmount("u2", "pv")
+    assert node.records() == []
+    assert await node.volumes() == [f"flex-{uid}"]
+
+
+@pytest.mark.parametrize("other", [{"namespace": "theirs"}, {"driver": "example.com/else"}])
+async def test_a_name_alone_gives_no_pod_a_persistent_volume(node: FlexNode, other: dict[str, str]) -> None:
+    uid = await node.volume("pv", **other)
+    await node.mount("u1", "pv", size="1Gi")
+    assert f"flex-{uid}" not in await node.volumes()
+    with pytest.raises(InvalidError, match='"size" is missing'):
+        await node.mount("u2", "pv")
+
+
+async def test_reserved_keys_are_refused(node: FlexNode) -> None:
+    for key in ("tonnage.dev/cluster", "csi.storage.k8s.io/ephemeral"):
+        with pytest.raises(InvalidError, match="is reserved"):
+            await node.mount("u1", "data", size="1Gi", **{key: "x"})
+    assert await node.volumes() == []
+
+
+@pytest.mark.parametrize("step", ["create_volume", "stage", "publish", "unpublish", "unstage"])
+async def test_a_call_that_ends_at_any_step_is_completed_by_the_next(
+    node: FlexNode, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    uid = await node.volume("pv")
+    driver = node.driver
+    real = getattr(driver, step)
+
+    async def killed(*_given: Any, **_more: Any) -> None:
+        monkeypatch.setattr(driver, step, real)
+        raise TonnageError("killed")
+
+    monkeypatch.setattr(driver, step, killed)
+    failures = 0
+    for call in (node.mount, node.mount, node.unmount, node.unmount):
+        try:
+            await call("u1", "pv")
+        except TonnageError:
+            failures += 1
+            await call("u1", "pv")
+    assert failures == 1
+    assert (node.records(), await node.volumes()) == ([], [f"flex-{uid}"])
+
+
+async def test_what_vanished_pods_had_is_collected(node: FlexNode) -> None:
+    uid = await node.volume("pv")
+    await node.mount("gone", "data", size="1Gi")
+    await node.mount("gone", "pv")
+    await node.mount("here", "data", size="1Gi")
+    shutil.rmtree(node.kubelet / "pods" / "gone")
+    await node.mounts.collect()
+    assert [name for name in await node.volumes() if name.startswith("flex-")].count(f"flex-{uid}") == 1
+    assert len(await node.volumes()) == 2
+    assert len(node.records()) == 1
+    await node.mounts.collect()
+    assert len(await node.volumes()) == 2
+
+
+async def test_many_at_once_and_a_folder_that_is_away_delete_nothing(node: FlexNode) -> None:
+    for number in range(MOST + 1):
+        await node.mount(f"u{number}", "data", size="1Gi")
+        shutil.rmtree(node.kubelet / "pods" / f"u{number}")
+    await node.mounts.collect()
+    assert len(await node.volumes()) == MOST + 1
+    await node.mounts._unmount(node.target("u0", "data"))
+    shutil.rmtree(node.kubelet / "pods")
+    await node.mounts.collect()
+    assert len(await node.volumes()) == MOST
+
+
+async def test_a_damaged_record_is_left_alone_and_named(node: FlexNode) -> None:
+    await node.mount("u1", "data", size="1Gi")
+    (record,) = node.records()
+    record.write_text("{")
+    with pytest.raises(InvalidError, match="damaged record"):
+        await node.unmount("u1", "data")
+    await node.mount("u2", "data", size="1Gi")
+    await node.unmount("u2", "data")  # one bad record does not stop the others
+    await node.mounts.collect()
+    assert record.read_text() == "{"
+    assert len(await node.volumes()) == 1
+
+
+def test_the_limits_are_those_of_the_sweep() -> None:
+    from tonnage.node import orphans
+
+    assert orphans.MOST == flex_mounts.MOST

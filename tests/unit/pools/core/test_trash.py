@@ -1,0 +1,226 @@
+"""Trash: deleted volumes that can be restored, count as free, and refuse nobody's volume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.aio.clock import LoopClock
+from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, PreconditionError
+from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.base.record import TRASHED, UNDELETE
+from tonnage.pools.base.reservation import Disks
+from tonnage.pools.config import make, parse
+from tonnage.pools.core.pool import Pool, check_undelete
+from tonnage.pools.fake import FakePool
+from tonnage.testing.clock import VirtualPolicy
+
+GIB, MI = 1 << 30, 1 << 20
+DAY = {UNDELETE: "86400"}
+
+
+@pytest.fixture
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    """Virtual time, for tests that are marked so."""
+    return VirtualPolicy() if request.node.get_closest_marker("virtual_time") else asyncio.DefaultEventLoopPolicy()
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    """10Gi."""
+    made = FakePool("scratch", 10 * GIB, directories=False, clock=LoopClock())
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def _used(pool: Pool, name: str, size: int = 4 * GIB, **more: Any) -> None:
+    await pool.create(VolumeRequest(name, size, **{"owner": DAY, **more}))
+    await pool.stage(name, Path("/s") / name)
+    await pool.unstage(name, Path("/s") / name)
+
+
+async def _names(pool: Pool) -> tuple[list[str], list[str]]:
+    return [v.name for v in await pool.list()], [v.name for v in await pool.trash()]
+
+
+async def _discard(pool: Pool, *names: str) -> None:
+    for name in names:
+        await pool.discard(name)
+        await asyncio.sleep(1)
+
+
+@pytest.mark.virtual_time
+async def test_trash_counts_as_free_and_is_restored_once(pool: Pool) -> None:
+    await _used(pool, "v")
+    before = await pool.get("v")
+    await pool.discard("v")
+    await pool.discard("v")
+    assert await _names(pool) == ([], ["v"])
+    capacity = await pool.capacity()
+    assert (capacity.free, capacity.largest, capacity.used) == (10 * GIB, 10 * GIB, 0)
+    with pytest.raises(NotFoundError, match="tonnage volumes restore"):
+        await pool.stage("v", Path("/s/v"))
+    restored = await pool.restore("v")
+    assert (restored, await pool.restore("v")) == (before, before)
+    assert (await _names(pool), (await pool.capacity()).free) == ((["v"], []), 6 * GIB)
+
+
+@pytest.mark.virtual_time
+async def test_the_oldest_goes_first_and_only_as_many_as_are_needed(pool: Pool) -> None:
+    for name in ("c", "a", "b"):
+        await _used(pool, name, 3 * GIB)
+    await _discard(pool, "b", "c", "a")
+    await pool.create(VolumeRequest("new", 2 * GIB))
+    assert await _names(pool) == (["new"], ["c", "a"]), "1Gi was free: one of them was enough"
+    await pool.create(VolumeRequest("all", 8 * GIB))
+    assert await _names(pool) == (["all", "new"], [])
+
+
+@pytest.mark.virtual_time
+async def test_no_volume_is_refused_for_trash_and_none_is_evicted_for_what_can_never_fit(pool: Pool) -> None:
+    await _used(pool, "kept", 5 * GIB)
+    await _used(pool, "old", 5 * GIB)
+    await pool.discard("old")
+    with pytest.raises(ExhaustedError):
+        await pool.create(VolumeRequest("new", 6 * GIB))
+    await pool.create(VolumeRequest("new", 5 * GIB))
+    assert await _names(pool) == (["kept", "new"], [])
+    with pytest.raises(NotFoundError):
+        await pool.restore("old")
+
+
+@pytest.mark.virtual_time
+async def test_growth_and_snapshots_evict_too(pool: Pool) -> None:
+    await _used(pool, "v", 4 * GIB)
+    await _used(pool, "old", 4 * GIB)
+    await pool.discard("old")
+    await pool.expand("v", 5 * GIB)
+    assert await _names(pool) == (["v"], ["old"]), "2Gi were free"
+    await pool.create_snapshot("s", "v")
+    assert await _names(pool) == (["v"], [])
+
+
+@pytest.mark.virtual_time
+async def test_its_time_ends_it_and_a_shorter_one_does_not_wait_for_a_longer(pool: Pool) -> None:
+    await _used(pool, "day")
+    await _used(pool, "hour", owner={UNDELETE: "3600"})
+    await _discard(pool, "day", "hour")
+    await asyncio.sleep(3590)
+    assert (await _names(pool))[1] == ["day", "hour"]
+    await asyncio.sleep(20)
+    assert (await _names(pool))[1] == ["day"]
+    await asyncio.sleep(86400)
+    assert (await _names(pool))[1] == []
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("owner", "parameters"), [({}, {}), (DAY, {"erase": "zero"}), ({UNDELETE: "soon"}, {})])
+async def test_what_does_not_stay(pool: Pool, owner: dict[str, str], parameters: dict[str, str]) -> None:
+    """Of no such class, to be erased, or with a record that a person has changed."""
+    await pool.create(VolumeRequest("v", GIB, owner=owner, parameters=parameters))
+    assert not await pool.discard("v")
+    assert await _names(pool) == (["v"], [])
+
+
+@pytest.mark.virtual_time
+async def test_a_volume_in_use_becomes_no_trash(pool: Pool) -> None:
+    await _used(pool, "v")
+    await pool.stage("v", Path("/s"))
+    with pytest.raises(PreconditionError):
+        await pool.discard("v")
+    assert await _names(pool) == (["v"], [])
+
+
+@pytest.mark.virtual_time
+async def test_its_name_can_be_used_again(pool: Pool) -> None:
+    await _used(pool, "v", 6 * GIB)
+    await pool.discard("v")
+    assert (await pool.create(VolumeRequest("v", 8 * GIB))).size == 8 * GIB
+    assert (await _names(pool), (await pool.capacity()).free) == ((["v"], []), 2 * GIB)
+
+
+@pytest.mark.virtual_time
+async def test_a_deletion_that_fails_leaves_trash_that_counts_as_free(pool: Pool) -> None:
+    await _used(pool, "v")
+    await pool.discard("v")
+    delete = pool.backend.delete
+
+    def failing(name: str) -> None:
+        raise HostError("Input/output error")
+
+    pool.backend.delete = failing  # type: ignore[method-assign]
+    with pytest.raises(HostError):
+        await pool.evict("v")
+    assert (await _names(pool), (await pool.capacity()).free) == (([], ["v"]), 10 * GIB)
+    pool.backend.delete = delete  # type: ignore[method-assign]
+    await pool.evict("v")
+    await pool.evict("v")
+    assert (await _names(pool), (await pool.capacity()).free) == (([], []), 10 * GIB)
+
+
+def test_what_a_class_cannot_have(tmp_path: Path) -> None:
+    check_undelete(FakePool("a", GIB), {}, {"erase": "zero"})
+    with pytest.raises(InvalidError, match=r"tonnage\.dev/undelete retains what is deleted, erase=zero erases it"):
+        check_undelete(FakePool("a", GIB), DAY, {"erase": "zero"})
+    for text, why in (
+        (f"static:{tmp_path}/a", "its kind keeps no deleted volumes"),
+        (f"image:{tmp_path}/b,size=1Gi,sparse=yes,overcommit=2", "overcommit= a disk may get full"),
+    ):
+        with pytest.raises(InvalidError, match=why):
+            check_undelete(make(parse(text)), DAY, {})
+
+
+@pytest.mark.real
+async def test_image_pools_of_one_disk_evict_each_others(real_folder: Path) -> None:
+    """A disk of its own, so that trash of one pool is what the other lacks."""
+    pools = [make(parse(f"image:{real_folder}/{name},name={name}")) for name in ("a", "b")]
+    disks = Disks()
+    for pool in pools:
+        pool.backend.folder.disks = disks  # type: ignore[attr-defined]
+        await pool.open()
+    a, b = pools
+    try:
+        half = 512 * MI
+        await a.create(VolumeRequest("old", half, owner=DAY))
+        staging = real_folder / "s"
+        staging.mkdir()
+        await a.stage("old", staging)
+        (staging / "data").write_text("mine")
+        await a.unstage("old", staging)
+        before = await a.capacity(), await b.capacity()
+        await a.discard("old")
+        after = await a.capacity(), await b.capacity()
+        assert all(now.free > then.free for now, then in zip(after, before, strict=True)), (before, after)
+        await a.close()
+        await a.open()
+        assert await _names(a) == ([], ["old"]), "a new process finds it"
+        await a.restore("old")
+        await a.stage("old", staging)
+        assert (staging / "data").read_text() == "mine"
+        await a.unstage("old", staging)
+        await a.discard("old")
+        account = b.backend.folder.account  # type: ignore[attr-defined]
+        image = real_folder / "a" / "old.img"
+        account.free = lambda: 100 * MI + (0 if image.exists() else half)
+        await b.create(VolumeRequest("new", 256 * MI))
+        del account.free
+        assert (await _names(a), await _names(b)) == (([], []), (["new"], []))
+        assert not image.exists()
+    finally:
+        for pool in pools:
+            for volume in [*await pool.list(), *await pool.trash()]:
+                await pool.delete(volume.name)
+            await pool.close()
+
+
+async def test_the_mark_is_in_the_record(pool: Pool) -> None:
+    await _used(pool, "v")
+    await pool.discard("v")
+    (trash,) = await pool.trash()
+    assert float(trash.owner[TRASHED]) > 0
+    assert trash.owner[UNDELETE] == "86400"
