@@ -109,17 +109,15 @@ def test_a_claim_asks_for_more_only_where_its_class_lets_it(world: World) -> Non
         refused = ask("power-grows", "2Gi", metadata={"labels": {"quota": "free"}})
         assert (refused.status, "change nothing else of it" in refused.message) == (403, True)
         assert ask("had-2", "2Gi").status == 403, "whichever policy says so first"
-        for name, more, status in (
-            ("power-filled", {"dataSourceRef": {"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}}, 200),
-            ("power-of-another", {}, 403),
-        ):  # each has the volume that was made for another claim, as its populator left it
-            claim = world.claim(name, world.mine, storageClassName="power-grows", **more)
-            bind = {"spec": {"volumeName": f"pvc-{name}"}}
+        for name, volume_name in (("power-filled", "pvc-of-another"), ("power-by-hand", "disk-1")):
+            claim = world.claim(name, world.mine, storageClassName="power-grows")
+            bind = {"spec": {"volumeName": volume_name}}
             assert world.try_("PATCH", f"{CLAIMS}/{name}?dryRun=All", bind).status == 403, "an agent cannot bind it"
-            plane.create(world.volume(world.mine, claim, name=f"pvc-{name}", storageClassName="power-grows"))
+            plane.create(world.volume(world.mine, claim, name=volume_name, storageClassName="power-grows"))
             assert plane.send("PATCH", f"{CLAIMS}/{name}", bind).status == 200
             bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
+            assert world.try_("PATCH", f"{CLAIMS}/{name}/status?dryRun=All", bound).status == 403, "nor say that it is"
             assert plane.send("PATCH", f"{CLAIMS}/{name}/status", bound).status == 200
-            assert ask(name, "2Gi").status == status
+            assert ask(name, "2Gi").status == 200, "a populator or a person has bound it"
     finally:
         plane.kubectl("delete", "storageclass", "power-grows", "power-asked")
