@@ -49,6 +49,7 @@ debian:
 
 debian-test:
 	@sh scripts/debian-packages test
+	@$(PYTHON) tests/vm/debian_uml.py
 
 $(READY): pyproject.toml constraints.txt scripts/venv
 	@sh scripts/venv $(PYTHON) $(VENV)

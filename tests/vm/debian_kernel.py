@@ -58,17 +58,16 @@ def obtain(wanted: Sequence[str]) -> Kernel:
 
     Where there is no archive to be reached, one that was kept will do.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tonnage" / "qemu"
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = cache_folder("qemu")
     mark = f"{zlib.crc32(' '.join([_FORMAT, *wanted]).encode()):08x}"
-    with _locked(cache / "lock"):
+    with locked(cache / "lock"):
         try:
             folder = _obtain(cache, mark, wanted)
         except Unobtainable:
             if kept := sorted(cache.glob(f"linux-image-*-{mark}")):
                 folder = kept[-1]
             else:  # apt knows nothing yet, or an older package than the archive has
-                _call(["apt-get", "update", "-qq"])
+                call(["apt-get", "update", "-qq"])
                 folder = _obtain(cache, mark, wanted)
     return Kernel(folder / "vmlinuz", folder / "initrd", folder)
 
@@ -81,8 +80,16 @@ def _obtain(cache: Path, mark: str, wanted: Sequence[str]) -> Path:
     return folder
 
 
+def cache_folder(name: str) -> Path:
+    """A folder of the user's cache, made where it is missing."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tonnage" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time has it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -90,14 +97,15 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _newest(meta: str) -> str:
     """The package that a meta package stands for now."""
-    said = _call(["apt-cache", "depends", meta])
+    said = call(["apt-cache", "depends", meta])
     found = re.search(r"Depends: (linux-image-[\w.+-]+)", said)
     if found is None:
         raise Unobtainable(f"apt knows no package {meta} (apt-get update)")
     return found[1]
 
 
-def _call(command: Sequence[str], cwd: Path | None = None) -> str:
+def call(command: Sequence[str], cwd: Path | None = None) -> str:
+    """What a program prints. Raises Unobtainable when it fails."""
     try:
         ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=500, check=False)
     except (OSError, subprocess.TimeoutExpired) as failure:
@@ -111,9 +119,9 @@ def _make(package: str, folder: Path, wanted: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         temporary = Path(made)
         for name in (package, "busybox-static"):
-            _call(["apt-get", "download", "-qq", name], temporary)
+            call(["apt-get", "download", "-qq", name], temporary)
         for deb in temporary.glob("*.deb"):
-            _call(["dpkg", "-x", str(deb), "all"], temporary)
+            call(["dpkg", "-x", str(deb), "all"], temporary)
         ready = temporary / "ready"
         ready.mkdir()
         shutil.copy(next((temporary / "all/boot").glob("vmlinuz-*")), ready / "vmlinuz")

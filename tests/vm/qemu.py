@@ -128,7 +128,7 @@ def _machine(folder: Path, socket: Path, nvdimms: Sequence[str], memory: str, fo
     size = _bytes(memory)
     most = size + sum(_bytes(each) + _SPARE for each in [*nvdimms, "0"])
     words = [QEMU, "-M", "q35,nvdimm=on,memory-backend=ram", "-accel", "tcg,thread=multi,tb-size=512"]
-    words += ["-cpu", "max,la57=off", "-smp", "2", "-m", f"size={size}B,slots={len(nvdimms) + 1},maxmem={most}B"]
+    words += ["-cpu", "max,la57=off", "-smp", "1", "-m", f"size={size}B,slots={len(nvdimms) + 1},maxmem={most}B"]
     words += ["-object", f"memory-backend-memfd,id=ram,size={size},share=on"]
     words += ["-chardev", f"socket,id=root,path={socket}"]
     words += ["-device", "vhost-user-fs-pci,chardev=root,tag=root,queue-size=1024"]

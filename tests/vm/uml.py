@@ -9,7 +9,7 @@ what is written is written for real; /dev, /proc, /run, /sys and /etc/lvm are th
 stopped for time, DIED when the kernel ended before the command did, HUNG when nothing at all moves inside any more:
 kernel 6.1 does so now and then when processes are killed, which is no fault of the command; run it again. No process is
 left behind, whatever happens. With --check instead of a command: say why no guest can be had here.
-Needs the Debian package user-mode-linux and no privilege. Standard library only.
+Needs the Debian package user-mode-linux or what debian_uml.py gets, and no privilege. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.vm import rig
+    from tests.vm import debian_uml, rig
 else:
-    import rig  # beside this file, which is run as a program
+    import debian_uml  # beside this file, which is run as a program
+    import rig
 
-KERNEL = os.environ.get("UML_KERNEL", "linux.uml")
-MODULES = Path(os.environ.get("UML_MODULES", "/usr/lib/uml/modules"))
+_NEWEST = debian_uml.find()
+KERNEL = os.environ.get("UML_KERNEL") or (str(_NEWEST.program) if _NEWEST else "linux.uml")
+MODULES = Path(os.environ.get("UML_MODULES") or (_NEWEST.modules.parent if _NEWEST else "/usr/lib/uml/modules"))
 WANTED = ("loop", "dm-mod", "dm-thin-pool", "dm-snapshot", "dm-mirror", "dm-raid", "raid1", "quota_v2")
 
 
@@ -56,6 +58,7 @@ def _memory_folder() -> str:
 
 def _kernel(folder: Path, disks: Sequence[str], memory: str, *, verbose: bool) -> list[str]:
     arguments = [KERNEL, f"mem={memory}", "rootfstype=hostfs", "rootflags=/", "rw", f"init={folder / 'init'}"]
+    arguments.append("seccomp=on")  # kernels before 6.16 ignore it
     arguments += [f"uml_dir={folder}", "umid=u", "quiet", "panic=-1"]
     arguments += ["con=null", f"con0=null,fd:{2 if verbose else 5}", "con1=null,fd:1", "con2=null,fd:4"]
     for index, size in enumerate(disks):
