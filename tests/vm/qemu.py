@@ -7,8 +7,9 @@
 The guest's root is the machine's own file system (virtiofs), so the same Python, packages and working tree are there
 and what is written is written for real; /dev, /proc, /run, /sys and /etc/lvm are the guest's own. Each NVDIMM is a
 region of its own with a label area. With --forward it has a network: the machine's loopback is 10.0.2.2 for it, and
-connections to that address of the machine come to the same port of 10.0.2.15, which is the guest's. Output, exit code, time limit and --check are those of uml.py. Emulated in full
-(TCG): no /dev/kvm is needed, and it is some ten times slower than the machine.
+connections to that address of the machine come to the same port of 10.0.2.15, which is the guest's. Output, exit code,
+time limit and --check are those of uml.py. Emulated in full (TCG): no /dev/kvm is needed, and it is some ten times
+slower than the machine. It has one processor: two wait for each other's thread at each change of the page tables.
 Needs the Debian package qemu-system-x86, apt-get for the kernel (debian_kernel.py), and root, as virtiofsd shares the
 whole file system. Standard library only.
 """
