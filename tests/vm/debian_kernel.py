@@ -22,7 +22,7 @@ from pathlib import Path
 
 META_PACKAGE = "linux-image-cloud-amd64"
 """The smallest and quickest of Debian's kernels; it has NVDIMMs, DAX and virtiofs."""
-_FORMAT = "1"
+_FORMAT = "2"
 """Changes when what is kept changes."""
 _ROOT_MODULES = ("virtio_pci", "virtiofs")
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
@@ -36,7 +36,7 @@ for word in $(/busybox cat /proc/cmdline); do case $word in folder=*) folder=${w
 /busybox mount -t devtmpfs dev /machine/dev
 
 /busybox umount /proc
-exec /busybox chroot /machine $folder/init
+exec /busybox switch_root /machine $folder/init
 """
 
 

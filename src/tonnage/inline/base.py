@@ -38,7 +38,8 @@ class SourceNeeds:
 
     read_only: pods must say `readOnly: true`. audiences: of the pod's tokens, "" for the API server's own; none: no
     tokens. budget: bytes at most of one volume of Files. files: number of files at most. republish: the kubelet calls
-    again about once a minute. persistent: PersistentVolumes too, whose handle is the source's to read.
+    again about once a minute. persistent: PersistentVolumes too, whose handle is the source's to read. asks: whether
+    a fill asks somebody else, as a signer: those are at most 20 a second on a node.
     accepts: whether a key that is not among the attributes is passed on; else it is refused by name.
     """
 
@@ -48,6 +49,7 @@ class SourceNeeds:
     files: int = 64
     republish: bool = False
     persistent: bool = False
+    asks: bool = True
     accepts: Callable[[str], bool] = _none
 
 

@@ -95,7 +95,7 @@ class InlineDriver:
         self.name, self.source, self.store = name, source, store
         self._events, self._clock = events, clock or RealClock()
         self._trees = Trees(store.folder.parent / "trees", pools or NoPools())
-        self._limits = FillLimits(rate or FillRate(self._clock))
+        self._limits = FillLimits((rate or FillRate(self._clock)) if source.needs.asks else None)
         self._locks = KeyedLocks()
         self._tasks = Background(f"inline driver {name}")
         self._state = _State()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tonnage.aio.clock import Clock
 
-AT_ONCE, A_SECOND = 8, 20.0
+AT_ONCE, A_SECOND = 8, 20
 LONGEST_SLEEP = 30.0
 
 
@@ -49,29 +50,35 @@ class DueTimes:
 
 
 class FillRate:
-    """At most 20 fills a second, of all drivers of a node together: a signer or registry is asked by all of them."""
+    """At most 20 fills in a second, of all drivers of a node together: a signer or registry is asked by all of them."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._next = clock, 0.0
+        self._clock = clock
+        self._starts: deque[float] = deque(maxlen=A_SECOND)
 
     async def wait(self) -> None:
         """Wait for one's turn."""
-        now = self._clock.monotonic()
-        start = max(now, self._next)
-        self._next = start + 1 / A_SECOND
+        start = now = self._clock.monotonic()
+        if len(self._starts) == A_SECOND:
+            start = max(now, self._starts[0] + 1.0)
+        self._starts.append(start)
         if start > now:
             await self._clock.sleep(start - now)
 
 
 class FillLimits:
-    """The rate of the node, and at most 8 fills of one driver at a time: one that hangs delays no other driver."""
+    """The rate of the node, and at most 8 fills of one driver at a time: one that hangs delays no other driver.
 
-    def __init__(self, rate: FillRate) -> None:
+    rate: None for a source that asks nobody.
+    """
+
+    def __init__(self, rate: FillRate | None) -> None:
         self._rate, self._running = rate, asyncio.Semaphore(AT_ONCE)
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
         """Wait for one's turn, and hold it."""
         async with self._running:
-            await self._rate.wait()
+            if self._rate is not None:
+                await self._rate.wait()
             yield

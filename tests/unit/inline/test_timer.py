@@ -42,7 +42,24 @@ def test_two_hundred_fills_of_two_drivers_stay_below_the_limits() -> None:
     loop.run_until_complete(all_at_once())
     loop.close()
     assert list(most.values()) == [8, 8]
-    assert all(sum(at <= other < at + 1 for other in begun) <= 21 for at in begun)
+    assert all(sum(at <= other < at + 1 for other in begun) <= 20 for at in begun)
+
+
+def test_a_few_fills_wait_for_nothing_nor_do_those_that_ask_nobody() -> None:
+    loop = VirtualLoop()
+    clock = LoopClock()
+    begun: dict[str, list[float]] = {"rated": [], "free": []}
+
+    async def main() -> None:
+        for name, limits in (("rated", FillLimits(FillRate(clock))), ("free", FillLimits(None))):
+            began = clock.monotonic()
+            for _ in range(21):
+                async with limits.hold():
+                    begun[name].append(clock.monotonic() - began)
+
+    loop.run_until_complete(main())
+    loop.close()
+    assert begun == {"rated": [0.0] * 20 + [1.0], "free": [0.0] * 21}
 
 
 def test_a_driver_whose_source_hangs_delays_no_other() -> None:

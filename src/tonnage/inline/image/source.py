@@ -90,7 +90,8 @@ class ImageInline:
     @property
     def needs(self) -> SourceNeeds:
         """PersistentVolumes too, whose handle is the image's name."""
-        return SourceNeeds(persistent=True, accepts=self.accepts)
+        asks = any(puller.is_remote for puller in self.pullers)
+        return SourceNeeds(persistent=True, asks=asks, accepts=self.accepts)
 
     async def fill(self, request: FillRequest) -> Filled:
         """Return the layers of the image, protected while the request's folder exists.
