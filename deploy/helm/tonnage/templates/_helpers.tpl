@@ -262,8 +262,6 @@ affinity:
 {{- with .root.Values.config.flexvolume }}
 - name: flexvolume
   mountPath: {{ . }}
-- name: flexvolume-calls
-  mountPath: /run/tonnage/flex
 {{- end }}
 {{- end }}
 
@@ -278,10 +276,6 @@ affinity:
 - name: flexvolume
   hostPath:
     path: {{ . }}
-    type: DirectoryOrCreate
-- name: flexvolume-calls
-  hostPath:
-    path: /run/tonnage/flex
     type: DirectoryOrCreate
 {{- end }}
 {{- end }}

@@ -20,7 +20,6 @@ from tonnage import __version__
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.controller.config import parse_endpoints
-from tonnage.node.flexvolume.install import SPOOL
 from tonnage.node.inline import sources
 from tonnage.node.inline.config import parse_inlines
 from tonnage.ops.install.options import GROUP_LABEL, Class, ContentFolder, Installation, content_folders, pool_folders
@@ -223,7 +222,7 @@ def _groups(chosen: Installation) -> list[Values]:
 def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, affinity: dict[str, Any]) -> Values:
     folders = list(enumerate(pool_folders(pools)))
     contents = list(enumerate(content_folders(chosen.file, pools)))
-    flex = _flex_folders(chosen.file)
+    plugins = [chosen.file["flexvolume"]] if chosen.file.get("flexvolume") else []
     return {
         "nodeName": f"tonnage-node-{name}" if name else "tonnage-node",
         "groupLabel": _yaml({GROUP_LABEL: name}) if name else "",
@@ -235,22 +234,15 @@ def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, 
         "poolVolumes": _yaml(
             [{"name": f"pool-{n}", "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for n, path in folders]
         ),
-        "contentMounts": _yaml([_content_mount(n, folder) for n, folder in contents] + _flex_mounts(flex)),
+        "contentMounts": _yaml(
+            [_content_mount(n, folder) for n, folder in contents]
+            + [{"name": "flexvolume", "mountPath": path} for path in plugins]
+        ),
         "contentVolumes": _yaml(
             [{"name": f"content-{n}", "hostPath": {"path": folder.path, "type": folder.type}} for n, folder in contents]
-            + [{**mount, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for mount, path in flex]
+            + [{"name": "flexvolume", "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for path in plugins]
         ),
     }
-
-
-def _flex_folders(file: Values) -> list[tuple[dict[str, str], str]]:
-    """The folders for FlexVolumes, the kubelet's and that of its calls: the name of each volume, and its path."""
-    plugins = file.get("flexvolume")
-    return [({"name": "flexvolume"}, plugins), ({"name": "flexvolume-calls"}, str(SPOOL))] if plugins else []
-
-
-def _flex_mounts(folders: Sequence[tuple[dict[str, str], str]]) -> list[dict[str, Any]]:
-    return [{**name, "mountPath": path} for name, path in folders]
 
 
 def _content_mount(number: int, folder: ContentFolder) -> dict[str, Any]:

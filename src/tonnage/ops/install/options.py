@@ -32,7 +32,7 @@ LONGEST_GROUP = 40
 CLASS_FIELDS = ("reclaimPolicy", "volumeBindingMode", "allowVolumeExpansion")
 ALWAYS_WRITTEN = {"bind": BINDINGS[0], "scope": SCOPES[0], "capacity": tier.MODES[0], "kubelet": str(KUBELET)}
 """Options that a node's file has even if they are not given, so that people see them there."""
-MOUNTED = ("/dev", "/etc/tonnage", "/run/lock/lvm", "/run/tonnage/flex", "/sys/fs/cgroup", "/tmp")
+MOUNTED = ("/dev", "/etc/tonnage", "/run/lock/lvm", "/run/tonnage", "/sys/fs/cgroup", "/tmp")
 """Where an agent's pod has other folders; the kubelet's too."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(\..*)?")
 

@@ -131,7 +131,7 @@ def test_flexvolumes_have_the_kubelets_folder_and_that_of_their_calls() -> None:
     mounts = {m["name"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
     volumes = {v["name"]: v.get("hostPath", {}).get("path") for v in spec["volumes"]}
     assert mounts.keys() == volumes.keys()
-    for name, path in (("flexvolume", "/etc/kubernetes/volumeplugins"), ("flexvolume-calls", "/run/tonnage/flex")):
+    for name, path in (("flexvolume", "/etc/kubernetes/volumeplugins"), ("run", "/run/tonnage")):
         assert (mounts[name], volumes[name]) == (path, path)
     config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
     assert config["flexvolume"] == "/etc/kubernetes/volumeplugins"
