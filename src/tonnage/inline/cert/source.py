@@ -124,8 +124,7 @@ class CertificateSource:
                 issuer,
             )
             roots = await issuer.roots() or issued.roots
-            done = await asyncio.to_thread(self._finish, state, settings, issued, roots)
-            await asyncio.to_thread(save_state, request.folder, done)
+            done = await asyncio.to_thread(self._finish, request.folder, state, settings, issued, roots)
             code = "ok"
         except CertificateDeniedError:
             code = "denied"
@@ -202,16 +201,21 @@ class CertificateSource:
             raise
 
     def _finish(
-        self, state: CertificateState, settings: CertificateSettings, issued: IssuedCertificate, roots: bytes
+        self,
+        folder: Path,
+        state: CertificateState,
+        settings: CertificateSettings,
+        issued: IssuedCertificate,
+        roots: bytes,
     ) -> CertificateState:
-        """Check what was issued, and make the files of it. Raises UnavailableError."""
+        """Check what was issued, make the files of it, and record both. Blocking. Raises UnavailableError."""
         now, key = self._now(), read_key(state.key)
         try:
             certificate = check_issued(issued, key, now)
         except UnavailableError as error:
             raise UnavailableError(f"issuer {settings.issuer[:80]}: {error}") from None
         again = max(_renewal(certificate, settings, now), now + _SOONEST)
-        return msgspec.structs.replace(
+        done = msgspec.structs.replace(
             state,
             files=make_files(settings, key, issued),
             again=again,
@@ -222,6 +226,8 @@ class CertificateSource:
             roots=roots,
             replaced="",
         )
+        save_state(folder, done)
+        return done
 
 
 def _files(content: Mapping[str, bytes], again: float, settings: CertificateSettings) -> Files:
