@@ -12,6 +12,7 @@ MODULES = {
     "driver": "driver.life",
     "lvm": "driver.lvm",
     "memcached": "driver.memcached",
+    "undelete": "driver.undelete",
     "writes": "data_services.writes",
     "grow": "data_services.grow",
     "snapshot": "data_services.snapshot",

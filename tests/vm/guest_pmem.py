@@ -11,13 +11,15 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from benchmarks.driver.memcached_client import MemcachedClient
 
 from tonnage.errors import (
     ExhaustedError,
@@ -142,6 +144,43 @@ async def test_files_are_mapped_without_a_copy(pool: Pool, tmp_path: Path, fstyp
     assert (await pool.stats("a", tmp_path / "s")).total >= size
     assert not (await pool.condition("a", tmp_path / "s")).abnormal
     await pool.unstage("a", tmp_path / "s")
+
+
+async def test_items_of_memcached_outlive_it(pool: Pool, tmp_path: Path) -> None:
+    """The program of examples/memcached-pmem.yaml, with fewer items: its next start has them without loading."""
+    await pool.create(VolumeRequest("cache", 100 * MI))
+    await pool.stage("cache", tmp_path / "s")
+    keys, value = [f"key-{number}" for number in range(200)], b"v" * 2048
+    with memcached(tmp_path / "s" / "memory") as client:
+        assert (client.hits(keys, value), client.set(keys, value)) == (0, 200)
+    with memcached(tmp_path / "s" / "memory") as client:
+        assert client.hits(keys, value) == 200
+        assert "dax=always" in mounted(tmp_path / "s")
+    await pool.unstage("cache", tmp_path / "s")
+
+
+@contextmanager
+def memcached(file: Path) -> Iterator[MemcachedClient]:
+    """One whose items are in a file. It ends as in the example, by the signal that lets the next one use them."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    time.sleep(1.1)  # a start in the second of the stop begins empty
+    words = ["memcached", "-u", "root", "-l", "127.0.0.1", "-p", "11212", "-U", "0", "-m", "64", "-e", str(file)]
+    server = subprocess.Popen(words)
+    try:
+        with until_it_answers(server) as client:
+            yield client
+    finally:
+        server.send_signal(signal.SIGUSR1)
+        server.wait(60)
+
+
+def until_it_answers(server: subprocess.Popen[bytes]) -> MemcachedClient:
+    while True:
+        try:
+            return MemcachedClient(11212)
+        except OSError:
+            assert server.poll() is None, "it ended"
+            time.sleep(0.1)
 
 
 async def test_sectors_are_whole_and_not_mapped(pool: Pool, tmp_path: Path) -> None:
