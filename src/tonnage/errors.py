@@ -8,6 +8,7 @@ others let them pass.
     ├── NotFoundError           the named object does not exist
     ├── AlreadyExistsError      the name is taken by something that differs from the request
     ├── ExhaustedError          insufficient capacity (now, here)
+    │   └── DoesNotFitError     also when all trash made way
     ├── OutOfRangeError         the size can never fit here, even in an empty pool
     ├── PreconditionError       the object's state forbids the operation (in use, not staged ...)
     │   └── InUseError          it is in use, perhaps only for a moment
@@ -51,6 +52,10 @@ class AlreadyExistsError(TonnageError):
 
 class ExhaustedError(TonnageError):
     """Insufficient capacity now."""
+
+
+class DoesNotFitError(ExhaustedError):
+    """Insufficient capacity now, also when all trash made way."""
 
 
 class OutOfRangeError(TonnageError):

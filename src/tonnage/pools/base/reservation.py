@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import ExhaustedError, OutOfRangeError
+from tonnage.errors import DoesNotFitError, ExhaustedError, OutOfRangeError
 from tonnage.pools.base.contract import NO_KEEP, Capacity, Keep, PoolVolume, is_inline
 from tonnage.pools.base.record import VolumeRecord
 
@@ -100,7 +100,7 @@ def check_more(pool: str, volume: PoolVolume, size: int, capacity: Capacity, res
     """Check that a volume can grow to `size` bytes.
 
     pool: its name. capacity: what left() returns with that reserve. Raises OutOfRangeError when a volume can never have
-    `size` bytes, ExhaustedError when the free bytes do not suffice.
+    `size` bytes, DoesNotFitError when the free bytes do not suffice.
     """
     if size > capacity.total:
         raise OutOfRangeError(
@@ -108,7 +108,7 @@ def check_more(pool: str, volume: PoolVolume, size: int, capacity: Capacity, res
             f" {from_bytes(capacity.total)} at most{_ever(reserve)}"
         )
     if size - volume.size > capacity.free:
-        raise ExhaustedError(
+        raise DoesNotFitError(
             f"volume {volume.name} cannot grow by {from_bytes(size - volume.size)}: pool {pool!r} has"
             f" {from_bytes(capacity.free)} free{reserve} ({_reserved(capacity, reserve)})"
         )
@@ -118,7 +118,7 @@ def check_fits(pool: str, name: str, size: int, capacity: Capacity, reserve: Res
     """Check that a new volume fits.
 
     pool: its name. capacity: what left() returns with that reserve. Raises OutOfRangeError when the empty pool would
-    be too small, ExhaustedError when the free bytes do not suffice.
+    be too small, DoesNotFitError when the free bytes do not suffice.
     """
     if size > capacity.total:
         raise OutOfRangeError(
@@ -126,7 +126,7 @@ def check_fits(pool: str, name: str, size: int, capacity: Capacity, reserve: Res
             f" {from_bytes(capacity.total)} at most{_ever(reserve)}"
         )
     if size > capacity.largest:
-        raise ExhaustedError(
+        raise DoesNotFitError(
             f"volume {name} of {from_bytes(size)} does not fit: pool {pool!r} has at most"
             f" {from_bytes(capacity.largest)} for one volume{reserve} ({_reserved(capacity, reserve)})"
         )

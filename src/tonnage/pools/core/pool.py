@@ -19,6 +19,7 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.errors import (
     AlreadyExistsError,
+    DoesNotFitError,
     ExhaustedError,
     HostError,
     InUseError,
@@ -317,10 +318,12 @@ class Pool:
             raise ExhaustedError(f"pool {self.name!r}: trash has the bytes")
 
     async def _evicting(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the back end and commit; while capacity is exhausted, delete the oldest trash and repeat."""
+        """Run the back end and commit; while trash has the capacity that lacks, delete the oldest and repeat."""
         while True:
             try:
                 return await self._run_and_commit(work, *args, **kwargs)
+            except DoesNotFitError:
+                raise
             except ExhaustedError:
                 if not await trash.evict_oldest(self):
                     raise
@@ -469,27 +472,33 @@ class Pool:
             check_snapshot(found.snapshot(), wanted.volume)
             return found
         self.check_snapshots([wanted])
-        size, capacity = self.backend.snapshot_capacity(self.backend.record(wanted.volume))
-        self._check_evicted(size, capacity, reservation.NO_RESERVE)
         return self.backend.snapshot(wanted)
 
     def check_snapshots(self, wanted: Sequence[SnapshotRequest]) -> None:
-        """Check the capacity for new snapshots, all together. Blocking. Raises NotFoundError, ExhaustedError."""
+        """Check the capacity for new snapshots, all together. Blocking. Raises NotFoundError, ExhaustedError.
+
+        Trash has to be gone whose bytes they need.
+        """
         needs = [self.backend.snapshot_capacity(self.backend.record(one.volume)) for one in wanted]
         size, capacity = sum(size for size, _ in needs), min((left for _, left in needs), key=lambda left: left.free)
         reserve = self._reserve({})
         free = reservation.left(capacity, reserve)
         more = f" and {len(wanted) - 1} more" if wanted[1:] else ""
         reservation.check_fits(self.name, wanted[0].name + more, size, replace(free, largest=free.free), reserve)
+        self._check_evicted(size, capacity, reservation.NO_RESERVE)
 
     @asynccontextmanager
     async def hold(self, wanted: Sequence[SnapshotRequest]) -> AsyncIterator[None]:
-        """Hold the locks of these snapshots and their volumes. Raises UnavailableError, UnsupportedError."""
+        """Hold the locks of these snapshots and their volumes, for which trash makes way.
+
+        Raises UnavailableError, UnsupportedError, NotFoundError, ExhaustedError.
+        """
         self._check_snapshots()
         for one in wanted:
             check_name(one.name)
         async with self._locks.hold_all(*(key for one in wanted for key in (f"{one.name}@", one.volume))):
             self.backend.check_open()
+            await self._evicting(self.check_snapshots, wanted)
             yield
 
     async def commit(self) -> None:

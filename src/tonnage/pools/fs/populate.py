@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import ExhaustedError, HostError, InvalidError, OutOfRangeError, PreconditionError
+from tonnage.errors import DoesNotFitError, HostError, InvalidError, OutOfRangeError, PreconditionError
 from tonnage.host import libc, mount, nofollow, tree
 from tonnage.host.descriptor import opened
 from tonnage.host.run import CommandError, run
@@ -42,7 +42,7 @@ def check(folder: Path, size: int) -> None:
 def fill(folder: Path, target: int, size: int, *, stop: int | None = None) -> None:
     """Copy a directory's content into the open directory target, durably, with owner and mode of its root.
 
-    stop: a descriptor; copying ends when it can be read. Raises as check(), and ExhaustedError when it did not fit
+    stop: a descriptor; copying ends when it can be read. Raises as check(), and DoesNotFitError when it did not fit
     after all.
     """
     with _opened(folder) as at:
@@ -54,7 +54,7 @@ def fill(folder: Path, target: int, size: int, *, stop: int | None = None) -> No
                 libc.syncfs(fd)
         except CommandError as failure:
             if any(words in failure.stderr for words in _FULL):
-                raise ExhaustedError(
+                raise DoesNotFitError(
                     f"source {folder} does not fit into {from_bytes(size)}: {failure.stderr[:200]}"
                 ) from None
             raise

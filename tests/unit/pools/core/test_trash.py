@@ -11,10 +11,12 @@ import pytest
 
 from tonnage.aio.clock import LoopClock
 from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, PreconditionError
-from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.base.contract import SnapshotRequest, VolumeRequest
 from tonnage.pools.base.record import TRASHED, UNDELETE
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
+from tonnage.pools.core import group
+from tonnage.pools.core.group import MemberRequest
 from tonnage.pools.core.pool import Pool, check_undelete
 from tonnage.pools.fake import FakePool
 from tonnage.testing.clock import VirtualPolicy
@@ -88,6 +90,11 @@ async def test_no_volume_is_refused_for_trash_and_none_is_evicted_for_what_can_n
     await pool.discard("old")
     with pytest.raises(ExhaustedError):
         await pool.create(VolumeRequest("new", 6 * GIB))
+    with pytest.raises(ExhaustedError):
+        await group.take(
+            [MemberRequest(pool, SnapshotRequest("s", "kept")), MemberRequest(pool, SnapshotRequest("t", "kept"))]
+        )
+    assert await _names(pool) == (["kept"], ["old"])
     await pool.create(VolumeRequest("new", 5 * GIB))
     assert await _names(pool) == (["kept", "new"], [])
     with pytest.raises(NotFoundError):
@@ -103,6 +110,15 @@ async def test_growth_and_snapshots_evict_too(pool: Pool) -> None:
     assert await _names(pool) == (["v"], ["old"]), "2Gi were free"
     await pool.create_snapshot("s", "v")
     assert await _names(pool) == (["v"], [])
+
+
+@pytest.mark.virtual_time
+async def test_groups_of_snapshots_evict_what_they_need_together(pool: Pool) -> None:
+    for name in ("a", "b", "old", "new"):
+        await _used(pool, name, 2 * GIB)
+    await _discard(pool, "old", "new")
+    await group.take([MemberRequest(pool, SnapshotRequest(f"s-{name}", name)) for name in ("a", "b")])
+    assert await _names(pool) == (["a", "b"], ["new"]), "2Gi were free, 4Gi are needed"
 
 
 @pytest.mark.virtual_time
