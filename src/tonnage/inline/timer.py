@@ -69,7 +69,7 @@ class FillRate:
 class FillLimits:
     """The rate of the node, and at most 8 fills of one driver at a time: one that hangs delays no other driver.
 
-    rate: None for a source that asks nobody.
+    rate: None for a source that sends no requests.
     """
 
     def __init__(self, rate: FillRate | None) -> None:

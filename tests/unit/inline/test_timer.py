@@ -45,7 +45,7 @@ def test_two_hundred_fills_of_two_drivers_stay_below_the_limits() -> None:
     assert all(sum(at <= other < at + 1 for other in begun) <= 20 for at in begun)
 
 
-def test_a_few_fills_wait_for_nothing_nor_do_those_that_ask_nobody() -> None:
+def test_a_few_fills_wait_for_nothing_nor_do_those_that_send_no_requests() -> None:
     loop = VirtualLoop()
     clock = LoopClock()
     begun: dict[str, list[float]] = {"rated": [], "free": []}
