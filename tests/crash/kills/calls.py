@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from tests.crash.kills.kinds import Kind
 from tests.crash.kills.machine import MI
 
-from tonnage.csi._proto import csi_pb2
+from tonnage.csi._proto import csi_pb2, inventory_pb2
 from tonnage.host import filesystem
 
 POD = "csi-0123456789abcdef"
@@ -78,6 +78,9 @@ class Calls:
 
     def all(self) -> Iterator[Call]:
         """The calls of a life: the next one is made when the one before has its answer."""
+        if self._kind.larger:
+            yield from self._trash()
+            return
         yield self.create("v")
         yield self.stage("v")
         yield self._publish("v", then=Do("write", "v"))
@@ -100,6 +103,24 @@ class Calls:
         yield self.delete("v")
         if self._kind.inline:
             yield from self._inline()
+
+    def _trash(self) -> Iterator[Call]:
+        """A deleted volume is restored, is deleted again, and makes way for another one."""
+        yield replace(self.create("v"), undo="")  # it would become trash
+        yield self.stage("v")
+        yield self._publish("v", then=Do("write", "v"))
+        yield self._unpublish("v")
+        yield self.unstage("v")
+        yield replace(self.delete("v"), then=None)
+        request = inventory_pb2.RestoreVolumeRequest(volume_id="p/v")
+        yield Call("restore v", "Trash", "RestoreVolume", request, undo="delete v")
+        yield self.stage("v", " again")
+        yield self.unstage("v", " again")
+        yield replace(self.delete("v"), name="delete v again", then=None)
+        larger = self.create("w", size=self._kind.larger)
+        larger.request.parameters.clear()  # type: ignore[attr-defined]
+        yield replace(larger, undo="", then=Do("forget", "v"))  # the trash may have made way by then
+        yield self.delete("w")
 
     def create(self, volume: str, *, size: int = 0, **source: str) -> Call:
         """Make a volume of so many MiB, from a `snapshot` or as a `clone`."""

@@ -11,6 +11,7 @@ from tests.crash.kills.machine import MI, Machine, lvm_volumes, namespaces, proj
 from tonnage.csi._proto import csi_pb2
 from tonnage.host import loop, mount
 from tonnage.host.run import run
+from tonnage.pools.base.record import UNDELETE
 
 UML, QEMU = "uml", "qemu"
 _MODE = csi_pb2.VolumeCapability.AccessMode(mode=csi_pb2.VolumeCapability.AccessMode.SINGLE_NODE_WRITER)
@@ -22,6 +23,7 @@ class Kind:
     disk: the mkfs command of the file system that the home is on, none for the test's folder itself; given: MiB of it.
     options: of its mount. device: the disk, "" for a file of the test's. parameters: of the class; changes: of a volume, later. copies: whether there
     are snapshots and clones. grows: whether volumes can be expanded; grows_first: not while they have snapshots and are in use. inline: whether pods can have volumes of their own.
+    larger: MiB of a volume that trash of the first one has to make way for, 0 for kinds without trash.
     waits: whether a driver waits for any tool of its predecessor, so that none may be held. guest: what it runs in, UML
     (user-mode Linux) or QEMU, "" for the machine itself."""
 
@@ -38,6 +40,7 @@ class Kind:
     copies: bool = True
     grows: bool = True
     grows_first: bool = False
+    larger: int = 0
     waits: bool = False
     inline: bool = True
     guest: str = ""
@@ -103,6 +106,7 @@ def _mounted(folder: Path, kind: Kind) -> Path:
 _SPARSE = "image:{home},name=p,size=2Gi,sparse=yes,overcommit=yes"
 _XFS = ("mkfs.xfs", "-q", "-f", "-K", "-s", "size=4096")
 _EXT4 = ("mkfs.ext4", "-q", "-F", "-O", "quota,project")
+_STAYS = {UNDELETE: "86400"}
 _UNENFORCED = {"allowUnenforced": "true"}
 KINDS: Mapping[str, Kind] = {
     "image sparse": Kind(_SPARSE, changes={"iops": "1000"}),
@@ -114,6 +118,12 @@ KINDS: Mapping[str, Kind] = {
     "image btrfs": Kind(_SPARSE, fstype="btrfs", size=128, inline=False, programs=("mkfs.btrfs",)),
     "btrfs": Kind("btrfs:{home},name=p,size=300Mi,overcommit=yes", disk=("mkfs.btrfs", "-q"), programs=("mkfs.btrfs",)),
     "btrfs in an image": Kind("btrfs:{home},name=p,size=300Mi,sparse=yes,overcommit=yes", programs=("mkfs.btrfs",)),
+    "image trash": Kind(
+        "image:{home},name=p,size=100Mi,sparse=yes", disk=("mkfs.ext4", "-q", "-F"), parameters=_STAYS, larger=90,
+    ),
+    "btrfs trash": Kind(
+        "btrfs:{home},name=p,size=100Mi", disk=("mkfs.btrfs", "-q"), parameters=_STAYS, larger=90, programs=("mkfs.btrfs",),
+    ),
     "static": Kind("static:{home},name=p", copies=False, grows=False, programs=()),
     "quota xfs": Kind(
         "quota:{home},name=p,size=300Mi,overcommit=yes", disk=_XFS, options=("prjquota",), device="/dev/ubda",

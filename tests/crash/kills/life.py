@@ -25,7 +25,7 @@ from tests.crash.kills.machine import Machine
 from tests.crash.kills.process import Answer, Processes
 from tests.crash.kills.tracer import Step
 
-from tonnage.csi._proto import csi_pb2
+from tonnage.csi._proto import csi_pb2, inventory_pb2
 from tonnage.csi.driver.driver import CONTEXT_CREATED
 from tonnage.csi.errors import Code
 from tonnage.host import mount
@@ -36,9 +36,9 @@ _WAITING = frozenset({Code.ABORTED, Code.UNAVAILABLE, Code.FAILED_PRECONDITION})
 """What a driver may answer while a tool of its predecessor is still at work."""
 WAYS = ("all", "driver", "held", "tool")
 _RESPONSES: Mapping[str, type[Message]] = {
-    method.name: getattr(csi_pb2, method.output_type.name)
-    for name in ("Controller", "Node")
-    for method in csi_pb2.DESCRIPTOR.services_by_name[name].methods
+    method.name: getattr(module, method.output_type.name)
+    for module, name in ((csi_pb2, "Controller"), (csi_pb2, "Node"), (inventory_pb2, "Trash"))
+    for method in module.DESCRIPTOR.services_by_name[name].methods
 }
 
 

@@ -21,7 +21,7 @@ from tests.crash.kills.kinds import Kind
 from tests.crash.kills.machine import Machine
 from tests.crash.kills.tracer import Ended, Step, Tracer
 
-from tonnage.csi._proto import csi_grpc
+from tonnage.csi._proto import csi_grpc, inventory_grpc
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code
@@ -159,7 +159,8 @@ class Processes:
     async def _serve(self, call: Call, told: dict[str, Any], *, times: int) -> None:
         async with self.serving() as (pool, channel):
             told["formatted"] = [v.name for v in await pool.list() if v.state.value == "formatted"]
-            method = getattr(getattr(csi_grpc, f"{call.service}Stub")(channel), call.method)
+            stubs = inventory_grpc if call.service == "Trash" else csi_grpc
+            method = getattr(getattr(stubs, f"{call.service}Stub")(channel), call.method)
             answers = [await _answer(method, call) for _ in range(times)]
             assert len(set(answers)) == 1, f"asked twice, answered differently: {answers}"
             told["code"], told["body"], told["why"] = answers[0]
