@@ -82,6 +82,12 @@ def test_a_claim_that_was_deleted_returns_with_its_data(box: Cluster) -> None:
     shown = _volumes(box, "restore", vid)
     assert "nothing was restored" in shown
     assert not box.get("pv")["items"]
+    full = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}}
+    _apply(box, {**full, "spec": {"hard": {"persistentvolumeclaims": "0"}}})
+    refused = _volumes(box, "restore", vid, "--yes", "--storage-class", "careful", code=1)
+    assert "exceeded quota" in refused
+    assert vid not in _volumes(box, "trash"), "it is a volume again, and has a PersistentVolume and no claim"
+    box.kubectl("delete", "quota", "full")
     _volumes(box, "restore", vid, "--yes", "--storage-class", "careful")
     box.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/data", "--timeout=60s")
     assert _run(box, "reader", "data", "cat /v/file") == "mine\n"

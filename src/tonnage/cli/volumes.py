@@ -246,8 +246,20 @@ async def _trash(options: argparse.Namespace, found: ClusterSources) -> int:
 
 
 async def _restore(options: argparse.Namespace, found: ClusterSources) -> int:
-    """Restore trash. Its PersistentVolume, which only an administrator may make, comes first."""
-    (volume,) = _pick(Contents((await found.contents()).trash), options.names)
+    """Restore trash. Its PersistentVolume, which only an administrator may make, comes first.
+
+    A volume that was restored, and whose claim could not be made, is taken as well.
+    """
+    contents = await found.contents()
+    async with _registry(found) as registry:
+        unfinished = [volume for volume in contents.volumes if registry.lacks_claim(volume)]
+        (volume,) = _pick(Contents([*contents.trash, *unfinished]), options.names)
+        return await _restore_one(options, found, registry, volume)
+
+
+async def _restore_one(
+    options: argparse.Namespace, found: ClusterSources, registry: Registry, volume: VolumeReport
+) -> int:
     source = found.source_of(volume)
     if isinstance(source, Direct):
         raise PreconditionError(f"volume {volume.id}: to restore it, its driver must run: start the driver first")
@@ -261,9 +273,8 @@ async def _restore(options: argparse.Namespace, found: ClusterSources) -> int:
             file=sys.stderr,
         )
         return 0
-    async with _registry(found) as registry:
-        await registry.check_cluster(volume)
-        await registry.restore(persistent_volume, claim, lambda: source.restore(volume))
+    await registry.check_cluster(volume)
+    await registry.restore(persistent_volume, claim, lambda: source.restore(volume))
     about = claim["metadata"]
     print(f"restored volume {volume.id} to claim {about['namespace']}/{about['name']}", file=sys.stderr)
     return 0

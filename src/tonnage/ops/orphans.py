@@ -92,6 +92,11 @@ class Registry:
         known = self._volumes.get((volume.driver, volume.id), ())
         return next((v.metadata.name for v in known if reaches(v, volume.topology)), "")
 
+    def lacks_claim(self, volume: VolumeReport) -> bool:
+        """Whether its PersistentVolume is for a claim that was never bound: restore() has not come to the end."""
+        known = [v.spec.claim_ref for v in self._volumes.get((volume.driver, volume.id), ())]
+        return any(claim is not None and not claim.uid for claim in known)
+
     def _group_of(self, snapshot: VolumeReport) -> str:
         """Name of the group content that it is made for, also of one whose agent has not reported it yet."""
         found = _MEMBER.match(snapshot.name)
