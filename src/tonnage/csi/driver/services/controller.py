@@ -156,8 +156,7 @@ class ControllerService:
             pool, name = place
             self._driver.check_open(pool)
             await self._driver.fillings.abandon(pool, name, self._driver.state / fillings.FOLDER / name)
-            is_filling = any(volume.name == name and fillings.is_filling(volume) for volume in await pool.list())
-            if is_filling or not await pool.discard(name):
+            if await _is_filling(pool, name) or not await pool.discard(name):
                 await pool.delete(name, wait=False)
             self._driver.reclaimed.remove(pool.name, name)
         elif await self._driver.find_inline(request.volume_id) is not None:
@@ -377,3 +376,9 @@ def _response(capacity: Capacity) -> csi_pb2.GetCapacityResponse:
         maximum_volume_size=Int64Value(value=capacity.largest),
         minimum_volume_size=Int64Value(value=capacity.smallest),
     )
+
+
+async def _is_filling(pool: Pool, name: str) -> bool:
+    with suppress(NotFoundError):
+        return fillings.is_filling(await pool.get(name))
+    return False
