@@ -80,11 +80,13 @@ class Files:
     """Small content: files in memory, swapped all at once.
 
     again: when to fill again (seconds since 1970), None: never. group: of the files, None for the pod's fsGroup.
+    stale: from when on a failure to fill again is reported; until then the content is good.
     """
 
     content: Mapping[str, Content]
     again: float | None = None
     group: int | None = None
+    stale: float = 0.0
 
 
 @dataclass(frozen=True)

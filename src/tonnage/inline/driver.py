@@ -130,7 +130,10 @@ class InlineDriver:
                 await asyncio.to_thread(self._remove, record.key)
             return  # what a pod has written stays until it is unpublished
         filled: Filled = tree if tree is not None else await asyncio.to_thread(self.store.read, record.key)
-        volume = InlineVolume(record.request(), InlinePhase.SHOWN, filled, record.due, error=record.error)
+        volume = InlineVolume(
+            record.request(), InlinePhase.SHOWN, filled, record.due, error=record.error, stale=record.stale
+        )
+        volume.told = record.error if record.stale <= self._clock.time() else ""
         volume.failures, volume.lacks_tokens = int(bool(record.error)), record.hidden
         self._keep(volume)
 
@@ -281,15 +284,14 @@ class InlineDriver:
             raise ExhaustedError(f"driver {self.name}: {len(filled.content)} files; a volume has at most {needs.files}")
 
     def _failed(self, volume: InlineVolume, failure: Exception) -> None:
-        text = str(failure)
+        text, pod = str(failure), volume.request.pod
         first = volume.error != text
         volume.fail(text, now=self._clock.time())
-        if first and volume.is_shown:
-            self._events(
-                volume.request.pod, "Warning", STALE, f"volume of driver {self.name} keeps its old content: {text}"
-            )
-        elif first:
-            self._events(volume.request.pod, "Warning", FAILED, text)
+        if volume.is_stale(self._clock.time()) and volume.told != text:
+            volume.told = text
+            self._events(pod, "Warning", STALE, f"volume of driver {self.name} keeps its old content: {text}")
+        elif first and not volume.is_shown:
+            self._events(pod, "Warning", FAILED, text)
 
     async def _take_away(self, request: InlineRequest) -> None:
         """Undo a publish that failed for good: the kubelet does not call NodeUnpublishVolume."""
@@ -331,7 +333,7 @@ class InlineDriver:
         volume = volumes.get(handle) or volumes.get(key_of(handle, path, persistent=True))
         if volume is None or not volume.is_shown:
             raise NotFoundError(f"there is no inline volume {handle!r} of driver {self.name}")
-        problem = volume.error if volume.is_stale else ""
+        problem = volume.error if volume.is_stale(self._clock.time()) else ""
         if isinstance(volume.filled, Files):
             content, needs = volume.filled.content, self.source.needs
             used = sum(len(one.data) for one in content.values())
@@ -388,7 +390,7 @@ class InlineDriver:
             if volume is None or not volume.is_shown:
                 await self._forget(volume)
                 return
-            was_stale = volume.is_stale
+            was_stale = volume.is_stale(self._clock.time())
             try:
                 before, filled = volume.filled, await self._fill(volume)
                 is_tree = not isinstance(filled, Files)  # stays as it is: a pod has written on top of it
@@ -433,6 +435,7 @@ class InlineDriver:
             hidden=hidden,
             due=volume.due,
             error=volume.error,
+            stale=volume.stale,
         )
         return record.with_filled(volume.filled) if volume.filled is not None else record
 
@@ -441,11 +444,11 @@ class InlineDriver:
         return rule is not None and rule.secret
 
     def _measure(self) -> None:
-        volumes = self._state.volumes.values()
+        volumes, now = self._state.volumes.values(), self._clock.time()
         for phase in InlinePhase:
             count = sum(volume.phase is phase for volume in volumes)
             metrics.INLINE_VOLUMES.labels(self.name, phase.value).set(count)
-        metrics.INLINE_STALE.labels(self.name).set(sum(volume.is_stale for volume in volumes))
+        metrics.INLINE_STALE.labels(self.name).set(sum(volume.is_stale(now) for volume in volumes))
         metrics.INLINE_BYTES.labels(self.name).set(self.store.used())
 
 

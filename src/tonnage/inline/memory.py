@@ -54,6 +54,7 @@ class InlineRecord(msgspec.Struct, frozen=True):
     hidden: bool = False
     due: float | None = None
     error: str = ""
+    stale: float = 0.0
     layers: list[str] | None = None
     path: str = ""
     writable: dict[str, str | int | dict[str, str]] | None = None

@@ -52,8 +52,9 @@ class InlineVolume:
     """One volume.
 
     due: when to fill it again (seconds since 1970), None: never. failures: fills that failed since the last success.
-    error: text of the last failure, "" after a success. lacks_tokens: the agent was restarted and the kubelet has not
-    published since.
+    error: text of the last failure, "" after a success. stale: from when on a failure is reported (seconds since 1970).
+    told: the failure that was reported since the last success. lacks_tokens: the agent was restarted and the kubelet
+    has not published since.
     """
 
     request: InlineRequest
@@ -62,6 +63,8 @@ class InlineVolume:
     due: float | None = None
     failures: int = 0
     error: str = ""
+    stale: float = 0.0
+    told: str = ""
     lacks_tokens: bool = False
 
     @property
@@ -69,10 +72,9 @@ class InlineVolume:
         """Whether the kubelet was answered, so that the pod may run."""
         return self.phase is InlinePhase.SHOWN
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether the pod sees content that could not be renewed."""
-        return self.is_shown and self.failures > 0
+    def is_stale(self, now: float) -> bool:
+        """Whether the pod sees content that could not be renewed in time."""
+        return self.is_shown and self.failures > 0 and now >= self.stale
 
     def ask(self, request: InlineRequest, *, now: float, refill: bool) -> None:
         """Take a repeated publish call: fresh tokens and secrets; refill: fill soon.
@@ -90,8 +92,8 @@ class InlineVolume:
 
     def succeed(self, filled: Filled | None, *, now: float, chance: float) -> None:
         """Take the result of a fill. chance: 0 to 1, spreads the renewals of many volumes."""
-        self.filled, self.failures, self.error = filled, 0, ""
-        again = filled.again if isinstance(filled, Files) else None
+        self.filled, self.failures, self.error, self.told = filled, 0, "", ""
+        again, self.stale = (filled.again, filled.stale) if isinstance(filled, Files) else (None, 0.0)
         if again is None:
             self.due = None
             return

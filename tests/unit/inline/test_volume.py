@@ -35,7 +35,7 @@ class Life(RuleBasedStateMachine):
         self.volume.succeed(self.content, now=self.now, chance=chance)
         self.volume.show()
         self.was_shown = True
-        assert not self.volume.is_stale
+        assert not self.volume.is_stale(self.now)
         if again is None:
             assert self.volume.due is None
         else:
@@ -69,7 +69,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.was_shown)
     @invariant()
     def a_stale_one_is_filled_again(self) -> None:
-        if self.volume.is_stale:
+        if self.volume.is_stale(self.now):
             assert self.volume.due is not None
 
 

@@ -43,6 +43,8 @@ _SOON, _SOONEST = 1.0, 30.0
 """Seconds until a volume that waits for its certificate is filled again; until the first renewal."""
 _EARLY, _MOST_EARLY = 0.05, 300.0
 """How much earlier the framework may call to spread renewals: of the time until then, and seconds."""
+_STALE = 0.9
+"""Part of a certificate's life after which it is reported that it could not be renewed."""
 
 FindIssuer = Callable[[IssuerReference], CertificateIssuer]
 """Returns the issuer that attributes name. Raises InvalidError for an unknown one."""
@@ -85,7 +87,8 @@ class CertificateSource:
                 return await self._waiting(str(error), request, settings, issuer)
         self._pending.pop(request.folder, None)
         EXPIRY.show(settings.issuer, request.folder, state.ends, self._now)
-        return _files(state.files, state.again, settings)
+        stale = state.begins + _STALE * (state.ends - state.begins)
+        return replace(_files(state.files, state.again, settings), stale=stale)
 
     def _settings(self, request: FillRequest) -> CertificateSettings:
         """Return the checked attributes. A password may come from nodePublishSecretRef."""

@@ -66,6 +66,9 @@ async def test_an_issuer_that_is_away_at_renewal(world: World, driver: InlineDri
         await driver._renew("csi-1")
         await driver.publish(request)  # never an error: the pod has its files
         assert shown(world.target()) == before
+        reported = [reason for reason, _ in world.events]
+        assert reported == ([] if seconds < 1200 else ["InlineStale"]), "after nine tenths of its life, once"
+        assert bool((await driver.usage("csi-1", str(world.target()))).problem) == bool(reported)
     assert len(set(issuer.names[asked:])) == 1, "one request, however often it is looked for"
     usage = await driver.usage("csi-1", str(world.target()))
     assert usage.problem == "issuer ca-issuer: waiting: away"
