@@ -133,7 +133,7 @@ class InlineDriver:
         volume = InlineVolume(
             record.request(), InlinePhase.SHOWN, filled, record.due, error=record.error, stale=record.stale
         )
-        volume.told = record.error if record.stale <= self._clock.time() else ""
+        volume.reported = record.error if record.stale <= self._clock.time() else ""
         volume.failures, volume.lacks_tokens = int(bool(record.error)), record.hidden
         self._keep(volume)
 
@@ -287,8 +287,8 @@ class InlineDriver:
         text, pod = str(failure), volume.request.pod
         first = volume.error != text
         volume.fail(text, now=self._clock.time())
-        if volume.is_stale(self._clock.time()) and volume.told != text:
-            volume.told = text
+        if volume.is_stale(self._clock.time()) and volume.reported != text:
+            volume.reported = text
             self._events(pod, "Warning", STALE, f"volume of driver {self.name} keeps its old content: {text}")
         elif first and not volume.is_shown:
             self._events(pod, "Warning", FAILED, text)

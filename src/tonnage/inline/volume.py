@@ -53,7 +53,7 @@ class InlineVolume:
 
     due: when to fill it again (seconds since 1970), None: never. failures: fills that failed since the last success.
     error: text of the last failure, "" after a success. stale: from when on a failure is reported (seconds since 1970).
-    told: the failure that was reported since the last success. lacks_tokens: the agent was restarted and the kubelet
+    reported: the failure that was reported since the last success. lacks_tokens: the agent was restarted and the kubelet
     has not published since.
     """
 
@@ -64,7 +64,7 @@ class InlineVolume:
     failures: int = 0
     error: str = ""
     stale: float = 0.0
-    told: str = ""
+    reported: str = ""
     lacks_tokens: bool = False
 
     @property
@@ -92,7 +92,7 @@ class InlineVolume:
 
     def succeed(self, filled: Filled | None, *, now: float, chance: float) -> None:
         """Take the result of a fill. chance: 0 to 1, spreads the renewals of many volumes."""
-        self.filled, self.failures, self.error, self.told = filled, 0, "", ""
+        self.filled, self.failures, self.error, self.reported = filled, 0, "", ""
         again, self.stale = (filled.again, filled.stale) if isinstance(filled, Files) else (None, 0.0)
         if again is None:
             self.due = None
