@@ -53,8 +53,8 @@ class InlineVolume:
 
     due: when to fill it again (seconds since 1970), None: never. failures: fills that failed since the last success.
     error: text of the last failure, "" after a success. stale: from when on a failure is reported (seconds since 1970).
-    reported: the failure that was reported since the last success. lacks_tokens: the agent was restarted and the kubelet
-    has not published since.
+    reported: the failure that was reported since the last success. lacks_tokens: the agent was restarted and the
+    kubelet has not published since.
     """
 
     request: InlineRequest
