@@ -16,10 +16,11 @@ from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, PODS, SNAPSHOTS, VOLUMES
+from tonnage.api.kinds import CLAIMS, PODS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.matching import capacity
 from tonnage.api.origin import is_clone, reference
 from tonnage.api.pods import Pod
+from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change, find
 from tonnage.claims.conditions import true, without
 from tonnage.claims.node_scope import DriverInfo, pod_owner
@@ -44,14 +45,33 @@ class FinishedReclaimer(Reconciler[str]):
     def __init__(self, node: NodeContext, informers: Informers) -> None:
         self._node = node
         self._pauses = Backoff(SOONEST, LATEST)
+        self._unstaged: set[str] = set()
+        """PVs whose volumes were unstaged, and that were not looked at to the end since."""
         self._reported: dict[str, str] = {}
         super().__init__("reclaim-finished", workers=WORKERS, backoff=Backoff(SOONEST, LATEST))
-        self.watch(informers.of(VOLUMES, labels=node.scope.selector), on_add(self._keys))
+        self.watch(informers.of(VOLUMES, labels=node.scope.selector), self._changed)
+        self.watch(informers.of(STORAGE_CLASSES), on_add(self._of_class))  # at the start PVs may be seen before it
         node.drivers.on_add(lambda _: self._look_at_all())
 
+    def _changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
+        """Return a PV that appears, as at the start; later the driver reports what may have changed.
+
+        The pod of a PV may end before that is seen to be Bound, so then it is returned as well.
+        """
+        if new is None:
+            self._unstaged.discard(old.key if old is not None else "")
+        elif old is None or new.key in self._unstaged:
+            return self._keys(new)
+        return ()
+
     def _keys(self, volume: PersistentVolume) -> Iterable[str]:
-        """Return a PV that appears with a claim, as at the start; later the driver reports what may have changed."""
         return (volume.key,) if self._driver(volume) is not None else ()
+
+    def _of_class(self, storage_class: StorageClass) -> Iterable[str]:
+        name = storage_class.metadata.name
+        return [
+            key for volume in self._node.volumes if volume.spec.storage_class_name == name for key in self._keys(volume)
+        ]
 
     def _look_at_all(self) -> None:
         for volume in self._node.volumes:
@@ -62,7 +82,11 @@ class FinishedReclaimer(Reconciler[str]):
         """Look at a volume that was unstaged. Its PV has its name."""
         key = handle.rpartition("/")[2]
         volume = self._node.volumes.get(key)
-        if volume is not None and self._driver(volume) is not None:
+        is_early = volume is None and key.startswith(names.volume_name(""))
+        if is_early or (volume is not None and volume.status.phase != "Bound"):
+            self._unstaged.add(key)
+        elif volume is not None and self._driver(volume) is not None:
+            self._unstaged.add(key)
             self._pauses.forget(key)
             self.enqueue(key)
 
@@ -70,16 +94,25 @@ class FinishedReclaimer(Reconciler[str]):
         """Reclaim the volume of one PV, if its pod has finished. Returns when to look again."""
         volume = self._node.volumes.get(key)
         driver = self._driver(volume) if volume is not None else None
-        claim = await self._claim(volume) if volume is not None and driver is not None else None
-        pause = None
-        if volume is not None and driver is not None and claim is not None:
-            pause = await self._look(volume, claim, driver)
-        if pause is None:
-            self._pauses.forget(key)
-            self._reported.pop(key, None)
+        if volume is None or driver is None:
+            return None
+        was_unstaged = key in self._unstaged
+        self._unstaged.discard(key)  # now, as it may be unstaged again meanwhile
+        pause: float | None = SOONEST
+        try:
+            claim = await self._claim(volume)
+            pause = await self._look(volume, claim, driver, was_unstaged) if claim is not None else None
+        finally:
+            if pause is None:
+                self._pauses.forget(key)
+                self._reported.pop(key, None)
+            elif was_unstaged:
+                self._unstaged.add(key)
         return pause
 
-    async def _look(self, volume: PersistentVolume, claim: PersistentVolumeClaim, driver: DriverInfo) -> float | None:
+    async def _look(
+        self, volume: PersistentVolume, claim: PersistentVolumeClaim, driver: DriverInfo, was_unstaged: bool
+    ) -> float | None:
         """Reclaim a volume, or complete what a kill interrupted. Returns when to look again."""
         assert volume.spec.csi is not None
         state = await driver.client.reclaim_volume(volume.spec.csi.volume_handle)
@@ -87,9 +120,11 @@ class FinishedReclaimer(Reconciler[str]):
             await self._record(volume, claim, state.why)
             return None
         pod = await self._pod(claim)
-        if state.in_use or pod is None:
-            return None  # the driver reports its end; the claim goes with its pod
-        if not is_finished(pod) or pod.spec.node_name != self._node.scope.node:
+        if pod is None:
+            return None  # the claim goes with it
+        if state.in_use and not was_unstaged:  # else the kernel frees its device in a moment
+            return None  # the driver reports its end
+        if state.in_use or not is_finished(pod) or pod.spec.node_name != self._node.scope.node:
             return self._pauses.next(volume.key)
         if user := await self._user(claim, pod):
             self._tell(claim, f"{user} names it: its data stays although pod {pod.metadata.name} has finished")

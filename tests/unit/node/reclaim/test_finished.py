@@ -115,6 +115,37 @@ async def test_a_finished_pod_gives_its_disk_back(
     assert [e for e in await all_events() if e[1] == "Reclaimed"] == [(CLAIM, "Reclaimed", condition["message"])]
 
 
+async def test_a_pod_that_ends_before_its_volume_is_seen_to_be_bound(job: Finishing, eventually: Eventually) -> None:
+    """PVs get their phase from another controller, at any time after the claim has its own."""
+    early = {"status": {"phase": "Available"}}
+    await job.node.client.patch(kinds.VOLUMES, job.volume, early, subresource="status")
+    cached = job.node.agents[0].finished._node.volumes
+
+    async def is_seen() -> bool:
+        found = cached.get(job.volume)
+        return found is not None and found.status.phase == "Available"
+
+    await eventually(is_seen)
+    await job.end()
+    await job.unstage()
+    await eventually(job.is_reclaimed)
+
+
+async def test_a_device_that_is_in_use_for_a_moment_after_its_unmount(
+    job: Finishing, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_use, looks = FakePool.in_use, iter([True, True])
+
+    async def lagging(pool: FakePool, name: str) -> bool:
+        return next(looks, None) or await in_use(pool, name)
+
+    monkeypatch.setattr(FakePool, "in_use", lagging)
+    await job.end()
+    await job.unstage()
+    await eventually(job.is_reclaimed)
+    assert next(looks, None) is None, "it was in use at the first two looks"
+
+
 async def test_every_later_use_is_refused_with_the_reason_until_the_claim_goes(
     job: Finishing, eventually: Eventually, make_claim: MakeClaim, all_events: AllEvents
 ) -> None:
