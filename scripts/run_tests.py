@@ -45,11 +45,13 @@ _MORE_CHANCE = ("--kills", "800", "--kill-seed", "1001", "--cut-seed", "1001", "
 REST: Mapping[str, Sequence[str]] = {
     "machine": ("-m", "(programs or campaign) and not uml and not qemu", *_MORE_CHANCE),
     "uml": ("-m", "uml"),
-    "qemu": ("-m", "qemu"),
+    "qemu": ("-m", "qemu and not alone"),
     "clusters": ("-m", "e2e and not kubelets"),
     "kubelets": ("-m", "kubelets"),
 }
 """Lane -> what chooses its tests."""
+ALONE: Mapping[str, Sequence[str]] = {"alone": ("-m", "alone")}
+"""After the others: what takes minutes by itself, and beside them so long that leases and probes end."""
 REPEAT = Path("tests/repeat.txt")
 LIMIT = 75 * 60.0
 """Seconds after which a lane is ended: no test hangs the run."""
@@ -102,10 +104,10 @@ def main(arguments: list[str]) -> int:
     _adopt_orphans()
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
         signal.signal(number, signal.default_int_handler)
-    chosen = {"--check": CHECK, "--rest": REST}.get(arguments[0] if arguments else "", QUICK)
-    options = arguments if chosen is QUICK else arguments[1:]
+    chosen = {"--check": [CHECK], "--rest": [REST, ALONE]}.get(arguments[0] if arguments else "", [QUICK])
+    options = arguments if chosen == [QUICK] else arguments[1:]
     with tempfile.TemporaryDirectory(prefix="tonnage-tests-") as temporary:
-        lanes = _run_lanes(chosen, options, Path(temporary))
+        lanes = [lane for some in chosen for lane in _run_lanes(some, options, Path(temporary))]
         print("\nTests:", *(lane.row() for lane in lanes), sep="\n")
         for lane in lanes:
             for what in lane.left:

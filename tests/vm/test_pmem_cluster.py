@@ -25,7 +25,7 @@ from tests.vm.conftest import HERE, Rig
 from tonnage.api import names
 from tonnage.ops.install.options import GROUP_LABEL, IMAGE
 
-pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.qemu, pytest.mark.alone, pytest.mark.real, pytest.mark.timeout(2400)]
 EXAMPLES = HERE.parent.parent / "examples" / "pmem-csi"
 CLASS = "pmem-csi-sc-late-binding"
 POOL = "pmem:pmem:region0,mode=lvm,name=pmem,size=30716Mi"
