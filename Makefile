@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-rest programs test-compat test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test test-all test-rest programs test-compat test-velero test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -62,7 +62,11 @@ cluster-down:          ## end it; nothing is left
 
 test-compat: debian-test $(READY)  ## the end-to-end tests on an older Kubernetes (docs/compatibility.md); a first build takes long
 	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/python -m scripts.build_programs
-	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -q -m e2e tests/e2e
+	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -q -m "e2e and not velero" tests/e2e
+
+test-velero: debian-test $(READY)  ## Velero's backup, restore and deletion of a namespace on real kubelets (docs/conformance.md); a long first build
+	$(BIN)/python -m scripts.build_programs velero
+	$(BIN)/pytest -q -m velero tests/e2e
 
 test-upstream: debian-test $(READY)  ## Kubernetes' own External Storage tests on real kubelets (docs/conformance.md); hours, and a long first build
 	$(BIN)/python -m tests.upstream

@@ -61,10 +61,14 @@ def take(folder: Path, nodes: int) -> Network:
     for number in range(_MOST):
         network = Network(number)
         added = _ip("add", network)
-        if not added.returncode:
+        told = added.stderr.strip()
+        if added.returncode:
+            continue
+        if not _listens(network):
             (folder / _FILE).write_text(str(number))
             return network
-        told = added.stderr.strip()
+        told = "a process of a cluster that was killed still listens there"
+        _ip("del", network)
     raise Failed(f"no address for the cluster's Service, the last of {_MOST} that were tried: {told}")
 
 

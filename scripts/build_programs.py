@@ -1,5 +1,9 @@
 """Builds the programs in Go that tests run and downloads the kernel of the QEMU guests: `make programs`.
 
+    python -m scripts.build_programs [velero]
+
+With that word, only what `make test-velero` runs.
+
 Tests only find them. Ends with 1 where something cannot be had; the tests that need it are then listed as not run.
 """
 
@@ -12,7 +16,7 @@ from pathlib import Path
 
 from cluster import programs
 from cluster.gobuild import Missing, build
-from tests.integration.third_party.programs import NAMES, program
+from tests.integration.third_party.programs import NAMES, VELERO, program
 
 GUESTS = ("uml", "qemu")
 
@@ -21,12 +25,13 @@ def main() -> int:
     """Get everything that can be had; 0 when that is all."""
     begun = time.monotonic()
     missing = []
-    for step in (lambda: programs.ensure(say=_say), lambda: build([program(name) for name in NAMES], say=_say)):
+    names, guests = (VELERO, ()) if sys.argv[1:] == ["velero"] else (NAMES, GUESTS)
+    for step in (lambda: programs.ensure(say=_say), lambda: build([program(name) for name in names], say=_say)):
         try:
             step()
         except (Missing, RuntimeError) as failure:
             missing.append(str(failure))
-    missing += filter(None, map(_guest, GUESTS))
+    missing += filter(None, map(_guest, guests))
     for reason in missing:
         _say(f"programs: not there: {reason}")
     _say(f"programs: {'not all' if missing else 'all'} ready after {(time.monotonic() - begun) / 60:.1f} min")

@@ -47,7 +47,7 @@ REST: Mapping[str, Sequence[str]] = {
     "uml": ("-m", "uml"),
     "qemu": ("-m", "qemu and not alone"),
     "clusters": ("-m", "e2e and not kubelets"),
-    "kubelets": ("-m", "kubelets"),
+    "kubelets": ("-m", "kubelets and not velero"),
 }
 """Lane -> what chooses its tests."""
 ALONE: Mapping[str, Sequence[str]] = {"alone": ("-m", "alone")}

@@ -15,6 +15,8 @@ SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
 SNAPSHOTS = "snapshot-controller"
 PEERS = (peer.HOSTPATH, peer.SNAPSHOTTER)
 POPULATOR = "hello-populator"
+VELERO = ("velero", "velero-plugin-for-aws")
+"""Built by `make test-velero` alone: their modules are large."""
 NAMES = (
     "sanity",
     "clientgo",
@@ -32,7 +34,10 @@ _FOLDERS = {
     POPULATOR: HERE.parent.parent / "upstream" / "populator",
     **dict.fromkeys(SIDECARS, HERE / "sidecars"),
 }
-_FLAGS = {"promtool": ("-tags=remove_all_sd",), **dict.fromkeys((SNAPSHOTS, POPULATOR, *SIDECARS), ("-ldflags=-s -w",))}
+_FLAGS = {
+    "promtool": ("-tags=remove_all_sd",),
+    **dict.fromkeys((SNAPSHOTS, POPULATOR, *VELERO, *SIDECARS), ("-ldflags=-s -w",)),
+}
 """Of Prometheus its service discovery for all clouds is left out; of the sidecars the symbols of debuggers."""
 
 
@@ -72,7 +77,8 @@ def find(name: str) -> Path:
     """The built program. Raises Missing: tests never build."""
     found = program(name).path
     if not found.exists():
-        raise Missing(f"{name} is not built (make programs)")
+        command = "make test-velero" if name in VELERO else "make programs"
+        raise Missing(f"{name} is not built ({command})")
     return found
 
 

@@ -15,7 +15,16 @@ from tests.unit.node.conftest import AllEvents
 from tests.unit.node.snapshotworld import Counting, SnapshotWorld
 
 from tonnage.api import kinds, names
-from tonnage.api.snapshot import BEING_DELETED, CONTENT_BOUND, MANAGED_BY, SECRET_NAME, content_name, snapshot_name
+from tonnage.api.meta import ObjectMeta
+from tonnage.api.snapshot import (
+    BEING_DELETED,
+    CONTENT_BOUND,
+    MANAGED_BY,
+    SECRET_NAME,
+    VolumeSnapshot,
+    content_name,
+    snapshot_name,
+)
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.errors import NotFoundError, PreconditionError, UnavailableError
 from tonnage.kube.client import Client
@@ -355,6 +364,67 @@ async def test_a_content_that_goes_while_its_snapshot_is_made_leaves_none(
         return await _names(node.pool) == []
 
     assert await _later(is_empty)
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+async def test_a_content_that_is_made_to_delete_a_snapshot_waits_for_its_volume_snapshots(
+    make_node: MakeNode, world: SnapshotWorld, all_events: AllEvents, policy: str
+) -> None:
+    """As Velero restores a backup and then deletes it."""
+    node = await make_node()
+    content = await world.take(node, "monday", policy="Retain")
+    handle = content.status.snapshot_handle
+    await world.delete("monday")
+    assert await _later(partial(world.is_gone, content.metadata.name))
+    await world.content(await world.snapshot("restored", content="second"), name="second", handle=handle, policy=policy)
+    await world.ready("second")
+    await world.content(VolumeSnapshot(metadata=ObjectMeta(name="none")), name="third", handle=handle)
+    await world.kube.delete(kinds.SNAPSHOT_CONTENTS, "third")
+    await asyncio.sleep(HOUR)
+    assert await _names(node.pool) == [handle.partition("/")[2]]
+    said = {message for _, reason, message in await all_events() if reason == "SnapshotDeleteError"}
+    assert said == {
+        f"Failed to delete snapshot: snapshot {handle} is also that of VolumeSnapshot default/restored; "
+        "delete that first"
+    }
+    await world.kube.delete(kinds.SNAPSHOTS, "restored", "default")
+    assert await _later(partial(world.is_gone, "third"))
+    assert await _names(node.pool) == []
+
+
+async def test_a_content_that_waits_for_its_volume_snapshot_keeps_the_snapshot(
+    make_node: MakeNode, world: SnapshotWorld
+) -> None:
+    """The VolumeSnapshot of an import is made after the content."""
+    node = await make_node()
+    content = await world.take(node, "monday", policy="Retain")
+    handle = content.status.snapshot_handle
+    await world.delete("monday")
+    later = VolumeSnapshot(metadata=ObjectMeta(name="later"))
+    for name in ("second", "third"):
+        await world.content(later, name=name, handle=handle)
+    await world.kube.delete(kinds.SNAPSHOT_CONTENTS, "third")
+    await asyncio.sleep(HOUR)
+    assert await _names(node.pool) == [handle.partition("/")[2]]
+    await world.kube.delete(kinds.SNAPSHOT_CONTENTS, "second")
+    assert await _later(partial(world.is_gone, "third"))
+    assert await _names(node.pool) == []
+
+
+async def test_an_imported_content_that_is_deleted_before_it_is_looked_at_deletes_its_snapshot(
+    make_node: MakeNode, world: SnapshotWorld
+) -> None:
+    node = await make_node()
+    content = await world.take(node, "monday", policy="Retain")
+    await world.delete("monday")
+    assert await _later(partial(world.is_gone, content.metadata.name))
+    await node.kill_agent()
+    none = VolumeSnapshot(metadata=ObjectMeta(name="none"))
+    await world.content(none, name="second", handle=content.status.snapshot_handle)
+    await world.kube.delete(kinds.SNAPSHOT_CONTENTS, "second")
+    await node.start_agent()
+    assert await _later(partial(world.is_gone, "second"))
+    assert await _names(node.pool) == []
 
 
 async def test_a_content_of_another_node_does_not_keep_a_snapshot_of_the_same_id(

@@ -41,6 +41,7 @@ from tonnage.csi.errors import CsiError
 from tonnage.errors import (
     ApiConflictError,
     ApiNotFoundError,
+    InUseError,
     InvalidError,
     NotFoundError,
     UnavailableError,
@@ -178,8 +179,12 @@ class Snapshotter(Reconciler[str]):
     async def _has_snapshot(self, content: VolumeSnapshotContent, driver: DriverInfo) -> bool:
         if not _names_by_uid(content) or types.LIST_SNAPSHOTS not in driver.controller:
             return False
+        return await self._is_there(content.handle, driver)
+
+    async def _is_there(self, handle: str, driver: DriverInfo) -> bool:
+        """Whether the driver, which lists snapshots, has it. Raises CsiError."""
         try:
-            return await driver.client.find_snapshot(content.handle) is not None
+            return await driver.client.find_snapshot(handle) is not None
         except CsiError as failure:
             if failure.infeasible:  # no driver has such an id
                 return False
@@ -257,7 +262,7 @@ class Snapshotter(Reconciler[str]):
 
     async def _undo(self, content: VolumeSnapshotContent, driver: DriverInfo, made: types.ListedSnapshot) -> None:
         """Delete a snapshot whose content went while it was made: nothing names it any more."""
-        if content.spec.source.volume_handle and not await self._other_user(content, made.id):
+        if content.spec.source.volume_handle and not await self._other_users(content, made.id):
             await driver.client.delete_snapshot(made.id, secrets=await self._secrets(content, driver))
             log.info("snapshot deleted, its content is gone content=%s snapshot=%s", content.key, made.id)
 
@@ -275,7 +280,7 @@ class Snapshotter(Reconciler[str]):
         if now.spec.deletion_policy == "Delete" and not is_member_content(now):  # a member goes with its group
             try:
                 await self._delete_snapshot(now, driver)
-            except (CsiError, InvalidError, NotFoundError) as failure:
+            except (CsiError, InUseError, InvalidError, NotFoundError) as failure:
                 self._refusals.tell(
                     now, "SnapshotDeleteError", f"Failed to delete snapshot: {failure}", kind_of(failure)
                 )
@@ -285,24 +290,39 @@ class Snapshotter(Reconciler[str]):
         return None
 
     async def _delete_snapshot(self, content: VolumeSnapshotContent, driver: DriverInfo) -> None:
-        """Delete what the content has, unless another content has it too. Raises CsiError."""
+        """Delete what the content has, unless another content has it too. Raises CsiError.
+
+        A content that never had a VolumeSnapshot was made to delete its snapshot, as Velero makes them: it waits for
+        the VolumeSnapshots of other contents (InUseError), since those contents may have the policy Retain.
+        """
         secrets = await self._secrets(content, driver)
         handle = content.status.snapshot_handle or await self._unrecorded(content, driver, secrets)
         if not handle or types.CREATE_DELETE_SNAPSHOT not in driver.controller:
             return
-        if other := await self._other_user(content, handle):
-            log.warning("snapshot retained snapshot=%s content=%s other=%s", handle, content.key, other)
+        others = await self._other_users(content, handle)
+        if others and content.spec.volume_snapshot_ref.uid:
+            log.warning("snapshot retained snapshot=%s content=%s other=%s", handle, content.key, others[0].key)
             return
+        for other in others:
+            user = other.spec.volume_snapshot_ref
+            if not user.uid or not await is_released(self._client, _REQUESTS, other):
+                raise InUseError(
+                    f"snapshot {handle} is also that of VolumeSnapshot {user.namespace}/{user.name}; delete that first"
+                )
         await driver.client.delete_snapshot(handle, secrets=secrets)
         log.info("snapshot deleted content=%s snapshot=%s driver=%s", content.key, handle, driver.name)
         self._node.readings.want(driver.name)
 
     async def _unrecorded(self, content: VolumeSnapshotContent, driver: DriverInfo, secrets: dict[str, str]) -> str:
-        """The id of a snapshot that may have been made without being reported, "" for none.
+        """The id of a snapshot that may be there without being reported, "" for none.
 
-        Ours has its name in the id. Another driver tells the id only where it makes the snapshot, or finds it made.
+        A pre-provisioned one has its id in the content. Of those that were made, ours has its name in the id. Another
+        driver tells the id only where it makes the snapshot, or finds it made.
         """
         uid, source = content.spec.volume_snapshot_ref.uid, content.spec.source.volume_handle
+        if given := content.spec.source.snapshot_handle:
+            lists = types.LIST_SNAPSHOTS in driver.controller
+            return given if not lists or await self._is_there(given, driver) else ""
         if not uid or not source:
             return ""
         if driver.default_pool:
@@ -323,18 +343,19 @@ class Snapshotter(Reconciler[str]):
                 raise
             return ""
 
-    async def _other_user(self, content: VolumeSnapshotContent, handle: str) -> str:
-        """The name of another content of this node that has the snapshot and is to keep it, "" for none.
+    async def _other_users(self, content: VolumeSnapshotContent, handle: str) -> list[VolumeSnapshotContent]:
+        """The other contents of this node that have the snapshot and are to keep it.
 
         Other nodes may have snapshots of the same id: their contents have their label.
         """
+        found = []
         for other in (await self._users.get()).get(handle, ()):
             if other.metadata.uid == content.metadata.uid or other.spec.driver != content.spec.driver:
                 continue
             goes = other.metadata.deleting and other.spec.deletion_policy == "Delete"
             if not goes or not await is_released(self._client, _REQUESTS, other):
-                return other.key
-        return ""
+                found.append(other)
+        return found
 
     async def _read_users(self) -> Mapping[str, list[VolumeSnapshotContent]]:
         """Read live which contents of this node, or of none, name each snapshot.
