@@ -7,6 +7,7 @@ MODULES = {
     "requests": "apiserver.requests",
     "start": "box.start",
     "burst": "box.burst",
+    "jobs": "box.jobs",
     "idle": "box.idle",
     "exec": "box.remote_commands",
     "driver": "driver.life",

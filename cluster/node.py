@@ -21,6 +21,8 @@ from cluster.pki import Authority
 from cluster.processes import Failed, Processes, until
 
 _READY = 120.0
+PLUGINS = "/var/lib/kubelet/volume-plugins"
+"""Where FlexVolume drivers are, inside a node."""
 _SETUP = Path(__file__).parent / "namespaces.sh"
 
 
@@ -189,6 +191,7 @@ class Node:
             "containerRuntimeEndpoint": f"unix://{self._folder}/containerd.sock",
             "resolvConf": str(self._folder / "resolv.conf"),
             "syncFrequency": "10s",
+            "volumePluginDir": PLUGINS,
             "evictionHard": {"memory.available": "200Mi", "nodefs.available": "1Gi", "imagefs.available": "1Gi"},
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,

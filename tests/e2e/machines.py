@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster import network, programs
 from cluster.__main__ import BUSYBOX
-from cluster.node import Node
+from cluster.node import PLUGINS, Node
 from cluster.processes import Processes
 from scripts.gen_chart import CHART
 from tests.e2e.conftest import ControlPlane
@@ -28,6 +28,7 @@ POOL = "/var/lib/tonnage"
 POOL_SIZE = "6Gi"
 _POOL_TEXT = f"image:{POOL},name=scratch,rootfs=yes,keep=1Gi,size={POOL_SIZE}"
 _POOL = {"name": "scratch", "kind": "image", "path": POOL, "rootfs": True, "keep": "1Gi", "size": POOL_SIZE}
+_FLEX = ("--flexvolume", PLUGINS)
 _VERSION = ("--kubernetes", programs.version())
 GIB = 2**30
 WRITER = "n=0; while n=$((n + 1)); do echo $n >> /data/log && sync /data/log || exit 1; sleep 0.1; done"
@@ -55,7 +56,7 @@ class Machines:
         if helm:
             self._install_chart(helm)
         else:
-            made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_VERSION)
+            made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION)
             self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
         self.plane.until("capacity is published", lambda: set(self.capacities()) == set(self.names))
         self.plane.until("nodes have no start-up taint", lambda: not self.tainted())
@@ -67,7 +68,7 @@ class Machines:
 
     def _chart(self, helm: Path, verb: str, *, drivers: Mapping[str, str]) -> None:
         flags = (f"--kubeconfig={self.plane.kubeconfig}", "--namespace", SYSTEM)
-        values = {"pools": [_POOL], "csiDrivers": drivers}
+        values = {"pools": [_POOL], "csiDrivers": drivers, "config": {"flexvolume": PLUGINS}}
         given = [word for key, value in values.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
         _run(helm, verb, "tonnage", CHART, *flags, *given, home=self.plane.folder / "helm")
 
@@ -77,7 +78,7 @@ class Machines:
             self._chart(helm, "upgrade", drivers=drivers)
             return
         more = [f"--driver={name}={key}" for name, key in drivers.items()]
-        made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_VERSION, *more)
+        made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION, *more)
         self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
 
     def tainted(self) -> list[str]:

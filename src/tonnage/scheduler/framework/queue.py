@@ -1,9 +1,10 @@
 """Scheduling queue: ready, backing-off and waiting pods. Sans-I/O.
 
-The caller has the clock. Source: k/k pkg/scheduler/backend/queue, KEP-4247. A rejected pod waits for a queueing hint
-that its cause may have changed. Then it is ready after its back-off (1 s doubling to 10 s, from its last attempt).
-Without a hint it is tried again after 5 minutes. Older pods come first among those of equal priority, so small later
-pods do not starve a large one.
+The caller has the clock. Source: k/k pkg/scheduler/backend/queue, KEP-4247, KEP-5142. A rejected pod waits for a
+queueing hint that its cause may have changed. Then it is ready after its back-off (1 s doubling to 10 s, from its last
+attempt). While no other pod is ready, a quarter of a second is enough: on a full cluster each volume that goes wakes
+all pods, of which one fits, and the others would wait longer each time. Without a hint it is tried again after 5
+minutes. Older pods come first among those of equal priority, so small later pods do not starve a large one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 
 BACKOFF, LONGEST_BACKOFF, LEFTOVER = 1.0, 10.0, 300.0
+IDLE_BACKOFF = 0.25
 
 
 class QueuePlace(Enum):
@@ -79,6 +81,8 @@ class SchedulingQueue:
         self._by_claim: dict[str, dict[str, QueuedPod]] = {}
         self._ready: list[tuple[int, int, int, QueuedPod]] = []
         self._later: list[tuple[float, int, int, QueuedPod]] = []
+        self._woken: list[tuple[float, int, int, QueuedPod]] = []
+        """Of those that back off, the ones that a hint woke, with the time from which they need no longer if idle."""
         self._waiting: dict[str, QueuedPod] = {}
         self._by_cause: dict[RejectionCause, dict[str, QueuedPod]] = {}
         self._numbers = 0
@@ -178,7 +182,7 @@ class SchedulingQueue:
         """Apply a hint to a waiting pod."""
         if entry.place is QueuePlace.WAITING:
             self._leave(entry, QueuePlace.OUT)
-            self._wait_backoff(entry, now)
+            self._wait_backoff(entry, now, woken=True)
 
     def notice(self, event: ClusterEvent, now: float) -> None:
         """Wake the pods that a change may help."""
@@ -195,21 +199,22 @@ class SchedulingQueue:
 
     def next_due(self) -> float | None:
         """Return when advance() has something to do, or None."""
-        while self._later and not _is_current(self._later[0]):
-            heapq.heappop(self._later)
-        due = [self._later[0][0]] if self._later else []
+        due = [heap[0][0] for heap in (self._later, self._woken) if _drop_stale(heap)]
         if (oldest := next(iter(self._waiting.values()), None)) is not None:  # in the order of their rejection
             due.append(oldest.since + LEFTOVER)
         return min(due, default=None)
 
     def advance(self, now: float) -> None:
         """Make pods ready whose back-off is over, or that waited for too long."""
-        while self._later and (self._later[0][0] <= now or not _is_current(self._later[0])):
-            item = heapq.heappop(self._later)
-            if _is_current(item):
-                self._make_ready(item[3])
+        self._end_backoff(self._later, now)
+        if _drop_stale(self._woken) and not self._ready_count:
+            self._end_backoff(self._woken, now)
         while self._waiting and (oldest := next(iter(self._waiting.values()))).since + LEFTOVER <= now:
             self.wake(oldest, now)
+
+    def _end_backoff(self, heap: list[tuple[float, int, int, QueuedPod]], now: float) -> None:
+        while _drop_stale(heap) and heap[0][0] <= now:
+            self._make_ready(heapq.heappop(heap)[3])
 
     def _leave(self, entry: QueuedPod, place: QueuePlace) -> None:
         if entry.place is QueuePlace.WAITING:
@@ -220,7 +225,7 @@ class SchedulingQueue:
             self._ready_count -= 1
         entry.place = place
 
-    def _wait_backoff(self, entry: QueuedPod, now: float) -> None:
+    def _wait_backoff(self, entry: QueuedPod, now: float, *, woken: bool = False) -> None:
         due = entry.tried + backoff(entry.tries)
         if due <= now:
             self._make_ready(entry)
@@ -228,6 +233,8 @@ class SchedulingQueue:
             self._stamps += 1
             entry.stamp, entry.place = self._stamps, QueuePlace.BACKING_OFF
             heapq.heappush(self._later, (due, entry.number, entry.stamp, entry))
+            if woken:
+                heapq.heappush(self._woken, (entry.tried + IDLE_BACKOFF, entry.number, entry.stamp, entry))
             self._notify()
 
     def _make_ready(self, entry: QueuedPod) -> None:
@@ -238,8 +245,11 @@ class SchedulingQueue:
         self._notify()
 
 
-def _is_current(item: tuple[float, int, int, QueuedPod]) -> bool:
-    return item[3].stamp == item[2] and item[3].place is QueuePlace.BACKING_OFF
+def _drop_stale(heap: list[tuple[float, int, int, QueuedPod]]) -> bool:
+    """Drop entries that back off no more, up to the first that does; return whether there is one."""
+    while heap and not (heap[0][3].stamp == heap[0][2] and heap[0][3].place is QueuePlace.BACKING_OFF):
+        heapq.heappop(heap)
+    return bool(heap)
 
 
 def backoff(tries: int) -> float:

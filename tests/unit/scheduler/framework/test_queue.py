@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.unit.scheduler.conftest import World
 
 from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import compile_ask
-from tonnage.scheduler.framework.queue import LEFTOVER, ClusterEvent, QueuedPod, QueuePlace, SchedulingQueue, backoff
+from tonnage.scheduler.framework.queue import (
+    IDLE_BACKOFF,
+    LEFTOVER,
+    ClusterEvent,
+    QueuedPod,
+    QueuePlace,
+    SchedulingQueue,
+    backoff,
+)
 
 
 @pytest.fixture
@@ -58,20 +68,75 @@ def test_back_off_doubles_up_to_ten_seconds() -> None:
     assert [backoff(n) for n in range(7)] == [0, 1, 2, 4, 8, 10, 10]
 
 
-def test_hint_waits_for_the_back_off(world: World, queue: SchedulingQueue) -> None:
+def test_hint_waits_for_the_back_off_while_others_are_ready(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p")
     queue.refuse(take(queue), RejectionCause.RESOURCES, 10.0)
     assert queue.next_due() == 10.0 + LEFTOVER
 
     queue.notice(ClusterEvent(RejectionCause.RESOURCES), 10.2)
+    add(world, queue, "other")
+
+    queue.advance(10.9)
+    assert order(queue) == ["uid-other"]
+    add(world, queue, "more")
+    queue.advance(11.0)
+    assert order(queue) == ["uid-p", "uid-more"]
+    assert queue.next_due() is None
+
+
+def test_hint_waits_little_while_nothing_else_is_ready(world: World, queue: SchedulingQueue) -> None:
+    add(world, queue, "p")
+    for _ in range(4):
+        queue.refuse(take(queue), RejectionCause.RESOURCES, 10.0)
+        queue.notice(ClusterEvent(RejectionCause.RESOURCES), 30.0)
+    queue.refuse(take(queue), RejectionCause.RESOURCES, 30.0)
+
+    queue.notice(ClusterEvent(RejectionCause.RESOURCES), 30.1)
 
     assert queue.pop() is None
-    assert queue.next_due() == 11.0
-    queue.advance(10.9)
+    assert queue.next_due() == 30.0 + IDLE_BACKOFF
+    queue.advance(30.2)
     assert queue.pop() is None
-    queue.advance(11.0)
-    assert take(queue).tries == 1
+    queue.advance(30.0 + IDLE_BACKOFF)
+    assert take(queue).tries == 5
     assert queue.next_due() is None
+
+
+_STEPS = st.lists(
+    st.one_of(
+        st.sampled_from(["add", "refuse", "retry", "hint", "remove"]),
+        st.floats(0.01, 12.0),
+    ),
+    max_size=60,
+)
+
+
+@given(_STEPS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nobody_waits_longer_or_shorter_than_said(world: World, steps: list[str | float]) -> None:
+    """A number is seconds that pass; each word acts on the pod that comes next, or on the last one."""
+    queue, now, names, woken = SchedulingQueue(), 0.0, 0, set[QueuedPod]()
+    for step in steps:
+        if isinstance(step, float):
+            now += step
+        elif step == "add":
+            add(world, queue, f"p{(names := names + 1)}")
+        elif step == "hint":
+            woken |= set(queue.waiting())
+            queue.notice(ClusterEvent(RejectionCause.STORAGE), now)
+        elif step == "remove" and names:
+            queue.remove(f"uid-p{names}")
+        elif step in ("refuse", "retry") and (entry := queue.pop()) is not None:
+            least = IDLE_BACKOFF if entry in woken else backoff(entry.tries)
+            assert not entry.tries or now >= entry.tried + min(least, backoff(entry.tries))
+            woken.discard(entry)
+            queue.retry(entry, now) if step == "retry" else queue.refuse(entry, RejectionCause.STORAGE, now)
+        queue.advance(now)
+        late = [entry for entry in queue if entry.place is QueuePlace.BACKING_OFF]
+        assert all(entry.tried + backoff(entry.tries) > now for entry in late)
+        assert len(queue) or all(entry.tried + IDLE_BACKOFF > now for entry in late if entry in woken)
+        dues = [entry.tried + (IDLE_BACKOFF if entry in woken else backoff(entry.tries)) for entry in late]
+        assert len(queue) or not dues or queue.next_due() == min(dues)
 
 
 def test_hint_for_something_else_does_not_wake(world: World, queue: SchedulingQueue) -> None:
