@@ -69,6 +69,7 @@ class PodCertificateRequestStatus(Object, frozen=True):
 
     conditions: list[Condition] = []
     certificate_chain: str = ""
+    begin_refresh_at: str = ""
 
 
 class PodCertificateRequest(KubeObject, frozen=True):

@@ -21,6 +21,7 @@ from tonnage.api.certificate import PodCertificateRequest
 from tonnage.api.decode import convert
 from tonnage.api.kinds import POD_CERTIFICATE_REQUESTS, PODS
 from tonnage.api.pods import Pod
+from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.certificates.pod_requests import (
     PodCertificateRefusedError,
     PodCertificateSigner,
@@ -158,7 +159,7 @@ def authority(tmp_path: Path) -> CertificateAuthority:
 @pytest.fixture
 async def signer(kube: Client, informers: Informers, tmp_path: Path) -> PodCertificateSigner:
     return PodCertificateSigner(
-        context(kube, informers, certificate_issuers={"internal": SigningConfig(tmp_path, POLICY)})
+        context(kube, informers, certificate_issuers={"internal": SigningConfig(AuthorityFolder(tmp_path), POLICY)})
     )
 
 

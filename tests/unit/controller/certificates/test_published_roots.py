@@ -13,6 +13,7 @@ from tests.unit.controller.contexts import context
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, TRUST_BUNDLES
+from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.certificates.published_roots import EVERY, PublishedRoots, bundle_name
 from tonnage.controller.config import SigningConfig
 from tonnage.errors import ApiError, ApiNotFoundError, UnavailableError
@@ -39,7 +40,7 @@ def make(folder: Path) -> str:
 @pytest.fixture
 async def loop(kube: Client, informers: Informers, tmp_path: Path) -> PublishedRoots:
     await kube.create(NAMESPACES, {"metadata": {"name": SYSTEM}})
-    issuers = {name: SigningConfig(tmp_path / name, NamePolicy()) for name in ("internal", "other")}
+    issuers = {name: SigningConfig(AuthorityFolder(tmp_path / name), NamePolicy()) for name in ("internal", "other")}
     return PublishedRoots(context(kube, informers, certificate_issuers=issuers, namespace=SYSTEM))
 
 
