@@ -73,7 +73,7 @@ class PodCertificateRequestStatus(Object, frozen=True):
 
 
 class PodCertificateRequest(KubeObject, frozen=True):
-    """certificates.k8s.io/v1beta1 PodCertificateRequest (KEP-4317)."""
+    """certificates.k8s.io (v1, v1beta1) PodCertificateRequest (KEP-4317)."""
 
     spec: PodCertificateRequestSpec = PodCertificateRequestSpec()
     status: PodCertificateRequestStatus = PodCertificateRequestStatus()
@@ -87,6 +87,6 @@ class ClusterTrustBundleSpec(Object, frozen=True):
 
 
 class ClusterTrustBundle(KubeObject, frozen=True):
-    """certificates.k8s.io/v1beta1 ClusterTrustBundle (KEP-3257)."""
+    """certificates.k8s.io (v1, v1beta1) ClusterTrustBundle (KEP-3257)."""
 
     spec: ClusterTrustBundleSpec = ClusterTrustBundleSpec()

@@ -63,7 +63,8 @@ class PodCertificateSigner(Reconciler[str]):
         super().__init__("pod certificate signing")
         self._client, self._clock = context.client, context.clock
         self._issuers = context.config.certificate_issuers
-        self._requests = self.watch(context.informers.of(POD_CERTIFICATE_REQUESTS, optional=True), self._changed)
+        self._watched = context.informers.of(POD_CERTIFICATE_REQUESTS, optional=True)
+        self._requests = self.watch(self._watched, self._changed)
 
     async def reconcile(self, key: str) -> None:
         """Sign or deny one request. Idempotent. Raises: ApiError; UnavailableError without the authority."""
@@ -101,7 +102,7 @@ class PodCertificateSigner(Reconciler[str]):
         self, request: PodCertificateRequest, condition: Mapping[str, str], more: Mapping[str, str] | None = None
     ) -> None:
         status = {"conditions": [condition], **(more or {})}
-        await patch_object(self._client, POD_CERTIFICATE_REQUESTS, request, {"status": status}, subresource="status")
+        await patch_object(self._client, self._watched.kind, request, {"status": status}, subresource="status")
 
     def _condition(self, kind: str, reason: str, message: str) -> dict[str, str]:
         now = rfc3339(self._clock.time())

@@ -58,9 +58,9 @@ class PublishedRoots(Reconciler[str]):
         found = self._bundles.get(name)
         if found is None:
             spec = {"signerName": f"{SIGNER_DOMAIN}{issuer}", "trustBundle": roots}
-            await self._client.create(TRUST_BUNDLES, {"metadata": {"name": name}, "spec": spec})
+            await self._client.create(self._served.kind, {"metadata": {"name": name}, "spec": spec})
         elif found.spec.trust_bundle != roots:
-            await patch_object(self._client, TRUST_BUNDLES, found, {"spec": {"trustBundle": roots}})
+            await patch_object(self._client, self._served.kind, found, {"spec": {"trustBundle": roots}})
 
     def _bundle_changed(self, bundle: ClusterTrustBundle) -> list[str]:
         issuer = bundle.spec.signer_name.removeprefix(SIGNER_DOMAIN)
