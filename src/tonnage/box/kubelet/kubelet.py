@@ -88,7 +88,7 @@ class Kubelet:
             labels=self._node_labels,
             prepare=self.runtime.prepare,
         )
-        self.volumes.images = self.runtime.images
+        self.volumes.files.images = self.runtime.images
         self.projected = ProjectedSchedule(clock, self.volumes.files.mount)
         self.volumes.files.on_written, self.volumes.release = self.projected.put, self._release
         self.volumes.files.certificates.warn = lambda pod, reason, text: events.warning(refer(PODS, pod), reason, text)

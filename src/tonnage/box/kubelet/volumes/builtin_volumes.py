@@ -26,6 +26,7 @@ from tonnage.api.pods import (
 from tonnage.api.quantity import to_bytes
 from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, IMAGE, PROJECTED, SECRET, Paths
 from tonnage.box.kubelet.folder import names, remove_tree
+from tonnage.box.kubelet.images.node_images import NO_IMAGES
 from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.csi_volumes import MountError
 from tonnage.box.kubelet.volumes.pod_certificates import PodCertificates
@@ -65,6 +66,7 @@ class FileVolumes:
         self._paths = paths
         self._sources = sources
         self._root = os.geteuid() == 0
+        self.images = NO_IMAGES
         self.certificates = PodCertificates(sources.client, sources.node.name)
         self.on_written: Callable[[Pod, Volume, float], None] = lambda pod, volume, seconds: None
         """Called after each write of a volume whose content changes, with the seconds until the next write."""
@@ -206,7 +208,8 @@ class FileVolumes:
             folder = self._paths.volumes(uid, plugin)
             for name in names(folder):
                 if mounts.is_mount(f"{folder}/{name}"):
-                    mounts.umount(f"{folder}/{name}")
+                    unmount = self.images.unmount if plugin == IMAGE else mounts.umount
+                    unmount(f"{folder}/{name}")
 
     def remove(self, uid: str) -> None:
         """Remove all such volumes of a pod with what is in them.
