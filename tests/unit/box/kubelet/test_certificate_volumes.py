@@ -36,6 +36,7 @@ class Machine(Protocol):
     async def phase(self, name: str, phase: str) -> Pod: ...
     async def event(self, reason: str, *, about: str = "") -> Event: ...
     async def gone(self, name: str) -> None: ...
+    async def restart(self) -> None: ...
 
 
 def volume(*bundles: Bundle, **certificate: Any) -> dict[str, Any]:
@@ -92,6 +93,26 @@ async def test_a_pod_gets_its_certificate_and_the_roots_of_the_box(machine: Mach
     await machine.client.delete(PODS, "p", "default")
     await machine.gone("p")
     assert not os.path.exists(machine.root / f"pods/{pod.metadata.uid}")
+
+
+async def test_files_are_replaced_at_renewal_and_after_a_restart(
+    machine: Machine, running: Running, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
+) -> None:
+    async with signing(machine.client, running):
+        await machine.pod("p", volumes=[volume(credentialBundlePath="bundle.pem")])
+        pod = await machine.phase("p", "Running")
+        first = shown(machine, pod, "bundle.pem")
+        certificates = machine.kubelet.volumes.files.certificates
+        certificates._now = lambda: RealClock().time() + 86400
+        machine.kubelet.projected.hasten(lambda pod, _: True)
+        await eventually(lambda: shown(machine, pod, "bundle.pem") != first)
+        second = shown(machine, pod, "bundle.pem")
+        await machine.restart()
+        await eventually(lambda: shown(machine, pod, "bundle.pem") != second)
+    for text in (first, second, shown(machine, pod, "bundle.pem")):
+        leaf, key = read_certificates(text[text.index(b"-----BEGIN CERT") :])[0], read_key(text)
+        assert public_bytes(leaf.public_key()) == public_bytes(key.public_key())
+    assert (await machine.phase("p", "Running")).metadata.uid == pod.metadata.uid
 
 
 async def test_without_the_cert_driver_the_box_signs_nothing(kube: Client) -> None:
