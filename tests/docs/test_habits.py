@@ -37,3 +37,7 @@ def test_a_hook_starts_a_tool_of_the_environment(hook: dict[str, Any]) -> None:
 @pytest.mark.parametrize("pattern", GENERATED)
 def test_generated_files_are_there(pattern: str) -> None:
     assert list(ROOT.glob(pattern.replace("/**", "/**/*")))
+
+
+def test_the_readme_fits_on_150_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150

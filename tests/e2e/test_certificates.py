@@ -28,6 +28,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.api.certificate import PodCertificateRequest
 from tonnage.api.kinds import POD_CERTIFICATE_REQUESTS
 from tonnage.controller.app import controller_process
+from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.config import ControllerConfig, SigningConfig
 from tonnage.inline.base import InlinePod
 from tonnage.inline.cert.attributes import OURS
@@ -112,7 +113,7 @@ async def controller(plane: ControlPlane, folder: Path) -> AsyncIterator[None]:
     token = plane.kubectl("-n", SYSTEM, "create", "token", "tonnage-controller").strip()
     policy = NamePolicy(allow=("subject:O=Example",))
     async with client(plane, token) as kube:
-        issuers = {"internal": SigningConfig(folder, policy)}
+        issuers = {"internal": SigningConfig(AuthorityFolder(folder), policy)}
         process = controller_process(ControllerConfig("test", namespace=SYSTEM, certificate_issuers=issuers), kube)
         await process.start()
         try:

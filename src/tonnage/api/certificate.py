@@ -69,10 +69,11 @@ class PodCertificateRequestStatus(Object, frozen=True):
 
     conditions: list[Condition] = []
     certificate_chain: str = ""
+    begin_refresh_at: str = ""
 
 
 class PodCertificateRequest(KubeObject, frozen=True):
-    """certificates.k8s.io/v1beta1 PodCertificateRequest (KEP-4317)."""
+    """certificates.k8s.io (v1, v1beta1) PodCertificateRequest (KEP-4317)."""
 
     spec: PodCertificateRequestSpec = PodCertificateRequestSpec()
     status: PodCertificateRequestStatus = PodCertificateRequestStatus()
@@ -86,6 +87,6 @@ class ClusterTrustBundleSpec(Object, frozen=True):
 
 
 class ClusterTrustBundle(KubeObject, frozen=True):
-    """certificates.k8s.io/v1beta1 ClusterTrustBundle (KEP-3257)."""
+    """certificates.k8s.io (v1, v1beta1) ClusterTrustBundle (KEP-3257)."""
 
     spec: ClusterTrustBundleSpec = ClusterTrustBundleSpec()

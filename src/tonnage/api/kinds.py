@@ -17,7 +17,10 @@ T = TypeVar("T", bound=KubeObject)
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """One kind. plural: in URL paths; short: kubectl's abbreviations."""
+    """One kind. plural: in URL paths; short: kubectl's abbreviations.
+
+    newer: versions with the same fields that newer servers have, the newest first.
+    """
 
     group: str
     kind: str
@@ -26,6 +29,7 @@ class Kind(Generic[T]):
     namespaced: bool = True
     short: tuple[str, ...] = ()
     version: str = "v1"
+    newer: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -134,6 +138,7 @@ TRUST_BUNDLES = Kind(
     certificate.ClusterTrustBundle,
     namespaced=False,
     version="v1beta1",
+    newer=("v1",),
 )
 POD_CERTIFICATE_REQUESTS = Kind(
     _CERTIFICATES,
@@ -141,6 +146,7 @@ POD_CERTIFICATE_REQUESTS = Kind(
     "podcertificaterequests",
     certificate.PodCertificateRequest,
     version="v1beta1",
+    newer=("v1",),
 )
 CERTIFICATE_REQUESTS = Kind(
     "cert-manager.io",

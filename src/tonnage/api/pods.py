@@ -13,7 +13,7 @@ from tonnage.api.core import (
     PersistentVolumeClaimSpec,
     ResourceRequirements,
 )
-from tonnage.api.meta import Condition, KubeObject, Object, ObjectMeta
+from tonnage.api.meta import Condition, KubeObject, LabelSelector, Object, ObjectMeta
 
 
 class PersistentVolumeClaimTemplate(Object, frozen=True):
@@ -110,8 +110,22 @@ class PodCertificateProjection(Object, frozen=True):
     """A certificate that the kubelet asks a signer for (KEP-4317)."""
 
     signer_name: str = ""
+    key_type: str = ""
     max_expiration_seconds: int | None = None
     user_annotations: dict[str, str] = {}
+    credential_bundle_path: str = ""
+    key_path: str = ""
+    certificate_chain_path: str = ""
+
+
+class ClusterTrustBundleProjection(Object, frozen=True):
+    """Root certificates: of one bundle by its name, or of a signer's bundles by their labels (KEP-3257)."""
+
+    path: str = ""
+    name: str = ""
+    signer_name: str = ""
+    label_selector: LabelSelector | None = None
+    optional: bool = False
 
 
 class Volume(Object, frozen=True):

@@ -20,7 +20,7 @@ from tonnage.box.apiserver.server import auth
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
 from tonnage.box.cleanup import clean, remove_unused
-from tonnage.box.control_plane import control_plane
+from tonnage.box.control_plane import certificate_loops, control_plane
 from tonnage.box.controllers.cluster_role_aggregation import ClusterRoleAggregator
 from tonnage.box.controllers.root_certificate import RootCertificatePublisher
 from tonnage.box.data_dir import DataFolder, missing, remove_empty
@@ -189,7 +189,8 @@ class Box:
             capacity=self.plan.capacity,
             drivers=self.plan.drivers,
         )
-        loops = {**loops, **self._access_loops(informers), **self._attach_loops(informers)}
+        certificates = certificate_loops(client, informers, self._events("tonnage"), settings.inline, clock=clock)
+        loops = {**loops, **certificates, **self._access_loops(informers), **self._attach_loops(informers)}
         informers.start()
         for name, loop in loops.items():
             self._tasks.start(supervise(name, loop.run), name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tonnage.aio.clock import Clock
@@ -18,8 +19,10 @@ from tonnage.box.controllers.protection import AttributesClassProtection, ClaimP
 from tonnage.box.controllers.pv_binder.controller import Binder
 from tonnage.box.controllers.service_account import ServiceAccountController
 from tonnage.box.controllers.workloads.manager import Workloads
+from tonnage.controller.certificates.pod_requests import PodCertificateSigner
+from tonnage.controller.certificates.published_roots import PublishedRoots
 from tonnage.controller.class_events import ClassEvents
-from tonnage.controller.config import ControllerConfig, LoopContext
+from tonnage.controller.config import ControllerConfig, LoopContext, SigningConfig
 from tonnage.controller.evict_unfit import UnfitPods
 from tonnage.controller.immediate import ImmediateController
 from tonnage.controller.node_labels import ClaimNodeLabels
@@ -27,9 +30,11 @@ from tonnage.controller.preassigned import PreassignedPods
 from tonnage.controller.snapshots.role import SnapshotLoops
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
+from tonnage.inline.cert.issuers.table import BOX, box_authority, box_policy
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.node.inline.config import parse_inlines
 from tonnage.scheduler.scheduler import Scheduler
 
 _SCHEDULER = "default-scheduler"
@@ -76,3 +81,19 @@ def control_plane(
         "snapshots": SnapshotLoops(replace(context, events=recorder("snapshot-controller"))),
         "workloads": Workloads(client, informers, recorder, clock=clock),
     }
+
+
+def certificate_loops(
+    client: Client, informers: Informers, events: EventRecorder, inlines: Sequence[str], *, clock: Clock
+) -> Mapping[str, Any]:
+    """Compose what signs PodCertificateRequests for tonnage.dev/box, if one of the inline drivers is `cert`.
+
+    inlines: as after --inline; the first `cert` says what is allowed.
+    """
+    configs = [one for one in parse_inlines(inlines) if one.kind == "cert"]
+    if not configs:
+        return {}
+    signing = SigningConfig(partial(box_authority, client, clock), box_policy(configs[0].options))
+    config = ControllerConfig("box", certificate_issuers={BOX: signing})
+    context = LoopContext(client, informers, events, config, clock)
+    return {"pod certificate signing": PodCertificateSigner(context), "published roots": PublishedRoots(context)}

@@ -16,8 +16,10 @@ from tonnage.api.quantity import to_bytes
 from tonnage.capacity import tier
 from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity
 from tonnage.controller.attach.drivers import AttachEndpoint
+from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.csi.server.sockets import socket_path
 from tonnage.errors import InvalidError
+from tonnage.inline.cert.issuers.base import LoadAuthority
 from tonnage.inline.cert.policy import NamePolicy
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -47,9 +49,9 @@ def _all_drivers(texts: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class SigningConfig:
-    """An issuer of certificates. folder: of tls.crt and tls.key of its authority."""
+    """An issuer of certificates. load: returns its authority, read anew; raises UnavailableError, ApiError."""
 
-    folder: Path
+    load: LoadAuthority
     policy: NamePolicy
 
 
@@ -75,7 +77,7 @@ def _signing(text: str) -> tuple[str, SigningConfig]:
         is_ca="is-ca" in given,
         longest=days * 86400.0,
     )
-    return name, SigningConfig(Path(folder), policy)
+    return name, SigningConfig(AuthorityFolder(Path(folder)), policy)
 
 
 def parse_group_labels(texts: Sequence[str]) -> list[str]:

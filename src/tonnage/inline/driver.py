@@ -129,6 +129,8 @@ class InlineDriver:
             elif not has_writes:
                 await asyncio.to_thread(self._remove, record.key)
             return  # what a pod has written stays until it is unpublished
+        if tree is not None:
+            self._trees.adopt(record.key, tree)
         filled: Filled = tree if tree is not None else await asyncio.to_thread(self.store.read, record.key)
         volume = InlineVolume(
             record.request(), InlinePhase.SHOWN, filled, record.due, error=record.error, stale=record.stale

@@ -17,6 +17,7 @@ from typing import Protocol
 from tonnage.errors import InvalidError, UnsupportedError, host_errors
 from tonnage.host import mount, nofollow
 from tonnage.host.descriptor import closing
+from tonnage.images.shared_overlay import SharedOverlays
 from tonnage.inline.base import InlinePod, Tree, WritableLayer
 from tonnage.inline.memory import folder_name
 
@@ -53,10 +54,14 @@ class NoPools:
 
 
 class Trees:
-    """The trees below a folder: `<volume>/layer` is the pool's volume, `<volume>/merged` the overlay."""
+    """The trees below a folder: `<volume>/layer` is the pool's volume, `<volume>/merged` the overlay.
+
+    Read-only volumes of the same layers share one overlay.
+    """
 
     def __init__(self, folder: Path, pools: TreePools) -> None:
         self._folder, self._pools = folder, pools
+        self._shared = SharedOverlays()
 
     def shown(self, handle: str, tree: Tree) -> Path:
         """Return the folder that a volume shows."""
@@ -72,7 +77,7 @@ class Trees:
             await asyncio.to_thread(_folders, folder)
             if tree.writable is not None:
                 await self._pools.make(folder.name, tree.writable, folder / "layer", pod)
-            await asyncio.to_thread(_merge, folder, tree)
+            await asyncio.to_thread(self._merge, folder, tree)
         shown = self.shown(handle, tree)
         await asyncio.to_thread(_check_inside, shown, tree)
         return shown
@@ -82,14 +87,27 @@ class Trees:
         folder = self._of(handle)
         if not await asyncio.to_thread(folder.is_dir):
             return
-        await asyncio.to_thread(_unmerge, folder)
+        await asyncio.to_thread(self._shared.unmount, str(folder / "merged"))
         await self._pools.remove(folder.name, folder / "layer")
         await asyncio.to_thread(_remove_folders, folder)
+
+    def _merge(self, folder: Path, tree: Tree) -> None:
+        if mount.is_mount(folder / "merged"):
+            return
+        if tree.writable is None:
+            self._shared.mount(str(folder / "merged"), tree.layers)
+        else:
+            _merge_writable(folder, tree)
+
+    def adopt(self, handle: str, tree: Tree) -> None:
+        """Share with others what an earlier process has mounted."""
+        if tree.writable is None and not _is_plain(tree):
+            self._shared.note(str(self._of(handle) / "merged"), tree.layers)
 
     def unmount(self, handle: str) -> None:
         """Unmount a read-only tree. Idempotent. Blocking. Raises HostError."""
         folder = self._of(handle)
-        _unmerge(folder)
+        self._shared.unmount(str(folder / "merged"))
         _remove_folders(folder)
 
     def _of(self, handle: str) -> Path:
@@ -113,19 +131,13 @@ def _remove_folders(folder: Path) -> None:
             os.rmdir(part)
 
 
-def _merge(folder: Path, tree: Tree) -> None:
-    merged = folder / "merged"
-    if mount.is_mount(merged):
-        return
+def _merge_writable(folder: Path, tree: Tree) -> None:
     with ExitStack() as opened, host_errors(f"cannot open the layers of {folder.name}"):
         flags = os.O_PATH | os.O_DIRECTORY
         lowers = [opened.enter_context(_opened(layer, flags)) for layer in tree.layers]
-        upper = work = None
-        if tree.writable is not None:
-            _prepare(folder / "layer", lowers[0])
-            upper = opened.enter_context(_opened(folder / "layer" / "upper", flags))
-            work = opened.enter_context(_opened(folder / "layer" / "work", flags))
-        mount.overlay(merged, lowers, upper=upper, work=work, options=("nodev", "nosuid"))
+        _prepare(folder / "layer", lowers[0])
+        upper, work = (opened.enter_context(_opened(folder / "layer" / part, flags)) for part in ("upper", "work"))
+        mount.overlay(folder / "merged", lowers, upper=upper, work=work, options=("nodev", "nosuid"))
 
 
 def _prepare(layer: Path, top: int) -> None:
@@ -144,11 +156,6 @@ def _prepare(layer: Path, top: int) -> None:
 def _opened(path: Path, flags: int) -> Iterator[int]:
     with closing(nofollow.open_path(path, flags)) as fd:
         yield fd
-
-
-def _unmerge(folder: Path) -> None:
-    while mount.umount(folder / "merged"):
-        pass
 
 
 def _check_inside(shown: Path, tree: Tree) -> None:

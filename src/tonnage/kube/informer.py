@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -33,7 +34,7 @@ class Informer(Generic[T]):
     runs.
 
     optional: the server may not have the kind, or not let us read it. It then counts as synced, with nothing in the
-    cache, and is asked again each minute.
+    cache, and is asked again each minute. Of several versions of the kind, it takes the newest that the server has.
 
     An object with a field of the wrong type is logged and counted in tonnage_unreadable_objects. The informer continues
     without it until a readable version comes.
@@ -49,7 +50,10 @@ class Informer(Generic[T]):
         fields: str = "",
         optional: bool = False,
     ) -> None:
-        self.kind = kind
+        versions = (*kind.newer, kind.version) if optional else (kind.version,)
+        self._kinds = [replace(kind, version=version) for version in versions]
+        self.kind = self._kinds[0]
+        """The kind, in the version that is watched."""
         self.is_served = True
         """Whether the server has the kind, as far as we know; always true where it is not optional."""
         self._optional = optional
@@ -135,7 +139,11 @@ class Informer(Generic[T]):
             self._version = ""
         except (ApiError, UnavailableError, ConnectionError) as failure:
             if self._optional and isinstance(failure, ApiError) and failure.code in _NOT_OFFERED:
-                await self._do_without(failure)
+                following = self._kinds.index(self.kind) + 1
+                self.kind = self._kinds[following % len(self._kinds)]
+                if following == len(self._kinds):
+                    await self._do_without(failure)
+                self._version = ""
                 return
             self._lost = True
             delay = self._backoff.next("")
@@ -151,7 +159,6 @@ class Informer(Generic[T]):
         if self.is_served:
             self.is_served = False
             log.info("kind not served, asked again each minute kind=%s reason=%s", self.kind.qualified, failure)
-        self._version = ""
         self._change(partial(self.cache.replace, []))
         self._synced.set()
         await asyncio.sleep(_ABSENT_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import traceback
 from collections.abc import Awaitable, Callable
@@ -28,10 +29,13 @@ EXPECTED = {"publish": {b"one"}, "renew": {b"one", b"two"}, "unpublish": {b"one"
 
 @dataclass
 class Life:
-    """One volume below a folder. A new one is what a new process is."""
+    """One volume below a folder. A new one is what a new process is.
+
+    A shared tree is that of another volume, which is there all the time, too.
+    """
 
     folder: Path
-    is_tree: bool
+    kind: str
 
     def world(self, text: bytes = b"one") -> World:
         world = World(self.folder)
@@ -41,12 +45,19 @@ class Life:
         return world
 
     def content(self, text: bytes) -> Filled:
-        if not self.is_tree:
+        if self.kind == "files":
             return files(text)
-        layer = self.folder / "image"
-        layer.mkdir(parents=True, exist_ok=True)
-        (layer / "a").write_bytes(text)
-        return Tree((layer,), writable=WritableLayer(1 << 20))
+        layers = tuple(self.folder / name for name in ("image", "below"))
+        for layer in layers:
+            layer.mkdir(parents=True, exist_ok=True)
+        (layers[0] / "a").write_bytes(text)
+        return Tree(layers) if self.kind == "shared tree" else Tree(layers[:1], writable=WritableLayer(1 << 20))
+
+    async def neighbor(self) -> None:
+        world = self.world()
+        await world.driver.start()
+        await world.driver.publish(world.request("csi-0", "other"))
+        await world.driver.stop()
 
     async def publish(self) -> None:
         world = self.world()
@@ -70,7 +81,7 @@ class Life:
         """What a new driver makes of what is left, and that a pod gets its volume and the node its memory."""
         world = self.world()
         await world.driver.start()
-        shown = {r.key for r in world.driver.store.records() if r.phase is InlinePhase.SHOWN}
+        shown = {r.key for r in world.driver.store.records() if r.phase is InlinePhase.SHOWN} - {"csi-0"}
         for name in os.listdir(world.folder / "mem"):
             assert (world.folder / "mem" / name / "record").is_file(), "files without a record"
         if not is_over:
@@ -79,6 +90,9 @@ class Life:
             assert sum(one.target == str(world.target()) for one in mount.mounts()) == 1
             assert bool(world.source.asked) != bool(shown), "a volume that was answered is filled once"
         await world.driver.unpublish("csi-1", str(world.target()))
+        if self.kind == "shared tree":
+            assert (world.target("other") / "a").read_bytes() == b"one"
+            await world.driver.unpublish("csi-0", str(world.target("other")))
         assert world.left() == []
         assert not (world.folder / "trees").exists() or os.listdir(world.folder / "trees") == []
         await world.driver.stop()
@@ -111,18 +125,25 @@ def _killed_at(tracer: Tracer, number: int, body: Callable[[], Awaitable[None]])
     return at[0] if at else ""
 
 
-@pytest.mark.parametrize("is_tree", [False, True], ids=["files", "writable tree"])
-@pytest.mark.parametrize("phase", ["publish", "renew", "unpublish"])
+@pytest.mark.parametrize(
+    ("phase", "kind"),
+    [
+        *itertools.product(("publish", "renew", "unpublish"), ("files", "writable tree")),
+        *itertools.product(("publish", "unpublish"), ("shared tree",)),
+    ],
+)
 def test_a_kill_before_any_step_leaves_what_the_next_driver_can_finish(
-    tmp_path: Path, phase: str, is_tree: bool, tell: Callable[[str], None]
+    tmp_path: Path, phase: str, kind: str, tell: Callable[[str], None]
 ) -> None:
     count = tmp_path / "count"
 
     def campaign() -> None:
         tracer = Tracer()
         for number in range(1, _MOST):
-            life = Life(tmp_path / f"{number}", is_tree)
+            life = Life(tmp_path / f"{number}", kind)
             life.folder.mkdir()
+            if kind == "shared tree":
+                assert tracer.run(partial(_run, life.neighbor), traced=False).status == 0
             if phase != "publish":
                 assert tracer.run(partial(_run, life.publish), traced=False).status == 0
             at = _killed_at(tracer, number, getattr(life, phase))
@@ -142,4 +163,4 @@ def test_a_kill_before_any_step_leaves_what_the_next_driver_can_finish(
             mount.umount(one, lazy=True)
     kills = int(count.read_text())
     assert kills > 5 or phase == "renew"
-    tell(f"inline driver killed at each of {kills} steps of {phase}, {'writable tree' if is_tree else 'files'}")
+    tell(f"inline driver killed at each of {kills} steps of {phase}, {kind}")

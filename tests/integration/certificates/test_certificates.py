@@ -162,3 +162,26 @@ def test_a_refusal_is_an_event_and_the_pod_waits(box: Cluster) -> None:
         pytest.fail(shown)
     assert box.kubectl("get", "pod", "-n", NAMESPACE, "refused", "-o", "jsonpath={.status.phase}") == "Pending"
     box.kubectl("delete", "pod", "-n", NAMESPACE, "refused")
+
+
+def test_a_pod_gets_certificate_and_roots_without_a_csi_driver(box: Cluster) -> None:
+    certificate = {"signerName": "tonnage.dev/box", "keyType": "ECDSAP256", "credentialBundlePath": "bundle.pem"}
+    bundle = {"signerName": "tonnage.dev/box", "labelSelector": {}, "path": "ca.crt"}
+    pod = own("projected")
+    sources = [{"podCertificate": certificate}, {"clusterTrustBundle": bundle}]
+    pod["spec"]["volumes"] = [{"name": "tls", "projected": {"sources": sources}}]
+    apply(box, pod)
+    box.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", "pod/projected", "--timeout=60s")
+
+    def run(command: str) -> str:
+        return box.kubectl("exec", "-n", NAMESPACE, "projected", "--", "sh", "-c", command)
+
+    assert run("openssl verify -CAfile /tls/ca.crt /tls/bundle.pem").endswith("OK\n")
+    assert run("openssl pkey -in /tls/bundle.pem -pubout") == run("openssl x509 -in /tls/bundle.pem -pubkey -noout")
+    found = x509.load_pem_x509_certificate(run("openssl x509 -in /tls/bundle.pem").encode())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(one.value) for one in names] == [f"spiffe://cluster.local/ns/{NAMESPACE}/sa/default"]
+    assert run("stat -fc %T /tls").strip() == "tmpfs"
+    box.kubectl("delete", "pod", "-n", NAMESPACE, "projected")
+    get = ("get", "podcertificaterequests", "-n", NAMESPACE, "-o", "name")
+    box.until("the request goes with its pod", lambda: box.kubectl(*get).strip() == "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.controller.contexts import context
 from tonnage.api import names
 from tonnage.cli import replica
 from tonnage.cli.main import build_parser, main
+from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.config import ControllerConfig, parse_certificate_issuers
 from tonnage.errors import InvalidError
 from tonnage.observe.exporter import Address
@@ -96,7 +98,7 @@ def test_certificate_issuers() -> None:
     text = "internal=/issuers/internal,allow=dns:*.example.com,allow=ip:10.0.0.0/8,days=1,domain=example.org,is-ca=true"
     config = _configured("--certificate-issuer", text, "--certificate-issuer", "plain=/issuers/plain")
     internal, plain = config.certificate_issuers["internal"], config.certificate_issuers["plain"]
-    assert str(internal.folder) == "/issuers/internal"
+    assert internal.load == AuthorityFolder(Path("/issuers/internal"))
     assert internal.policy.allow == ("dns:*.example.com", "ip:10.0.0.0/8")
     assert (internal.policy.longest, internal.policy.cluster_domain, internal.policy.is_ca) == (
         86400,

@@ -57,6 +57,35 @@ async def test_folders_on_top_of_each_other_are_shown_read_only(world: World, la
     await world.driver.stop()
 
 
+async def test_100_pods_of_one_image_share_one_overlay_which_goes_with_the_last(
+    world: World, layers: tuple[Path, Path]
+) -> None:
+    world.source.result = Tree(layers)
+    await world.driver.start()
+    targets = [world.target(f"t{number}") for number in range(101)]
+    for number in range(100):
+        await world.driver.publish(world.request(f"csi-{number}", f"t{number}"))
+    (overlay,) = {os.stat(target).st_dev for target in targets[:100]}
+    assert _overlays(world.folder) == {overlay}
+    await world.driver.unpublish("csi-0", str(targets[0]))
+    await world.restart()
+    await world.driver.publish(world.request("csi-100", "t100"))
+    assert {os.stat(target).st_dev for target in targets[1:]} == {overlay}
+    assert (targets[100] / "sub" / "who").read_text() == "top"
+    for number in range(1, 101):
+        await world.driver.unpublish(f"csi-{number}", str(targets[number]))
+    assert _overlays(world.folder) == set()
+    assert world.left() == []
+    assert list((world.folder / "trees").iterdir()) == []
+    await world.driver.stop()
+
+
+def _overlays(folder: Path) -> set[int]:
+    """Device numbers of the overlays that are mounted below a folder."""
+    found = [one for one in mount.mounts() if one.target.startswith(str(folder)) and one.fstype == "overlay"]
+    return {os.stat(one.target).st_dev for one in found}
+
+
 async def test_one_folder_and_a_path_of_it(world: World, layers: tuple[Path, Path]) -> None:
     world.source.result = Tree(layers[1:], "sub")
     await world.driver.start()

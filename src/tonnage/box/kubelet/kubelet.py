@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import supervise
+from tonnage.api.certificate import ClusterTrustBundle, PodCertificateRequest
 from tonnage.api.core import Node, PersistentVolumeClaim
-from tonnage.api.kinds import ATTACHMENTS, CLAIMS, CSI_DRIVERS, NODES, PODS
+from tonnage.api.kinds import (
+    ATTACHMENTS,
+    CLAIMS,
+    CSI_DRIVERS,
+    NODES,
+    POD_CERTIFICATE_REQUESTS,
+    PODS,
+    TRUST_BUNDLES,
+)
 from tonnage.api.storage import VolumeAttachment
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
@@ -22,14 +31,16 @@ from tonnage.box.kubelet.node_status import NodeObject
 from tonnage.box.kubelet.pods.worker import ANY_DRIVER, KubeletParts, PodWorkers
 from tonnage.box.kubelet.streaming.logs import PodLogs
 from tonnage.box.kubelet.volumes.attachments import topic
+from tonnage.box.kubelet.volumes.builtin_volumes import BUNDLES, follows_bundles
 from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
 from tonnage.box.kubelet.volumes.expansion import VolumeExpansion
 from tonnage.box.kubelet.volumes.plugins import Plugins, RegisteredDrivers
+from tonnage.box.kubelet.volumes.pod_certificates import topic as request_topic
+from tonnage.box.kubelet.volumes.projected_schedule import ProjectedSchedule
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
-from tonnage.box.kubelet.volumes.token_schedule import TokenSchedule
 from tonnage.box.kubelet.volumes.volumes import VolumeManager
 from tonnage.errors import NotFoundError, TonnageError
-from tonnage.kube.client import Client
+from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 
@@ -77,9 +88,10 @@ class Kubelet:
             labels=self._node_labels,
             prepare=self.runtime.prepare,
         )
-        self.volumes.images = self.runtime.images
-        self.tokens = TokenSchedule(clock, self.volumes.files.mount)
-        self.volumes.files.on_token, self.volumes.release = self.tokens.put, self.tokens.forget
+        self.volumes.files.images = self.runtime.images
+        self.projected = ProjectedSchedule(clock, self.volumes.files.mount)
+        self.volumes.files.on_written, self.volumes.release = self.projected.put, self._release
+        self.volumes.files.certificates.warn = lambda pod, reason, text: events.warning(refer(PODS, pod), reason, text)
         self.expansion = self._growing_volumes(client, events)
         parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources)
         self.workers = PodWorkers(parts, self._pods)
@@ -93,6 +105,8 @@ class Kubelet:
         self.volumes.csi.on_left = self.workers.wake
         informers.of(CLAIMS).cache.on_change(self._claim_changed)
         informers.of(ATTACHMENTS).cache.on_change(self._attachment_changed)
+        informers.of(POD_CERTIFICATE_REQUESTS).cache.on_change(self._request_changed)
+        informers.of(TRUST_BUNDLES).cache.on_change(self._bundle_changed)
 
     def _growing_volumes(self, client: Client, events: EventRecorder) -> VolumeExpansion:
         """What grows volumes when they are mounted, and while they are."""
@@ -129,6 +143,21 @@ class Kubelet:
         if new is not None:
             self.workers.wake(topic(new.metadata.name))
 
+    def _request_changed(self, old: PodCertificateRequest | None, new: PodCertificateRequest | None) -> None:
+        request = new or old
+        if request is not None and request.spec.node_name == self.node_name:
+            self.workers.wake(request_topic(request.key))
+            self.projected.hasten(lambda pod, _: pod.metadata.uid == request.spec.pod_uid)
+
+    def _bundle_changed(self, _old: ClusterTrustBundle | None, _new: ClusterTrustBundle | None) -> None:
+        self.workers.wake(BUNDLES)
+        self.projected.hasten(lambda _, volume: follows_bundles(volume))
+
+    async def _release(self, uid: str) -> None:
+        """Stop writing a pod's projected volumes."""
+        await self.projected.forget(uid)
+        self.volumes.files.certificates.forget(uid)
+
     def _driver_changed(self, name: str) -> None:
         if self.drivers.find(name) is None:
             return
@@ -158,7 +187,7 @@ class Kubelet:
             tasks.create_task(self._renew())
             tasks.create_task(self.volumes.attachments.run())
             tasks.create_task(self._sweep())
-            tasks.create_task(supervise("tokens", self.tokens.run))
+            tasks.create_task(supervise("projected volumes", self.projected.run))
             self.ready.set()
 
     async def _renew(self) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from cryptography import x509
@@ -22,7 +23,6 @@ from tonnage.api.certificate import PodCertificateRequest, PodCertificateRequest
 from tonnage.api.decode import convert
 from tonnage.api.kinds import POD_CERTIFICATE_REQUESTS, PODS
 from tonnage.api.pods import Pod, PodCertificateProjection
-from tonnage.controller.certificates.authority_folder import load_authority
 from tonnage.controller.config import LoopContext, SigningConfig
 from tonnage.errors import ApiNotFoundError, InvalidError, UnavailableError
 from tonnage.inline.cert.attributes import DRIVER, OURS
@@ -63,7 +63,8 @@ class PodCertificateSigner(Reconciler[str]):
         super().__init__("pod certificate signing")
         self._client, self._clock = context.client, context.clock
         self._issuers = context.config.certificate_issuers
-        self._requests = self.watch(context.informers.of(POD_CERTIFICATE_REQUESTS, optional=True), self._changed)
+        self._watched = context.informers.of(POD_CERTIFICATE_REQUESTS, optional=True)
+        self._requests = self.watch(self._watched, self._changed)
 
     async def reconcile(self, key: str) -> None:
         """Sign or deny one request. Idempotent. Raises: ApiError; UnavailableError without the authority."""
@@ -77,14 +78,15 @@ class PodCertificateSigner(Reconciler[str]):
         except PodCertificateRefusedError as error:
             await self._write(request, self._condition("Denied", error.reason, str(error)))
             return
-        chain = await asyncio.to_thread(self._sign, signing, wanted, public)
+        chain = await self._sign(signing, wanted, public)
         why = "the pod's own text asks for it, and the issuer's policy allows it"
         await self._write(request, self._condition("Issued", "PodVolume", why), issued_status(issuer, chain))
 
-    def _sign(self, signing: SigningConfig, wanted: WantedCertificate, public: PodKey) -> bytes:
-        """Return the chain without its root. Blocking. Raises UnavailableError."""
+    async def _sign(self, signing: SigningConfig, wanted: WantedCertificate, public: PodKey) -> bytes:
+        """Return the chain without its root. Raises UnavailableError, ApiError."""
         try:
-            signed = load_authority(signing.folder).sign(public, wanted, self._clock.time(), backdated=_BACKDATED)
+            sign = partial((await signing.load()).sign, backdated=_BACKDATED)
+            signed = await asyncio.to_thread(sign, public, wanted, self._clock.time())
         except InvalidError as error:  # the authority's fault: a new Secret repairs it
             raise UnavailableError(str(error)) from None
         return split_roots(signed).chain
@@ -100,7 +102,7 @@ class PodCertificateSigner(Reconciler[str]):
         self, request: PodCertificateRequest, condition: Mapping[str, str], more: Mapping[str, str] | None = None
     ) -> None:
         status = {"conditions": [condition], **(more or {})}
-        await patch_object(self._client, POD_CERTIFICATE_REQUESTS, request, {"status": status}, subresource="status")
+        await patch_object(self._client, self._watched.kind, request, {"status": status}, subresource="status")
 
     def _condition(self, kind: str, reason: str, message: str) -> dict[str, str]:
         now = rfc3339(self._clock.time())

@@ -6,11 +6,8 @@ Watched: both kinds of objects, so that a changed one is repaired; the server ne
 
 from __future__ import annotations
 
-import asyncio
-
 from tonnage.api.certificate import ClusterTrustBundle
 from tonnage.api.kinds import CONFIG_MAPS, TRUST_BUNDLES
-from tonnage.controller.certificates.authority_folder import load_authority
 from tonnage.controller.config import LoopContext
 from tonnage.inline.cert.issuers.remote import ROOTS, SIGNER_DOMAIN
 from tonnage.kube.controller import Reconciler, on_difference
@@ -42,7 +39,7 @@ class PublishedRoots(Reconciler[str]):
 
     async def reconcile(self, key: str) -> float:
         """Publish the roots of one issuer. Idempotent. Raises: ApiError; UnavailableError without the authority."""
-        authority = await asyncio.to_thread(load_authority, self._issuers[key].folder)
+        authority = await self._issuers[key].load()
         roots = authority.roots.decode()
         await self._publish_map(key, roots)
         if self._served.is_served:  # else the informer has logged that
@@ -61,9 +58,9 @@ class PublishedRoots(Reconciler[str]):
         found = self._bundles.get(name)
         if found is None:
             spec = {"signerName": f"{SIGNER_DOMAIN}{issuer}", "trustBundle": roots}
-            await self._client.create(TRUST_BUNDLES, {"metadata": {"name": name}, "spec": spec})
+            await self._client.create(self._served.kind, {"metadata": {"name": name}, "spec": spec})
         elif found.spec.trust_bundle != roots:
-            await patch_object(self._client, TRUST_BUNDLES, found, {"spec": {"trustBundle": roots}})
+            await patch_object(self._client, self._served.kind, found, {"spec": {"trustBundle": roots}})
 
     def _bundle_changed(self, bundle: ClusterTrustBundle) -> list[str]:
         issuer = bundle.spec.signer_name.removeprefix(SIGNER_DOMAIN)

@@ -20,7 +20,6 @@ from tonnage.api import names
 from tonnage.api.certificate import CertificateSigningRequest
 from tonnage.api.kinds import PODS, SIGNING_REQUESTS
 from tonnage.api.pods import CSIVolumeSource, Pod
-from tonnage.controller.certificates.authority_folder import load_authority
 from tonnage.controller.config import LoopContext
 from tonnage.errors import ApiNotFoundError, InvalidError, UnavailableError
 from tonnage.inline.cert.attributes import DIALECTS, PKCS12_PASSWORD
@@ -57,7 +56,7 @@ class CertificateSigner(Reconciler[str]):
         except InvalidError as error:
             await self._refuse(request, str(error))
             return
-        authority = await asyncio.to_thread(load_authority, signing.folder)
+        authority = await signing.load()
         if not request.has("Approved"):
             message = "the pod's own volumeAttributes ask for it, and the issuer's policy allows it"
             request = await self._decide(request, "Approved", "PodAttributes", message)

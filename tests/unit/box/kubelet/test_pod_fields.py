@@ -12,7 +12,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -32,10 +32,12 @@ from tonnage.box.kubelet.containers.runtime import ContainerSpec
 from tonnage.box.kubelet.containers.spawn import join
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes
+from tonnage.box.kubelet.volumes.pod_certificates import Credential, PodCertificates
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
 from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import TonnageError
 from tonnage.host.encoding import encode
+from tonnage.kube.client import Client
 from tonnage.kube.transport import Request
 
 Place = tuple[str | int, ...]
@@ -158,14 +160,27 @@ class _Sources(ObjectSources):
     """ConfigMaps and Secrets that all hold the same."""
 
     def __init__(self, text: str) -> None:
+        super().__init__(cast("Client", None), NodeFields("n", "127.0.0.1", {"cpu": "1"}))
         self._data = text.encode(errors="surrogatepass")
-        self.node = NodeFields("n", "127.0.0.1", {"cpu": "1"})
 
     async def of(self, kind: str, namespace: str, name: str, *, optional: bool) -> dict[str, bytes]:
         return {"k": self._data, "LD_AUDIT": self._data, "bad key": self._data}
 
+    async def trust_anchors(self, source: pods.ClusterTrustBundleProjection) -> bytes:
+        return self._data
+
     async def token(self, pod: Pod, *, audience: str, seconds: int) -> bytes:
         return self._data
+
+
+class _Certificates(PodCertificates):
+    """A signer that answers at once."""
+
+    async def shown(self, pod: Pod, volume: str, number: int, source: pods.PodCertificateProjection) -> Credential:
+        return Credential(b"k", b"c", 2e9, 2e9)
+
+    def wait(self, pod: Pod, volume: str, number: int) -> float:
+        return 1.0
 
 
 class Asked(NamedTuple):
@@ -189,6 +204,7 @@ class _Bench:
         environment = await Environment(found).of(pod, container)
         files = FileVolumes(self.runtime.paths, found)
         files._root = False  # nothing is mounted here
+        files.certificates = _Certificates(found.client, "n")
         for volume in pod.spec.volumes:
             if volume.ephemeral is None and volume.csi is None and volume.persistent_volume_claim is None:
                 await _mount(files, pod, volume)

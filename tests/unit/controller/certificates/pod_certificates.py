@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from tonnage.errors import ApiNotFoundError
 from tonnage.inline.cert.keys import PrivateKey, make_key
+from tonnage.kube.transport import Request, Response, Transport
 
 SIGNER = "tonnage.dev/internal"
 
@@ -48,3 +53,39 @@ def request_body(pod_uid: str, key: PrivateKey | None = None, **spec: Any) -> di
         **spec,
     }
     return {"metadata": {"generateName": "req-p-"}, "spec": asked}
+
+
+class VersionedTransport:
+    """A server that has pod certificates and trust bundles in these versions of certificates.k8s.io only."""
+
+    def __init__(self, inner: Transport, versions: tuple[str, ...]) -> None:
+        self._inner, self._versions = inner, versions
+        self.written: set[str] = set()
+        """Versions in which they were written."""
+
+    def _inside(self, request: Request) -> Request | None:
+        """The request as the box's server has it, None where this one answers 404."""
+        parts = request.path.split("/")
+        if parts[2:3] != ["certificates.k8s.io"] or not {"podcertificaterequests", "clustertrustbundles"} & set(parts):
+            return request
+        if parts[3] not in self._versions:
+            return None
+        if request.method != "GET":
+            self.written.add(parts[3])
+        body = request.body.replace(f"certificates.k8s.io/{parts[3]}".encode(), b"certificates.k8s.io/v1beta1")
+        return replace(request, path="/".join([*parts[:3], "v1beta1", *parts[4:]]), body=body)
+
+    async def request(self, request: Request) -> Response:
+        inside = self._inside(request)
+        return Response(404, b"{}") if inside is None else await self._inner.request(inside)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        inside = self._inside(request)
+        if inside is None:
+            raise ApiNotFoundError("the server could not find the requested resource")
+        async with self._inner.stream(inside) as chunks:
+            yield chunks
+
+    async def close(self) -> None:
+        await self._inner.close()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.controller.certificates.authority_folder import load_authority
+from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.errors import UnavailableError
 
 
-def test_a_secret_that_is_no_authority(tmp_path: Path) -> None:
+async def test_a_secret_that_is_no_authority(tmp_path: Path) -> None:
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).write_text("x")
     with pytest.raises(UnavailableError, match="want PEM"):
-        load_authority(tmp_path)
+        await AuthorityFolder(tmp_path)()

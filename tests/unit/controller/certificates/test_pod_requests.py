@@ -13,7 +13,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, ec
-from tests.unit.controller.certificates.pod_certificates import SIGNER, pod_body, request_body, stub
+from tests.unit.controller.certificates.pod_certificates import (
+    SIGNER,
+    VersionedTransport,
+    pod_body,
+    request_body,
+    stub,
+)
 from tests.unit.controller.contexts import context
 
 from tonnage.aio.clock import RealClock, parse_rfc3339
@@ -21,6 +27,8 @@ from tonnage.api.certificate import PodCertificateRequest
 from tonnage.api.decode import convert
 from tonnage.api.kinds import POD_CERTIFICATE_REQUESTS, PODS
 from tonnage.api.pods import Pod
+from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.certificates.pod_requests import (
     PodCertificateRefusedError,
     PodCertificateSigner,
@@ -35,6 +43,7 @@ from tonnage.inline.cert.keys import make_key, public_bytes
 from tonnage.inline.cert.policy import NamePolicy
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing import apiserver
 
 POLICY = NamePolicy(allow=("subject:O=Example",))
 Running = Callable[..., AbstractAsyncContextManager[None]]
@@ -158,7 +167,7 @@ def authority(tmp_path: Path) -> CertificateAuthority:
 @pytest.fixture
 async def signer(kube: Client, informers: Informers, tmp_path: Path) -> PodCertificateSigner:
     return PodCertificateSigner(
-        context(kube, informers, certificate_issuers={"internal": SigningConfig(tmp_path, POLICY)})
+        context(kube, informers, certificate_issuers={"internal": SigningConfig(AuthorityFolder(tmp_path), POLICY)})
     )
 
 
@@ -183,6 +192,23 @@ async def test_a_kubelet_gets_its_pods_certificate(
     leaf.verify_directly_issued_by(authority.chain[0])
     assert public_bytes(leaf.public_key()) == public_bytes(key.public_key())
     assert names_of(leaf) == ["spiffe://cluster.local/ns/default/sa/default"]
+
+
+@pytest.mark.parametrize("versions", [("v1",), ("v1", "v1beta1"), ("v1beta1",)])
+async def test_the_newest_version_that_the_server_has_is_used(
+    api_server: ApiServer, authority: CertificateAuthority, running: Running, tmp_path: Path, versions: tuple[str, ...]
+) -> None:
+    transport = VersionedTransport(api_server.transport(), versions)
+    newer, kube = Client(transport), Client(api_server.transport())
+    pod = await kube.create(PODS, pod_body(), "default")
+    issuers = {"internal": SigningConfig(AuthorityFolder(tmp_path), POLICY)}
+    async with apiserver.informers(newer) as informers:
+        signer = PodCertificateSigner(context(newer, informers, certificate_issuers=issuers))
+        async with running(signer):
+            made = await kube.create(POD_CERTIFICATE_REQUESTS, request_body(pod.metadata.uid), "default")
+            found = await answered(kube, made.metadata.name)
+    assert [one.type for one in found.status.conditions] == ["Issued"]
+    assert transport.written == {versions[0]}
 
 
 async def test_the_status_is_what_the_api_server_of_kubernetes_accepts(authority: CertificateAuthority) -> None:

@@ -8,11 +8,14 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from tests.unit.controller.certificates.pod_certificates import VersionedTransport
 from tests.unit.controller.contexts import context
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, TRUST_BUNDLES
+from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.certificates.published_roots import EVERY, PublishedRoots, bundle_name
 from tonnage.controller.config import SigningConfig
 from tonnage.errors import ApiError, ApiNotFoundError, UnavailableError
@@ -21,6 +24,7 @@ from tonnage.inline.cert.policy import NamePolicy
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informers
+from tonnage.testing import apiserver
 
 Running = Callable[..., AbstractAsyncContextManager[None]]
 Settle = Callable[[], Awaitable[None]]
@@ -39,7 +43,7 @@ def make(folder: Path) -> str:
 @pytest.fixture
 async def loop(kube: Client, informers: Informers, tmp_path: Path) -> PublishedRoots:
     await kube.create(NAMESPACES, {"metadata": {"name": SYSTEM}})
-    issuers = {name: SigningConfig(tmp_path / name, NamePolicy()) for name in ("internal", "other")}
+    issuers = {name: SigningConfig(AuthorityFolder(tmp_path / name), NamePolicy()) for name in ("internal", "other")}
     return PublishedRoots(context(kube, informers, certificate_issuers=issuers, namespace=SYSTEM))
 
 
@@ -83,6 +87,27 @@ async def test_published_repaired_and_followed(
     await settle()
     assert await loop.reconcile("other") == EVERY
     assert await is_published()
+
+
+async def test_the_newest_version_that_the_server_has_is_used(
+    api_server: ApiServer, kube: Client, tmp_path: Path, running: Running
+) -> None:
+    await kube.create(NAMESPACES, {"metadata": {"name": SYSTEM}})
+    roots = make(tmp_path / "internal")
+    transport = VersionedTransport(api_server.transport(), ("v1", "v1beta1"))
+    issuers = {"internal": SigningConfig(AuthorityFolder(tmp_path / "internal"), NamePolicy())}
+
+    async def is_published() -> bool:
+        return await bundle(kube, "internal") == roots
+
+    async with apiserver.informers(Client(transport)) as informers:
+        loop = PublishedRoots(context(Client(transport), informers, certificate_issuers=issuers, namespace=SYSTEM))
+        async with running(loop):
+            await until(is_published)
+            body = {"spec": {"trustBundle": make_authority("x", RealClock().time()).roots.decode()}}
+            await kube.patch(TRUST_BUNDLES, bundle_name("internal"), body)
+            await until(is_published)
+    assert transport.written == {"v1"}
 
 
 async def test_a_missing_authority_does_not_hide_the_others(

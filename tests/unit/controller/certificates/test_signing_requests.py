@@ -21,6 +21,7 @@ from tonnage.api.kinds import NAMESPACES, PODS, SIGNING_REQUESTS
 from tonnage.api.pods import Pod
 from tonnage.box.apiserver.request.user import ApiUser
 from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.certificates.signing_requests import (
     NODE_NAME,
     CertificateSigner,
@@ -146,7 +147,7 @@ def authority(tmp_path: Path) -> CertificateAuthority:
 @pytest.fixture
 async def signer(kube: Client, informers: Informers, tmp_path: Path) -> CertificateSigner:
     await kube.create(NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
-    issuers = {"ca-issuer": SigningConfig(tmp_path, POLICY)}
+    issuers = {"ca-issuer": SigningConfig(AuthorityFolder(tmp_path), POLICY)}
     return CertificateSigner(context(kube, informers, certificate_issuers=issuers, namespace=names.SYSTEM_NAMESPACE))
 
 

@@ -18,7 +18,8 @@ _USAGES = (
 DECIDED = ("Approved", "Denied")
 _POD_STATES = ("Denied", "Failed", "Issued")
 _SHORTEST = 600
-_HOUR, _DAYS_91 = 3600, 91 * 86400
+CERTIFICATE_SECONDS = (3600, 91 * 86400)
+"""Shortest and longest life of a pod's certificate that may be asked for."""
 _MAX_BUNDLE = 1 << 20
 _signer_path = name_rule(
     506, "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", "must be a name without slashes", "client-signer"
@@ -137,7 +138,7 @@ def pod_certificate_request(faults: Faults, new: Obj, old: Obj | None) -> None:
     faults.given("spec", spec, "podUID", "serviceAccountUID", "nodeUID")
     if not (spec.get("stubPKCS10Request") or spec.get("pkixPublicKey")):
         faults.required("spec.stubPKCS10Request")
-    faults.in_range("spec.maxExpirationSeconds", spec.get("maxExpirationSeconds"), _HOUR, _DAYS_91)
+    faults.in_range("spec.maxExpirationSeconds", spec.get("maxExpirationSeconds"), *CERTIFICATE_SECONDS)
     for key in spec.get("unverifiedUserAnnotations") or {}:
         faults.check("spec.unverifiedUserAnnotations", key.rpartition("/")[2], dns_label)
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation import claim
+from tonnage.box.apiserver.validation.certificates import CERTIFICATE_SECONDS, signer_name
 from tonnage.box.apiserver.validation.config import config_key
 from tonnage.box.apiserver.validation.field_errors import Faults, items
 from tonnage.box.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, labels
@@ -22,6 +23,7 @@ _ANOTHER = "may not specify more than 1 volume type"
 _FILE_MODES = "must be a number between 0 and 0777 (octal), both inclusive"
 # Of several sources the first in Kubernetes' order is accepted, the others are the faults.
 _ORDER = {"emptyDir": 0, "hostPath": 1, "csi": 3, "ephemeral": 4, "image": 5}
+_KEY_TYPES = ("ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
 _BLOCK = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
 
 
@@ -138,6 +140,37 @@ def _projected(faults: Faults, source: Obj, path: str) -> None:
             _downward(faults, item[given[0]], f"{here}.{given[0]}")
         elif given[0] == "serviceAccountToken":
             faults.given(here, item[given[0]], "path")
+        elif given[0] == "podCertificate":
+            _pod_certificate(faults, item[given[0]], f"{here}.{given[0]}")
+        elif given[0] == "clusterTrustBundle":
+            _trust_bundle(faults, item[given[0]], f"{here}.{given[0]}")
+
+
+def _pod_certificate(faults: Faults, source: Obj, path: str) -> None:
+    faults.name(f"{path}.signerName", source.get("signerName"), signer_name)
+    faults.one_of(f"{path}.keyType", source.get("keyType", ""), _KEY_TYPES)
+    faults.in_range(f"{path}.maxExpirationSeconds", source.get("maxExpirationSeconds"), *CERTIFICATE_SECONDS)
+    words = ("credentialBundlePath", "keyPath", "certificateChainPath")
+    targets = [source[word] for word in words if source.get(word)]
+    if not targets:
+        faults.required(path, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath")
+    if len(set(targets)) < len(targets):
+        faults.invalid(path, targets, "paths must be unique")
+    for word in words:
+        faults.optional(path, source, _file_path, word)
+
+
+def _trust_bundle(faults: Faults, source: Obj, path: str) -> None:
+    faults.name(f"{path}.path", source.get("path"), _file_path)
+    if source.get("name") and source.get("signerName"):
+        faults.invalid(path, source["name"], "only one of name and signerName may be used")
+    elif source.get("signerName"):
+        faults.check(f"{path}.signerName", source["signerName"], signer_name)
+    elif source.get("name"):
+        if "labelSelector" in source:
+            faults.invalid(f"{path}.labelSelector", source["labelSelector"], "labelSelector must be unset if name is")
+    else:
+        faults.required(path, "either name or signerName must be specified")
 
 
 _SOURCES: Mapping[str, Callable[[Faults, Obj, str], None]] = {

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tonnage.api.pods import Container
 from tonnage.errors import InvalidError, NotFoundError
 from tonnage.host import mount
-from tonnage.host.descriptor import opened
 from tonnage.images import reference
+from tonnage.images.shared_overlay import SharedOverlays
 from tonnage.images.store import ImageRecord, ImageStore
 
 log = logging.getLogger(__name__)
 UPPER, WORK = "upper", "work"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 NEVER = "Never"
 
 
@@ -35,6 +32,7 @@ class NodeImages:
 
     stores: Sequence[ImageStore] = ()
     required: bool = False
+    shared: SharedOverlays = field(default_factory=SharedOverlays, compare=False)
 
     def find(self, container: Container) -> tuple[ImageStore, ImageRecord] | None:
         """The image of a container; None if it runs from the machine's /usr.
@@ -84,10 +82,12 @@ class NodeImages:
         if len(layers) == 1:  # overlayfs wants two without an upper
             mount.bind(layers[0], target, readonly=True, options=("nosuid", "nodev"))
         elif layers:
-            with ExitStack() as stack:
-                lowers = [stack.enter_context(opened(layer, _FOLDER)) for layer in layers]
-                mount.overlay(target, lowers, options=("ro", "nosuid", "nodev"))
+            self.shared.mount(target, [layer.parent.resolve() / layer.name for layer in layers])
         return record
+
+    def unmount(self, target: str) -> None:
+        """Unmount what mount() has mounted. Idempotent. Raises HostError, PreconditionError (in use)."""
+        self.shared.unmount(target)
 
 
 NO_IMAGES = NodeImages()

@@ -9,16 +9,28 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tonnage.api.decode import convert
 from tonnage.api.names import TOKEN_VOLUME
-from tonnage.api.pods import ConfigMapVolumeSource, KeyToPath, Pod, SecretVolumeSource, Volume
+from tonnage.api.pods import (
+    ClusterTrustBundleProjection,
+    ConfigMapVolumeSource,
+    KeyToPath,
+    Pod,
+    PodCertificateProjection,
+    SecretVolumeSource,
+    Volume,
+)
 from tonnage.api.quantity import to_bytes
 from tonnage.box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, IMAGE, PROJECTED, SECRET, Paths
 from tonnage.box.kubelet.folder import names, remove_tree
+from tonnage.box.kubelet.images.node_images import NO_IMAGES
 from tonnage.box.kubelet.volumes import fsgroup
+from tonnage.box.kubelet.volumes.csi_volumes import MountError
+from tonnage.box.kubelet.volumes.pod_certificates import PodCertificates
+from tonnage.box.kubelet.volumes.projected_schedule import token_wait
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.errors import ApiError, HostError, InvalidError, NotFoundError, UnsupportedError
 from tonnage.host import atomic_writer
@@ -29,8 +41,12 @@ from tonnage.host.encoding import encode
 Files = dict[str, Content]
 PLUGINS = (EMPTY_DIR, CONFIG_MAP, SECRET, DOWNWARD, PROJECTED, IMAGE)
 _ON_TMPFS = frozenset({SECRET, PROJECTED})
+BUNDLES = "clustertrustbundles"
+"""What a volume waits for whose trust bundle is missing: see MountError.topic."""
 _MODE, _PRIVATE = 0o644, 0o600
 _TOKEN_SECONDS = 3600
+_LOOK_SECONDS = 300.0
+"""Between looks at trust bundles whose change was not seen."""
 _SMALL = "nr_inodes=4096"
 _HOST_PATH: dict[str, tuple[Callable[[int], bool], str]] = {
     "Directory": (stat.S_ISDIR, "a directory"),
@@ -50,8 +66,10 @@ class FileVolumes:
         self._paths = paths
         self._sources = sources
         self._root = os.geteuid() == 0
-        self.on_token: Callable[[Pod, Volume, float], None] = lambda pod, volume, seconds: None
-        """Called after each write of a volume with tokens, with the seconds that the first of them lives."""
+        self.images = NO_IMAGES
+        self.certificates = PodCertificates(sources.client, sources.node.name)
+        self.on_written: Callable[[Pod, Volume, float], None] = lambda pod, volume, seconds: None
+        """Called after each write of a volume whose content changes, with the seconds until the next write."""
 
     async def mount(self, pod: Pod, volume: Volume) -> str:
         """Create the volume and return its path.
@@ -73,11 +91,19 @@ class FileVolumes:
         assert volume.projected is not None
         if self._sources.node.server is None and volume.name.startswith(TOKEN_VOLUME):
             return self._paths.volume(pod.metadata.uid, PROJECTED, volume.name)  # no container runs that could read it
-        path = await self._write(pod, volume, PROJECTED, await self._projected(pod, volume.projected))
-        lives = [token.get("expirationSeconds") or _TOKEN_SECONDS for token in _tokens(volume.projected)]
-        if lives:
-            self.on_token(pod, volume, min(lives))
+        path = await self._write(pod, volume, PROJECTED, await self._projected(pod, volume, volume.projected))
+        waits = [self._wait(pod, volume, *one) for one in _numbered(volume.projected)]
+        if known := [wait for wait in waits if wait is not None]:
+            self.on_written(pod, volume, min(known))
         return path
+
+    def _wait(self, pod: Pod, volume: Volume, number: int, kind: str, body: dict[str, Any]) -> float | None:
+        """Seconds until a source is to be written again, None if never."""
+        if kind == "serviceAccountToken":
+            return token_wait(body.get("expirationSeconds") or _TOKEN_SECONDS)
+        if kind == "podCertificate":
+            return self.certificates.wait(pod, volume.name, number)
+        return _LOOK_SECONDS if kind == "clusterTrustBundle" else None
 
     async def _empty_dir(self, pod: Pod, volume: Volume) -> str:
         assert volume.empty_dir is not None
@@ -117,11 +143,15 @@ class FileVolumes:
             files[item.get("path", "")] = Content(text.encode(), item.get("mode") or mode)
         return files
 
-    async def _projected(self, pod: Pod, projected: dict[str, Any]) -> Files:
+    async def _projected(self, pod: Pod, volume: Volume, projected: dict[str, Any]) -> Files:
         files: Files = {}
         mode = projected.get("defaultMode") or _MODE
-        for source in projected.get("sources") or ():
-            for kind, body in source.items():
+        for number, kind, body in _numbered(projected):
+            if kind == "podCertificate":
+                files |= await self._certificate(pod, volume, number, body, mode)
+            elif kind == "clusterTrustBundle":
+                files |= await self._trust_anchors(pod, volume, body, mode)
+            else:
                 files |= await self._project(pod, kind, body, mode)
         return files
 
@@ -132,22 +162,38 @@ class FileVolumes:
             return await self._token(pod, body, mode)
         if kind not in ("configMap", "secret"):
             raise UnsupportedError(
-                f"projected volume source {kind} is not supported: only configMap, secret, downwardAPI and "
-                "serviceAccountToken are"
+                f"projected volume source {kind} is not supported: only configMap, secret, downwardAPI, "
+                "serviceAccountToken, podCertificate and clusterTrustBundle are"
             )
         source = convert({**body, "defaultMode": mode}, ConfigMapVolumeSource)
         return await self._keys(pod, kind.lower(), source.name, source)
 
     async def _token(self, pod: Pod, source: dict[str, Any], mode: int) -> Files:
-        """The file of a token: for the pod's only user or group, where it has one, else as other files."""
         seconds = source.get("expirationSeconds") or _TOKEN_SECONDS
         try:
             data = await self._sources.token(pod, audience=source.get("audience", ""), seconds=seconds)
         except ApiError as failure:
             raise NotFoundError(f"failed to fetch token: {failure.message}") from failure
-        user = _only_user(pod)
-        private = user is not None or pod.spec.security_context.fs_group is not None
-        return {source.get("path", ""): Content(data, _PRIVATE if private else mode, -1 if user is None else user)}
+        return {source.get("path", ""): _private(pod, data, mode)}
+
+    async def _certificate(self, pod: Pod, volume: Volume, number: int, body: dict[str, Any], mode: int) -> Files:
+        source = convert(body, PodCertificateProjection)
+        shown = await self.certificates.shown(pod, volume.name, number, source)
+        files = {
+            source.credential_bundle_path: shown.key + shown.chain,
+            source.key_path: shown.key,
+            source.certificate_chain_path: shown.chain,
+        }
+        return {path: _private(pod, data, mode) for path, data in files.items() if path}
+
+    async def _trust_anchors(self, pod: Pod, volume: Volume, body: dict[str, Any], mode: int) -> Files:
+        source = convert(body, ClusterTrustBundleProjection)
+        try:
+            data = await self._sources.trust_anchors(source)
+        except NotFoundError as failure:
+            text = f'MountVolume.SetUp failed for volume "{volume.name}" : {failure}'
+            raise MountError(text, topic=BUNDLES) from failure
+        return {source.path: _private(pod, data, mode)}
 
     async def _keys(self, pod: Pod, kind: str, name: str, source: ConfigMapVolumeSource | SecretVolumeSource) -> Files:
         keys = await self._sources.of(kind, pod.metadata.namespace, name, optional=source.optional)
@@ -162,7 +208,8 @@ class FileVolumes:
             folder = self._paths.volumes(uid, plugin)
             for name in names(folder):
                 if mounts.is_mount(f"{folder}/{name}"):
-                    mounts.umount(f"{folder}/{name}")
+                    unmount = self.images.unmount if plugin == IMAGE else mounts.umount
+                    unmount(f"{folder}/{name}")
 
     def remove(self, uid: str) -> None:
         """Remove all such volumes of a pod with what is in them.
@@ -176,9 +223,23 @@ class FileVolumes:
                 remove_tree(folder)
 
 
-def _tokens(projected: dict[str, Any]) -> list[dict[str, Any]]:
-    sources = projected.get("sources") or ()
-    return [source["serviceAccountToken"] for source in sources if source.get("serviceAccountToken")]
+def _numbered(projected: dict[str, Any]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Each source: its number, kind and body."""
+    for number, source in enumerate(projected.get("sources") or ()):
+        for kind, body in source.items():
+            yield number, kind, body
+
+
+def follows_bundles(volume: Volume) -> bool:
+    """Whether a volume shows trust bundles."""
+    return any(kind == "clusterTrustBundle" for _, kind, _ in _numbered(volume.projected or {}))
+
+
+def _private(pod: Pod, data: bytes, mode: int) -> Content:
+    """A file for the pod's only user or group, where it has one, else as other files."""
+    user = _only_user(pod)
+    private = user is not None or pod.spec.security_context.fs_group is not None
+    return Content(data, _PRIVATE if private else mode, -1 if user is None else user)
 
 
 def _only_user(pod: Pod) -> int | None:

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from cryptography.hazmat.primitives.hashes import SHA256
 
-from tonnage.api.kinds import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
-from tonnage.api.pods import Container, Pod
+from tonnage.api.certificate import ClusterTrustBundle
+from tonnage.api.kinds import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, TRUST_BUNDLES
+from tonnage.api.pods import ClusterTrustBundleProjection, Container, Pod
 from tonnage.api.quantity import Quantity
+from tonnage.api.selectors import from_label_selector
 from tonnage.claims.bind import find
 from tonnage.errors import InvalidError, NotFoundError, UnsupportedError
+from tonnage.inline.cert.authority import pem_of, read_certificates
 from tonnage.kube.client import Client
 
 
@@ -45,11 +49,11 @@ class ObjectSources:
     """Reads ConfigMaps and Secrets of a namespace, and fields of pods on a node."""
 
     def __init__(self, client: Client, node: NodeFields) -> None:
-        self._client, self.node = client, node
+        self.client, self.node = client, node
 
     async def config_map(self, namespace: str, name: str) -> dict[str, bytes] | None:
         """All keys of a ConfigMap, None when it does not exist. Raises ApiError."""
-        found = await find(self._client, CONFIG_MAPS, name, namespace)
+        found = await find(self.client, CONFIG_MAPS, name, namespace)
         if found is None:
             return None
         data = {key: text.encode() for key, text in found.data.items()}
@@ -57,7 +61,7 @@ class ObjectSources:
 
     async def secret(self, namespace: str, name: str) -> dict[str, bytes] | None:
         """All keys of a Secret, None when it does not exist. Raises ApiError."""
-        found = await find(self._client, SECRETS, name, namespace)
+        found = await find(self.client, SECRETS, name, namespace)
         return None if found is None else {key: base64.b64decode(text) for key, text in found.data.items()}
 
     async def token(self, pod: Pod, *, audience: str, seconds: int) -> bytes:
@@ -67,7 +71,7 @@ class ObjectSources:
         bound = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
         spec = {"audiences": [audience] if audience else [], "expirationSeconds": seconds, "boundObjectRef": bound}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        answer = await self._client.post(SERVICE_ACCOUNTS.path(meta.namespace, account, "token"), body)
+        answer = await self.client.post(SERVICE_ACCOUNTS.path(meta.namespace, account, "token"), body)
         return msgspec.json.decode(answer, type=_TokenRequest).status.token.encode()
 
     async def of(self, kind: str, namespace: str, name: str, *, optional: bool) -> dict[str, bytes]:
@@ -76,6 +80,29 @@ class ObjectSources:
         if found is None and not optional:
             raise NotFoundError(f'{kind} "{name}" not found')
         return found or {}
+
+    async def trust_anchors(self, source: ClusterTrustBundleProjection) -> bytes:
+        """The certificates of the bundles as PEM, each once, always in the same order.
+
+        Raises NotFoundError without any bundle unless optional, InvalidError, ApiError.
+        """
+        found = await self._bundles(source)
+        if not found and not source.optional:
+            which = f'"{source.name}"' if source.name else f"of signer {source.signer_name} with these labels"
+            raise NotFoundError(f"clustertrustbundle {which} not found")
+        roots = {root for bundle in found for root in read_certificates(bundle.spec.trust_bundle.encode())}
+        return pem_of(sorted(roots, key=lambda root: root.fingerprint(SHA256())))
+
+    async def _bundles(self, source: ClusterTrustBundleProjection) -> list[ClusterTrustBundle]:
+        if source.name:
+            found = await find(self.client, TRUST_BUNDLES, source.name)
+            return [] if found is None else [found]
+        if source.label_selector is None:  # as in Kubernetes, none selects nothing, and an empty one everything
+            return []
+        selected = from_label_selector(source.label_selector)
+        listed = (await self.client.list(TRUST_BUNDLES)).items
+        of_signer = [bundle for bundle in listed if bundle.spec.signer_name == source.signer_name]
+        return [bundle for bundle in of_signer if selected.matches(bundle.metadata.labels)]
 
     def field(self, pod: Pod, path: str) -> str:
         """The value of a fieldRef. Raises UnsupportedError for a path that is not offered."""

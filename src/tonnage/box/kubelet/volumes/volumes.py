@@ -28,7 +28,6 @@ from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIDriver, CSIDriverSpec
 from tonnage.box.kubelet.containers.paths import IMAGE, Paths
 from tonnage.box.kubelet.folder import make_folder, remove_empty, remove_tree
-from tonnage.box.kubelet.images.node_images import NO_IMAGES
 from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.attachments import Attachments
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
@@ -203,7 +202,6 @@ class VolumeManager:
         self._csi_driver = csi_driver
         self._labels = labels
         self._prepare = prepare
-        self.images = NO_IMAGES
         self._tokens = ServiceTokens(client)
         self.files = FileVolumes(paths, sources)
         self.release: Callable[[str], Awaitable[None]] = _nothing
@@ -314,7 +312,7 @@ class VolumeManager:
         """Mount an image's content, read-only (KEP-4639)."""
         path = self._paths.volume(pod.metadata.uid, IMAGE, volume.name)
         make_folder(path)
-        await asyncio.to_thread(self.images.mount, name, path)
+        await asyncio.to_thread(self.files.images.mount, name, path)
         return Mounted(path, read_only=True)
 
     async def _name_source(self, pod: Pod, volume: Volume) -> str:

@@ -77,17 +77,22 @@ def configured_source(driver: str, options: Mapping[str, str], context: Certific
     """Build the source of one driver name from the options of `--inline`. Raises InvalidError."""
     default = BOX if context.is_box else CA
     targets = parse_targets(options.get("issuers", f"*={default}").split(";"))
-    if options.get("is-ca", "true") != "true":
-        raise InvalidError("--inline cert: is-ca: want is-ca=true, or omit it")
-    policy = NamePolicy(
-        cluster_domain=options.get("domain", "cluster.local"),
-        allow=tuple(filter(None, options.get("allow", "").split(";"))),
-        is_ca="is-ca" in options,
-    )
+    policy = box_policy(options)
     if not context.is_box and context.client is not None and any(target.kind == BOX for target in targets.values()):
         raise InvalidError(f"--inline cert: issuer {BOX}: only the box signs in its own process; {WANTED}")
     find, now = IssuerTable(targets, policy, context).find, context.clock.time
     return CertificateSource(DIALECTS.get(driver, OURS), find, now, context.client)
+
+
+def box_policy(options: Mapping[str, str]) -> NamePolicy:
+    """Return what the box signs, from the options of `--inline cert`. Raises InvalidError."""
+    if options.get("is-ca", "true") != "true":
+        raise InvalidError("--inline cert: is-ca: want is-ca=true, or omit it")
+    return NamePolicy(
+        cluster_domain=options.get("domain", "cluster.local"),
+        allow=tuple(filter(None, options.get("allow", "").split(";"))),
+        is_ca="is-ca" in options,
+    )
 
 
 class IssuerTable:
@@ -108,7 +113,7 @@ class IssuerTable:
         if client is None:
             raise UnavailableError(f"issuer {reference.name[:80]!r}: this node has no API server to ask")
         if target.kind == BOX:
-            return LocalIssuer(partial(_load, client, clock), self._policy, clock.time)
+            return LocalIssuer(partial(box_authority, client, clock), self._policy, clock.time)
         if target.kind == CERT_MANAGER:
             return CertManagerIssuer(client, self._context.node, clock)
         if target.kind == CSR:
@@ -116,7 +121,8 @@ class IssuerTable:
         return SigningRequestIssuer(client, f"{SIGNER_DOMAIN}{reference.name}", clock, published=self._published)
 
 
-async def _load(client: Client, clock: Clock) -> CertificateAuthority:
+async def box_authority(client: Client, clock: Clock) -> CertificateAuthority:
+    """Return the authority of the box, which is made at first use. See secret_authority()."""
     return await secret_authority(client, names.SYSTEM_NAMESPACE, AUTHORITY_SECRET, clock.time())
 
 

@@ -95,6 +95,51 @@ def test_a_wrong_pod_is_told_what_is_wrong(faults: Faults, wrong: Obj, said: str
     assert said in faults("pods", wrong)
 
 
+def projected(**source: Obj) -> Obj:
+    return pod({"name": "v", "projected": {"sources": [source]}})
+
+
+_CERTIFICATE = {"signerName": "example.com/s", "keyType": "ECDSAP256", "keyPath": "tls.key"}
+_BUNDLE = {"signerName": "example.com/s", "labelSelector": {}, "path": "ca.crt"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"signerName": "s"}, ".signerName: Invalid value"),
+        ({"keyType": "DSA"}, '.keyType: Unsupported value: "DSA"'),
+        ({"maxExpirationSeconds": 3599}, ".maxExpirationSeconds: Invalid value"),
+        ({"maxExpirationSeconds": 91 * 86400 + 1}, ".maxExpirationSeconds: Invalid value"),
+        ({"keyPath": ""}, ": Required value: specify at least one of credentialBundlePath"),
+        ({"keyPath": "../x"}, ".keyPath: Invalid value"),
+        ({"certificateChainPath": "tls.key"}, "paths must be unique"),
+    ],
+)
+def test_a_wrong_pod_certificate(faults: Faults, changed: Obj, said: str) -> None:
+    assert faults("pods", projected(podCertificate=_CERTIFICATE | {"userAnnotations": {"a.b/c": "d"}})) == []
+    found = faults("pods", projected(podCertificate=_CERTIFICATE | changed))
+    assert [line for line in found if said in line and line.startswith(f"{_V}.projected.sources[0].podCertificate")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"path": ""}, ".path: Required value"),
+        ({"path": "/x"}, ".path: Invalid value"),
+        ({"name": "n"}, "only one of name and signerName may be used"),
+        ({"signerName": ""}, ": Required value: either name or signerName must be specified"),
+        ({"signerName": "s"}, ".signerName: Invalid value"),
+        ({"signerName": "", "name": "n"}, ".labelSelector: Invalid value"),
+    ],
+)
+def test_a_wrong_cluster_trust_bundle(faults: Faults, changed: Obj, said: str) -> None:
+    assert faults("pods", projected(clusterTrustBundle=_BUNDLE)) == []
+    assert faults("pods", projected(clusterTrustBundle={"name": "n", "path": "ca.crt", "optional": True})) == []
+    found = faults("pods", projected(clusterTrustBundle=_BUNDLE | changed))
+    where = f"{_V}.projected.sources[0].clusterTrustBundle"
+    assert [line for line in found if said in line and line.startswith(where)]
+
+
 def test_a_mount_and_a_device_have_no_volume_in_common(faults: Faults) -> None:
     both = {
         "volumeMounts": [{"name": "v", "mountPath": "/x"}],

@@ -77,6 +77,21 @@ def test_an_image_is_mounted_read_only(tmp_path: Path, layers: list[bytes]) -> N
         mount.umount(target)
 
 
+@pytest.mark.real
+def test_pods_of_one_image_share_one_overlay(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    images = NodeImages([store(tmp_path / "link", "web", ONE, TWO)])
+    targets = [tmp_path / f"volume-{number}" for number in range(5)]
+    try:
+        for target in targets:
+            target.mkdir()
+            images.mount("web", str(target))
+        assert len({os.stat(target).st_dev for target in targets} - {os.stat(tmp_path).st_dev}) == 1
+    finally:
+        for target in targets:
+            mount.umount(target)
+
+
 def test_an_image_that_is_missing_is_not_mounted(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"failed to pull image .*tonnage images load"):
         NodeImages([ImageStore(tmp_path)]).mount("web", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Tokens are renewed before they end, and not once their pod is gone."""
+"""Projected volumes are written again when they are due or changed, and not once their pod is gone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.api.meta import ObjectMeta
 from tonnage.api.pods import Pod, Volume
-from tonnage.box.kubelet.volumes.token_schedule import TokenSchedule
+from tonnage.box.kubelet.volumes.projected_schedule import ProjectedSchedule, token_wait
 from tonnage.errors import NotFoundError
 from tonnage.testing.clock import ManualClock
 
@@ -22,11 +22,11 @@ async def test_at_80_percent_of_its_life_or_after_a_day(life: float, due: float)
 
     async def rewrite(pod: Pod, volume: Volume) -> None:
         written.append(volume.name)
-        schedule.put(pod, volume, life)
+        schedule.put(pod, volume, token_wait(life))
 
-    schedule = TokenSchedule(clock, rewrite)
+    schedule = ProjectedSchedule(clock, rewrite)
     assert await schedule.step() is None
-    schedule.put(POD, VOLUME, life)
+    schedule.put(POD, VOLUME, token_wait(life))
     assert await schedule.step() == pytest.approx(due)
     clock.now += due - 1
     assert await schedule.step() == pytest.approx(1)
@@ -42,10 +42,29 @@ async def test_a_failure_is_repeated_in_a_minute() -> None:
     async def rewrite(pod: Pod, volume: Volume) -> None:
         raise NotFoundError("failed to fetch token")
 
-    schedule = TokenSchedule(clock, rewrite)
+    schedule = ProjectedSchedule(clock, rewrite)
     schedule.put(POD, VOLUME, 600)
-    clock.now += 500
+    clock.now += 600
     assert await schedule.step() == pytest.approx(60)
+
+
+async def test_a_change_while_a_volume_is_written_has_it_written_again() -> None:
+    clock, written = ManualClock(), []
+
+    async def rewrite(pod: Pod, volume: Volume) -> None:
+        written.append(volume.name)
+        if len(written) == 1:
+            schedule.hasten(lambda pod, volume: True)
+        schedule.put(pod, volume, 600)
+
+    schedule = ProjectedSchedule(clock, rewrite)
+    schedule.put(POD, VOLUME, 600)
+    schedule.hasten(lambda pod, volume: volume.name == "other")
+    assert await schedule.step() == pytest.approx(600)
+    schedule.hasten(lambda pod, volume: pod.metadata.uid == "u")
+    assert await schedule.step() == 0
+    assert await schedule.step() == pytest.approx(600)
+    assert written == ["v", "v"]
 
 
 async def test_forget_waits_for_a_write_that_is_under_way() -> None:
@@ -55,10 +74,11 @@ async def test_forget_waits_for_a_write_that_is_under_way() -> None:
         begun.set()
         await go.wait()
         done.append(volume.name)
+        schedule.put(pod, volume, 600)
 
-    schedule = TokenSchedule(clock, rewrite)
+    schedule = ProjectedSchedule(clock, rewrite)
     schedule.put(POD, VOLUME, 600)
-    clock.now += 500
+    clock.now += 600
     step = asyncio.ensure_future(schedule.step())
     await begun.wait()
     forgetting = asyncio.ensure_future(schedule.forget("u"))
@@ -67,5 +87,6 @@ async def test_forget_waits_for_a_write_that_is_under_way() -> None:
     go.set()
     await forgetting
     assert done == ["v"]
-    assert await step is None
+    await step
+    assert await schedule.step() is None
     await schedule.forget("u")
