@@ -74,7 +74,8 @@ def phase(machines: Machines, kind: str, name: str) -> str:
 def written(machines: Machines, name: str) -> int:
     """How many lines the pod has written, none of them missing."""
     lines = machines.shell(name, "cat /data/log").splitlines()
-    assert lines == [str(number) for number in range(1, len(lines) + 1)]
+    wrong = [(number, line) for number, line in enumerate(lines, 1) if line != str(number)]
+    assert not wrong, f"{len(wrong)} of {len(lines)} lines of {name}, the first is {wrong[0]}"
     return len(lines)
 
 

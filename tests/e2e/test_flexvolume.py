@@ -22,6 +22,7 @@ MIB = 1 << 20
 def _pod(name: str, volume: dict[str, Any], *, node: str = "") -> Any:
     body = pods.pod(name, "none", command=pods.LOOP, node=node)
     body["spec"]["volumes"] = [{"name": "disk", **volume}]
+    body["spec"]["terminationGracePeriodSeconds"] = 1  # with 0, its containers may write after its deletion
     return body
 
 

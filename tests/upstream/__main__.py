@@ -44,7 +44,7 @@ UNSHARED: Mapping[str, str] = {
 }
 """Tests that are left out where the disk does not share blocks."""
 PINNED: Mapping[str, str] = {
-    r"provisioning should provision storage with pvc data source in parallel": (
+    r"provisioning should provision storage with pvc data source": (
         "its pods are pinned to one node, and a claim that binds at once may have got its volume on another"
     ),
     r"multiVolume .* two volumes with .* and retain data across pod recreation on the same node": (
