@@ -360,6 +360,7 @@ def main() -> None:
     """Answer the lines of standard input until its end. What libraries print goes to standard error."""
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
     logging.disable(logging.CRITICAL)  # connections hold secrets
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"  # has cinder-rtstool
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     server = LineServer()

@@ -6,17 +6,17 @@ import os
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.cinder.conftest import Fault
+from tests.unit.cinder.kubelet import BLOCK, MOUNT, Kubelet
 from tests.unit.cinder.storage_child import SECRET
 
 from tonnage.cinder.driver import CinderConfig
 from tonnage.csi.client.client import CsiClient
-from tonnage.csi.client.types import AttachedContext, ContentSource, VolumeCapability
+from tonnage.csi.client.types import ContentSource, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
 from tonnage.host import filesystem, mount
 
@@ -25,45 +25,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts and loop devices"),
 ]
 GI = 1 << 30
-MOUNT = VolumeCapability()
-BLOCK = VolumeCapability(block=True)
-
-
-@dataclass
-class Kubelet:
-    """Calls the driver as a kubelet does."""
-
-    client: CsiClient
-    root: Path
-    used: dict[str, AttachedContext] = field(default_factory=dict)
-
-    def staging(self, name: str) -> Path:
-        return self.root / f"{name}-staging"
-
-    def target(self, name: str) -> Path:
-        return self.root / f"{name}-target"
-
-    async def stage(self, name: str, use: VolumeCapability = MOUNT) -> None:
-        """Attach and stage."""
-        node = (await self.client.node_info()).node_id
-        publish = await self.client.attach_volume(name, node, use)
-        context = {one.id: one.context for one in await self.client.list_volumes()}[name]
-        self.used[name] = AttachedContext(context, publish)
-        await self.client.stage(name, self.staging(name), use, context=self.used[name])
-
-    async def start(self, name: str, use: VolumeCapability = MOUNT, *, readonly: bool = False) -> Path:
-        """All that comes before a pod; its path."""
-        await self.stage(name, use)
-        await self.client.publish(
-            name, self.target(name), use, staging=self.staging(name), readonly=readonly, context=self.used[name]
-        )
-        return self.target(name)
-
-    async def stop(self, name: str) -> None:
-        """All that comes after a pod."""
-        await self.client.unpublish(name, self.target(name))
-        await self.client.unstage(name, self.staging(name))
-        await self.client.detach_volume(name, (await self.client.node_info()).node_id)
 
 
 @pytest.fixture
