@@ -1,16 +1,21 @@
-"""A volume's life over iSCSI, through the CSI calls of `tonnage cinder`. Run in user-mode Linux by tests/cinder/test_iscsi.py."""
+"""A volume's life over iSCSI, by the CSI calls of `tonnage cinder`. Run in user-mode Linux."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
+import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.unit.cinder.kubelet import MOUNT, Kubelet
 
+from tonnage.cinder import library
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource
 from tonnage.csi.errors import Code, CsiError
@@ -22,31 +27,26 @@ backends:
 - name: lvm
   volume_driver: cinder.volume.drivers.lvm.LVMVolumeDriver
   volume_group: storage
+  lvm_type: {kind}
   target_protocol: iscsi
   target_helper: lioadm
   target_ip_address: 127.0.0.1
   volume_clear: none
 """
+TRIES = 5
 pytestmark = pytest.mark.timeout(1400)
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    words = [
-        "cinder",
-        "--endpoint",
-        f"{folder}/csi.sock",
-        "--config",
-        f"{folder}/cinder.yaml",
-        "--state",
-        f"{folder}/state",
-    ]
-    words += ["--kubelet-root", str(folder), "--interpreter", os.environ["TONNAGE_CINDER_PYTHON"]]
-    return subprocess.Popen([sys.executable, "-m", "tonnage.cli", *words])
+    options = ["--endpoint", f"{folder}/csi.sock", "--config", f"{folder}/cinder.yaml", "--state", f"{folder}/state"]
+    options += ["--kubelet-root", str(folder), "--interpreter", os.environ["TONNAGE_CINDER_PYTHON"]]
+    return subprocess.Popen([sys.executable, "-m", "tonnage.cli", "cinder", *options])
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[CsiClient]:
-    (tmp_path / "cinder.yaml").write_text(BACKENDS)
+@pytest.fixture(params=["thin", "default"])
+async def client(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[CsiClient]:
+    """A client of the driver over logical volumes of each kind; default: not thin."""
+    (tmp_path / "cinder.yaml").write_text(BACKENDS.format(kind=request.param))
     process = start(tmp_path)
 
     async def is_there() -> bool:
@@ -57,15 +57,27 @@ async def client(tmp_path: Path) -> AsyncIterator[CsiClient]:
         yield found
     process.terminate()
     process.wait()
+    remove_logical_volumes()
 
 
-def lvs() -> str:
-    return subprocess.run(["lvm", "lvs", "--noheadings", "storage"], capture_output=True, text=True, check=True).stdout
+def logical_volumes() -> set[str]:
+    command = ["lvm", "lvs", "--noheadings", "-o", "lv_name", "storage"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return set(found) - {"storage-pool"}  # of which Cinder makes thin ones
+
+
+def remove_logical_volumes() -> None:
+    subprocess.run(["lvm", "lvremove", "--yes", "--quiet", "storage"], check=True)
 
 
 def targets() -> list[str]:
     folder = Path("/sys/kernel/config/target/iscsi")
     return [path.name for path in folder.glob("iqn*")] if folder.exists() else []
+
+
+def check_nothing_is_left() -> None:
+    sessions = list(Path("/sys/class/iscsi_session").glob("session*"))
+    assert (logical_volumes(), targets(), sessions) == (set(), [], [])
 
 
 async def test_a_life(client: CsiClient, tmp_path: Path) -> None:
@@ -74,8 +86,9 @@ async def test_a_life(client: CsiClient, tmp_path: Path) -> None:
     assert 8 * GI <= free <= 10 * GI
     assert (await client.create_volume("v", GI // 2, [MOUNT])).size == GI
     path = await kubelet.start("v")
-    device = Path(os.path.realpath(f"/sys/dev/block/{os.major(path.stat().st_dev)}:{os.minor(path.stat().st_dev)}"))
-    assert (device / "device" / "vendor").read_text().strip() == "LIO-ORG"
+    number = path.stat().st_dev
+    device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/device")
+    assert (device / "vendor").read_text().strip() == "LIO-ORG"
     (path / "data").write_text("one")
     with pytest.raises(CsiError) as failure:
         await client.delete_volume("v")
@@ -88,6 +101,7 @@ async def test_a_life(client: CsiClient, tmp_path: Path) -> None:
     await client.expand_volume("v", 2 * GI)
     await client.expand("v", path, 2 * GI, MOUNT)
     assert os.statvfs(path).f_blocks * os.statvfs(path).f_frsize > 1.8 * GI
+    os.sync()  # what a snapshot has is what the storage has
     await client.create_snapshot("s", "v")
     (path / "data").write_text("two")
 
@@ -95,11 +109,55 @@ async def test_a_life(client: CsiClient, tmp_path: Path) -> None:
     copy = await kubelet.start("copy")
     assert ((copy / "data").read_text(), (path / "data").read_text()) == ("one", "two")
     assert len(targets()) == 2
-    await kubelet.stop("copy")
-    await kubelet.stop("v")
+    for name in ("copy", "v"):
+        await kubelet.stop(name)
     await client.delete_volume("copy")
     await client.delete_snapshot("s")
     await client.delete_volume("v")
-    assert (await client.list_volumes(), lvs().strip(), targets()) == ([], "", [])
+    assert await client.list_volumes() == []
+    check_nothing_is_left()
     assert (await client.get_capacity()).available == free
-    assert not list(Path("/sys/class/iscsi_session").glob("session*"))
+
+
+async def test_killed_in_the_middle_of_each_call(client: CsiClient, tmp_path: Path) -> None:
+    kubelet, moments = Kubelet(client, tmp_path), random.Random(1)
+    source = ContentSource(snapshot_id="s")
+    await client.get_capacity()
+    steps: list[Callable[[], Awaitable[object]]] = [
+        lambda: client.create_volume("v", GI, [MOUNT]),
+        lambda: kubelet.start("v"),
+        lambda: client.expand_volume("v", 2 * GI),
+        lambda: client.create_snapshot("s", "v"),
+        lambda: kubelet.stop("v"),
+        lambda: client.create_volume("copy", 2 * GI, [MOUNT], source=source),
+        lambda: kubelet.start("copy"),
+        lambda: kubelet.stop("copy"),
+        lambda: client.delete_volume("copy"),
+        lambda: client.delete_snapshot("s"),
+        lambda: client.delete_volume("v"),
+    ]
+    for step in steps:
+        await killed(step, moments.uniform(0.1, 3.0))
+        await repeated(step)
+    check_nothing_is_left()
+
+
+async def killed(step: Callable[[], Awaitable[object]], seconds: float) -> None:
+    """Kill the children some time after a call began."""
+    running = asyncio.ensure_future(step())
+    await asyncio.sleep(seconds)
+    mark = os.fsencode(library.__file__)
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+    with suppress(CsiError):
+        await running
+
+
+async def repeated(step: Callable[[], Awaitable[object]]) -> None:
+    for _ in range(TRIES - 1):
+        with suppress(CsiError):
+            await step()
+            return
+    await step()

@@ -10,16 +10,26 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.cinder, pytest.mark.real, pytest.mark.timeout(2000)]
+NEEDED = {
+    "iscsid": "open-iscsi",
+    "lsscsi": "lsscsi",
+    "sg_scan": "sg3-utils",
+    "lvm": "lvm2",
+    "ip": "iproute2",
+    "systemd-udevd": "udev",
+}
+"""Programs and their packages."""
 MODULES = ("sd_mod", "iscsi_tcp", "target_core_mod", "target_core_iblock", "iscsi_target_mod", "configfs")
 PRIVATE = """
 set -e
 cp -a /etc /run/etc && mount --bind /run/etc /etc  # what programs write there is the guest's own
-mkdir -p /etc/target /run/bin
+mkdir -p /etc/target
 echo 'activation { udev_sync=0 udev_rules=0 }' >>/etc/lvm/lvm.conf
-printf '#!/bin/sh\\n' >/run/bin/udevadm && chmod 755 /run/bin/udevadm  # there is no udevd to wait for
-export PATH=/run/bin:$PATH:/usr/sbin:/sbin
+export PATH=$PATH:/usr/sbin:/sbin
 mount -t configfs configfs /sys/kernel/config
+/lib/systemd/systemd-udevd --daemon
 ip link set lo up
+hostname guest
 echo InitiatorName=iqn.2026-01.com.example:guest >/etc/iscsi/initiatorname.iscsi
 iscsid
 lvm vgcreate --quiet storage /dev/ubda
@@ -27,8 +37,8 @@ lvm vgcreate --quiet storage /dev/ubda
 
 
 def test_a_life_over_iscsi(guest_suite: Callable[..., Any], interpreter: Path, tmp_path: Path) -> None:
-    for program, package in (("iscsid", "open-iscsi"), ("lvm", "lvm2"), ("ip", "iproute2")):
-        if shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
+    for program, package in NEEDED.items():
+        if shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin:/lib/systemd") is None:
             pytest.skip(f"needs {program} (Debian: apt-get install {package})")
     (tmp_path / "before").write_text(PRIVATE)
     ended = guest_suite(
