@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.unit.cinder.kubelet import patient_client
 from tests.vm.conftest import guest_suite, uml  # noqa: F401  # fixtures
 from tests.vm.debian_kernel import cache_folder
 
 from tonnage.cinder.driver import CinderConfig, CinderDriver
 from tonnage.csi.client.client import CsiClient
-from tonnage.csi.client.local import client_of
 
 FAKE = """
 backends:
@@ -41,5 +41,5 @@ def config(tmp_path: Path, interpreter: Path) -> CinderConfig:
 @pytest.fixture
 async def client(config: CinderConfig) -> AsyncIterator[CsiClient]:
     driver = CinderDriver(config)
-    yield client_of(driver.server.calls, driver.server.path)
+    yield patient_client(driver)
     await driver.stop()

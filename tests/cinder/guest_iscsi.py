@@ -6,10 +6,11 @@ import asyncio
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ backends:
   target_protocol: iscsi
   target_helper: lioadm
   target_ip_address: 127.0.0.1
-  volume_clear: none
+  volume_clear_size: 1
 """
 TRIES = 5
 pytestmark = pytest.mark.timeout(1400)
@@ -39,7 +40,14 @@ pytestmark = pytest.mark.timeout(1400)
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
     options = ["--endpoint", f"{folder}/csi.sock", "--config", f"{folder}/cinder.yaml", "--state", f"{folder}/state"]
-    options += ["--kubelet-root", str(folder), "--interpreter", os.environ["TONNAGE_CINDER_PYTHON"]]
+    options += [
+        "--kubelet-root",
+        str(folder),
+        "--interpreter",
+        os.environ["TONNAGE_CINDER_PYTHON"],
+        "--time-limit",
+        "120",
+    ]
     return subprocess.Popen([sys.executable, "-m", "tonnage.cli", "cinder", *options])
 
 
@@ -73,6 +81,12 @@ def remove_logical_volumes() -> None:
 def targets() -> list[str]:
     folder = Path("/sys/kernel/config/target/iscsi")
     return [path.name for path in folder.glob("iqn*")] if folder.exists() else []
+
+
+def forget_growth(database: Path) -> None:
+    """As if the storage had grown the volume and the child was killed before it recorded that."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("update volumes set size = 1, previous_status = 'extending'")
 
 
 def check_nothing_is_left() -> None:
@@ -113,6 +127,8 @@ async def test_a_life(client: CsiClient, tmp_path: Path) -> None:
         await kubelet.stop(name)
     await client.delete_volume("copy")
     await client.delete_snapshot("s")
+    forget_growth(tmp_path / "state" / "controller" / "cinder.sqlite")
+    assert 2 * GI <= (await client.expand_volume("v", 2 * GI)).size <= 3 * GI
     await client.delete_volume("v")
     assert await client.list_volumes() == []
     check_nothing_is_left()

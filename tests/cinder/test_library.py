@@ -49,7 +49,10 @@ async def test_a_life(client: CsiClient, config: CinderConfig) -> None:
         assert (await client.create_volume("clone", GI, [MOUNT], source=source)).content == source
         first = await client.attach_volume("v", NODE, MOUNT)
         assert first == await client.attach_volume("v", NODE, MOUNT)
-    assert rows(config, "select key, value from volume_type_extra_specs") == [("key", "value")]
+    kinds = (
+        "select key, value from volumes join volume_type_extra_specs using (volume_type_id) where display_name = 'v'"
+    )
+    assert rows(config, kinds) == [("key", "value")]
     assert ("iops", "100") in rows(config, "select key, value from quality_of_service_specs")
     assert (await client.list_published())["v"] == {NODE}
     assert (await code_of(client.attach_volume("v", OTHER, MOUNT)))[0] is Code.FAILED_PRECONDITION
@@ -64,6 +67,7 @@ async def test_a_life(client: CsiClient, config: CinderConfig) -> None:
             await client.delete_volume(name)
     assert (await client.list_volumes(), await client.list_snapshots()) == ([], [])
     assert rows(config, "select id from volumes union select id from snapshots") == []
+    assert rows(config, "select key from volume_type_extra_specs") == []
 
 
 async def test_a_back_end_that_is_away_fails_only_its_own_requests(client: CsiClient) -> None:
@@ -91,6 +95,15 @@ async def test_what_an_attempt_has_left_is_made_again(client: CsiClient, config:
     rows(config, "delete from snapshots")
     assert (await client.create_volume("v", 2 * GI, [MOUNT])).size == 2 * GI
     assert rows(config, "select size, status from volumes") == [(2, "available")]
+
+
+async def test_a_deletion_that_was_cut_off(client: CsiClient, config: CinderConfig) -> None:
+    await client.create_volume("v", GI, [MOUNT])
+    rows(config, "update volumes set status = 'deleting'")
+    assert (await client.create_volume("v", 2 * GI, [MOUNT])).size == 2 * GI
+    rows(config, "update volumes set status = 'deleting'")
+    await client.delete_volume("v")
+    assert rows(config, "select id from volumes") == []
 
 
 async def test_properties_make_a_node_id(client: CsiClient) -> None:

@@ -35,6 +35,7 @@ ERRORS: Mapping[str, type[TonnageError]] = {
     "in-use": PreconditionError,
     "invalid": InvalidError,
     "not-found": NotFoundError,
+    "unfinished": UnavailableError,
 }
 """The error of each kind that a child answers; others are HostError."""
 _LONGEST = 16 << 20  # bytes of a line
@@ -47,7 +48,7 @@ class Child:
 
     def __init__(self, what: str, command: Sequence[str], setup: Mapping[str, Any], *, limit: float) -> None:
         """what: for messages. setup: arguments of the first request to each process. limit: seconds for a request."""
-        self._what, self._command, self._setup, self._limit = what, command, setup, limit
+        self._what, self._command, self._setup, self.limit = what, command, setup, limit
         self._secrets = frozenset(_secrets(setup))
         self._lock = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
@@ -60,7 +61,7 @@ class Child:
         """
         async with self._lock:
             try:
-                async with asyncio.timeout(self._limit):
+                async with asyncio.timeout(self.limit):
                     process = await self._running()
                     answer = await self._ask(process, call, arguments)
                 if answer.get("broken"):
@@ -68,7 +69,7 @@ class Child:
             except TimeoutError:
                 await self._end()
                 raise UnavailableError(
-                    f"{self._what}: {call}: no answer in {self._limit:g} s, the process was killed; look at the storage"
+                    f"{self._what}: {call}: no answer in {self.limit:g} s, the process was killed; look at the storage"
                 ) from None
             except (OSError, EOFError, ValueError) as failure:
                 code = await self._end()

@@ -164,11 +164,11 @@ class CinderDriver:
         places = Places((config.kubelet_root,))
         node = CinderNode(self._node, config.state / "connections", config.node_keys, places)
         offered: dict[str, object] = {"Identity": _Identity(config.driver_name, controls=bool(backends)), "Node": node}
-        self._children = [self._node]
+        self.children = [self._node]
         if backends:
             setup = {"state": str(config.state / "controller"), "backends": backends}
             storage = Child("storage", command, setup, limit=config.time_limit)
-            self._children.append(storage)
+            self.children.append(storage)
             offered["Controller"] = CinderController(storage, [one["name"] for one in backends])
         described = csi_pb2.DESCRIPTOR.services_by_name
         services = [Service(desc, offered.get(name), key=lock_key) for name, desc in described.items()]
@@ -181,5 +181,5 @@ class CinderDriver:
     async def stop(self) -> None:
         """Stop serving and kill the children; volumes and mounts stay."""
         await self.server.stop()
-        for child in self._children:
+        for child in self.children:
             await child.close()

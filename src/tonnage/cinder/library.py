@@ -15,7 +15,6 @@ import os
 import re
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -74,6 +73,19 @@ class Storage:
             state_path=str(state),
             persistence_config={"storage": "db", "connection": f"sqlite:///{state}/cinder.sqlite"},
         )
+        self._records = cinderlib.Backend.persistence
+        self._record_new, self._records.set_volume = self._records.set_volume, self._record
+
+    def _record(self, volume: Any) -> None:
+        """Record what has changed of a volume: cinderlib forgets its type, and so its QoS, at the second time."""
+        changed = self._records.get_changed_fields(volume)
+        if "id" in changed:
+            self._record_new(volume)
+            return
+        changed = {key: value for key, value in changed.items() if key not in ("extra_specs", "qos_specs")}
+        if changed:
+            self._records.db.volume_update(self._objects.CONTEXT, volume.id, changed)
+            self._records.reset_change_tracker(volume)
 
     def get(self, name: str) -> dict[str, Any] | None:
         """A volume that is finished, None for none."""
@@ -106,9 +118,11 @@ class Storage:
                 update = storage.driver.create_cloned_volume(volume._ovo, origin._ovo)
             else:
                 update = storage.driver.create_volume_from_snapshot(volume._ovo, origin._ovo)
-        except Exception:
-            with suppress(Exception):
+        except Exception as failure:
+            try:
                 self._discard(volume)
+            except Exception:
+                raise RequestError("unfinished", f"{failure}; what was made could not be deleted") from failure
             raise
         volume._ovo.update(update or {})
         volume._ovo.status = "available"
@@ -175,7 +189,7 @@ class Storage:
 
     def list_volumes(self) -> list[dict[str, Any]]:
         """All volumes that are finished."""
-        return [self._shown(one) for one in self._lib.Backend.persistence.get_volumes() if one.status in _READY]
+        return [self._shown(one) for one in self._records.get_volumes() if one.status in _READY]
 
     def stats(self, backend: str) -> dict[str, Any]:
         """Free GiB of each pool as the storage says it, or its word for that it does not know."""
@@ -206,7 +220,7 @@ class Storage:
 
     def list_snapshots(self) -> list[dict[str, Any]]:
         """All snapshots that are finished."""
-        found = self._lib.Backend.persistence.get_snapshots()
+        found = self._records.get_snapshots()
         return [_shown_snapshot(one) for one in found if one.status == "available"]
 
     def _backend(self, name: Any) -> Any:
@@ -246,8 +260,10 @@ class Storage:
         volume = self._needed(volume.name)
         if volume.status == "in-use":
             volume._remove_export()
+        volume._ovo.status = "deleting"  # it is not found by its name any more, also if this is cut off
+        volume.save()
         volume.backend.driver.delete_volume(volume._ovo)
-        self._lib.Backend.persistence.delete_volume(volume)
+        self._records.delete_volume(volume)
 
     def _shown(self, volume: Any) -> dict[str, Any]:
         backend = volume.backend if isinstance(volume.backend, str) else volume.backend.id

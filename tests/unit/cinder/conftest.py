@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cinder.kubelet import patient_client
 
 from tonnage.cinder.driver import CinderConfig, CinderDriver
 from tonnage.csi.client.client import CsiClient
-from tonnage.csi.client.local import client_of
 
 CHILD = Path(__file__).with_name("storage_child.py")
-LIMIT = 3
-"""Seconds after which a request counts as hung."""
+PATIENCE = 60
+"""Seconds in which a child starts on any machine."""
 
 Fault = Callable[[str, str, str], None]
 
@@ -53,7 +53,7 @@ def config(tmp_path: Path) -> CinderConfig:
         f"backends:\n- {{name: first, volume_driver: x.Y, san_password: {password}}}\n- {{name: second, volume_driver: x.Y}}\n"
     )
     return CinderConfig(
-        tmp_path / "csi.sock", file, state=tmp_path / "state", kubelet_root=tmp_path / "kubelet", time_limit=LIMIT
+        tmp_path / "csi.sock", file, state=tmp_path / "state", kubelet_root=tmp_path / "kubelet", time_limit=PATIENCE
     )
 
 
@@ -67,7 +67,7 @@ async def driver(config: CinderConfig, command: tuple[str, ...]) -> AsyncIterato
 @pytest.fixture
 def client(driver: CinderDriver) -> CsiClient:
     """A client in this process."""
-    return client_of(driver.server.calls, driver.server.path)
+    return patient_client(driver)
 
 
 @pytest.fixture

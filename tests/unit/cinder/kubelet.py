@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tonnage.cinder.driver import CinderDriver
 from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.local import LocalConnection
 from tonnage.csi.client.types import AttachedContext, VolumeCapability
 
 MOUNT = VolumeCapability()
 BLOCK = VolumeCapability(block=True)
+
+
+def patient_client(driver: CinderDriver) -> CsiClient:
+    """A client in this process, which waits as long as the driver does."""
+    socket = driver.server.path
+    connection = LocalConnection(driver.server.calls, socket)
+    return CsiClient(socket, timeout=600, node_timeout=600, connection=connection)
 
 
 @dataclass

@@ -52,7 +52,10 @@ class Fake:
             )
             print("x" * 100_000, flush=True)
         else:
-            raise Refused({"full": "full", "away": "failed"}[fault["do"]], f"login failed with {SECRET}")
+            raise Refused(
+                {"full": "full", "away": "failed", "unfinished": "unfinished"}[fault["do"]],
+                f"login failed with {SECRET}",
+            )
 
     def answer(self, call: str, arguments: dict[str, Any]) -> Any:
         self.call = call

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.unit.cinder.conftest import LIMIT, Fault
+from tests.unit.cinder.conftest import PATIENCE, Fault
 from tests.unit.cinder.storage_child import SECRET
 
 from tonnage.cinder.child import Child
@@ -18,7 +18,9 @@ from tonnage.testing.wait import eventually
 
 @pytest.fixture
 async def child(tmp_path: Path, command: tuple[str, ...]) -> AsyncIterator[Child]:
-    made = Child("storage", command, {"state": str(tmp_path / "s"), "backends": [{"p_password": SECRET}]}, limit=LIMIT)
+    made = Child(
+        "storage", command, {"state": str(tmp_path / "s"), "backends": [{"p_password": SECRET}]}, limit=PATIENCE
+    )
     yield made
     await made.close()
 
@@ -42,9 +44,12 @@ async def test_secrets_of_the_setup_are_not_in_errors(child: Child, fault: Fault
 
 
 async def test_a_hang_is_killed_with_all_that_it_started(child: Child, fault: Fault, storage: Path) -> None:
+    assert await child.call("get", name="v") is None
     fault("get", "before", "hang")
-    with pytest.raises(UnavailableError, match=f"no answer in {LIMIT} s, the process was killed"):
+    child.limit = 2
+    with pytest.raises(UnavailableError, match="no answer in 2 s, the process was killed"):
         await child.call("get", name="v")
+    child.limit = PATIENCE
     grandchild = int((storage / "grandchild").read_text())
 
     async def is_gone() -> bool:

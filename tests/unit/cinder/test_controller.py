@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cinder.conftest import Fault
+from tests.unit.cinder.conftest import PATIENCE, Fault
 from tests.unit.cinder.storage_child import SECRET
 
-from tonnage.cinder.driver import CinderConfig
+from tonnage.cinder.driver import CinderConfig, CinderDriver
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, AttachedContext, ContentSource, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
@@ -89,11 +89,22 @@ async def test_killed_and_repeated(client: CsiClient, fault: Fault, state: State
 
 @pytest.mark.parametrize(
     ("do", "code"),
-    [("hang", Code.UNAVAILABLE), ("full", Code.RESOURCE_EXHAUSTED), ("away", Code.INTERNAL)],
+    [("full", Code.RESOURCE_EXHAUSTED), ("away", Code.INTERNAL), ("unfinished", Code.UNAVAILABLE)],
 )
-async def test_slow_full_away(client: CsiClient, fault: Fault, do: str, code: Code) -> None:
+async def test_full_and_away(client: CsiClient, fault: Fault, do: str, code: Code) -> None:
     fault("create", "before", do)
     assert (await code_of(client.create_volume("v", GI, [MOUNT])))[0] is code
+    assert (await client.create_volume("v", GI, [MOUNT])).size == GI
+
+
+async def test_slow(client: CsiClient, driver: CinderDriver, fault: Fault) -> None:
+    await client.get_capacity()
+    fault("create", "before", "hang")
+    for child in driver.children:
+        child.limit = 1
+    assert (await code_of(client.create_volume("v", GI, [MOUNT])))[0] is Code.UNAVAILABLE
+    for child in driver.children:
+        child.limit = PATIENCE
     assert (await client.create_volume("v", GI, [MOUNT])).size == GI
 
 
