@@ -290,7 +290,7 @@ def _shown_snapshot(found: Any) -> dict[str, Any]:
 
 
 class BrickNode:
-    """Requests of a node, with os-brick."""
+    """Requests of a node, with os-brick. Multipath is not used."""
 
     def __init__(self, state: Path) -> None:
         from os_brick import privileged, setup

@@ -31,7 +31,7 @@ from tonnage.pools.fs import block_device, mounts, online
 log = logging.getLogger(__name__)
 _UNIT = 4096  # bytes that a file system grows by
 _RPC = csi_pb2.NodeServiceCapability.RPC
-_OFFERED = (_RPC.STAGE_UNSTAGE_VOLUME, _RPC.EXPAND_VOLUME, _RPC.SINGLE_NODE_MULTI_WRITER)
+_OFFERED = (_RPC.STAGE_UNSTAGE_VOLUME, _RPC.EXPAND_VOLUME)
 
 
 class CinderNode:
