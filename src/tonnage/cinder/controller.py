@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -15,13 +16,14 @@ from tonnage.cinder.names import GI, connector, gibibytes, wanted
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import safe_name
 from tonnage.csi.driver.parameters import Use, check_capabilities
-from tonnage.csi.driver.services.paging import cut
+from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import AlreadyExistsError, InvalidError, NotFoundError, OutOfRangeError, PreconditionError
 
 CONNECTION = "connection"
 """Key of the publish context: how the node reaches the volume, as JSON. It holds secrets."""
 COPY = "copy"
 """Key of the volume context: "true" where the volume began as a copy, whose file system has its source's UUID."""
+_AFTER = "after:"
 FSTYPES = ("ext4", "xfs")
 _RPC = csi_pb2.ControllerServiceCapability.RPC
 _OFFERED = (
@@ -170,6 +172,8 @@ class CinderController:
         """Create a snapshot. Idempotent by name. Raises InvalidError, NotFoundError, AlreadyExistsError."""
         if unknown := [key for key in request.parameters if not key.startswith(CSI_PREFIX)]:
             raise InvalidError(f"unknown parameter {unknown[0][:60]!r} of a VolumeSnapshotClass: there are none")
+        if not request.source_volume_id:
+            raise InvalidError("source_volume_id is missing")
         name = safe_name(request.name)
         found = await self._child.call("get-snapshot", name=name)
         if found is None:
@@ -247,6 +251,15 @@ def _snapshot(found: Mapping[str, Any]) -> csi_pb2.Snapshot:
 def _page(
     found: Sequence[dict[str, Any]], request: csi_pb2.ListVolumesRequest | csi_pb2.ListSnapshotsRequest
 ) -> tuple[list[dict[str, Any]], str]:
+    """The page that a request names, and the token of the next one: the last name, so it stays valid meanwhile.
+
+    Raises InvalidError, CsiError for a token that is not of ours.
+    """
     if request.max_entries < 0:
         raise InvalidError(f"max_entries is {request.max_entries}, want 0 or more")
-    return cut({one["name"]: one for one in found}, request)
+    if request.starting_token and not request.starting_token.startswith(_AFTER):
+        raise CsiError(Code.ABORTED, f"starting_token {request.starting_token!r} is not of ours: start again without")
+    after = request.starting_token.removeprefix(_AFTER)
+    rest = sorted((one for one in found if one["name"] > after), key=itemgetter("name"))
+    page = rest[: request.max_entries or None]
+    return page, f"{_AFTER}{page[-1]['name']}" if len(page) < len(rest) else ""

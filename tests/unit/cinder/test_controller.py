@@ -170,6 +170,19 @@ async def test_what_is_refused(client: CsiClient) -> None:
     assert "ReadWriteMany" in (await client.validate("v", [many]) or "")
 
 
+async def test_pages(client: CsiClient) -> None:
+    names = [f"v{number}" for number in range(5)]
+    for name in reversed(names):
+        await client.create_volume(name, GI, [MOUNT])
+        await client.create_snapshot(f"s{name}", name)
+    for page in (1, 2, 5, 0):
+        assert [one.id for one in await client.list_volumes(page=page)] == names
+    assert [one.id for one in await client.list_snapshots()] == [f"s{name}" for name in names]
+    found = await client.find_snapshot("sv3")
+    assert found is not None
+    assert found.volume_id == "v3"
+
+
 async def test_parameters_reach_the_storage(client: CsiClient, state: State) -> None:
     parameters = {"backend": "second", "backend-pool": "p", "qos_iops": "10", "xtra_a:b": "c"}
     await client.create_volume("v", GI, [MOUNT], parameters={**parameters, "csi.storage.k8s.io/pvc/name": "data"})
