@@ -86,12 +86,15 @@ class Child:
             return self._process
         await self._end()
         pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(
+        self._process = process = await asyncio.create_subprocess_exec(
             *self._command, stdin=pipe, stdout=pipe, limit=_LONGEST, start_new_session=True
         )
-        log.info("started child=%s pid=%d", self._what, self._process.pid)
-        self._result("setup", await self._ask(self._process, "setup", self._setup), {})
-        return self._process
+        log.info("started child=%s pid=%d", self._what, process.pid)
+        answer = await self._ask(process, "setup", self._setup)
+        if "error" in answer:
+            await self._end()
+        self._result("setup", answer, {})
+        return process
 
     async def _ask(self, process: asyncio.subprocess.Process, call: str, arguments: Mapping[str, Any]) -> Any:
         """The answer to one request. Raises EOFError, OSError, ValueError for a line that is too long."""

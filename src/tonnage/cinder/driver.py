@@ -37,6 +37,12 @@ def _absolute(what: str, text: str) -> Path:
     return Path(text)
 
 
+def _seconds(given: int) -> int:
+    if given < 1:
+        raise InvalidError(f"time limit {given}: want 1 or more")
+    return given
+
+
 @dataclass(frozen=True)
 class CinderConfig:
     """The one declaration of the options. interpreter: has cinderlib, on nodes os-brick at least."""
@@ -81,7 +87,7 @@ class CinderConfig:
         ),
     ] = ("host", "ip", "initiator")
     time_limit: Annotated[
-        int, Option("seconds for a request to the storage (default: 600)", "SECONDS", written=int, wanted="0 or more")
+        int, Option("seconds for a request to the storage (default: 600)", "SECONDS", written=int, parse=_seconds)
     ] = 600
 
     @property

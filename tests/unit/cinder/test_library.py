@@ -29,6 +29,17 @@ async def test_what_is_not_installed_is_named(child: Child) -> None:
         await child.call("properties")
 
 
+async def test_a_setup_that_fails_is_tried_again(tmp_path: Path, child: Child) -> None:
+    state = tmp_path / "state"
+    state.write_text("no folder")
+    for _ in range(2):
+        with pytest.raises(HostError, match="storage: setup: FileExistsError"):
+            await child.call("get", name="v")
+    state.unlink()
+    with pytest.raises(HostError, match="No module named 'cinderlib'"):
+        await child.call("get", name="v")
+
+
 async def test_a_request_that_there_is_not(child: Child) -> None:
     with pytest.raises(InvalidError, match="there is no request 'close'"):
         await child.call("close")

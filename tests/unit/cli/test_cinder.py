@@ -18,6 +18,8 @@ def test_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     monkeypatch.delenv("CSI_ENDPOINT", raising=False)
     assert main(["cinder"]) == 2
     assert "--endpoint is missing" in capsys.readouterr().err
+    assert main(["cinder", "--endpoint", f"{tmp_path}/csi.sock", "--time-limit", "-1"]) == 2
+    assert "time limit -1: want 1 or more" in capsys.readouterr().err
     assert main(["cinder", "--endpoint", f"{tmp_path}/csi.sock", "--config", f"{tmp_path}/none"]) == 2
     assert "none: cannot be read: No such file or directory" in capsys.readouterr().err
 
