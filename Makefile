@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-rest programs test-compat test-velero test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test test-all test-rest programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -73,6 +73,11 @@ test-upstream: debian-test $(READY)  ## Kubernetes' own External Storage tests o
 
 test-upstream-box: debian-test $(READY)  ## the same tests against a box (docs/conformance.md); a long first build
 	$(BIN)/python -m tests.upstream.box
+
+test-cinder: debian-test $(READY)  ## OpenStack Cinder's library, and its LVM driver over iSCSI in user-mode Linux (docs/cinder.md)
+	@sh scripts/debian-packages cinder
+	@sh scripts/cinder-venv $(PYTHON)
+	$(BIN)/pytest -q tests/cinder
 
 image: $(READY)        ## the container image as an archive in dist/, without Docker (Debian, apt)
 	@$(BIN)/python -m deploy.image

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs"
+_GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs and not cinder"
 _WAITING = ("tests/unit/node", "tests/unit/kube", "tests/unit/cli", "tests/unit/simulate", "tests/crash/kills")
 CHECK: Mapping[str, Sequence[str]] = {
     "box": ("tests/unit/box", "-m", f"not real and {_GUESTS_AND_GO}"),

@@ -98,10 +98,16 @@ def _runs(rig: Rig, config: pytest.Config) -> Callable[..., Ended]:
     hung = config.stash.setdefault(_HUNG, [])
 
     def run(
-        command: Sequence[str], *, disks: Sequence[str] = (), seconds: float = SECONDS, environment: Sequence[str] = ()
+        command: Sequence[str],
+        *,
+        disks: Sequence[str] = (),
+        modules: Sequence[str] = (),
+        seconds: float = SECONDS,
+        environment: Sequence[str] = (),
     ) -> Ended:
         words = [sys.executable, str(rig.program), "--timeout", str(seconds)]
         words += [word for size in disks for word in (rig.option, size)]
+        words += [word for name in modules for word in ("--module", name)]
         words += ["--", "env", *environment, *command]
         for _ in range(TRIES):
             ended = _once(words, seconds)

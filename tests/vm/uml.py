@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run a command in user-mode Linux: a kernel with device-mapper and quotas where the machine's own has none.
 
-    tests/vm/uml.py [--disk SIZE]... [--memory SIZE] [--timeout SECONDS] [--verbose] -- COMMAND [ARGUMENT]...
+    tests/vm/uml.py [--disk SIZE]... [--module NAME]... [--memory SIZE] [--timeout SECONDS] [--verbose] -- COMMAND [ARGUMENT]...
 
 The guest's root is the machine's own file system (hostfs), so the same Python, packages and working tree are there and
 what is written is written for real; /dev, /proc, /run, /sys and /etc/lvm are the guest's own, scratch disks are
@@ -68,11 +68,13 @@ def _kernel(folder: Path, disks: Sequence[str], memory: str, *, verbose: bool) -
     return arguments
 
 
-def boot(command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: float, verbose: bool) -> int:
+def boot(
+    command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: float, verbose: bool, module: Sequence[str]
+) -> int:
     """Run command in a guest and return its exit code, HUNG, TIMED_OUT or DIED. timeout: seconds."""
     with rig.folder("uml") as folder:
         modules = next(iter(sorted(MODULES.glob("*/modules.dep")))).parent
-        rig.order(folder, command, modules=str(modules), wanted=WANTED, out="/dev/tty1", err="/dev/tty2")
+        rig.order(folder, command, modules=str(modules), wanted=[*WANTED, *module], out="/dev/tty1", err="/dev/tty2")
         arguments = _kernel(folder, disks, memory, verbose=verbose)
         with (folder / "console").open("wb") as console:
             # Descriptors 4 and 5 are what the consoles are told to use.
@@ -87,4 +89,5 @@ def boot(command: Sequence[str], *, disks: Sequence[str], memory: str, timeout: 
 
 
 if __name__ == "__main__":
-    sys.exit(rig.main(sys.argv[1:], boot, missing, name="uml", disk="--disk", memory="768M"))
+    more = {"module": "a kernel module to load with the usual ones; repeat"}
+    sys.exit(rig.main(sys.argv[1:], boot, missing, name="uml", disk="--disk", memory="768M", more=more))

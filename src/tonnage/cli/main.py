@@ -26,6 +26,7 @@ VERBS = {
     "doctor": "check an installation on Kubernetes or a box: faults, and what to do",
     "why": "explain node by node why a pod is not scheduled, and what to do",
     "driver": "run a CSI driver for any orchestrator",
+    "cinder": "run a CSI driver over the drivers of OpenStack Cinder (experimental)",
     "flexvolume": "install the FlexVolume driver on a node whose cluster still has such manifests, or remove it",
     "pools": "show size, allocation and faults of pools; create pools on devices",
     "images": "load, list and remove the images of a box",

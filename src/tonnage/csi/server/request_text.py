@@ -15,6 +15,8 @@ from tonnage.csi._proto import csi_pb2
 
 LONGEST = 1000
 _ABOUT = ("volume_id", "snapshot_id", "group_snapshot_id", "name", "source_volume_id")
+_UNSHOWN = ("mount_flags", "publish_context")
+"""May hold secrets, though CSI does not mark them so: how a node reaches a volume in the network, with its password."""
 _FILLING = frozenset({names.PARAM_CONTENT, "source"})
 _QUERY = re.compile(r"\?[^\"#]*")
 _CONTEXTS = ("parameters", "volume_context")
@@ -36,7 +38,7 @@ def describe(request: Message) -> str:
 def _strip_secrets(message: Message) -> None:
     """Clear all that must not be logged, in place."""
     for field, value in message.ListFields():
-        if field.GetOptions().Extensions[csi_pb2.csi_secret] or field.name == "mount_flags":
+        if field.GetOptions().Extensions[csi_pb2.csi_secret] or field.name in _UNSHOWN:
             message.ClearField(field.name)
         elif field.name == "volume_context":
             value.pop(names.CSI_TOKENS, None)

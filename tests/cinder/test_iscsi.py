@@ -1,0 +1,53 @@
+"""Cinder's LVM driver, the kernel's iSCSI target and open-iscsi, in user-mode Linux: an own machine with all of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.cinder, pytest.mark.real, pytest.mark.timeout(2000)]
+NEEDED = {
+    "iscsid": "open-iscsi",
+    "lsscsi": "lsscsi",
+    "sg_scan": "sg3-utils",
+    "lvm": "lvm2",
+    "ip": "iproute2",
+    "systemd-udevd": "udev",
+}
+"""Programs and their packages."""
+MODULES = ("sd_mod", "iscsi_tcp", "target_core_mod", "target_core_iblock", "iscsi_target_mod", "configfs")
+PRIVATE = """
+set -e
+cp -a /etc /run/etc && mount --bind /run/etc /etc  # what programs write there is the guest's own
+mkdir -p /etc/target
+echo 'activation { udev_sync=0 udev_rules=0 }' >>/etc/lvm/lvm.conf
+export PATH=$PATH:/usr/sbin:/sbin
+mount -t configfs configfs /sys/kernel/config
+/lib/systemd/systemd-udevd --daemon
+ip link set lo up
+hostname guest
+echo InitiatorName=iqn.2026-01.com.example:guest >/etc/iscsi/initiatorname.iscsi
+iscsid
+lvm vgcreate --quiet storage /dev/ubda
+"""
+
+
+def test_a_life_over_iscsi(guest_suite: Callable[..., Any], interpreter: Path, tmp_path: Path) -> None:
+    for program, package in NEEDED.items():
+        if shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin:/lib/systemd") is None:
+            pytest.skip(f"needs {program} (Debian: apt-get install {package})")
+    (tmp_path / "before").write_text(PRIVATE)
+    ended = guest_suite(
+        "a volume of Cinder's LVM driver over iSCSI",
+        "tests/cinder/guest_iscsi.py",
+        before=f". {tmp_path}/before",
+        disks=["10G"],
+        modules=MODULES,
+        seconds=1500.0,
+        environment=[f"TONNAGE_CINDER_PYTHON={interpreter}"],
+    )
+    ended.check()
