@@ -23,7 +23,7 @@ _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x1000, 0x100, 0x800
 _CLOEXEC, _TREE_CLONE, _MOVE_F_EMPTY, _MOVE_T_EMPTY = 1, 1, 4, 0x40
 _SET_FLAG, _SET_STRING, _CMD_CREATE = 0, 1, 6
-_MS_REMOUNT, _MS_BIND = 32, 4096
+_MS_REMOUNT, _MS_BIND, _MS_PRIVATE = 32, 4096, 1 << 18
 _UMOUNT_NOFOLLOW, _MNT_DETACH = 8, 2
 _STATX_ATTR_MOUNT_ROOT = 0x2000
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)  # such a path cannot be there
@@ -204,10 +204,12 @@ def bind(
     *,
     readonly: bool = False,
     options: Sequence[str] = (),
+    private: bool = False,
 ) -> None:
     """Bind-mount a directory or file; read-only from the start where the kernel is 5.12 or later.
 
-    options: of BIND_OPTIONS. Raises HostError, PreconditionError when there is a symlink in target.
+    options: of BIND_OPTIONS. private: what is mounted in one of the two is not mounted in the other. Raises HostError,
+    PreconditionError when there is a symlink in target.
     """
     attrs = [option for option in (*options, *(("ro",) if readonly else ())) if option in _ATTRS]
     with _opened(target) as at:
@@ -217,24 +219,24 @@ def bind(
             except OSError as failure:
                 if failure.errno != errno.ENOSYS:
                     raise
-                _old_bind(source, at, attrs)
+                _old_bind(source, at, attrs, private=private)
                 return
-            if not _set_attributes(tree, attrs):
+            if not _set_attributes(tree, attrs, _MS_PRIVATE if private else 0):
                 os.close(tree)
-                _old_bind(source, at, attrs)
+                _old_bind(source, at, attrs, private=private)
                 return
         _move(tree, at, target)
 
 
-def _set_attributes(tree: int, attrs: Sequence[str]) -> bool:
+def _set_attributes(tree: int, attrs: Sequence[str], propagation: int) -> bool:
     """Set the attributes of a detached mount. False where the kernel cannot."""
     bits = 0
     for name in attrs:
         bits |= _ATTRS[name][0]
     clear = _ATTR_ATIME if bits & _ATTR_ATIME or "relatime" in attrs else 0
-    if not bits and not clear:
+    if not bits and not clear and not propagation:
         return True
-    attr = struct.pack("=QQQQ", bits, clear, 0, 0)  # struct mount_attr
+    attr = struct.pack("=QQQQ", bits, clear, propagation, 0)  # struct mount_attr
     try:
         libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, attr, len(attr))
     except OSError as failure:
@@ -245,13 +247,15 @@ def _set_attributes(tree: int, attrs: Sequence[str]) -> bool:
     return True
 
 
-def _old_bind(source: str | os.PathLike[str], at: int, attrs: Sequence[str]) -> None:
+def _old_bind(source: str | os.PathLike[str], at: int, attrs: Sequence[str], *, private: bool) -> None:
     libc.mount(os.fsencode(source), _by_fd(at), None, _MS_BIND, None)
     flags = 0
     for name in attrs:
         flags |= _ATTRS[name][1]
-    if flags:  # through the path again: the descriptor still shows what is under the mount
-        libc.mount(None, os.readlink(_by_fd(at)), None, _MS_REMOUNT | _MS_BIND | flags, None)
+    # Through the path again: the descriptor still shows what is under the mount.
+    for change in (_MS_REMOUNT | _MS_BIND | flags if flags else 0, _MS_PRIVATE if private else 0):
+        if change:
+            libc.mount(None, os.readlink(_by_fd(at)), None, change, None)
 
 
 def _move(tree: int, at: int, target: str | os.PathLike[str]) -> None:

@@ -67,7 +67,7 @@ class SharedOverlays:
         """Bind the overlay of another volume; False if there is none."""
         for other in list(self._targets.get(layers, ())):
             if mount.is_mount(other):
-                mount.bind(other, target, readonly=True, options=_OPTIONS)
+                mount.bind(other, target, readonly=True, options=_OPTIONS, private=True)
                 return True
             self._forget(other)
         return False

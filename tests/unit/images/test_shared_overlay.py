@@ -11,6 +11,7 @@ import pytest
 
 from tonnage.errors import HostError
 from tonnage.host import mount
+from tonnage.host.run import run
 from tonnage.images.shared_overlay import SharedOverlays
 
 pytestmark = [
@@ -71,6 +72,20 @@ def test_a_new_process_shares_what_it_notes(disk: Path) -> None:
     later.note(str(disk / "gone"), layers)
     later.mount(str(made(disk, "2")), layers)
     assert os.stat(disk / "2").st_dev == os.stat(disk / "1").st_dev
+
+
+def test_what_is_mounted_in_one_volume_is_in_no_other(disk: Path) -> None:
+    """A container with mountPropagation Bidirectional could keep the volumes of other pods from being unmounted."""
+    run(["mount", "--make-shared", str(disk)])
+    shared, layers = SharedOverlays(), [disk / "a", disk / "b"]
+    (disk / "b" / "inner").mkdir()
+    one, two = made(disk, "1"), made(disk, "2")
+    for target in (one, two):
+        shared.mount(str(target), layers)
+    mount.mount("tmpfs", one / "inner", "tmpfs")
+    assert (mount.is_mount(one / "inner"), mount.is_mount(two / "inner")) == (True, False)
+    shared.unmount(str(two))
+    assert not mount.is_mount(two)
 
 
 def test_a_layer_that_is_missing(disk: Path) -> None:

@@ -388,6 +388,7 @@ async def test_a_content_that_is_made_to_delete_a_snapshot_waits_for_its_volume_
         "delete that first"
     }
     await world.kube.delete(kinds.SNAPSHOTS, "restored", "default")
+    await world.release("restored")
     assert await _later(partial(world.is_gone, "third"))
     assert await _names(node.pool) == []
 
@@ -423,6 +424,38 @@ async def test_an_imported_content_that_is_deleted_before_it_is_looked_at_delete
     await world.content(none, name="second", handle=content.status.snapshot_handle)
     await world.kube.delete(kinds.SNAPSHOT_CONTENTS, "second")
     await node.start_agent()
+    assert await _later(partial(world.is_gone, "second"))
+    assert await _names(node.pool) == []
+
+
+async def test_an_abandoned_import_deletes_no_snapshot_of_a_node_that_has_the_same_name(
+    make_node: MakeNode, world: SnapshotWorld
+) -> None:
+    """Any agent releases such a content, though names that people gave are not unique among nodes."""
+    node = await make_node()
+    source = await world.bound(node)
+    await node.pool.create_snapshot("monday", source.partition("/")[2], owner={})
+    none = VolumeSnapshot(metadata=ObjectMeta(name="none"))
+    await world.content(none, name="by-hand", handle="scratch/monday", node="")
+    await world.kube.delete(kinds.SNAPSHOT_CONTENTS, "by-hand")
+    await asyncio.sleep(HOUR)
+    assert await world.is_gone("by-hand")
+    assert await _names(node.pool) == ["monday"]
+
+
+async def test_a_content_that_is_made_to_delete_a_snapshot_waits_for_a_restore(
+    make_node: MakeNode, world: SnapshotWorld
+) -> None:
+    """A VolumeSnapshot that is being deleted stays while a claim is made of it."""
+    node = await make_node()
+    content = await world.take(node, "monday", policy="Retain")
+    await world.kube.delete(kinds.SNAPSHOTS, "monday", "default")
+    handle = content.status.snapshot_handle
+    await world.content(VolumeSnapshot(metadata=ObjectMeta(name="none")), name="second", handle=handle)
+    await world.kube.delete(kinds.SNAPSHOT_CONTENTS, "second")
+    await asyncio.sleep(HOUR)
+    assert await _names(node.pool) == [handle.partition("/")[2]]
+    await world.release("monday")
     assert await _later(partial(world.is_gone, "second"))
     assert await _names(node.pool) == []
 

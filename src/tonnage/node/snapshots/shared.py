@@ -263,10 +263,13 @@ def _shortage(node: str, volumes: int, size: str, free: Mapping[str, int]) -> st
     return f"{text}: delete snapshots or volumes there"
 
 
-async def is_released(client: Client, requests: Requests[C], content: C) -> bool:
-    """Whether nothing needs the content: what it was made for is gone, being deleted, or never was."""
+async def is_released(client: Client, requests: Requests[C], content: C, *, gone: bool = False) -> bool:
+    """Whether nothing needs the content: what it was made for is gone, being deleted, or never was.
+
+    gone: being deleted is not enough, since a claim may still be made of it.
+    """
     ref = requests.reference(content)
     if content.metadata.annotations.get(requests.being_deleted) == "yes" or not ref.uid:
         return True
     found = await find(client, requests.user, ref.name, ref.namespace)
-    return found is None or found.metadata.uid != ref.uid or found.metadata.deleting
+    return found is None or found.metadata.uid != ref.uid or (found.metadata.deleting and not gone)

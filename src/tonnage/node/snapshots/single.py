@@ -305,7 +305,7 @@ class Snapshotter(Reconciler[str]):
             return
         for other in others:
             user = other.spec.volume_snapshot_ref
-            if not user.uid or not await is_released(self._client, _REQUESTS, other):
+            if not user.uid or not await is_released(self._client, _REQUESTS, other, gone=True):
                 raise InUseError(
                     f"snapshot {handle} is also that of VolumeSnapshot {user.namespace}/{user.name}; delete that first"
                 )
@@ -316,11 +316,14 @@ class Snapshotter(Reconciler[str]):
     async def _unrecorded(self, content: VolumeSnapshotContent, driver: DriverInfo, secrets: dict[str, str]) -> str:
         """The id of a snapshot that may be there without being reported, "" for none.
 
-        A pre-provisioned one has its id in the content. Of those that were made, ours has its name in the id. Another
-        driver tells the id only where it makes the snapshot, or finds it made.
+        A pre-provisioned one has its id in the content, which tells the node only where it is named by uid. Of those
+        that were made, ours has its name in the id. Another driver tells the id only where it makes the snapshot, or
+        finds it made.
         """
         uid, source = content.spec.volume_snapshot_ref.uid, content.spec.source.volume_handle
         if given := content.spec.source.snapshot_handle:
+            if not _names_by_uid(content):  # an agent that releases what no node owns may have one of the same name
+                return ""
             lists = types.LIST_SNAPSHOTS in driver.controller
             return given if not lists or await self._is_there(given, driver) else ""
         if not uid or not source:

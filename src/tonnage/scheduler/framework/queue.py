@@ -83,6 +83,8 @@ class SchedulingQueue:
         self._later: list[tuple[float, int, int, QueuedPod]] = []
         self._woken: list[tuple[float, int, int, QueuedPod]] = []
         """Of those that back off, the ones that a hint woke, with the time from which they need no longer if idle."""
+        self._idle: list[tuple[float, int, int, QueuedPod]] = []
+        """Of those, the ones that are tried now, by priority and age. They still back off: pods that are ready pass."""
         self._waiting: dict[str, QueuedPod] = {}
         self._by_cause: dict[RejectionCause, dict[str, QueuedPod]] = {}
         self._numbers = 0
@@ -133,13 +135,17 @@ class SchedulingQueue:
         self._leave(entry, QueuePlace.GONE)
 
     def pop(self) -> QueuedPod | None:
-        """Return the next ready pod. Call refuse(), retry() or remove() after it."""
+        """Return the next pod to try. Call refuse(), retry() or remove() after it."""
         while self._ready:
             _, _, stamp, entry = heapq.heappop(self._ready)
             if entry.stamp == stamp and entry.place is QueuePlace.READY:
                 self._leave(entry, QueuePlace.OUT)
                 return entry
-        return None
+        if not _drop_stale(self._idle):
+            return None
+        entry = heapq.heappop(self._idle)[3]
+        self._leave(entry, QueuePlace.OUT)
+        return entry
 
     def refuse(
         self,
@@ -206,15 +212,14 @@ class SchedulingQueue:
 
     def advance(self, now: float) -> None:
         """Make pods ready whose back-off is over, or that waited for too long."""
-        self._end_backoff(self._later, now)
-        if _drop_stale(self._woken) and not self._ready_count:
-            self._end_backoff(self._woken, now)
+        while _drop_stale(self._later) and self._later[0][0] <= now:
+            self._make_ready(heapq.heappop(self._later)[3])
+        is_idle = not self._ready_count and not _drop_stale(self._idle)  # all are tried before one is tried again
+        while is_idle and _drop_stale(self._woken) and self._woken[0][0] <= now:
+            entry = heapq.heappop(self._woken)[3]
+            heapq.heappush(self._idle, (-entry.priority, entry.number, entry.stamp, entry))
         while self._waiting and (oldest := next(iter(self._waiting.values()))).since + LEFTOVER <= now:
             self.wake(oldest, now)
-
-    def _end_backoff(self, heap: list[tuple[float, int, int, QueuedPod]], now: float) -> None:
-        while _drop_stale(heap) and heap[0][0] <= now:
-            self._make_ready(heapq.heappop(heap)[3])
 
     def _leave(self, entry: QueuedPod, place: QueuePlace) -> None:
         if entry.place is QueuePlace.WAITING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.unit.scheduler.conftest import World
 
@@ -102,6 +102,30 @@ def test_hint_waits_little_while_nothing_else_is_ready(world: World, queue: Sche
     assert queue.next_due() is None
 
 
+def test_a_new_pod_passes_the_ones_that_are_tried_since_nothing_else_is_ready(
+    world: World, queue: SchedulingQueue
+) -> None:
+    """Many waiting pods would else delay each new one by all of their attempts."""
+    for name in ("a", "b", "c"):
+        add(world, queue, name)
+    add(world, queue, "urgent", priority=100)
+    for _ in range(4):
+        queue.refuse(take(queue), RejectionCause.STORAGE, 10.0)
+    queue.notice(ClusterEvent(RejectionCause.STORAGE), 10.1)
+    queue.advance(10.0 + IDLE_BACKOFF)
+    first, again = take(queue), take(queue)
+    assert (first.uid, again.uid) == ("uid-urgent", "uid-a")
+
+    queue.refuse(again, RejectionCause.STORAGE, 10.3)
+    queue.notice(ClusterEvent(RejectionCause.STORAGE), 10.3)
+    add(world, queue, "new")
+    queue.advance(10.3 + IDLE_BACKOFF)
+
+    assert order(queue) == ["uid-new", "uid-b", "uid-c"]
+    queue.advance(10.3 + IDLE_BACKOFF)
+    assert order(queue) == ["uid-a"]
+
+
 _STEPS = st.lists(
     st.one_of(
         st.sampled_from(["add", "refuse", "retry", "hint", "remove"]),
@@ -112,6 +136,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS)
+@example(["add", "refuse", "hint", 0.5, "hint", "add", "refuse", "refuse", "hint", 0.5, "retry", 12.0])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nobody_waits_longer_or_shorter_than_said(world: World, steps: list[str | float]) -> None:
     """A number is seconds that pass; each word acts on the pod that comes next, or on the last one."""
@@ -134,9 +159,10 @@ def test_nobody_waits_longer_or_shorter_than_said(world: World, steps: list[str 
         queue.advance(now)
         late = [entry for entry in queue if entry.place is QueuePlace.BACKING_OFF]
         assert all(entry.tried + backoff(entry.tries) > now for entry in late)
-        assert len(queue) or all(entry.tried + IDLE_BACKOFF > now for entry in late if entry in woken)
+        busy = len(queue) or queue._idle
+        assert busy or all(entry.tried + IDLE_BACKOFF > now for entry in late if entry in woken)
         dues = [entry.tried + (IDLE_BACKOFF if entry in woken else backoff(entry.tries)) for entry in late]
-        assert len(queue) or not dues or queue.next_due() == min(dues)
+        assert busy or not dues or queue.next_due() == min(dues)
 
 
 def test_hint_for_something_else_does_not_wake(world: World, queue: SchedulingQueue) -> None:
