@@ -218,11 +218,10 @@ class Pool:
         async with self._locks.hold(name):
             await self._delete_locked(name)
 
-    async def _delete_locked(self, name: str, *, durable: bool = True) -> None:
+    async def _delete_locked(self, name: str) -> None:
         gone = list[VolumeRecord]()
-        run = self._run_and_commit if durable else self._run
         try:
-            await run(self._delete, name, gone)
+            await self._run_and_commit(self._delete, name, gone)
             self._unfinished.pop(name, None)
         except TonnageError:
             for record in gone:  # not for good: it must stay visible until the call is repeated
@@ -330,14 +329,11 @@ class Pool:
                     raise
 
     async def evict(self, name: str) -> None:
-        """Delete trash for good; one that was restored or is unknown stays as it is.
-
-        Not committed on its own: what a power cut brings back is trash again, and what makes use of the bytes commits.
-        """
+        """Delete trash for good; one that was restored or is unknown stays as it is."""
         async with self._locks.hold(name):
             record = self.backend.records.volumes.get(name)
             if record is not None and record.is_trash:
-                await self._delete_locked(name, durable=False)
+                await self._delete_locked(name)
 
     def _erase(self) -> None:
         """Start the eraser, if there are jobs."""

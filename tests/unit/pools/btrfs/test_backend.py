@@ -15,6 +15,7 @@ from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableErr
 from tonnage.host import btrfs, loop, mount, tree
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
+from tonnage.pools.base.record import UNDELETE
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.btrfs.backend import make_backend
 from tonnage.pools.core.pool import Pool
@@ -238,6 +239,21 @@ def _overwrite(path: Path, size: int) -> None:
         for _ in range(size // MI):
             file.write(os.urandom(MI))
             os.fdatasync(file.fileno())
+
+
+async def test_trash_makes_way_on_a_btrfs_that_was_there(native: Path) -> None:
+    """The bytes of a deleted subvolume are free after a commit only: until then, the disk seems too small."""
+    pool = Pool("p", make_backend(native / "pool", PoolLimits(), disks=Disks()))
+    await pool.open()
+    for name in ("a", "b", "c"):
+        await pool.create(VolumeRequest(name, 60 * MI, owner={UNDELETE: "86400"}))
+        _overwrite(native / "pool" / f"{name}.vol" / "file", 50 * MI)
+        await pool.discard(name)
+    free = (await pool.capacity()).free
+    await pool.create(VolumeRequest("new", free - 130 * MI))
+    assert [volume.name for volume in await pool.list()] == ["new"]
+    assert "a" not in [volume.name for volume in await pool.trash()]
+    await pool.close()
 
 
 async def test_a_volume_with_snapshots_is_overwritten_and_keeps_its_limit(native: Path) -> None:

@@ -38,7 +38,7 @@ class ProjectedSchedule:
         self._lock = asyncio.Lock()
 
     def put(self, pod: Pod, volume: Volume, seconds: float) -> None:
-        """Note a volume that was just written; seconds: until it is written again."""
+        """Note a volume that was just written, or could not be; seconds: until it is written again."""
         key = (pod.metadata.uid, volume.name)
         # A change during the write may have come too late for it.
         due = self._clock.time() + (0.0 if key in self._hastened else seconds)
@@ -82,7 +82,7 @@ class ProjectedSchedule:
             await self._rewrite(pod, volume)
         except (TonnageError, OSError) as failure:
             if key in self._due:
-                self._due[key] = (self._clock.time() + _RETRY_SECONDS, pod, volume)
+                self.put(pod, volume, _RETRY_SECONDS)
             log.warning("projected volume not renewed pod=%s volume=%s error=%s", pod.key, volume.name, failure)
         finally:
             self._working = ""

@@ -67,6 +67,23 @@ async def test_a_change_while_a_volume_is_written_has_it_written_again() -> None
     assert written == ["v", "v"]
 
 
+async def test_a_change_while_a_volume_cannot_be_written_has_it_written_again() -> None:
+    """As a trust bundle that is deleted and made again."""
+    clock, tries = ManualClock(), []
+
+    async def rewrite(pod: Pod, volume: Volume) -> None:
+        tries.append(volume.name)
+        if len(tries) == 1:
+            schedule.hasten(lambda pod, volume: True)
+            raise NotFoundError("clustertrustbundle not found")
+        schedule.put(pod, volume, 600)
+
+    schedule = ProjectedSchedule(clock, rewrite)
+    schedule.put(POD, VOLUME, 0)
+    assert await schedule.step() == 0
+    assert await schedule.step() == pytest.approx(600)
+
+
 async def test_forget_waits_for_a_write_that_is_under_way() -> None:
     clock, begun, go, done = ManualClock(), asyncio.Event(), asyncio.Event(), []
 
