@@ -74,6 +74,7 @@ def test_every_verb_says_in_one_sentence_that_it_may_not(tmp_path: Path) -> None
         ["driver", "--config", inside],
         ["driver", "--endpoint", f"unix://{inside}", *fake],
         ["driver", "--endpoint", f"unix://{closed}.sock", "--pool", f"image:{inside}"],
+        ["cinder", "--config", inside, "--endpoint", f"unix://{inside}"],
         ["node", "--config", inside],
         ["node", "--kubelet", inside, *kubeconfig, *fake],
         ["controller", *kubeconfig],
