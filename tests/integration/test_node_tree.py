@@ -30,6 +30,7 @@ ON_KUBERNETES = (
     "pools",
     "volumes",
     "flexvolume",
+    "cinder",
 )
 IN_A_BOX = sorted(set(VERBS) - set(ON_KUBERNETES))
 NODE = "node-of-tree"
