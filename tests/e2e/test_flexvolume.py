@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from cluster.node import PLUGINS
 from tests.e2e import pods
 from tests.e2e.machines import SYSTEM, Machines
 from tests.e2e.processes import until
@@ -90,6 +91,7 @@ def test_a_persistent_volume_outlives_pods_and_the_kubelet(machines: Machines) -
         time.sleep(max(0.0, made + 1.5 * AGE - time.monotonic()))
         _restart(machines)
         until(plane, "the first sweep deletes the volume", lambda: machines.capacities()[node] == pods.WHOLE)
+        assert PLUGINS not in machines.inside(node, "cat /proc/self/mountinfo"), "agents leave no mount there"
 
 
 def test_a_pod_waits_while_the_agents_are_away(machines: Machines) -> None:

@@ -250,6 +250,14 @@ affinity:
 {{- $found | toJson }}
 {{- end }}
 
+{{- /* Not below the kubelet's folder: it is mounted with propagation, so a mount in it would stay on the node. */}}
+{{- define "tonnage.pluginFolder" -}}
+{{- $values := .root.Values }}
+{{- with $values.config.flexvolume }}
+{{- if not (hasPrefix (printf "%s/" $values.kubelet) .) }}{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "tonnage.contentMounts" -}}
 {{- range $n, $folder := include "tonnage.contentFolders" . | fromJsonArray }}
 - name: content-{{ $n }}
@@ -259,7 +267,7 @@ affinity:
   {{- end }}
   mountPropagation: HostToContainer
 {{- end }}
-{{- with .root.Values.config.flexvolume }}
+{{- with include "tonnage.pluginFolder" . }}
 - name: flexvolume
   mountPath: {{ . }}
 {{- end }}
@@ -272,7 +280,7 @@ affinity:
     path: {{ $folder.path }}
     type: {{ $folder.type }}
 {{- end }}
-{{- with .root.Values.config.flexvolume }}
+{{- with include "tonnage.pluginFolder" . }}
 - name: flexvolume
   hostPath:
     path: {{ . }}

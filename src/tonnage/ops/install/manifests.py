@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
@@ -222,7 +223,7 @@ def _groups(chosen: Installation) -> list[Values]:
 def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, affinity: dict[str, Any]) -> Values:
     folders = list(enumerate(pool_folders(pools)))
     contents = list(enumerate(content_folders(chosen.file, pools)))
-    plugins = [chosen.file["flexvolume"]] if chosen.file.get("flexvolume") else []
+    plugins = [str(path) for path in _plugin_folder(chosen)]
     return {
         "nodeName": f"tonnage-node-{name}" if name else "tonnage-node",
         "groupLabel": _yaml({GROUP_LABEL: name}) if name else "",
@@ -243,6 +244,17 @@ def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, 
             + [{"name": "flexvolume", "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for path in plugins]
         ),
     }
+
+
+def _plugin_folder(chosen: Installation) -> list[PurePosixPath]:
+    """The kubelet's folder of FlexVolume drivers, where the pod needs a mount for it.
+
+    Not below the kubelet's own folder: that is mounted with propagation, so a mount in it would show on the node and
+    stay there, and their number would double each time that the agent starts.
+    """
+    path = chosen.file.get("flexvolume") or ""
+    is_there = not path or PurePosixPath(path).is_relative_to(chosen.file["kubelet"])
+    return [] if is_there else [PurePosixPath(path)]
 
 
 def _content_mount(number: int, folder: ContentFolder) -> dict[str, Any]:

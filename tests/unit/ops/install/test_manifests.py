@@ -137,6 +137,16 @@ def test_flexvolumes_have_the_kubelets_folder_and_that_of_their_calls() -> None:
     assert config["flexvolume"] == "/etc/kubernetes/volumeplugins"
 
 
+def test_a_folder_of_flexvolume_drivers_below_the_kubelets_own_has_no_mount_of_its_own() -> None:
+    """With one, the node would have twice as many mounts there after each start of the agent."""
+    found = objects(Installation(node={"flexvolume": "/var/lib/kubelet/volumeplugins"}))
+    spec = found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]
+    mounts = {m["name"] for m in spec["containers"][0]["volumeMounts"]}
+    assert "flexvolume" not in mounts | {v["name"] for v in spec["volumes"]}
+    config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
+    assert config["flexvolume"] == "/var/lib/kubelet/volumeplugins"
+
+
 def test_inline_drivers_have_an_object_each_and_are_in_the_nodes_file() -> None:
     given = ["node-labels,name=labels.example.com", "image", "cert"]
     found = objects(Installation(node={"inline": given}))
