@@ -2,7 +2,7 @@
 
 The caller has the clock. Source: k/k pkg/scheduler/backend/queue, KEP-4247, KEP-5142. A rejected pod waits for a
 queueing hint that its cause may have changed. Then it is ready after its back-off (1 s doubling to 10 s, from its last
-attempt). While no other pod is ready, a quarter of a second is enough: on a full cluster each volume that goes wakes
+attempt). While no other pod is ready, a tenth of a second is enough: on a full cluster each volume that goes wakes
 all pods, of which one fits, and the others would wait longer each time. Without a hint it is tried again after 5
 minutes. Older pods come first among those of equal priority, so small later pods do not starve a large one.
 """
@@ -18,7 +18,7 @@ from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 
 BACKOFF, LONGEST_BACKOFF, LEFTOVER = 1.0, 10.0, 300.0
-IDLE_BACKOFF = 0.25
+IDLE_BACKOFF = 0.1
 
 
 class QueuePlace(Enum):

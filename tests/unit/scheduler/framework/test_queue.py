@@ -91,11 +91,11 @@ def test_hint_waits_little_while_nothing_else_is_ready(world: World, queue: Sche
         queue.notice(ClusterEvent(RejectionCause.RESOURCES), 30.0)
     queue.refuse(take(queue), RejectionCause.RESOURCES, 30.0)
 
-    queue.notice(ClusterEvent(RejectionCause.RESOURCES), 30.1)
+    queue.notice(ClusterEvent(RejectionCause.RESOURCES), 30.02)
 
     assert queue.pop() is None
     assert queue.next_due() == 30.0 + IDLE_BACKOFF
-    queue.advance(30.2)
+    queue.advance(30.05)
     assert queue.pop() is None
     queue.advance(30.0 + IDLE_BACKOFF)
     assert take(queue).tries == 5
