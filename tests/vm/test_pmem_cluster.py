@@ -36,15 +36,16 @@ PATIENCE = 1500.0
 
 
 @pytest.fixture
-def plane(tmp_path: Path, qemu: Rig) -> Iterator[ControlPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory, qemu: Rig) -> Iterator[ControlPlane]:
     """A cluster of a node without persistent memory and a guest with it, tonnage installed on both."""
     if qemu.missing:
         pytest.skip(qemu.missing)
     if os.geteuid() != 0:
         pytest.skip("needs root: kubelets and containers")
-    folder = tmp_path / "cluster"
+    place = tmp_path_factory.mktemp("p")  # a short name: paths of sockets have at most 104 bytes
+    folder = place / "cluster"
     try:
-        kubectl, image = programs.kubectl(), build(tmp_path / "tonnage.tar", IMAGE)
+        kubectl, image = programs.kubectl(), build(place / "tonnage.tar", IMAGE)
         found = up(folder, 1, images=[image.file], guests=1)
     except (programs.Missing, debian.Missing) as reason:
         pytest.skip(f"no real Kubernetes: {reason}")
