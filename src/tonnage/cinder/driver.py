@@ -97,9 +97,9 @@ class CinderConfig:
 
 
 def load(path: Path) -> list[dict[str, Any]]:
-    """Back ends of a file, each with `name` and the options of Cinder; `{file: PATH}` stands for the file's content.
+    """Back ends of a file, each with `name` and the options of Cinder.
 
-    Raises InvalidError, which never shows a value.
+    A value `{file: PATH}` is replaced by the file's content. Raises InvalidError, which never shows a value. Blocking.
     """
     try:
         found = yaml.safe_load(path.read_text())
