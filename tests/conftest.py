@@ -162,6 +162,18 @@ def real_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
+def own_disk(real_folder: Path) -> Path:
+    """A mounted ext4 of 8 GiB: what is free on it does not depend on what other tests and programs write meanwhile."""
+    image, place = real_folder / "own-disk.img", real_folder / "own-disk"
+    with image.open("wb") as file:
+        file.truncate(8 << 30)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", image], check=True)
+    place.mkdir()
+    subprocess.run(["mount", "-o", "loop", image, place], check=True)
+    return place
+
+
+@pytest.fixture
 def need_program() -> Callable[[str], None]:
     """Skips the test when a program is not installed."""
 

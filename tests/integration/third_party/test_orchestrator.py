@@ -20,13 +20,13 @@ VERBS = ("Probe", "GetCapacity", "CreateVolume", "NodeStageVolume", "NodePublish
 
 @pytest.mark.parametrize("kind", ["image", "btrfs"])
 def test_a_volumes_life_without_kubernetes(
-    real_folder: Path, go_program: Callable[[str], Path], need_program: Callable[[str], None], kind: str
+    real_folder: Path, own_disk: Path, go_program: Callable[[str], Path], need_program: Callable[[str], None], kind: str
 ) -> None:
     """Created, mounted, grown, snapshotted, restored, deleted: each call twice, as after a lost answer."""
     fstype = "xfs" if kind == "image" else "btrfs"
     need_program(f"mkfs.{fstype}")
     program, socket = go_program("orchestrator"), real_folder / "csi.sock"
-    pool = f"{kind}:{real_folder}/pool,size=2Gi" + (",sparse=yes" if kind == "image" else "")
+    pool = f"{kind}:{own_disk}/pool,size=2Gi" + (",sparse=yes" if kind == "image" else "")
     command = [sys.executable, "-m", "tonnage.cli", "driver", f"--endpoint=unix://{socket}", f"--pool={pool}"]
     with (real_folder / "log").open("wb") as log:
         driver = subprocess.Popen(
@@ -52,4 +52,4 @@ def test_a_volumes_life_without_kubernetes(
     assert set(VERBS) <= set(made)
     mounts = Path("/proc/mounts").read_text()
     assert str(real_folder / "volumes") not in mounts
-    assert not list((real_folder / "pool").glob("pvc-*"))
+    assert not list((own_disk / "pool").glob("pvc-*"))
