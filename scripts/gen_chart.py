@@ -40,8 +40,8 @@ WORDS: Mapping[str, str] = {
 BLOCKS: Mapping[str, str] = {
     "labels": 'include "tonnage.labels" $',
     "config": 'include "tonnage.config" (dict "root" $ "pools" $pools)',
-    "poolMounts": 'include "tonnage.poolMounts" $pools',
-    "poolVolumes": 'include "tonnage.poolVolumes" $pools',
+    "poolMounts": 'include "tonnage.poolMounts" (dict "root" $ "pools" $pools)',
+    "poolVolumes": 'include "tonnage.poolVolumes" (dict "root" $ "pools" $pools)',
     "contentMounts": 'include "tonnage.contentMounts" (dict "root" $ "pools" $pools)',
     "contentVolumes": 'include "tonnage.contentVolumes" (dict "root" $ "pools" $pools)',
     "groupLabel": 'include "tonnage.groupLabel" $group',

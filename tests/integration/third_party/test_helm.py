@@ -72,6 +72,10 @@ POOLS = [
     {"name": "other", "kind": "btrfs", "path": "/more"},
     {"name": "again", "kind": "static", "path": "/data"},
 ]
+NESTED = [
+    {"name": f"p{number}", "kind": "image", "path": path}
+    for number, path in enumerate(("/d/p", "/d", "/var/lib/kubelet/p", "/d2"))
+]
 SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
     "as it comes": ({}, Installation(), {}),
     "with a scheduler": (
@@ -172,6 +176,23 @@ SAME: dict[str, tuple[Values, Installation, dict[str, str]]] = {
         Installation(node={"sources": ["/srv/models"]}),
         {},
     ),
+    "folders in others": (
+        {
+            "pools": NESTED,
+            "imageStores": ["/var/lib/kubelet/images"],
+            "sources": ["/d/models", "/srv", "/srv/a", "/dd"],
+            "config": {"flexvolume": "/d/plugins"},
+        },
+        Installation(
+            pools=NESTED,
+            node={
+                "image_stores": ["/var/lib/kubelet/images"],
+                "sources": ["/d/models", "/srv", "/srv/a", "/dd"],
+                "flexvolume": "/d/plugins",
+            },
+        ),
+        {},
+    ),
     "a network policy": ({"networkPolicy": {"enabled": True}}, Installation(network_policy=True), {}),
     "inline drivers": (
         {"inlineDrivers": ["node-labels,memory=8Mi,name=labels.example.com", "cert"]},
@@ -236,6 +257,12 @@ def test_bad_values_are_refused(name: str, template: Template) -> None:
     assert ended.returncode != 0
     assert "don't meet the specifications of the schema" in ended.stderr
     assert named in ended.stderr
+
+
+def test_a_pool_that_holds_the_agents_own_folders_is_refused(template: Template) -> None:
+    ended = template({"pools": [{"name": "x", "kind": "image", "path": "/run"}]})
+    assert ended.returncode != 0
+    assert "pool x: path /run: the agent's pod has another folder at /run/lock/lvm" in ended.stderr
 
 
 def test_old_cluster_is_refused(template: Template) -> None:

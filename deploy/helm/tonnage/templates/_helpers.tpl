@@ -193,13 +193,39 @@ affinity:
 {{- end }}
 {{- end }}
 
-{{- /* Folders of the node that pools lie in, each once. */ -}}
-{{- define "tonnage.poolFolders" -}}
-{{- $found := list }}
-{{- range . }}
-{{- if hasPrefix "/" (.path | default "") }}{{ $found = append $found .path }}{{ end }}
+{{- /* "yes" when a folder is one of the others or lies in one. */ -}}
+{{- define "tonnage.liesIn" -}}
+{{- $path := printf "%s/" .path }}
+{{- range .folders }}{{ if hasPrefix (printf "%s/" .) $path }}yes{{ end }}{{ end }}
 {{- end }}
-{{- $found | uniq | toJson }}
+
+{{- /* Folders of the node that pools need a mount for, each once.
+  None that lies in another's folder or in the kubelet's: those are mounted with propagation, so a mount in them would
+  show on the node and stay there, and their number would double each time that the agent starts. */ -}}
+{{- define "tonnage.poolFolders" -}}
+{{- $kubelet := .root.Values.kubelet }}
+{{- $paths := list }}
+{{- range $pool := .pools }}
+{{- with $path := $pool.path | default "" | regexFind "^/.*" }}
+{{- range $other := list $kubelet "/dev" "/etc/tonnage" "/run/lock/lvm" "/run/tonnage" "/sys/fs/cgroup" "/tmp" }}
+{{- if include "tonnage.liesIn" (dict "path" $other "folders" (list $path)) }}
+{{- fail (printf "pool %s: path %s: the agent's pod has another folder at %s; name a folder that does not hold it" ($pool.name | default $path) $path $other) }}
+{{- end }}
+{{- end }}
+{{- $paths = append $paths $path }}
+{{- end }}
+{{- end }}
+{{- $found := list }}
+{{- range $path := uniq $paths }}
+{{- $others := append (without $paths $path) $kubelet }}
+{{- if not (include "tonnage.liesIn" (dict "path" $path "folders" $others)) }}{{ $found = append $found $path }}{{ end }}
+{{- end }}
+{{- $found | toJson }}
+{{- end }}
+
+{{- /* Folders of the node that are mounted with propagation. */ -}}
+{{- define "tonnage.sharedFolders" -}}
+{{- append (include "tonnage.poolFolders" . | fromJsonArray) .root.Values.kubelet | toJson }}
 {{- end }}
 
 {{- define "tonnage.poolMounts" -}}
@@ -219,9 +245,10 @@ affinity:
 {{- end }}
 {{- end }}
 
-{{- /* Folders that volumes are filled from, each once; those of pools are mounted already. */ -}}
+{{- /* Folders that volumes are filled from, each once; not in one that is shared. */ -}}
 {{- define "tonnage.contentFolders" -}}
-{{- $mounted := include "tonnage.poolFolders" .pools | fromJsonArray }}
+{{- $shared := include "tonnage.sharedFolders" . | fromJsonArray }}
+{{- $seen := list }}
 {{- $found := list }}
 {{- $values := .root.Values }}
 {{- $written := false }}
@@ -236,25 +263,25 @@ affinity:
 {{- end }}
 {{- end }}
 {{- range $values.config.imageStores | default $values.imageStores }}
-{{- if not (has . $mounted) }}{{ $found = append $found (dict "path" . "type" "DirectoryOrCreate" "written" $written) }}{{ end }}
-{{- $mounted = append $mounted . }}
+{{- if not (or (has . $seen) (include "tonnage.liesIn" (dict "path" . "folders" $shared))) }}{{ $found = append $found (dict "path" . "type" "DirectoryOrCreate" "written" $written) }}{{ end }}
+{{- $seen = append $seen . }}
 {{- end }}
 {{- range $values.config.sources | default $values.sources }}
-{{- if not (has . $mounted) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
-{{- $mounted = append $mounted . }}
+{{- if not (or (has . $seen) (include "tonnage.liesIn" (dict "path" . "folders" $shared))) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
+{{- $seen = append $seen . }}
 {{- end }}
 {{- range $read }}
-{{- if not (has . $mounted) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
-{{- $mounted = append $mounted . }}
+{{- if not (or (has . $seen) (include "tonnage.liesIn" (dict "path" . "folders" $shared))) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
+{{- $seen = append $seen . }}
 {{- end }}
 {{- $found | toJson }}
 {{- end }}
 
-{{- /* Not below the kubelet's folder: it is mounted with propagation, so a mount in it would stay on the node. */}}
+{{- /* The kubelet's folder of FlexVolume drivers, where the pod needs a mount for it: not in one that is shared. */ -}}
 {{- define "tonnage.pluginFolder" -}}
-{{- $values := .root.Values }}
-{{- with $values.config.flexvolume }}
-{{- if not (hasPrefix (printf "%s/" $values.kubelet) .) }}{{ . }}{{ end }}
+{{- $shared := include "tonnage.sharedFolders" . | fromJsonArray }}
+{{- with .root.Values.config.flexvolume }}
+{{- if not (include "tonnage.liesIn" (dict "path" . "folders" $shared)) }}{{ . }}{{ end }}
 {{- end }}
 {{- end }}
 

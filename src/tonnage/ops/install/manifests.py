@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
@@ -23,7 +22,15 @@ from tonnage.api import names
 from tonnage.controller.config import parse_endpoints
 from tonnage.node.inline import sources
 from tonnage.node.inline.config import parse_inlines
-from tonnage.ops.install.options import GROUP_LABEL, Class, ContentFolder, Installation, content_folders, pool_folders
+from tonnage.ops.install.options import (
+    GROUP_LABEL,
+    Class,
+    ContentFolder,
+    Installation,
+    content_folders,
+    lies_in,
+    pool_folders,
+)
 from tonnage.option import Option
 
 SCOPE_POLICY_SINCE = EMPTY_DIR_POLICY_SINCE = (1, 36)
@@ -221,9 +228,9 @@ def _groups(chosen: Installation) -> list[Values]:
 
 
 def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, affinity: dict[str, Any]) -> Values:
-    folders = list(enumerate(pool_folders(pools)))
+    folders = list(enumerate(pool_folders(pools, chosen.file["kubelet"])))
     contents = list(enumerate(content_folders(chosen.file, pools)))
-    plugins = [str(path) for path in _plugin_folder(chosen)]
+    plugins = _plugin_folder(chosen, pools)
     return {
         "nodeName": f"tonnage-node-{name}" if name else "tonnage-node",
         "groupLabel": _yaml({GROUP_LABEL: name}) if name else "",
@@ -246,15 +253,10 @@ def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, 
     }
 
 
-def _plugin_folder(chosen: Installation) -> list[PurePosixPath]:
-    """The kubelet's folder of FlexVolume drivers, where the pod needs a mount for it.
-
-    Not below the kubelet's own folder: that is mounted with propagation, so a mount in it would show on the node and
-    stay there, and their number would double each time that the agent starts.
-    """
-    path = chosen.file.get("flexvolume") or ""
-    is_there = not path or PurePosixPath(path).is_relative_to(chosen.file["kubelet"])
-    return [] if is_there else [PurePosixPath(path)]
+def _plugin_folder(chosen: Installation, pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The kubelet's folder of FlexVolume drivers, where the pod needs a mount for it: not in one that is shared."""
+    path, kubelet = chosen.file.get("flexvolume") or "", chosen.file["kubelet"]
+    return [path] if path and not lies_in(path, [kubelet, *pool_folders(pools, kubelet)]) else []
 
 
 def _content_mount(number: int, folder: ContentFolder) -> dict[str, Any]:

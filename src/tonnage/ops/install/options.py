@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -196,8 +196,12 @@ def parse_version(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def pool_folders(pools: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The folders of the node that pools lie in, each once; none of those that lie in another. Raises InvalidError."""
+def pool_folders(pools: Sequence[Mapping[str, Any]], kubelet: str) -> list[str]:
+    """The folders of the node that pools need a mount for, each once. Raises InvalidError.
+
+    None that lies in another's folder or in the kubelet's: those are mounted with propagation, so a mount in them would
+    show on the node and stay there, and their number would double each time that the agent starts.
+    """
     found: list[str] = []
     for pool in pools:
         path = str(pool.get("path", ""))
@@ -207,9 +211,21 @@ def pool_folders(pools: Sequence[Mapping[str, Any]]) -> list[str]:
             raise InvalidError(
                 f"pool {pool.get('name', path)}: path {path[:120]!r}: want it absolute, without '..' or '//'"
             )
-        if path not in found:
-            found.append(path)
-    return found
+        for other in (kubelet, *MOUNTED):
+            if lies_in(other, [path]):
+                raise InvalidError(
+                    f"pool {pool.get('name', path)}: path {path[:120]}: the agent's pod has another folder at {other};"
+                    " name a folder that does not hold it"
+                )
+        found.append(path)
+    return [
+        path for path in dict.fromkeys(found) if not lies_in(path, [kubelet, *(one for one in found if one != path)])
+    ]
+
+
+def lies_in(path: str, folders: Iterable[str]) -> bool:
+    """Whether that folder is one of the others or lies in one."""
+    return any(PurePosixPath(path).is_relative_to(folder) for folder in folders)
 
 
 @dataclass(frozen=True)
@@ -222,17 +238,15 @@ class ContentFolder:
 
 
 def content_folders(file: Values, pools: Sequence[Mapping[str, Any]]) -> list[ContentFolder]:
-    """The image stores and sources of a node's file, each once; none that is a pool's folder. Raises InvalidError.
+    """The image stores and sources of a node's file, each once; none in a pool's folder or the kubelet's.
 
     An empty folder may become an image store. A source that is not there is a fault, never an empty volume. The inline
-    driver `image` notes in the stores which layers are in use, and pulls into them.
+    driver `image` notes in the stores which layers are in use, and pulls into them. Raises InvalidError.
     """
-    mounted, images = (
-        set(pool_folders(pools)),
-        [one for one in parse_inlines(file.get("inline", ())) if one.kind == "image"],
-    )
+    shared = [file["kubelet"], *pool_folders(pools, file["kubelet"])]
+    images = [one for one in parse_inlines(file.get("inline", ())) if one.kind == "image"]
     inline = [str(path) for one in images for path in image_folders(one)]
-    found = []
+    found: dict[str, ContentFolder] = {}
     for option, texts, kind in (
         ("image_stores", file.get("image_stores", ()), "DirectoryOrCreate"),
         ("sources", file.get("sources", ()), "Directory"),
@@ -244,10 +258,10 @@ def content_folders(file: Values, pools: Sequence[Mapping[str, Any]]) -> list[Co
                 raise InvalidError(f"{option} {path[:120]!r}: want it without '..'")
             if path in (*MOUNTED, file["kubelet"], "/"):
                 raise InvalidError(f"{option} {path}: the agent's pod has another folder there; name one below it")
-            if path not in mounted:
-                found.append(ContentFolder(path, kind, is_written=bool(images) and option == "image_stores"))
-            mounted.add(path)
-    return found
+            if not lies_in(path, shared):
+                is_written = bool(images) and option == "image_stores"
+                found.setdefault(path, ContentFolder(path, kind, is_written))
+    return list(found.values())
 
 
 def _is_yes(name: str, key: str, text: str) -> bool:

@@ -137,14 +137,25 @@ def test_flexvolumes_have_the_kubelets_folder_and_that_of_their_calls() -> None:
     assert config["flexvolume"] == "/etc/kubernetes/volumeplugins"
 
 
-def test_a_folder_of_flexvolume_drivers_below_the_kubelets_own_has_no_mount_of_its_own() -> None:
+def test_no_folder_is_mounted_in_one_that_is_mounted_with_propagation() -> None:
     """With one, the node would have twice as many mounts there after each start of the agent."""
-    found = objects(Installation(node={"flexvolume": "/var/lib/kubelet/volumeplugins"}))
+    below = "/var/lib/kubelet/volumeplugins"
+    pools = [
+        {"name": f"p{n}", "kind": "image", "path": path} for n, path in enumerate(("/d/p", "/d", "/var/lib/kubelet/p"))
+    ]
+    file = {
+        "flexvolume": below,
+        "sources": ["/d/models", "/srv", "/srv/a"],
+        "image_stores": ["/var/lib/kubelet/images"],
+    }
+    found = objects(Installation(pools=pools, node=file))
     spec = found["DaemonSet", "tonnage-node"]["spec"]["template"]["spec"]
-    mounts = {m["name"] for m in spec["containers"][0]["volumeMounts"]}
-    assert "flexvolume" not in mounts | {v["name"] for v in spec["volumes"]}
+    mounts = {m["name"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
+    assert mounts.keys() == {v["name"] for v in spec["volumes"]}
+    mine = {path for name, path in mounts.items() if name.startswith(("pool-", "content-", "flexvolume"))}
+    assert mine == {"/d", "/srv", "/srv/a"}
     config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
-    assert config["flexvolume"] == "/var/lib/kubelet/volumeplugins"
+    assert config["flexvolume"] == below
 
 
 def test_inline_drivers_have_an_object_each_and_are_in_the_nodes_file() -> None:

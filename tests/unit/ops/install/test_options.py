@@ -46,8 +46,14 @@ def test_version() -> None:
     assert (parse_version("1.30"), parse_version("v1.36.3"), parse_version("1.9")) == ((1, 30), (1, 36), (1, 9))
 
 
+def read_pool_folders(pools: list[dict[str, str]]) -> list[str]:
+    return pool_folders(pools, "/k")
+
+
 def test_folders_of_pools() -> None:
-    assert pool_folders([{"path": "/a"}, {"path": "vg0"}, {"path": "/a"}, {}, {"path": "/a/b"}]) == ["/a", "/a/b"]
+    pools = [{"path": path} for path in ("/a/b", "/a", "vg0", "/a", "/ab", "/k/pool", "/k")]
+    assert pool_folders([*pools, {}], "/kubelet") == ["/a", "/ab", "/k"]
+    assert pool_folders(pools[:-1], "/k") == ["/a", "/ab"]
 
 
 @pytest.mark.parametrize(
@@ -63,8 +69,10 @@ def test_folders_of_pools() -> None:
         (parse_secrets, ["a/"], "want NAMESPACE or NAMESPACE/NAME"),
         (parse_version, "latest", "want one as 1.36"),
         (parse_pool, "zfs:tank", "zfs"),
-        (pool_folders, [{"name": "x", "path": "/a/../etc"}], "without '..'"),
-        (pool_folders, [{"path": "/a//b"}], "without '..' or '//'"),
+        (read_pool_folders, [{"name": "x", "path": "/a/../etc"}], "without '..'"),
+        (read_pool_folders, [{"path": "/a//b"}], "without '..' or '//'"),
+        (read_pool_folders, [{"name": "x", "path": "/k"}], "pool x: path /k: the agent's pod has another folder at /k"),
+        (read_pool_folders, [{"path": "/run"}], "another folder at /run/lock/lvm; name a folder that does not hold it"),
     ],
 )
 def test_refused(read: Callable[[Any], Any], given: Any, says: str) -> None:
