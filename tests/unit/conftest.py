@@ -16,13 +16,19 @@ from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.testing import apiserver, wait
-from tonnage.testing.clock import ManualClock
+from tonnage.testing.clock import ManualClock, VirtualPolicy
 from tonnage.testing.objects import MakeClaim, MakeClass, MakePod, MakeVolume, Objects
 from tonnage.testing.wait import Eventually
 
 Running = Callable[..., AbstractAsyncContextManager[None]]
 Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]
 Settle = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    """Virtual time, for tests that are marked so."""
+    return VirtualPolicy() if request.node.get_closest_marker("virtual_time") else asyncio.DefaultEventLoopPolicy()
 
 
 @pytest.fixture

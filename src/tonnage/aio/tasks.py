@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from tonnage.aio.backoff import Backoff
 
 log = logging.getLogger(__name__)
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -49,27 +50,25 @@ class KeyedLocks:
         return key in self._locks
 
 
-class SharedRead(Generic[T]):
-    """A read that all who ask at the same moment share: it begins after the last of them has asked, never before."""
+class SharedRead(Generic[K, T]):
+    """Reads that callers share, one at a time for each key: all who ask while one runs get the next."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]], *, moment: float) -> None:
-        """moment: seconds for which a read waits for others to ask."""
-        self._read, self._moment = read, moment
-        self._next: asyncio.Task[T] | None = None
+    def __init__(self, read: Callable[[K], Awaitable[T]]) -> None:
+        self._read = read
+        self._locks = KeyedLocks()
+        self._next: dict[K, asyncio.Task[T]] = {}
 
-    async def get(self) -> T:
+    async def get(self, key: K) -> T:
         """Return what a read that begins from now on finds. Raises what the read raises."""
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_task(self._run())
-            self._next.add_done_callback(_note_failure)  # all who asked may be cancelled
-        return await asyncio.shield(self._next)
+        if key not in self._next:
+            self._next[key] = asyncio.get_running_loop().create_task(self._run(key))
+            self._next[key].add_done_callback(_note_failure)  # all who asked may be cancelled
+        return await asyncio.shield(self._next[key])
 
-    async def _run(self) -> T:
-        try:
-            await asyncio.sleep(self._moment)
-        finally:
-            self._next = None  # who asks from here on needs a later read
-        return await self._read()
+    async def _run(self, key: K) -> T:
+        async with self._locks.hold(key):
+            del self._next[key]  # who asks from here on needs a later read
+            return await self._read(key)
 
 
 def _note_failure(task: asyncio.Task[Any]) -> None:

@@ -41,42 +41,45 @@ async def test_background_logs_failures_and_cancels_the_rest(caplog: pytest.LogC
 
 
 @pytest.mark.virtual_time
-async def test_who_asks_at_the_same_moment_shares_a_read_that_begins_later() -> None:
-    begun: list[float] = []
+async def test_who_asks_while_a_read_runs_shares_the_next() -> None:
+    begun: list[tuple[str, float]] = []
     clock = asyncio.get_running_loop().time
 
-    async def read() -> float:
-        begun.append(clock())
+    async def read(key: str) -> float:
+        at = clock()
+        begun.append((key, at))
         await asyncio.sleep(10)
-        return begun[-1]
+        return at
 
-    shared = SharedRead(read, moment=0.5)
+    shared = SharedRead(read)
 
-    async def ask(after: float) -> tuple[float, float]:
+    async def ask(after: float, key: str) -> tuple[float, float]:
         await asyncio.sleep(after)
         asked = clock()
-        return asked, await shared.get()
+        return asked, await shared.get(key)
 
-    found = await asyncio.gather(*(ask(after) for after in (0.0, 0.1, 0.4, 0.6, 5.0, 5.2, 11.0)))
+    moments = [(0.0, "a"), (0.0, "a"), (0.1, "a"), (5.0, "a"), (5.0, "b"), (9.9, "a"), (10.1, "a"), (31.0, "a")]
+    found = await asyncio.gather(*(ask(*moment) for moment in moments))
     assert all(asked <= read_at for asked, read_at in found)
-    assert len(begun) == 4
+    since = [(key, round(at - begun[0][1])) for key, at in begun]
+    assert since == [("a", 0), ("b", 5), ("a", 10), ("a", 20), ("a", 31)]
 
 
 @pytest.mark.virtual_time
 async def test_a_shared_read_that_fails_fails_for_all_and_is_done_again() -> None:
     answers: list[Exception | int] = [OSError("no answer"), 7]
 
-    async def read() -> int:
+    async def read(key: str) -> int:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    shared = SharedRead(read, moment=0.5)
-    failed = await asyncio.gather(shared.get(), shared.get(), return_exceptions=True)
+    shared = SharedRead(read)
+    failed = await asyncio.gather(shared.get("a"), shared.get("a"), return_exceptions=True)
     assert [str(failure) for failure in failed] == ["no answer", "no answer"]
-    first, second = asyncio.create_task(shared.get()), asyncio.create_task(shared.get())
-    await asyncio.sleep(0.1)
+    first, second = asyncio.create_task(shared.get("a")), asyncio.create_task(shared.get("a"))
+    await asyncio.sleep(0)
     first.cancel()  # the other one still gets its answer
     assert await second == 7
     assert first.cancelled()

@@ -18,7 +18,7 @@ def test_prints_what_is_rendered(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_options(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--namespace", "disks", "--image", "example.invalid/t:1", "--pool", "lvm:vg0,name=fast"]
-    given += ["--pool", "image:/data,name=big,size=10Gi", "--class", "a,pool=fast,default=yes", "--class", "b,pool=big"]
+    given += ["--pool", "image:/disk,name=big,size=10Gi", "--class", "a,pool=fast,default=yes", "--class", "b,pool=big"]
     given += [
         "--bind",
         "controller",
@@ -39,7 +39,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert config == {
         "pools": [
             {"name": "fast", "kind": "lvm", "path": "vg0"},
-            {"name": "big", "kind": "image", "path": "/data", "size": "10Gi"},
+            {"name": "big", "kind": "image", "path": "/disk", "size": "10Gi"},
         ],
         "bind": "controller",
         "scope": "label",

@@ -17,17 +17,10 @@ from tonnage.controller.config import ControllerConfig
 from tonnage.kube.client import Client
 from tonnage.kube.leader_process import ElectedProcess
 from tonnage.observe import metrics
-from tonnage.testing.clock import VirtualPolicy
 
 pytestmark = pytest.mark.virtual_time
 _LIMIT = 60.0
 """Virtual seconds: longer than a Lease."""
-
-
-@pytest.fixture
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    """Sleeps take no time."""
-    return VirtualPolicy()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -20,17 +19,10 @@ from tonnage.node import reload
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.process import NodeProcess
 from tonnage.testing import apiserver
-from tonnage.testing.clock import VirtualPolicy
 from tonnage.testing.node import FakeNode, MakeNode, fake_node
 from tonnage.testing.objects import MakeClass, MakePod, Objects
 
 AllEvents = Callable[[], Awaitable[list[tuple[str, str, str]]]]
-
-
-@pytest.fixture
-def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """Virtual time, for tests that are marked so."""
-    return VirtualPolicy() if request.node.get_closest_marker("virtual_time") else asyncio.DefaultEventLoopPolicy()
 
 
 def agent_config(node: str, cluster: str, endpoints: tuple[Path, ...] = (), **more: Any) -> AgentConfig:

@@ -23,15 +23,9 @@ from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakeClass
 from tonnage.testing.wait import Eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.virtual_time]
+pytestmark = pytest.mark.real
 MI = 1024**2
 DISKS = {"pool": "disks"}
-
-
-@pytest.fixture
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    """Real time: disks do not know of any other."""
-    return asyncio.DefaultEventLoopPolicy()
 
 
 @pytest.fixture

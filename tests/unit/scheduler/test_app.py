@@ -16,17 +16,10 @@ from tonnage.kube.client import Client
 from tonnage.kube.leader_process import ElectedProcess
 from tonnage.observe import metrics
 from tonnage.scheduler.app import SchedulerConfig, scheduler_process
-from tonnage.testing.clock import VirtualPolicy
 
 pytestmark = pytest.mark.virtual_time
 _LIMIT = 60.0
 """Virtual seconds: longer than a Lease."""
-
-
-@pytest.fixture
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    """Sleeps take no time."""
-    return VirtualPolicy()
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ from the next agent where this one was killed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import rfc3339
+from tonnage.aio.tasks import SharedRead
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES
@@ -33,7 +34,8 @@ from tonnage.node.provisioner.context import NodeContext
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
-WORKERS = 8
+WORKERS = 32
+"""Volumes looked at together: those of one namespace share a read of what names them."""
 SOONEST, LATEST = 0.1, 60.0
 """Seconds between two looks at a volume that is not mounted and cannot be reclaimed yet."""
 _FINISHED = "PodFinished"
@@ -48,6 +50,7 @@ class FinishedReclaimer(Reconciler[str]):
         self._unstaged: set[str] = set()
         """PVs whose volumes were unstaged, and that were not looked at to the end since."""
         self._reported: dict[str, str] = {}
+        self._users = SharedRead(self._read_users)
         super().__init__("reclaim-finished", workers=WORKERS, backoff=Backoff(SOONEST, LATEST))
         self.watch(informers.of(VOLUMES, labels=node.scope.selector), self._changed)
         self.watch(informers.of(STORAGE_CLASSES), on_add(self._of_class))  # at the start PVs may be seen before it
@@ -179,19 +182,27 @@ class FinishedReclaimer(Reconciler[str]):
 
     async def _user(self, claim: PersistentVolumeClaim, owner: Pod) -> str:
         """Return an object of the namespace that names the claim, as "pod p"; "" for none but its owner."""
-        client, namespace, name = self._node.client, claim.metadata.namespace, claim.metadata.name
+        found = (await self._users.get(claim.metadata.namespace)).get(claim.metadata.name, ())
+        return next((user for uid, user in found if uid != owner.metadata.uid), "")
+
+    async def _read_users(self, namespace: str) -> Mapping[str, list[tuple[str, str]]]:
+        """Read live, for each claim of a namespace, the uids and descriptions of the objects that name it."""
+        client = self._node.client
+        found: dict[str, list[tuple[str, str]]] = {}
         for pod in (await client.list(PODS, namespace)).items:
-            if pod.metadata.uid != owner.metadata.uid and name in pod.claim_names():
-                return f"pod {pod.metadata.name}"
+            for name in pod.claim_names():
+                found.setdefault(name, []).append((pod.metadata.uid, f"pod {pod.metadata.name}"))
         for other in (await client.list(CLAIMS, namespace)).items:
             source = reference(other)
-            if source is not None and is_clone(other) and source.name == name:
-                return f"claim {other.metadata.name}, which is a copy of it,"
+            if source is not None and is_clone(other):
+                text = f"claim {other.metadata.name}, which is a copy of it,"
+                found.setdefault(source.name, []).append((other.metadata.uid, text))
         with suppress(ApiNotFoundError):  # a cluster without snapshots
             for snapshot in (await client.list(SNAPSHOTS, namespace)).items:
-                if snapshot.spec.source.persistent_volume_claim_name == name:
-                    return f"VolumeSnapshot {snapshot.metadata.name}"
-        return ""
+                text = f"VolumeSnapshot {snapshot.metadata.name}"
+                name = snapshot.spec.source.persistent_volume_claim_name
+                found.setdefault(name, []).append((snapshot.metadata.uid, text))
+        return found
 
     async def _record(self, volume: PersistentVolume, claim: PersistentVolumeClaim, why: str) -> None:
         """Write the condition of the claim, then the reason of the PV, which ends the work. Idempotent."""

@@ -72,8 +72,6 @@ from tonnage.node.snapshots.shared import (
 )
 
 log = logging.getLogger(__name__)
-_MOMENT = 0.05
-"""Seconds in which deletions share one live read of the node's contents."""
 _NAMED_BY_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _SECRET = (SECRET_NAME, SECRET_NAMESPACE)
 _REQUESTS = Requests(
@@ -99,7 +97,7 @@ class Snapshotter(Reconciler[str]):
         self._own = informers.of(SNAPSHOT_CONTENTS, labels=f"{MANAGED_BY}={node.scope.label}", optional=True)
         self._unowned: Cache[VolumeSnapshotContent] | None = None
         self._refusals, self._abandoned = Refusals(node, _REQUESTS), Abandoned(node)
-        self._users = SharedRead(self._read_users, moment=_MOMENT)
+        self._users = SharedRead(self._read_users)
         self.watch(self._own, self._changed)
         node.volumes.add_index(BY_HANDLE, handle_of)
         node.drivers.on_add(lambda _: self._look_at_all())
@@ -352,7 +350,7 @@ class Snapshotter(Reconciler[str]):
         Other nodes may have snapshots of the same id: their contents have their label.
         """
         found = []
-        for other in (await self._users.get()).get(handle, ()):
+        for other in (await self._users.get(self._node.scope.label)).get(handle, ()):
             if other.metadata.uid == content.metadata.uid or other.spec.driver != content.spec.driver:
                 continue
             goes = other.metadata.deleting and other.spec.deletion_policy == "Delete"
@@ -360,13 +358,13 @@ class Snapshotter(Reconciler[str]):
                 found.append(other)
         return found
 
-    async def _read_users(self) -> Mapping[str, list[VolumeSnapshotContent]]:
-        """Read live which contents of this node, or of none, name each snapshot.
+    async def _read_users(self, label: str) -> Mapping[str, list[VolumeSnapshotContent]]:
+        """Read live which contents of the node with that label, or of none, name each snapshot.
 
         A content gets its label once, and no other one: read in this order, none is missed that gets it meanwhile.
         """
         found: dict[str, list[VolumeSnapshotContent]] = {}
-        for labels in (f"!{MANAGED_BY}", f"{MANAGED_BY}={self._node.scope.label}"):
+        for labels in (f"!{MANAGED_BY}", f"{MANAGED_BY}={label}"):
             for content in (await self._client.list(SNAPSHOT_CONTENTS, labels=labels)).items:
                 for handle in {content.status.snapshot_handle, content.spec.source.snapshot_handle} - {""}:
                     found.setdefault(handle, []).append(content)

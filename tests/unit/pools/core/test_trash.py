@@ -19,16 +19,9 @@ from tonnage.pools.core import group
 from tonnage.pools.core.group import MemberRequest
 from tonnage.pools.core.pool import Pool, check_undelete
 from tonnage.pools.fake import FakePool
-from tonnage.testing.clock import VirtualPolicy
 
 GIB, MI = 1 << 30, 1 << 20
 DAY = {UNDELETE: "86400"}
-
-
-@pytest.fixture
-def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """Virtual time, for tests that are marked so."""
-    return VirtualPolicy() if request.node.get_closest_marker("virtual_time") else asyncio.DefaultEventLoopPolicy()
 
 
 @pytest.fixture
