@@ -28,11 +28,13 @@ from typing import Any
 
 _GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs and not cinder"
 _WAITING = ("tests/unit/node", "tests/unit/kube", "tests/unit/cli", "tests/unit/simulate", "tests/crash/kills")
+_FEW = "--hypothesis-profile=check"
+_INNER = f"not real and not slow and {_GUESTS_AND_GO}"
 CHECK: Mapping[str, Sequence[str]] = {
-    "box": ("tests/unit/box", "-m", f"not real and {_GUESTS_AND_GO}"),
-    "node": (*_WAITING, "-m", f"(not real or kills) and {_GUESTS_AND_GO}", "--kills", "200"),
+    "box": ("tests/unit/box", "-m", _INNER, _FEW),
+    "node": (*_WAITING, "-m", f"{_INNER} or kills", "--kills", "200", _FEW),
     "others": (
-        *("tests/unit", "tests/docs", "tests/conformance", "tests/stories", "-m", f"not real and {_GUESTS_AND_GO}"),
+        *("tests/unit", "tests/docs", "tests/conformance", "tests/stories", "-m", _INNER, _FEW),
         *(f"--ignore={path}" for path in ("tests/unit/box", *_WAITING)),
     ),
 }

@@ -31,6 +31,7 @@ settings.register_profile(
     "tonnage", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tonnage")
+settings.register_profile("check", settings(), max_examples=25)
 _TOLD: list[str] = []
 
 

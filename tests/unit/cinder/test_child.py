@@ -43,6 +43,7 @@ async def test_secrets_of_the_setup_are_not_in_errors(child: Child, fault: Fault
         await child.call("get", name="v")
 
 
+@pytest.mark.slow
 async def test_a_hang_is_killed_with_all_that_it_started(child: Child, fault: Fault, storage: Path) -> None:
     assert await child.call("get", name="v") is None
     fault("get", "before", "hang")

@@ -188,6 +188,7 @@ sys.exit(main(["driver", *sys.argv[2:]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["open", "close"])
 def test_a_disk_that_does_not_answer_does_not_keep_it(folder: Path, method: str) -> None:
     socket = folder / "csi.sock"

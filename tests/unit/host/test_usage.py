@@ -98,6 +98,7 @@ def test_it_ends_once_the_limit_is_passed(tmp_path: Path) -> None:
     assert disk_usage(str(tmp_path / "t"), limit=1 << 60, cancelled=lambda: True) < everything
 
 
+@pytest.mark.slow
 def test_moving_folders_meanwhile_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     for name in "abcdefgh":

@@ -201,6 +201,7 @@ async def test_an_unknown_attribute_is_refused_by_name(world: World, key: str) -
     await world.driver.stop()
 
 
+@pytest.mark.slow
 async def test_files_are_renewed_in_time_and_old_ones_stay_after_a_failure(world: World) -> None:
     world.source.result = files(b"one", again=time.time() + 0.1)
     await world.driver.start()

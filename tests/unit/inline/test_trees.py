@@ -57,6 +57,7 @@ async def test_folders_on_top_of_each_other_are_shown_read_only(world: World, la
     await world.driver.stop()
 
 
+@pytest.mark.slow
 async def test_100_pods_of_one_image_share_one_overlay_which_goes_with_the_last(
     world: World, layers: tuple[Path, Path]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 
+import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from tonnage.box.apiserver.server.server import ApiServer
@@ -26,6 +27,7 @@ class _Loop:
             self._at_work.remove(self._who)
 
 
+@pytest.mark.slow
 async def test_the_next_works_when_the_leader_stops(server: ApiServer) -> None:
     at_work: list[str] = []
     changed = asyncio.Event()

@@ -143,6 +143,7 @@ async def test_null_anywhere_is_read_by_get_list_and_watch(kind: Kind[Any]) -> N
             assert await client.get(kind, name) == read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.plural)
 async def test_a_wrong_type_anywhere_is_named_and_hides_nothing(
     kind: Kind[Any], caplog: pytest.LogCaptureFixture

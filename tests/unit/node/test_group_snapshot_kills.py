@@ -188,6 +188,7 @@ class GroupPlay:
         assert len(held - wanted) <= retained * len(self.volumes), "nothing else is left behind"
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(OPERATIONS)
 def test_whatever_happens_to_groups_and_agents(operations: list[tuple[str, Any, bool]]) -> None:

@@ -326,6 +326,7 @@ class Play:
             assert bool(content.status.ready_to_use) == (self.handles[name] in there), name
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(OPERATIONS)
 def test_whatever_happens_to_contents_and_agents(operations: list[tuple[str, Any, bool]]) -> None:

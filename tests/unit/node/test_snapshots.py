@@ -533,6 +533,7 @@ async def test_a_secret_of_the_class_is_refused_and_does_not_keep_the_content(
     assert await _later(partial(world.is_gone, name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", [UnavailableError("the disk is offline"), PreconditionError("it is busy")])
 async def test_what_passes_is_tried_again_and_told_once(
     make_node: MakeNode, world: SnapshotWorld, all_events: AllEvents, why: Exception

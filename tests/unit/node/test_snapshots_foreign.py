@@ -134,6 +134,7 @@ async def test_a_class_that_is_gone_is_awaited(foreign: Foreign, world: Snapshot
     await world.ready(name)
 
 
+@pytest.mark.slow
 async def test_a_driver_that_does_not_tell_its_capacity_is_asked_again_seldom(
     foreign: Foreign, world: SnapshotWorld
 ) -> None:

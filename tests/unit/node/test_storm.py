@@ -159,6 +159,7 @@ class Operator:
                     await node.pool.delete(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", [False, True], ids=["quiet", "troubled"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_none_is_stuck(

@@ -44,14 +44,17 @@ def test_counts(tmp_path: Path) -> None:
     assert (found.words, found.files) == (["kept", "kept", "room"], ["other.py"])
 
 
+@pytest.mark.slow
 def test_no_folder_is_too_wide(modules: Sequence[measure.Module]) -> None:
     assert not measure.too_wide(modules)
 
 
+@pytest.mark.slow
 def test_no_class_name_is_used_twice(modules: Sequence[measure.Module]) -> None:
     assert not measure.doubled(modules)
 
 
+@pytest.mark.slow
 def test_folders_say_what_they_are(modules: Sequence[measure.Module]) -> None:
     """What it does; then who calls it, and what it may touch."""
     for module in modules:
@@ -61,14 +64,17 @@ def test_folders_say_what_they_are(modules: Sequence[measure.Module]) -> None:
             assert rest.count(".") >= 2, module.path
 
 
+@pytest.mark.slow
 def test_no_docstring_names_a_file(modules: Sequence[measure.Module]) -> None:
     assert [f"{module.path}: {name}" for module in modules for name in module.files] == []
 
 
+@pytest.mark.slow
 def test_no_word_to_avoid(modules: Sequence[measure.Module]) -> None:
     """Neither in docstrings and messages nor in names."""
     assert {str(module.path): module.words for module in modules if module.words} == {}
 
 
+@pytest.mark.slow
 def test_each_module_has_a_test_of_its_name_or_is_listed(modules: Sequence[measure.Module]) -> None:
     assert set(measure.untested(modules)) == set(measure.TESTED_BY)

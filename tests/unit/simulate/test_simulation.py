@@ -118,6 +118,7 @@ def test_classes_share_a_pool(make_workload: Make) -> None:
     assert (result.placed, result.peak_allocation) == (8, 1.0)
 
 
+@pytest.mark.slow
 def test_a_hundred_nodes_and_ten_thousand_pods(tell: Callable[[str], None]) -> None:
     made = workload.load(next(file for file in EXAMPLES if file.stem == "batch-scratch"))
     scale = 10_000 / expected(made)
@@ -135,6 +136,7 @@ def test_examples_run(file: Path) -> None:
     assert result.placed > 0
 
 
+@pytest.mark.slow
 def test_hash_seeds_change_nothing() -> None:
     """Sets of names are in another order in each process; results must not be."""
     command = [sys.executable, "-m", "tonnage.cli", "simulate", str(EXAMPLES[0]), "--nodes", "3", "--pods", "200"]
@@ -164,6 +166,7 @@ STREAMS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(streams=STREAMS, seed=st.integers(0, 99), policy=st.sampled_from(sorted(POLICIES)), shared=st.booleans())
 def test_nothing_is_given_twice_and_seeds_repeat(

@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
+
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.api.core import Event
@@ -130,6 +132,7 @@ async def test_a_denied_certificate_is_an_event_of_its_pod(machine: Machine, run
     assert 'MountVolume.SetUp failed for volume "tls" : PodCertificateRequest default/req-' in (mount.message or "")
 
 
+@pytest.mark.slow
 async def test_a_pod_waits_for_a_bundle_and_follows_it(
     machine: Machine, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
 ) -> None:

@@ -145,6 +145,7 @@ async def test_a_node_without_the_driver_is_waited_for(world: AttachWorld, serve
     await world.attached(name)
 
 
+@pytest.mark.slow
 async def test_an_error_of_the_driver_is_written_once_and_the_call_repeated(
     world: AttachWorld, served: Served, writes: Recording
 ) -> None:

@@ -175,6 +175,7 @@ LIVES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", LIVES, ids=range(len(LIVES)))
 async def test_a_kill_around_each_write_of_a_group_changes_nothing_at_the_end(steps: list[tuple[str, str]]) -> None:
     life, wanted = await play(steps, -1, after=False)
@@ -188,6 +189,7 @@ async def test_a_kill_around_each_write_of_a_group_changes_nothing_at_the_end(st
     assert kills == 2 * life.writes, "each of them hit"
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from(("a", "b"))), max_size=14), st.integers(0, 14),

@@ -180,6 +180,7 @@ async def test_a_kill_around_each_write_changes_nothing_at_the_end(steps: list[t
     assert kills == 2 * life.writes, "each of them hit"
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from(("a", "b"))), max_size=16), st.integers(0, 8),

@@ -112,6 +112,7 @@ async def test_a_class_says_it_too(client: FullCsiClient, driver: Driver, pool: 
     assert (await client.get_capacity({"source": "folder:models"})).available > 0
 
 
+@pytest.mark.slow
 async def test_while_it_is_filled_it_can_be_asked_for_again_but_not_used(
     client: FullCsiClient, driver: Driver, pool: FakePool, files: Files, refused: Refused
 ) -> None:
@@ -216,6 +217,7 @@ async def test_deletion_stops_it(
     assert (await pool.list(), pool.fake.staged) == ([], {})
 
 
+@pytest.mark.slow
 async def test_one_that_waits_for_others_is_stopped_at_once(
     client: FullCsiClient, driver: Driver, pool: FakePool, files: Files, refused: Refused
 ) -> None:

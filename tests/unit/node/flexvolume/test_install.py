@@ -100,6 +100,7 @@ def test_what_is_not_offered_is_answered_in_the_kubelets_words(
     assert process.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_call_reaches_the_agent_whole_and_leaves_nothing(
     call: Callable[..., subprocess.Popen[bytes]], spool: Path
 ) -> None:

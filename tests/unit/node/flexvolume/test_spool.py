@@ -113,6 +113,7 @@ async def test_a_call_waits_for_an_agent_that_starts_again(rig: SpoolRig) -> Non
     assert json.loads(output) == {"status": "Success"}
 
 
+@pytest.mark.slow
 async def test_a_killed_program_leaves_a_call_that_is_removed_undone(rig: SpoolRig) -> None:
     await rig.tasks.close()
     process = await rig.begin("mount", rig.at("v"), OPTIONS)

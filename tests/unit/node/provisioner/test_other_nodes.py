@@ -56,6 +56,7 @@ async def _written(node: FakeNode) -> int:
     return int(await node.client.revision(kinds.CLAIMS, "", fields=""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("volumes", [1, 2, 8])
 async def test_after_five_minutes_it_costs_less_than_a_write_a_minute(
     make_node: MakeNode, make_claim: MakeClaim, scratch_pod: MakePod, eventually: Eventually, volumes: int

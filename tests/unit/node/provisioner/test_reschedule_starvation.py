@@ -64,6 +64,7 @@ async def _storm(node: FakeNode, make_claim: MakeClaim) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_without_it_the_large_one_starves_and_with_it_it_does_not(
     make_node: MakeNode, make_claim: MakeClaim, scratch_pod: MakePod, eventually: Eventually, all_events: AllEvents
 ) -> None:

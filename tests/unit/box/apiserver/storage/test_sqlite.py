@@ -319,6 +319,7 @@ def pieces(store: SqliteStore) -> int:
     return store._file._pieces
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 async def test_on_a_full_disk_deletions_status_and_events_go_on(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, killed: bool

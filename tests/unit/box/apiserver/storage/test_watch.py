@@ -150,6 +150,7 @@ async def changed(api: Api, name: str, size: int) -> None:
     await api.send("DELETE", f"{MAPS}/{name}")
 
 
+@pytest.mark.slow
 async def test_watchers_that_do_not_read_hold_64_mib_together(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "BUFFER_EVENTS", 10**9)
     hub = api.server.hub
