@@ -22,7 +22,7 @@ from tonnage.csi.driver.driver import lock_key
 from tonnage.csi.driver.paths import Places
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-from tonnage.csi.server.sockets import socket_path
+from tonnage.csi.server.sockets import ENDPOINT
 from tonnage.errors import InvalidError
 from tonnage.option import Option
 
@@ -47,15 +47,7 @@ def _seconds(given: int) -> int:
 class CinderConfig:
     """The one declaration of the options. interpreter: has cinderlib, on nodes os-brick at least."""
 
-    endpoint: Annotated[
-        Path,
-        Option(
-            "where to listen (default: $CSI_ENDPOINT)",
-            "unix:///DIR/csi.sock",
-            environ="CSI_ENDPOINT",
-            parse=socket_path,
-        ),
-    ]
+    endpoint: Annotated[Path, ENDPOINT]
     backends: Annotated[
         Path | None,
         Option("back ends; without it only the node service is served", "FILE.yaml", name="config", parse=Path),

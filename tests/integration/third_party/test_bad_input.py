@@ -21,7 +21,7 @@ CLASSES: dict[str, dict[str, Any]] = {
 FAULTY = "0/3 nodes are available: 3 node(s) could not make volumes of the StorageClass."
 FULL = "0/3 nodes are available: 3 node(s) did not have enough free storage."
 UNBOUND = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
-RWX = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible: local volumes live on one node; use ReadWriteOnce"
+RWX = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible: one node at a time uses a volume; use ReadWriteOnce"
 
 
 def claim_spec(size: str = "1Gi", **more: Any) -> dict[str, Any]:

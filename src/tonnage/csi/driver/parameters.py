@@ -238,7 +238,7 @@ def _check_mode(capability: csi_pb2.VolumeCapability) -> None:
         known = mode in Mode.Mode.values()
         label = Mode.Mode.Name(mode) if known else str(int(mode))
         raise InvalidError(
-            f"access mode {_IN_KUBERNETES.get(mode, label)} is not possible: local volumes live on one node;"
+            f"access mode {_IN_KUBERNETES.get(mode, label)} is not possible: one node at a time uses a volume;"
             " use ReadWriteOnce or ReadWriteOncePod"
         )
     if capability.WhichOneof("access_type") is None:

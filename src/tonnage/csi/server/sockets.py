@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tonnage.errors import InvalidError, PreconditionError, host_errors
 from tonnage.host.descriptor import opened
+from tonnage.option import Option
 
 LONGEST_PATH = 107
 """Maximum bytes of a unix socket's path on Linux."""
@@ -35,6 +36,12 @@ def socket_path(text: str) -> Path:
         )
     check_length(Path(path))
     return Path(path)
+
+
+ENDPOINT = Option(
+    "where to listen (default: $CSI_ENDPOINT)", "unix:///DIR/csi.sock", environ="CSI_ENDPOINT", parse=socket_path
+)
+"""The option of a driver that runs by itself."""
 
 
 def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:

@@ -19,7 +19,7 @@ import yaml
 from tonnage import option
 from tonnage.api import names
 from tonnage.content.hosts import AllowedHost, parse_host
-from tonnage.csi.server.sockets import socket_path
+from tonnage.csi.server.sockets import ENDPOINT
 from tonnage.errors import InvalidError
 from tonnage.host.iolimits import ROOT as CGROUPS
 from tonnage.observe.exporter import Address, parse_address
@@ -82,15 +82,7 @@ class DriverConfig:
     the cgroup whose IO is limited for paths without a pod, "" for none.
     """
 
-    endpoint: Annotated[
-        Path,
-        Option(
-            "where to listen (default: $CSI_ENDPOINT)",
-            "unix:///DIR/csi.sock",
-            environ="CSI_ENDPOINT",
-            parse=socket_path,
-        ),
-    ]
+    endpoint: Annotated[Path, ENDPOINT]
     pools: Sequence[PoolConfig]
     node_name: Annotated[str, Option("default: $NODE_NAME, else the host's name", "NAME", environ="NODE_NAME")]
     state: Annotated[

@@ -26,8 +26,8 @@ Refused = Callable[..., Awaitable[CsiError]]
     ("capabilities", "texts"),
     [
         ([], ["volume_capabilities is missing"]),
-        ([VolumeCapability(AccessMode.MULTI_NODE_MULTI_WRITER)], ["MULTI_NODE_MULTI_WRITER", "live on one node"]),
-        ([VolumeCapability(AccessMode.MULTI_NODE_READER_ONLY)], ["MULTI_NODE_READER_ONLY", "live on one node"]),
+        ([VolumeCapability(AccessMode.MULTI_NODE_MULTI_WRITER)], ["MULTI_NODE_MULTI_WRITER", "one node at a time"]),
+        ([VolumeCapability(AccessMode.MULTI_NODE_READER_ONLY)], ["MULTI_NODE_READER_ONLY", "one node at a time"]),
         ([VolumeCapability(AccessMode.MULTI_NODE_SINGLE_WRITER)], ["MULTI_NODE_SINGLE_WRITER"]),
         ([VolumeCapability(fstype="zfs")], ["'zfs'", "ext4"]),
         ([VolumeCapability(fstype="ext4"), VolumeCapability(fstype="xfs")], ["one file system", "ext4, xfs"]),

@@ -172,7 +172,7 @@ async def test_infeasible_requests_are_not_repeated_at_once(
 
     text = (await eventually(told))[0]
     assert text.startswith("Volume provisioning failed with infeasible error. Retries will be delayed. ")
-    assert "local volumes live on one node" in text
+    assert "one node at a time uses a volume" in text
     uid = (await node.claim("data")).metadata.uid
     assert await node.agents[0].provisioner.reconcile(uid) == LOOK_EVERY
     assert len(await told()) == 1
