@@ -107,8 +107,13 @@ class Node:
         """Run a program inside the node; what it printed. Raises Failed."""
         return _call(*self.enter(), *command)
 
+    @property
+    def containerd_socket(self) -> str:
+        """Where its containerd listens."""
+        return f"{self._folder}/containerd.sock"
+
     def _ctr(self) -> list[str]:
-        return ["--address", f"{self._folder}/containerd.sock", "--namespace", "k8s.io"]
+        return ["--address", self.containerd_socket, "--namespace", "k8s.io"]
 
     def _start_containerd(self) -> None:
         runc = programs.debian("runc", "runc")
@@ -188,7 +193,7 @@ class Node:
             "failCgroupV1": False,
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,
-            "containerRuntimeEndpoint": f"unix://{self._folder}/containerd.sock",
+            "containerRuntimeEndpoint": f"unix://{self.containerd_socket}",
             "resolvConf": str(self._folder / "resolv.conf"),
             "syncFrequency": "10s",
             "volumePluginDir": PLUGINS,
@@ -245,7 +250,7 @@ class Node:
             if not entry.name.isdigit() or int(entry.name) == self.holder:
                 continue
             with suppress(OSError):
-                shim = f"{self._folder}/containerd.sock".encode() in (entry / "cmdline").read_bytes()
+                shim = self.containerd_socket.encode() in (entry / "cmdline").read_bytes()
                 if shim or os.readlink(entry / "ns" / "mnt") == wanted or self._in_group(entry):
                     os.kill(int(entry.name), signal.SIGKILL)
         remove = f"find /sys/fs/cgroup -depth -type d -path '*/{self._group}*' -exec rmdir {{}} + 2>/dev/null; true"

@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cluster import network, programs
@@ -64,22 +65,38 @@ class Machines:
     def _install_chart(self, helm: Path) -> None:
         self.plane.kubectl("create", "namespace", SYSTEM)
         self.plane.kubectl("label", "namespace", SYSTEM, "pod-security.kubernetes.io/enforce=privileged")
-        self._chart(helm, "install", drivers={})
+        self._chart(helm, "install")
 
-    def _chart(self, helm: Path, verb: str, *, drivers: Mapping[str, str]) -> None:
+    def _chart(self, helm: Path, verb: str, **more: object) -> None:
         flags = (f"--kubeconfig={self.plane.kubeconfig}", "--namespace", SYSTEM)
-        values = {"pools": [_POOL], "csiDrivers": drivers, "config": {"flexvolume": PLUGINS}}
+        values = {"pools": [_POOL], "config": {"flexvolume": PLUGINS}, **more}
         given = [word for key, value in values.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
         _run(helm, verb, "tonnage", CHART, *flags, *given, home=self.plane.folder / "helm")
 
-    def change(self, helm: Path | None, *, drivers: Mapping[str, str]) -> None:
-        """Install the same once more, agents serving other drivers besides: name -> topology key."""
+    def change(
+        self, helm: Path | None, *, drivers: Mapping[str, str] = MappingProxyType({}), inline: Sequence[str] = (),
+        stores: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Install the same once more, with inline drivers and agents serving drivers of others: name -> topology key.
+
+        stores: image stores of the nodes. Returns when the agents have begun anew.
+        """
         if helm:
-            self._chart(helm, "upgrade", drivers=drivers)
+            more = {"csiDrivers": dict(drivers), "inlineDrivers": list(inline), "imageStores": list(stores)}
+            self._chart(helm, "upgrade", **more)
+            self.restart_agents()
             return
-        more = [f"--driver={name}={key}" for name, key in drivers.items()]
-        made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION, *more)
+        flags = [f"--driver={name}={key}" for name, key in drivers.items()]
+        flags += [f"--inline={text}" for text in inline] + [f"--image-store={store}" for store in stores]
+        made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION, *flags)
         self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
+        self.restart_agents()
+
+    def restart_agents(self) -> None:
+        """Have all agents begin anew, as after an upgrade."""
+        self.plane.kubectl("-n", SYSTEM, "rollout", "restart", "daemonset/tonnage-node")
+        self.plane.kubectl("-n", SYSTEM, "rollout", "status", "daemonset/tonnage-node", "--timeout=300s")
+        self.plane.until("agents are ready", lambda: set(self.agents()) == set(self.names))
 
     def tainted(self) -> list[str]:
         """Nodes whose agent is not ready."""

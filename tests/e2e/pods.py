@@ -56,7 +56,10 @@ def pod(name: str, claim_name: str = "", *, command: str = "sleep 100000", node:
 
 def wait_ready(machines: Machines, name: str) -> str:
     """Wait until a pod runs; its node."""
-    until(machines.plane, f"{name} is ready", partial(is_ready, machines, name))
+    try:
+        until(machines.plane, f"{name} is ready", partial(is_ready, machines, name))
+    except AssertionError as late:
+        raise AssertionError(f"{late}\n{events(machines.plane, 'default', name)}") from late
     return str(machines.plane.get("pod", name)["spec"]["nodeName"])
 
 

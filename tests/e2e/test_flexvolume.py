@@ -89,7 +89,7 @@ def test_a_persistent_volume_outlives_pods_and_the_kubelet(machines: Machines) -
         assert machines.capacities()[node] == pods.WHOLE - 256 * MIB
         plane.kubectl("delete", "pvc/kept", "pv/kept", "--timeout=120s")
         time.sleep(max(0.0, made + 1.5 * AGE - time.monotonic()))
-        _restart(machines)
+        machines.restart_agents()
         until(plane, "the first sweep deletes the volume", lambda: machines.capacities()[node] == pods.WHOLE)
         assert PLUGINS not in machines.inside(node, "cat /proc/self/mountinfo"), "agents leave no mount there"
 
@@ -110,12 +110,6 @@ def test_a_pod_waits_while_the_agents_are_away(machines: Machines) -> None:
 
 def _answers(machines: Machines, name: str) -> bool:
     return machines.plane.try_kubectl("exec", name, "--", "true").returncode == 0
-
-
-def _restart(machines: Machines) -> None:
-    """Have all agents begin anew, with a sweep."""
-    machines.plane.kubectl("-n", SYSTEM, "rollout", "restart", "daemonset/tonnage-node")
-    machines.plane.kubectl("-n", SYSTEM, "rollout", "status", "daemonset/tonnage-node", "--timeout=300s")
 
 
 def _choose(machines: Machines, labels: dict[str, str | None]) -> None:

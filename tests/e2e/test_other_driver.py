@@ -49,13 +49,6 @@ def _pod(name: str, size: str) -> dict[str, Any]:
     return body
 
 
-def _restart_agents(machines: Machines) -> None:
-    """As after every change of what is read at the start only."""
-    machines.plane.kubectl("-n", SYSTEM, "rollout", "restart", "daemonset/tonnage-node")
-    machines.plane.kubectl("-n", SYSTEM, "rollout", "status", "daemonset/tonnage-node", "--timeout=110s")
-    machines.plane.until("agents are ready", lambda: set(machines.agents()) == set(machines.names))
-
-
 def _listed(machines: Machines, node: str) -> dict[str, list[str]]:
     drivers = machines.plane.get("csinode", node)["spec"]["drivers"]
     return {driver["name"]: driver.get("topologyKeys", []) for driver in drivers or []}
@@ -83,16 +76,14 @@ def served(machines: Machines) -> Iterator[Machines]:
         processes.start(
             "hostpath", [*node.enter(), program, *flags, f"-capacity=slow={SIZE}", "-check-volume-lifecycle", "-v=3"]
         )
-        machines.change(helm_program(), drivers={DRIVER: KEY})
         plane.apply(*_objects())
-        _restart_agents(machines)
+        machines.change(helm_program(), drivers={DRIVER: KEY})
         yield machines
     finally:
         plane.kubectl("delete", "storageclass", CLASS, "--ignore-not-found")
         plane.until("its capacity is published no more", lambda: not _capacities(machines))
-        machines.change(helm_program(), drivers={})
         plane.kubectl("delete", "csidriver", DRIVER, "--ignore-not-found")
-        _restart_agents(machines)
+        machines.change(helm_program())
         processes.end("hostpath")
         node.inside("rm", "-rf", str(Path(socket).parent), STATE)
         plane.until("the kubelet has forgotten it", lambda: DRIVER not in _listed(machines, "node-1"))
@@ -123,7 +114,7 @@ def test_a_driver_of_others_is_provisioned_for(served: Machines) -> None:
         before = container(plane.get("pod", "other"))
         plane.kubectl("delete", "pod", "too-large")
 
-        _restart_agents(served)  # an upgrade: the pod goes on, and the new agent deletes what the old one made
+        served.restart_agents()  # an upgrade: the pod goes on, and the new agent deletes what the old one made
         assert container(plane.get("pod", "other")) == before
         assert served.shell("other", "cat /data/file").strip() == "kept"
         plane.kubectl("delete", "pod", "other")
