@@ -35,7 +35,7 @@ from tonnage.box.kubelet.containers.process import (
     ProcessState,
     boot_id,
     read_status,
-    runs_in,
+    running_in,
     stat_fields,
 )
 from tonnage.box.kubelet.containers.rootfs import Bind
@@ -498,7 +498,7 @@ def _discard(folder: str) -> None:
 
 def _kill_unknown(root: str) -> None:
     """Kill processes of a container that was started by a kubelet which died before it could note it."""
-    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit() and runs_in(int(name), root)]:
+    for pid in running_in(root):
         log.warning("killing a container without a record pid=%d root=%s", pid, root)
         with suppress(ProcessLookupError):
             os.kill(pid, 9)

@@ -85,6 +85,11 @@ def runs_in(pid: int, root: str) -> bool:
     return False
 
 
+def running_in(root: str) -> list[int]:
+    """All processes with such a command line. Reads the whole table of processes."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and runs_in(int(name), root)]
+
+
 def boot_id() -> str:
     """Changes with each boot of the machine."""
     with open("/proc/sys/kernel/random/boot_id") as file:
@@ -144,17 +149,18 @@ class ContainerProcess:
         asyncio.get_running_loop().add_reader(first, self._finish)
 
     def _lingering(self) -> int | None:
-        """A pidfd of the namespace's first process if it still is there; it has the command line of our bwrap."""
+        """A pidfd of the namespace's first process if it still is there; it has the command line of our bwrap.
+
+        A bwrap that was killed before it wrote that process' pid leaves it waiting for ever.
+        """
+        root = f"{self.folder}/{ROOT}"
         first, _ = read_status(self.folder)
-        if first is None:
-            return None
-        try:
-            pidfd = os.pidfd_open(first)
-        except OSError:
-            return None
-        if runs_in(first, f"{self.folder}/{ROOT}"):
-            return pidfd
-        os.close(pidfd)
+        for pid in running_in(root) if first is None else [first]:
+            with suppress(OSError):
+                pidfd = os.pidfd_open(pid)
+                if runs_in(pid, root):  # looked at after the pidfd was made: the pid cannot be another's
+                    return pidfd
+                os.close(pidfd)
         return None
 
     def _finish(self) -> None:
