@@ -193,14 +193,14 @@ affinity:
 {{- end }}
 {{- end }}
 
-{{- /* "yes" when a folder is one of the others or lies in one. */ -}}
-{{- define "tonnage.liesIn" -}}
+{{- /* "yes" when a folder is one of the others or is in one. */ -}}
+{{- define "tonnage.isWithin" -}}
 {{- $path := printf "%s/" .path }}
 {{- range .folders }}{{ if hasPrefix (printf "%s/" .) $path }}yes{{ end }}{{ end }}
 {{- end }}
 
 {{- /* Folders of the node that pools need a mount for, each once.
-  None that lies in another's folder or in the kubelet's: those are mounted with propagation, so a mount in them would
+  None inside another's folder or the kubelet's: those are mounted with propagation, so a mount in them would
   show on the node and stay there, and their number would double each time that the agent starts. */ -}}
 {{- define "tonnage.poolFolders" -}}
 {{- $kubelet := .root.Values.kubelet }}
@@ -208,7 +208,7 @@ affinity:
 {{- range $pool := .pools }}
 {{- with $path := $pool.path | default "" | regexFind "^/.*" }}
 {{- range $other := list $kubelet "/dev" "/etc/tonnage" "/run/lock/lvm" "/run/tonnage" "/sys/fs/cgroup" "/tmp" }}
-{{- if include "tonnage.liesIn" (dict "path" $other "folders" (list $path)) }}
+{{- if include "tonnage.isWithin" (dict "path" $other "folders" (list $path)) }}
 {{- fail (printf "pool %s: path %s: the agent's pod has another folder at %s; name a folder that does not hold it" ($pool.name | default $path) $path $other) }}
 {{- end }}
 {{- end }}
@@ -218,7 +218,7 @@ affinity:
 {{- $found := list }}
 {{- range $path := uniq $paths }}
 {{- $others := append (without $paths $path) $kubelet }}
-{{- if not (include "tonnage.liesIn" (dict "path" $path "folders" $others)) }}{{ $found = append $found $path }}{{ end }}
+{{- if not (include "tonnage.isWithin" (dict "path" $path "folders" $others)) }}{{ $found = append $found $path }}{{ end }}
 {{- end }}
 {{- $found | toJson }}
 {{- end }}
@@ -263,15 +263,15 @@ affinity:
 {{- end }}
 {{- end }}
 {{- range $values.config.imageStores | default $values.imageStores }}
-{{- if not (or (has . $seen) (include "tonnage.liesIn" (dict "path" . "folders" $shared))) }}{{ $found = append $found (dict "path" . "type" "DirectoryOrCreate" "written" $written) }}{{ end }}
+{{- if not (or (has . $seen) (include "tonnage.isWithin" (dict "path" . "folders" $shared))) }}{{ $found = append $found (dict "path" . "type" "DirectoryOrCreate" "written" $written) }}{{ end }}
 {{- $seen = append $seen . }}
 {{- end }}
 {{- range $values.config.sources | default $values.sources }}
-{{- if not (or (has . $seen) (include "tonnage.liesIn" (dict "path" . "folders" $shared))) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
+{{- if not (or (has . $seen) (include "tonnage.isWithin" (dict "path" . "folders" $shared))) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
 {{- $seen = append $seen . }}
 {{- end }}
 {{- range $read }}
-{{- if not (or (has . $seen) (include "tonnage.liesIn" (dict "path" . "folders" $shared))) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
+{{- if not (or (has . $seen) (include "tonnage.isWithin" (dict "path" . "folders" $shared))) }}{{ $found = append $found (dict "path" . "type" "Directory") }}{{ end }}
 {{- $seen = append $seen . }}
 {{- end }}
 {{- $found | toJson }}
@@ -281,7 +281,7 @@ affinity:
 {{- define "tonnage.pluginFolder" -}}
 {{- $shared := include "tonnage.sharedFolders" . | fromJsonArray }}
 {{- with .root.Values.config.flexvolume }}
-{{- if not (include "tonnage.liesIn" (dict "path" . "folders" $shared)) }}{{ . }}{{ end }}
+{{- if not (include "tonnage.isWithin" (dict "path" . "folders" $shared)) }}{{ . }}{{ end }}
 {{- end }}
 {{- end }}
 

@@ -28,7 +28,7 @@ from tonnage.ops.install.options import (
     ContentFolder,
     Installation,
     content_folders,
-    lies_in,
+    is_within,
     pool_folders,
 )
 from tonnage.option import Option
@@ -256,7 +256,7 @@ def _group(name: str, pools: Sequence[Mapping[str, Any]], chosen: Installation, 
 def _plugin_folder(chosen: Installation, pools: Sequence[Mapping[str, Any]]) -> list[str]:
     """The kubelet's folder of FlexVolume drivers, where the pod needs a mount for it: not in one that is shared."""
     path, kubelet = chosen.file.get("flexvolume") or "", chosen.file["kubelet"]
-    return [path] if path and not lies_in(path, [kubelet, *pool_folders(pools, kubelet)]) else []
+    return [path] if path and not is_within(path, [kubelet, *pool_folders(pools, kubelet)]) else []
 
 
 def _content_mount(number: int, folder: ContentFolder) -> dict[str, Any]:

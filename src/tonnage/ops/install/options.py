@@ -199,7 +199,7 @@ def parse_version(text: str) -> tuple[int, int]:
 def pool_folders(pools: Sequence[Mapping[str, Any]], kubelet: str) -> list[str]:
     """The folders of the node that pools need a mount for, each once. Raises InvalidError.
 
-    None that lies in another's folder or in the kubelet's: those are mounted with propagation, so a mount in them would
+    None inside another's folder or the kubelet's: those are mounted with propagation, so a mount in them would
     show on the node and stay there, and their number would double each time that the agent starts.
     """
     found: list[str] = []
@@ -212,19 +212,19 @@ def pool_folders(pools: Sequence[Mapping[str, Any]], kubelet: str) -> list[str]:
                 f"pool {pool.get('name', path)}: path {path[:120]!r}: want it absolute, without '..' or '//'"
             )
         for other in (kubelet, *MOUNTED):
-            if lies_in(other, [path]):
+            if is_within(other, [path]):
                 raise InvalidError(
                     f"pool {pool.get('name', path)}: path {path[:120]}: the agent's pod has another folder at {other};"
                     " name a folder that does not hold it"
                 )
         found.append(path)
     return [
-        path for path in dict.fromkeys(found) if not lies_in(path, [kubelet, *(one for one in found if one != path)])
+        path for path in dict.fromkeys(found) if not is_within(path, [kubelet, *(one for one in found if one != path)])
     ]
 
 
-def lies_in(path: str, folders: Iterable[str]) -> bool:
-    """Whether that folder is one of the others or lies in one."""
+def is_within(path: str, folders: Iterable[str]) -> bool:
+    """Whether that folder is one of the others or is in one."""
     return any(PurePosixPath(path).is_relative_to(folder) for folder in folders)
 
 
@@ -258,7 +258,7 @@ def content_folders(file: Values, pools: Sequence[Mapping[str, Any]]) -> list[Co
                 raise InvalidError(f"{option} {path[:120]!r}: want it without '..'")
             if path in (*MOUNTED, file["kubelet"], "/"):
                 raise InvalidError(f"{option} {path}: the agent's pod has another folder there; name one below it")
-            if not lies_in(path, shared):
+            if not is_within(path, shared):
                 is_written = bool(images) and option == "image_stores"
                 found.setdefault(path, ContentFolder(path, kind, is_written))
     return list(found.values())
