@@ -25,7 +25,7 @@ from cluster.processes import Processes
 from tests.integration.third_party import programs as go_programs
 
 from tonnage.api import names
-from tonnage.api.kinds import ATTACHMENTS, VOLUMES
+from tonnage.api.kinds import ATTACHMENTS, CLAIMS, VOLUMES
 from tonnage.kube.wait import until, until_gone
 from tonnage.ops.install import manifests
 from tonnage.ops.install.options import Installation
@@ -134,6 +134,9 @@ async def _measure(cluster: Plane, name: str, command: Sequence[str]) -> AttachT
     flow = AttachFlow(cluster, name)
     for number in range(MANY + ONE_BY_ONE):
         await flow.make_volume(_name(name, number))
+    for number in range(MANY + ONE_BY_ONE):
+        await until(cluster.client, VOLUMES, _name(name, number), lambda one: one.status.phase == "Bound", seconds=WAIT)
+    await cluster.audit.writes()
     processes.start("attacher", [*command, f"--kubeconfig={config}"])
     try:
         return await flow.run()
@@ -152,10 +155,18 @@ class AttachFlow:
         self._cluster, self._client, self._name = cluster, cluster.client, name
 
     async def make_volume(self, name: str) -> None:
-        """A PV of a volume that the driver has."""
+        """A PV of a volume that the driver has, bound to a claim as that of each pod is."""
         csi = {"driver": NETWORK_DRIVER, "volumeHandle": name}
-        spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "csi": csi}
+        common = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+        spec = {
+            **common,
+            "capacity": {"storage": "1Gi"},
+            "csi": csi,
+            "claimRef": {"name": name, "namespace": "default"},
+        }
         await self._client.create(VOLUMES, {"metadata": {"name": name}, "spec": spec})
+        claim = {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
+        await self._client.create(CLAIMS, {"metadata": {"name": name}, "spec": claim}, "default")
 
     async def run(self) -> AttachTimes:
         """One at a time, the first as a warm-up; then all at once."""
@@ -169,7 +180,6 @@ class AttachFlow:
             if number:
                 found.attach_one.append(attached - began)
                 found.detach_one.append(time.monotonic() - attached)
-        await self._cluster.audit.writes()
         many = [_name(self._name, number) for number in range(MANY)]
         began = time.monotonic()
         await asyncio.gather(*map(self._attach, many))
@@ -180,7 +190,7 @@ class AttachFlow:
         found.detach_many = time.monotonic() - began
         account = f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{self._name}"
         writes = await self._cluster.audit.writes()
-        found.writes = sum(write.done and write.user.username == account for write in writes) / MANY
+        found.writes = sum(write.done and write.user.username == account for write in writes) / (MANY + ONE_BY_ONE)
         return found
 
     async def _attach(self, name: str) -> None:

@@ -51,12 +51,16 @@ class KeyedLocks:
 
 
 class SharedRead(Generic[K, T]):
-    """Reads that callers share, one at a time for each key: all who ask while one runs get the next."""
+    """Reads that callers share, one at a time for each key: all who ask while one runs get the next.
+
+    After a read, the next of its key begins no sooner than it took: reads of many objects leave time for other work.
+    """
 
     def __init__(self, read: Callable[[K], Awaitable[T]]) -> None:
         self._read = read
         self._locks = KeyedLocks()
         self._next: dict[K, asyncio.Task[T]] = {}
+        self._rests: dict[K, asyncio.Event] = {}
 
     async def get(self, key: K) -> T:
         """Return what a read that begins from now on finds. Raises what the read raises."""
@@ -67,8 +71,19 @@ class SharedRead(Generic[K, T]):
 
     async def _run(self, key: K) -> T:
         async with self._locks.hold(key):
+            if key in self._rests:
+                await self._rests[key].wait()
             del self._next[key]  # who asks from here on needs a later read
-            return await self._read(key)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            try:
+                return await self._read(key)
+            finally:
+                self._rests[key] = asyncio.Event()
+                loop.call_later(loop.time() - began, self._end_rest, key)
+
+    def _end_rest(self, key: K) -> None:
+        self._rests.pop(key).set()
 
 
 def _note_failure(task: asyncio.Task[Any]) -> None:

@@ -71,9 +71,12 @@ def reference(claim: PersistentVolumeClaim) -> TypedReference | None:
 def is_clone(claim: PersistentVolumeClaim) -> bool:
     """Whether the data source is another claim of its namespace."""
     ref = reference(claim)
-    if ref is None or ref.kind != CLAIMS.kind or ref.api_group:
-        return False
-    return ref.namespace in ("", claim.metadata.namespace)
+    return ref is not None and is_claim(ref, claim.metadata.namespace)
+
+
+def is_claim(source: TypedReference, namespace: str) -> bool:
+    """Whether the data source of a claim in a namespace is another claim there."""
+    return source.kind == CLAIMS.kind and not source.api_group and source.namespace in ("", namespace)
 
 
 def is_restore(claim: PersistentVolumeClaim) -> bool:

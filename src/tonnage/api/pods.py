@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -370,7 +370,18 @@ class Pod(KubeObject, frozen=True):
         return [n for v in self.spec.volumes if (n := claim_name(self.metadata.name, v))]
 
 
-def claim_name(pod_name: str, volume: Volume) -> str:
+class ClaimUse(Protocol):
+    """What a pod's volume says about the claim behind it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ephemeral(self) -> object | None: ...
+    @property
+    def persistent_volume_claim(self) -> ClaimVolumeSource | None: ...
+
+
+def claim_name(pod_name: str, volume: ClaimUse) -> str:
     """Name of the claim behind a pod's volume, or an empty string (component-helpers storage/ephemeral)."""
     if volume.ephemeral is not None:
         return f"{pod_name}-{volume.name}"

@@ -5,6 +5,7 @@ An object of the same name that was created later is never written to.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.kube.client import Client
 
 T = TypeVar("T", bound=KubeObject)
+_fields = functools.cache(msgspec.structs.fields)
 
 
 async def patch_object(
@@ -50,7 +52,7 @@ async def write_status(
 def has_fields(status: msgspec.Struct, wanted: Mapping[str, Any]) -> bool:
     """Whether a status has these fields (by their JSON names) with these values."""
     asked = convert(dict(wanted), type(status))
-    known = [field for field in msgspec.structs.fields(status) if field.encode_name in wanted]
+    known = [field for field in _fields(type(status)) if field.encode_name in wanted]
     return all(getattr(asked, field.name) == getattr(status, field.name) for field in known)
 
 

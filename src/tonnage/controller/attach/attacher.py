@@ -2,10 +2,11 @@
 
 Order of an attachment's writes: the finalizer of its PV (once), its own finalizer with the node's id, the driver's
 call, its status. So whatever was published has an attachment that cannot vanish before it is unpublished, and a PV that
-names the volume. Detaching is the driver's call and one write, which takes the finalizer off.
+names the volume. A PV gets its finalizer as soon as it is bound, so that no pod waits for that write. Detaching is the
+driver's call and one write, which takes the finalizer off.
 
-Ignored: changes of errors, metadata and finalizers of attachments, which are our own writes, and of PVs that stay.
-Attached volumes are compared with ListVolumes elsewhere, which calls attach_again().
+Ignored: changes of errors, metadata and finalizers of attachments, which are our own writes, and of PVs that stay
+bound. Attached volumes are compared with ListVolumes elsewhere, which calls attach_again().
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tonnage.controller.attach.decision import (
 )
 from tonnage.controller.attach.drivers import AttachingDriver, AttachingDrivers
 from tonnage.controller.config import LoopContext, LoopKey
+from tonnage.csi.client import types
 from tonnage.csi.errors import CsiError
 from tonnage.errors import ApiError, ApiNotFoundError, PreconditionError, TonnageError
 from tonnage.kube.controller import Reconciler, on_difference
@@ -51,7 +53,7 @@ _BY_VOLUME, _BY_NODE, _BY_DRIVER = "attacher: by volume", "attacher: by node", "
 
 
 class Attacher(Reconciler[LoopKey]):
-    """Keys are names of VolumeAttachments, and of PVs that are being deleted."""
+    """Keys are names of VolumeAttachments, and of PVs that became bound or are being deleted."""
 
     def __init__(self, context: LoopContext, drivers: AttachingDrivers) -> None:
         super().__init__("attacher", workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
@@ -65,7 +67,8 @@ class Attacher(Reconciler[LoopKey]):
         self.attachments.add_index(_BY_DRIVER, lambda one: (one.attacher,))
         self._nodes = self.watch(informers.of(CSI_NODES), self._node_changed)
         self._volumes = self.watch(
-            informers.of(VOLUMES), on_difference(lambda v: (v.metadata.uid, v.metadata.deleting), self._volume_changed)
+            informers.of(VOLUMES),
+            on_difference(lambda v: (v.metadata.uid, v.metadata.deleting, _is_bound(v)), self._volume_changed),
         )
         self.watch(informers.of(ATTACHMENTS), self._attachment_changed)
         drivers.on_add(self._driver_added)
@@ -86,13 +89,13 @@ class Attacher(Reconciler[LoopKey]):
         self.enqueue(LoopKey(ATTACHMENT, name))
 
     async def reconcile(self, key: LoopKey) -> None:
-        """Attach or detach one volume, or release one PV. Idempotent: may be killed between any two lines.
+        """Attach or detach one volume, or protect or release one PV. Idempotent: may be killed between any two lines.
 
         Raises: ApiError; CsiError and others after they are written to the attachment.
         """
         what, name = key
         if what == VOLUME:
-            await self._release_volume(name)
+            await self._volume(name)
             return
         one = self.attachments.get(name)
         driver = self._drivers.get(one.attacher) if one is not None else None
@@ -153,12 +156,26 @@ class Attacher(Reconciler[LoopKey]):
         )
         await self._write_attached(one, metadata)
 
+    async def _volume(self, name: str) -> None:
+        """Protect a PV that will be attached, or release one that is being deleted."""
+        volume = self._volumes.get(name)
+        source = volume.spec.csi if volume is not None else None
+        driver = self._drivers.get(source.driver) if source is not None else None
+        if volume is None or driver is None:
+            return
+        if volume.metadata.deleting:
+            await self._release_volume(volume, driver)
+        elif _is_bound(volume) and driver.has(types.PUBLISH_UNPUBLISH_VOLUME):
+            with suppress(ApiNotFoundError):
+                await self._protect_volume(volume, driver)
+
     async def _protect_volume(self, volume: PersistentVolume, driver: AttachingDriver) -> None:
         """Put our finalizer on the PV: while it is attached, somebody must know the volume's handle."""
 
         def body(now: PersistentVolume) -> dict[str, Any] | None:
             finalizers = now.metadata.finalizers
-            return None if driver.finalizer in finalizers else _metadata([*finalizers, driver.finalizer])
+            is_done = driver.finalizer in finalizers or now.metadata.deleting
+            return None if is_done else _metadata([*finalizers, driver.finalizer])
 
         await change(self._client, VOLUMES, volume, body)
 
@@ -199,16 +216,12 @@ class Attacher(Reconciler[LoopKey]):
         self._held.discard(one.metadata.uid)
         log.info("volume detached attachment=%s volume=%s node=%s", one.metadata.name, one.volume_name, one.node_name)
 
-    async def _release_volume(self, name: str) -> None:
+    async def _release_volume(self, volume: PersistentVolume, driver: AttachingDriver) -> None:
         """Take our finalizer off a PV that is being deleted and is attached nowhere.
 
         An attachment that waits keeps nothing: a PV that is being deleted is not attached any more.
         """
-        volume = self._volumes.get(name)
-        if volume is None or not volume.metadata.deleting or volume.spec.csi is None:
-            return
-        driver = self._drivers.get(volume.spec.csi.driver)
-        if driver is not None and not self._holding(name, driver):
+        if not self._holding(volume.metadata.name, driver):
             await self._release(VOLUMES, volume, driver)
 
     async def _release(self, kind: Kind[T], obj: T, driver: AttachingDriver) -> None:
@@ -271,7 +284,7 @@ class Attacher(Reconciler[LoopKey]):
             yield LoopKey(ATTACHMENT, new.metadata.name)
 
     def _volume_changed(self, volume: PersistentVolume) -> Iterable[LoopKey]:
-        if volume.metadata.deleting:
+        if volume.metadata.deleting or _is_bound(volume):
             yield LoopKey(VOLUME, volume.metadata.name)
         yield from _keys(self.attachments.by(_BY_VOLUME, volume.metadata.name))
 
@@ -291,8 +304,8 @@ class Attacher(Reconciler[LoopKey]):
         for one in self.attachments.by(_BY_DRIVER, driver.name):
             self.enqueue(LoopKey(ATTACHMENT, one.metadata.name))
         for volume in self._volumes:
-            if volume.metadata.deleting:
-                self.enqueue(LoopKey(VOLUME, volume.metadata.name))
+            for key in self._volume_changed(volume):
+                self.enqueue(key)
 
     def counts(self, driver: str) -> Mapping[str, int]:
         """Attachments of a driver by state."""
@@ -302,6 +315,10 @@ class Attacher(Reconciler[LoopKey]):
 
 def _metadata(finalizers: list[str] | None, **more: Any) -> dict[str, Any]:
     return {"metadata": {"finalizers": finalizers, **more}}
+
+
+def _is_bound(volume: PersistentVolume) -> bool:
+    return volume.status.phase == "Bound"
 
 
 async def _refuse(message: str) -> None:

@@ -12,15 +12,18 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from msgspec import Raw
+
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import rfc3339
 from tonnage.aio.tasks import SharedRead
 from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, PODS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, TypedReference
+from tonnage.api.kinds import CLAIMS, PODS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES, Kind
 from tonnage.api.matching import capacity
-from tonnage.api.origin import is_clone, reference
-from tonnage.api.pods import Pod
+from tonnage.api.meta import KubeObject, Object
+from tonnage.api.origin import is_claim
+from tonnage.api.pods import ClaimVolumeSource, Pod, claim_name
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change, find
 from tonnage.claims.conditions import true, without
@@ -39,6 +42,27 @@ WORKERS = 32
 SOONEST, LATEST = 0.1, 60.0
 """Seconds between two looks at a volume that is not mounted and cannot be reclaimed yet."""
 _FINISHED = "PodFinished"
+
+
+class _Volume(Object, frozen=True):
+    name: str = ""
+    ephemeral: dict[str, Raw] | None = None
+    persistent_volume_claim: ClaimVolumeSource | None = None
+
+
+class _Spec(Object, frozen=True):
+    volumes: list[_Volume] = []
+    data_source: TypedReference | None = None
+    data_source_ref: TypedReference | None = None
+
+
+class _User(KubeObject, frozen=True):
+    """A pod or claim, as far as it names claims: 500 whole pods take eight times as long to decode."""
+
+    spec: _Spec = _Spec()
+
+
+_PODS, _CLAIMS = (Kind(kind.group, kind.kind, kind.plural, _User) for kind in (PODS, CLAIMS))
 
 
 class FinishedReclaimer(Reconciler[str]):
@@ -189,12 +213,12 @@ class FinishedReclaimer(Reconciler[str]):
         """Read live, for each claim of a namespace, the uids and descriptions of the objects that name it."""
         client = self._node.client
         found: dict[str, list[tuple[str, str]]] = {}
-        for pod in (await client.list(PODS, namespace)).items:
-            for name in pod.claim_names():
+        for pod in (await client.list(_PODS, namespace)).items:
+            for name in filter(None, (claim_name(pod.metadata.name, volume) for volume in pod.spec.volumes)):
                 found.setdefault(name, []).append((pod.metadata.uid, f"pod {pod.metadata.name}"))
-        for other in (await client.list(CLAIMS, namespace)).items:
-            source = reference(other)
-            if source is not None and is_clone(other):
+        for other in (await client.list(_CLAIMS, namespace)).items:
+            source = other.spec.data_source_ref or other.spec.data_source
+            if source is not None and is_claim(source, namespace):
                 text = f"claim {other.metadata.name}, which is a copy of it,"
                 found.setdefault(source.name, []).append((other.metadata.uid, text))
         with suppress(ApiNotFoundError):  # a cluster without snapshots

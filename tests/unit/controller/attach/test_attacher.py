@@ -209,6 +209,33 @@ async def test_a_volume_that_is_being_deleted_is_not_attached(world: AttachWorld
     assert world.storage.calls == []
 
 
+async def test_a_bound_volume_is_protected_before_a_pod_needs_it(
+    world: AttachWorld, served: Served, writes: Recording
+) -> None:
+    await world.node("n1")
+    await world.volume("v")
+    await world.volume("unused")
+    await world.bind("v")
+    await eventually(lambda: _is_protected(world, "v"))
+    assert writes.writes == ["PATCH persistentvolumes/v"], "another volume may never be used"
+    writes.writes.clear()
+    name = await world.attach("n1")
+    await world.attached(name)
+    assert writes.writes == [f"PATCH volumeattachments/{name}", f"PATCH volumeattachments/{name}/status"]
+
+
+async def test_a_bound_volume_that_was_never_attached_can_be_deleted(world: AttachWorld, served: Served) -> None:
+    await world.volume("v")
+    await world.bind("v")
+    await eventually(lambda: _is_protected(world, "v"))
+    await world.kube.delete(VOLUMES, "v")
+    await eventually(lambda: _is_gone(world, "v"))
+
+
+async def _is_protected(world: AttachWorld, volume: str) -> bool:
+    return FINALIZER in (await world.kube.get(VOLUMES, volume)).metadata.finalizers
+
+
 async def test_an_attached_volume_keeps_its_object(world: AttachWorld, served: Served) -> None:
     await world.node("n1")
     await world.volume("v")

@@ -133,6 +133,7 @@ async def play(steps: list[Step], kill_at: int, *, after: bool) -> tuple[AttachL
             await life.world.node(node)
         await life.world.volume("v")
         await life.world.volume("shared", "ReadWriteMany")
+        await life.world.bind("v")
         life.arm(kill_at)
         for what, where in steps:
             await _step(life, what, where)

@@ -48,6 +48,10 @@ class AttachWorld:
         await self.kube.create(VOLUMES, {"metadata": {"name": name}, "spec": spec})
         await self.kube.patch(VOLUMES, name, {"metadata": {"finalizers": None}})  # whose controller does not run here
 
+    async def bind(self, name: str) -> None:
+        """What Kubernetes' volume controller writes once a claim has the PV."""
+        await self.kube.patch(VOLUMES, name, {"status": {"phase": "Bound"}}, subresource="status")
+
     async def attach(self, node: str, volume: str = "v", **meta: Any) -> str:
         """What Kubernetes' attach/detach controller makes; returns its name."""
         name = names.attachment_name(f"h-{volume}", NETWORK_DRIVER, node)
