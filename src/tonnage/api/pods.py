@@ -370,7 +370,7 @@ class Pod(KubeObject, frozen=True):
         return [n for v in self.spec.volumes if (n := claim_name(self.metadata.name, v))]
 
 
-class ClaimUse(Protocol):
+class NamesClaim(Protocol):
     """What a pod's volume says about the claim behind it."""
 
     @property
@@ -381,7 +381,7 @@ class ClaimUse(Protocol):
     def persistent_volume_claim(self) -> ClaimVolumeSource | None: ...
 
 
-def claim_name(pod_name: str, volume: ClaimUse) -> str:
+def claim_name(pod_name: str, volume: NamesClaim) -> str:
     """Name of the claim behind a pod's volume, or an empty string (component-helpers storage/ephemeral)."""
     if volume.ephemeral is not None:
         return f"{pod_name}-{volume.name}"
