@@ -13,6 +13,7 @@ from tonnage.host import loop, mount
 _MKFS: dict[str, Sequence[str]] = {
     # The block size of our loop devices; blocks can be shared.
     "xfs": ("mkfs.xfs", "-q", "-f", "-K", "-m", "reflink=1", "-s", "size=4096"),
+    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=1"),
     "btrfs": ("mkfs.btrfs", "-q", "-f", "-K"),
 }
 

@@ -24,6 +24,7 @@ from tonnage.host.descriptor import closing, opened
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_EMPTY_PATH, _STATX_ATTR_MOUNT_ROOT = 0x1000, 0x2000
 _REFUSALS = (errno.EPERM, errno.EROFS)
+_MOST_FILES = 1000  # looked at for their cached pages: large files have most of them
 _DEEPEST = 64  # levels that are entered; deeper ones are moved up first
 
 
@@ -65,6 +66,26 @@ def below(root: str | os.PathLike[str]) -> Iterator[tuple[str, int]]:
             yield done.name, at
     finally:
         os.close(at)
+
+
+def drop_cache(path: str | os.PathLike[str]) -> None:
+    """Drop the cached pages of a file, or of the first files of a directory; those to be written stay. Never fails.
+
+    Pages that are still cached make the removal of a file slow: about 0.2 s for 1 GiB.
+    """
+    with suppress(OSError), opened(path, os.O_PATH | os.O_NOFOLLOW) as fd:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            _drop_file(fd)
+            return
+        for name, at in itertools.islice(below(path), _MOST_FILES):
+            with suppress(OSError), opened(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=at) as inner:
+                _drop_file(inner)
+
+
+def _drop_file(fd: int) -> None:
+    if stat.S_ISREG(os.fstat(fd).st_mode):  # a device of a pod is never opened
+        with opened(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK) as readable:
+            os.posix_fadvise(readable, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _pop(names: list[str]) -> str | None:

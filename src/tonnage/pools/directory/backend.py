@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, UnsupportedError, host_errors
+from tonnage.host import tree
 from tonnage.pools.base.contract import (
     Capacity,
     Erasure,
@@ -373,6 +374,7 @@ class DirectoryBackend(Backend):
         return ""
 
     def discount(self, record: VolumeRecord) -> None:
+        tree.drop_cache(self.folder.content(record.name))  # now, not while a new volume waits for its removal
         self.records.reserve(record.name, -record.size)
         self.folder.account.discount(self.folder.content(record.name))
 
