@@ -278,6 +278,8 @@ class DataFolder:
     def close(self) -> None:
         """Give the folder back. Idempotent."""
         if self._lock is not None:
+            if self.path not in self.sockets().parents:
+                remove_empty([self.sockets()])  # of the machine, until it starts again
             os.close(self._lock)
             self._lock = None
 

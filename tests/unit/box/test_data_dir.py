@@ -151,3 +151,18 @@ def test_long_paths_get_short_sockets(tmp_path: Path) -> None:
     assert short.sockets() == Path("/srv/t/run")
     assert len(str(long.sockets())) < 62
     assert long.sockets() != DataFolder(tmp_path / ("y" * 120)).sockets()
+
+
+def test_the_folder_of_short_sockets_goes_with_its_process_and_returns(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / ("x" * 120))
+    for _ in range(2):
+        data.open(Settings())
+        assert data.sockets().is_dir()
+        data.close()
+        assert not data.sockets().exists()
+    data.open(Settings())
+    (data.sockets() / "n1").mkdir()  # of a node that was killed
+    data.close()
+    assert data.sockets().exists()
+    data.purge()
+    assert not data.sockets().exists()
