@@ -100,6 +100,15 @@ def remove_empty(folders: Iterable[Path]) -> None:
             return
 
 
+def _remove_folders(top: Path) -> None:
+    """Remove a folder with all below it, but those that have files, as sockets of drivers that run on."""
+    with suppress(OSError):
+        for name, at in tree.below(top):
+            with suppress(OSError):
+                os.rmdir(name, dir_fd=at)
+        top.rmdir()
+
+
 class DataFolder:
     """One data folder. open() takes its lock for this process; everything else needs no lock."""
 
@@ -279,7 +288,7 @@ class DataFolder:
         """Give the folder back. Idempotent."""
         if self._lock is not None:
             if self.path not in self.sockets().parents:
-                remove_empty([self.sockets()])  # of the machine, until it starts again
+                _remove_folders(self.sockets())
             os.close(self._lock)
             self._lock = None
 

@@ -157,12 +157,16 @@ def test_the_folder_of_short_sockets_goes_with_its_process_and_returns(tmp_path:
     data = DataFolder(tmp_path / ("x" * 120))
     for _ in range(2):
         data.open(Settings())
-        assert data.sockets().is_dir()
+        (data.sockets() / "n1" / "registry").mkdir(parents=True)
         data.close()
         assert not data.sockets().exists()
     data.open(Settings())
-    (data.sockets() / "n1").mkdir()  # of a node that was killed
+    other = data.sockets() / "n1" / "registry" / "driver.sock"
+    other.parent.mkdir(parents=True)
+    (data.sockets() / "n2").mkdir()
+    other.touch()
     data.close()
-    assert data.sockets().exists()
+    assert [entry.name for entry in data.sockets().iterdir()] == ["n1"]
+    assert other.exists(), "a driver that runs on is found again by the next cluster"
     data.purge()
     assert not data.sockets().exists()

@@ -306,6 +306,9 @@ class Backend(ABC):
         """Why deleted volumes cannot stay as trash, "" where they can."""
         return "its kind keeps no deleted volumes"
 
+    def prepare_eviction(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that it helps
+        """Do beforehand what would take time in the deletion of trash, for which a new volume waits."""
+
     def discount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that keep trash
         """Count the bytes of a volume as free, which is trash now."""
 

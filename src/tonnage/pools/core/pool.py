@@ -281,6 +281,7 @@ class Pool:
         marked = structs.replace(record, owner={**record.owner, TRASHED: when})
         self.backend.write(marked)
         self.backend.discount(marked)
+        self.backend.prepare_eviction(marked)
 
     async def restore(self, name: str) -> PoolVolume:
         """Make a volume of trash; durable when this returns. One that is no trash is returned as it is.

@@ -373,8 +373,10 @@ class DirectoryBackend(Backend):
             return "with overcommit= a disk may get full before a reservation shows it"
         return ""
 
+    def prepare_eviction(self, record: VolumeRecord) -> None:
+        tree.drop_cache(self.folder.content(record.name))
+
     def discount(self, record: VolumeRecord) -> None:
-        tree.drop_cache(self.folder.content(record.name))  # now, not while a new volume waits for its removal
         self.records.reserve(record.name, -record.size)
         self.folder.account.discount(self.folder.content(record.name))
 
