@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 import pytest
+from tests.unit.host.page_cache import is_cached
 
 from tonnage.host import mount, tree
-from tonnage.host.descriptor import opened
 from tonnage.host.run import CommandError, run
 
 DEEP = 3000
@@ -122,18 +121,6 @@ def test_files_that_were_made_hard_to_remove_go_all_the_same(real_folder: Path, 
     assert not top.exists()
 
 
-def _is_cached(file: Path) -> bool:
-    with opened(file) as fd:
-        try:
-            return os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT) == 1
-        except BlockingIOError:
-            return False
-        except OSError as failure:
-            if failure.errno != errno.EOPNOTSUPP:
-                raise
-            pytest.skip("this file system does not tell what is cached")
-
-
 def test_cached_pages_of_a_file_and_of_the_files_of_a_directory_are_dropped(tmp_path: Path) -> None:
     alone, outside, inside = tmp_path / "alone", tmp_path / "outside", tmp_path / "folder" / "deep" / "inside"
     inside.parent.mkdir(parents=True)
@@ -141,10 +128,10 @@ def test_cached_pages_of_a_file_and_of_the_files_of_a_directory_are_dropped(tmp_
         with file.open("wb") as data:
             data.write(b"x" * 100_000)
             os.fsync(data.fileno())
-        assert _is_cached(file)
+        assert is_cached(file)
     (inside.parent / "link").symlink_to(outside)
     os.mkfifo(inside.parent / "fifo")  # opening one would wait for a writer
     tree.drop_cache(tmp_path / "folder")
     tree.drop_cache(alone)
     tree.drop_cache(tmp_path / "missing")
-    assert [_is_cached(file) for file in (alone, outside, inside)] == [False, True, False]
+    assert [is_cached(file) for file in (alone, outside, inside)] == [False, True, False]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.host.page_cache import is_cached
 
 from tonnage.aio.clock import LoopClock
 from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, PreconditionError
@@ -202,7 +203,12 @@ async def test_image_pools_of_one_disk_evict_each_others(real_folder: Path) -> N
         (staging / "data").write_text("mine")
         await a.unstage("old", staging)
         before = await a.capacity(), await b.capacity()
+        image = real_folder / "a" / "old.img"
+        with image.open("rb") as file:
+            file.read(1)
+        assert is_cached(image)
         await a.discard("old")
+        assert not is_cached(image), "its removal would take longer"
         after = await a.capacity(), await b.capacity()
         assert all(now.free > then.free for now, then in zip(after, before, strict=True)), (before, after)
         await a.close()
