@@ -65,7 +65,7 @@ def test_contract_of_pools(guest_suite: Callable[..., Any], pool: str) -> None:
     ended.check()
 
 
-@pytest.mark.parametrize("suite", ["lvm", "lvm_copies", "lvm_groups", "lvm_health", "lvm_stale"])
+@pytest.mark.parametrize("suite", ["lvm", "lvm_copies", "lvm_groups", "lvm_health", "lvm_stale", "lvm_trash"])
 def test_lvm(guest_suite: Callable[..., Any], suite: str) -> None:
     need_lvm()
     file = f"tests/vm/guest_{suite}.py"

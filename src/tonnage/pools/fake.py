@@ -97,7 +97,8 @@ class FakeBackend(Backend, Mounts):
     def capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool) -> Capacity:
         used = self.records.used + sum(erasure.reserved for erasure in self.remains.all(self._clock.monotonic()))
         free = max(0, self.size - used)
-        return Capacity(self.size, free, min(free, self._largest), self.features.least, used)
+        largest, trash = min(free, self._largest), self.records.trash_bytes()
+        return Capacity(self.size, free, largest, self.features.least, used, trash)
 
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         record = new_record(request, want.size, want.fstype, uuid=_NO_UUID, created=self._clock.time(), origin=origin)

@@ -181,7 +181,7 @@ class Capacity:
     """Capacity in bytes.
 
     total: what the pool may hold. free: free bytes. largest: size of the largest volume that fits now. smallest:
-    minimum size of a volume. used: allocated bytes.
+    minimum size of a volume. used: allocated bytes. trash: how many of the free bytes trash has.
     """
 
     total: int
@@ -189,6 +189,7 @@ class Capacity:
     largest: int
     smallest: int
     used: int
+    trash: int = 0
 
 
 @dataclass(frozen=True)

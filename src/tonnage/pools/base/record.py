@@ -215,6 +215,10 @@ class Records:
         found = [record for record in list(self.volumes.values()) if record.is_trash]
         return sorted(found, key=lambda record: (record.trashed, record.name))
 
+    def trash_bytes(self) -> int:
+        """Bytes of the deleted volumes that stay."""
+        return sum(record.size for record in self.trash())
+
 
 def new_record(
     request: VolumeRequest,

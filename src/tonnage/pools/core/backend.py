@@ -245,12 +245,18 @@ class Backend(ABC):
         free = max(0, self.records.most - self.records.used)
         return free, form.length(free) if form else free
 
-    def capacity_with(self, free: int, grain: tuple[int, int], *, piece: int = LARGEST) -> Capacity:
-        """The Capacity for that many free bytes. piece: the largest part that is in one piece."""
+    def capacity_with(
+        self, free: int, grain: tuple[int, int], *, piece: int = LARGEST, trash: int | None = None
+    ) -> Capacity:
+        """The Capacity for that many free bytes.
+
+        piece: the largest part that is in one piece. trash: how many of them trash has, by default all of its bytes.
+        """
         least, step = grain
         largest = min(free, piece) // step * step
         total = self.records.most or self.records.used + free
-        return Capacity(total, free, largest if largest >= least else 0, least, self.records.used)
+        held = self.records.trash_bytes() if trash is None else trash
+        return Capacity(total, free, largest if largest >= least else 0, least, self.records.used, held)
 
     def overall(self) -> Capacity:
         """Capacity of the whole pool, for any kind of volume; for people."""
@@ -309,10 +315,18 @@ class Backend(ABC):
     def prepare_eviction(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that it helps
         """Do beforehand what would take time in the deletion of trash, for which a new volume waits."""
 
-    def discount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that keep trash
+    def frees(self, record: VolumeRecord) -> bool:
+        """Whether the deletion of a volume frees its bytes, so that it may stay as trash."""
+        return True
+
+    def restorable(self, record: VolumeRecord) -> Capacity:
+        """The capacity from which a volume is restored that is trash."""
+        return self.capacity(record.fstype, {}, block=record.block)
+
+    def discount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that do not count by the records
         """Count the bytes of a volume as free, which is trash now."""
 
-    def recount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that keep trash
+    def recount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that do not count by the records
         """Count the bytes of a volume that was trash. The caller has checked that they are free."""
 
     def fault(self, record: VolumeRecord) -> str:

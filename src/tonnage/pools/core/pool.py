@@ -265,7 +265,7 @@ class Pool:
         """
         async with self._locks.hold(name):
             record = self.backend.records.volumes.get(name)
-            if record is None or record.is_trash or not self._stays(record):
+            if record is None or record.is_trash or not await self._run(self._stays, record):
                 return record is not None and record.is_trash
             await self._run(self.backend.mounts.check_unused, name)
             await self._run_and_commit(self._mark, record, str(self._clock.time()))
@@ -275,7 +275,7 @@ class Pool:
     def _stays(self, record: VolumeRecord) -> bool:
         """Return whether a volume becomes trash: its class says so, and not that its content is to be erased."""
         is_restorable = erase_of(record.volume().effective) == "none" and not self.trash_fault()
-        return bool(record.undelete) and is_restorable
+        return bool(record.undelete) and is_restorable and self.backend.frees(record)
 
     def _mark(self, record: VolumeRecord, when: str) -> None:
         marked = structs.replace(record, owner={**record.owner, TRASHED: when})
@@ -297,7 +297,7 @@ class Pool:
             return self.backend.volume(record)
 
     def _restore(self, record: VolumeRecord) -> VolumeRecord:
-        capacity = self._capacity(record.fstype, {}, block=record.block, inline=False)
+        capacity = reservation.left(self.backend.restorable(record), self._reserve({}))
         if record.size > capacity.free:
             left = f"pool {self.name!r} has {capacity.free} free bytes"
             raise ExhaustedError(f"volume {record.name} cannot be restored: {left}")
@@ -314,8 +314,7 @@ class Pool:
 
     def _check_evicted(self, size: int, capacity: Capacity, reserve: reservation.Reserve) -> None:
         """Raises ExhaustedError while trash has bytes that a new volume needs."""
-        held = sum(record.size for record in self.backend.records.trash())
-        if held and size > capacity.free + reserve.now - held:
+        if capacity.trash and size > capacity.free + reserve.now - capacity.trash:
             raise ExhaustedError(f"pool {self.name!r}: trash has the bytes")
 
     async def _evicting(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -8,7 +8,7 @@ answer. Thread-safe.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -17,6 +17,7 @@ from tonnage.host import lvm
 from tonnage.host.lvm import LogicalVolume, VolumeGroup
 from tonnage.pools.lvm.layout import Layout
 
+NONE: Mapping[str, Layout] = {}
 MAX_AGE = 60.0
 """Maximum age of a report in seconds: others may change the group as well."""
 
@@ -143,8 +144,12 @@ class Account:
             raise UnavailableError(f"volume group {self.name} has no thin pool {self._thin} any more")
         return found
 
-    def free_bytes(self, layout: Layout, *, max_age: float = float("inf")) -> int:
-        """Maximum size of a new volume in bytes. Raises UnavailableError, HostError."""
+    def free_bytes(self, layout: Layout, *, max_age: float = float("inf"), without: Mapping[str, Layout] = NONE) -> int:
+        """Maximum size of a new volume in bytes.
+
+        without: logical volumes to count as removed, with their layouts; not for striped volumes and mirrors, as it is
+        unknown which disks they are on. Raises UnavailableError, HostError.
+        """
         with self.lock:
             group = self.fresh(max_age=max_age)
             if self._scattered and not layout.thin and not layout.is_linear:
@@ -152,9 +157,20 @@ class Account:
             if group.missing or not group.writable:
                 return 0
             if layout.thin:
-                left = min(self.pool.size * self._ratio, 2.0**62) - self._thin_bytes
+                left = min(self.pool.size * self._ratio, 2.0**62) - self.thin_bytes(without)
                 return int(max(0.0, left)) // group.extent * group.extent
-            return layout.usable(group.disks, self._free) * group.extent
+            return layout.usable(group.disks, self._free + self._cost(without, group.extent)) * group.extent
+
+    def thin_bytes(self, without: Mapping[str, Layout] = NONE) -> int:
+        """Bytes of the volumes in the thin pool, except those."""
+        with self.lock:
+            gone = [self.volumes[name] for name in without if name in self.volumes]
+            return self._thin_bytes - sum(volume.size for volume in gone if self._thin and volume.pool == self._thin)
+
+    def _cost(self, volumes: Mapping[str, Layout], extent: int) -> int:
+        """Extents of the group that these logical volumes have."""
+        known = [(self.volumes[name], layout) for name, layout in volumes.items() if name in self.volumes]
+        return sum(layout.cost(found.size // extent) for found, layout in known)
 
     @contextmanager
     def making(self, reservation: ExtentReservation) -> Iterator[None]:

@@ -142,13 +142,28 @@ class LvmBackend(Backend):
     def _capacity(self, form: Format | None, layout: Layout, grain: tuple[int, int]) -> Capacity:
         """Capacity for volumes of a layout with that file system, None for raw block."""
         with self.table.account.lock:
-            capacity = self.table.account.free_bytes(layout, max_age=MAX_AGE)
-            if layout.thin and self.table.thin.is_full():
-                capacity = 0
-            free, enough = self.needs(form)
-            if capacity < enough:
-                free = min(free, form.usable(capacity) if form else capacity)
-            return self.capacity_with(free, grain)
+            now, later = self._bytes(layout)
+            free = self._free(form, later)
+            return self.capacity_with(free, grain, trash=free - self._free(form, now, held=self.records.trash_bytes()))
+
+    def _bytes(self, layout: Layout) -> tuple[int, int]:
+        """The bytes of the largest logical volume, now and once all trash is evicted. The account's lock is held.
+
+        Trash that fills its thin pool makes way when what others may write there leaves it below that limit.
+        """
+        account, thin = self.table.account, self.table.thin
+        now = account.free_bytes(layout, max_age=MAX_AGE)
+        trash = self.table.trash()
+        later = account.free_bytes(layout, without=trash)
+        if not layout.thin or not thin.is_full():
+            return now, later
+        return 0, later if later > now and thin.empties(account.thin_bytes(trash)) else 0
+
+    def _free(self, form: Format | None, capacity: int, *, held: int = 0) -> int:
+        """Free bytes for volumes with that file system, from those of logical volumes. held: bytes that trash has."""
+        free, enough = self.needs(form)
+        free = max(0, free - held)
+        return min(free, form.usable(capacity) if form else capacity) if capacity < enough else free
 
     def reread(self) -> bool:
         with self.table.account.lock:
@@ -190,6 +205,31 @@ class LvmBackend(Backend):
     def write(self, record: VolumeRecord) -> None:
         self.table.write(record)
 
+    # Trash: its mark is in the tags, and all is counted by the records
+
+    def trash_fault(self) -> str:
+        if self.features.kind != FEATURES.kind:
+            return super().trash_fault()
+        if self.table.bounds.ratio > 1:
+            return "with overcommit= its thin pool may get full before a reservation shows it"
+        return ""
+
+    def frees(self, record: VolumeRecord) -> bool:
+        """Not that of a thick volume with snapshots, which need its blocks."""
+        self.check_open()
+        return not self.table.account.thick_snapshots(self.table.lv(record.name))
+
+    def restorable(self, record: VolumeRecord) -> Capacity:
+        """As its blocks are there already, a full thin pool does not matter."""
+        with self.table.account.lock:
+            layout, extent = self._common_layout(record), self.table.extent()
+            free = self._free(None, self.table.account.free_bytes(layout, without=self.table.trash()))
+            return self.capacity_with(free, (extent, extent))
+
+    def _common_layout(self, record: VolumeRecord) -> Layout:
+        """The layout whose capacity a volume takes: that of its thin pool, or any extents of the group."""
+        return THIN if self._layout(record).thin else LINEAR
+
     def expand(self, name: str, size: int) -> VolumeRecord:
         return self.volumes.expand(name, min(size, LARGEST))
 
@@ -199,9 +239,9 @@ class LvmBackend(Backend):
     # Snapshots
 
     def snapshot_capacity(self, origin: VolumeRecord) -> tuple[int, Capacity]:
-        layout = THIN if self.table.layout_of(self.table.lv(origin.name), origin).thin else LINEAR
         extent = self.table.extent()
-        return self.snapshots.reserved_bytes(origin), self._capacity(None, layout, (extent, extent))
+        capacity = self._capacity(None, self._common_layout(origin), (extent, extent))
+        return self.snapshots.reserved_bytes(origin), capacity
 
     def snapshot(self, wanted: SnapshotRequest, *, is_frozen: bool = False) -> VolumeRecord:
         return self.snapshots.take(wanted, is_frozen=is_frozen)

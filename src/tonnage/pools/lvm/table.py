@@ -124,10 +124,10 @@ class LvmTable:
             log.error("volume group misses disks, nothing is made in it group=%s missing=%d", group.name, group.missing)
 
     def recount(self) -> None:
-        """Count again what is reserved. The account's lock is held."""
+        """Count again what is reserved, which trash is not. The account's lock is held."""
         entries = sum(self._reserved(lv, entry) for lv, entry in self.entries.items())
         damaged = sum(self.account.volumes[lv].size for lv in self.records.damaged if lv in self.account.volumes)
-        volumes = sum(record.size for record in self.records.volumes.values())
+        volumes = sum(record.size for record in self.records.volumes.values() if not record.is_trash)
         self.records.used = volumes + entries + damaged + sum(self._making.values())
 
     def _reserved(self, lv: str, entry: TagEntry) -> int:
@@ -180,6 +180,10 @@ class LvmTable:
             return LINEAR
         where = {key: value for key, value in record.parameters.items() if key in ("type", "stripes", "mirrors")}
         return lvm_layout.read(where, thin_pool="", pool=self.pool)
+
+    def trash(self) -> dict[str, Layout]:
+        """The logical volumes of trash, with their layouts."""
+        return {(lv := self.lv(record.name)): self.layout_of(lv, record) for record in self.records.trash()}
 
     def extent(self) -> int:
         """Bytes of an extent. Raises UnavailableError."""

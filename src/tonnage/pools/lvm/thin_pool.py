@@ -123,6 +123,11 @@ class ThinWatch:
         self._warned = full
         return full
 
+    def empties(self, most: int) -> bool:
+        """Whether it is not full any more once its volumes have at most so many bytes. Raises HostError."""
+        found = self.state()
+        return found.writable and found.metadata < FULL_METADATA and most < FULL_DATA * self._account.pool.size
+
     def fault(self) -> str:
         """The problem of the thin pool for its volumes, "" for none. Raises UnavailableError, HostError."""
         found = self.state()
