@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from tonnage.aio.clock import RealClock
 from tonnage.host import dm, lvm
 from tonnage.host.lvm import LogicalVolume, PhysicalVolume, VolumeGroup
+from tonnage.pools.lvm import table
 from tonnage.pools.lvm.backend import LvmBackend
 from tonnage.pools.lvm.thin_pool import LvmLimits
 
@@ -66,8 +68,9 @@ class Group:
 
 
 @pytest.fixture
-def group(monkeypatch: pytest.MonkeyPatch) -> Group:
+def group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Group:
     made = Group()
+    monkeypatch.setattr(table, "LOCKS", tmp_path / "locks")  # those of the machine may be another run's
     monkeypatch.setattr(lvm, "read", made.read)
     monkeypatch.setattr(lvm, "lvm", made.run)
     monkeypatch.setattr(lvm, "device", lambda _group, lv: made.devices.get(lv))
