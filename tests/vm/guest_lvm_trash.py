@@ -97,15 +97,21 @@ async def test_what_is_published_fits(bench: Bench, options: str, fstype: str) -
     assert await _names(pool) == (["new"], [])
 
 
-async def test_trash_of_every_layout_counts_for_linear_volumes(bench: Bench) -> None:
+@pytest.mark.parametrize("layout", ["linear", "striped", "raid1"])
+async def test_trash_of_every_layout_counts_for_every_layout(bench: Bench, layout: str) -> None:
     pool = await bench.pool()
-    whole = await _free(pool)
-    await _block(pool, "striped", 400 * MI, type="striped")
-    await _block(pool, "mirrored", 400 * MI, type="raid1")
-    await _discard(pool, "striped", "mirrored")
-    assert await _free(pool) == whole
-    await _block(pool, "new", whole)
-    assert (await _names(pool), group_free()) == ((["new"], []), 0)
+    whole = await _free(pool, type=layout)
+    await _block(pool, "striped", 200 * MI, type="striped")
+    await _block(pool, "mirrored", 200 * MI, type="raid1")
+    await _block(pool, "linear", 1200 * MI)
+    await _discard(pool, "striped", "mirrored", "linear")
+    assert await _free(pool, type=layout) == whole
+    await _block(pool, "small", 40 * MI, type=layout)
+    assert await _names(pool) == (["small"], ["striped", "mirrored", "linear"]), "it fitted"
+    await _block(pool, "new", await _free(pool, type=layout), type=layout)
+    assert await _names(pool) == (["new", "small"], [])
+    if layout == "linear":
+        assert group_free() == 0
 
 
 async def test_a_thick_volume_with_snapshots_does_not_stay(bench: Bench) -> None:
@@ -182,6 +188,20 @@ async def test_snapshots_and_groups_of_them_evict(bench: Bench, options: str) ->
     members = [MemberRequest(pool, SnapshotRequest(f"g-{name}", name)) for name in ("v", "w")]
     await group.take(members)
     assert await _names(pool) == (["v", "w"], [])
+
+
+async def test_a_group_evicts_for_what_thick_snapshots_take_beyond_the_size_of_their_volumes(bench: Bench) -> None:
+    pool = await bench.pool()
+    for name in ("v", "w"):
+        await _block(pool, name, 100 * MI)
+        await pool.stage(name, bench.folder / name)
+        await pool.unstage(name, bench.folder / name)
+    for name in ("old", "new"):
+        await _block(pool, name, 40 * MI)
+    await _block(pool, "rest", await _free(pool) - 200 * MI)
+    await _discard(pool, "old", "new")
+    await group.take([MemberRequest(pool, SnapshotRequest(f"g-{name}", name)) for name in ("v", "w")])
+    assert await _names(pool) == (["rest", "v", "w"], ["new"])
 
 
 async def test_a_full_table_of_volumes_evicts(bench: Bench) -> None:

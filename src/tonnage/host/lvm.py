@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -41,6 +41,7 @@ _CONFIG = (
 _NAME = re.compile(r"[A-Za-z0-9_+.][-A-Za-z0-9_+.]*")
 _RESERVED = re.compile(r"_(cdata|cmeta|corig|cvol|iorig|mimage|mlog|pmspare|rimage|rmeta|tdata|tmeta|vdata|vorigin)")
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-/:")
+_PART = re.compile(r"_r(image|meta)_[0-9]+$")
 _ESCAPE = re.compile(r"\+([0-9A-F]{2})")
 _ABSENT = re.compile(r'volume group "?\S+ not found', re.I)
 _MAX_TAG = 1024
@@ -97,12 +98,16 @@ def _unescape(text: str) -> str:
 
 @dataclass(frozen=True)
 class PhysicalVolume:
-    """A physical volume of a group. extents, free: numbers; free is 0 where nothing can be allocated."""
+    """A physical volume of a group.
+
+    extents, free: numbers; free is 0 where nothing can be allocated. allocatable: whether that is not so.
+    """
 
     name: str
     extents: int
     free: int
     missing: bool
+    allocatable: bool = True
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,7 @@ class VolumeGroup:
     """A volume group and everything in it.
 
     extent: bytes of one. most: maximum number of volumes, 0 for unlimited; count: their number without hidden ones.
+    placed: the extents of each logical volume by disk, with those of its hidden parts; of "" what is free.
     """
 
     name: str
@@ -150,6 +156,7 @@ class VolumeGroup:
     volumes: Mapping[str, LogicalVolume]
     most: int = 0
     count: int = 0
+    placed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 _FIELDS = {
@@ -159,6 +166,7 @@ _FIELDS = {
     "lv": "lv_name,lv_size,lv_tags,lv_layout,pool_lv,data_percent,metadata_percent,lv_when_full,lv_active,origin,"
     "lv_health_status",
     "seg": "lv_name,zero",
+    "pvseg": "pv_name,lv_name,pvseg_size",
 }
 
 
@@ -170,7 +178,6 @@ def read(name: str) -> VolumeGroup:
     command = ["fullreport", "--reportformat", "json", "--units", "b", "--nosuffix", "--binary"]
     for report, fields in _FIELDS.items():
         command += ["--configreport", report, "-o", fields]
-    command += ["--configreport", "pvseg", "-o", "pvseg_start"]
     try:
         return parse(lvm(*command, name, keep=_KEEP))
     except UnavailableError as failure:
@@ -212,13 +219,23 @@ def _group(report: Mapping[str, list[dict[str, str]]]) -> VolumeGroup:
     writable = vg["vg_permissions"] in ("1", "writeable") and vg["vg_exported"] in ("", "0")
     numbers = (vg["vg_extent_size"], vg["vg_extent_count"], vg["vg_free_count"], vg["vg_missing_pv_count"])
     extent, extents, free, missing = map(int, numbers)
-    return VolumeGroup(vg["vg_name"], extent, extents, free, missing, writable, disks, volumes, int(vg["max_lv"]), seen)
+    most, placed = int(vg["max_lv"]), _placed(report["pvseg"])
+    return VolumeGroup(vg["vg_name"], extent, extents, free, missing, writable, disks, volumes, most, seen, placed)
+
+
+def _placed(segments: list[dict[str, str]]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for segment in segments:
+        disks = found.setdefault(_PART.sub("", segment["lv_name"].strip("[]")), {})
+        disks[segment["pv_name"]] = disks.get(segment["pv_name"], 0) + int(segment["pvseg_size"])
+    return found
 
 
 def _disk(pv: Mapping[str, str]) -> PhysicalVolume:
     extents, missing = int(pv["pv_pe_count"]), _yes(pv["pv_missing"])
     usable = _yes(pv["pv_allocatable"]) and not missing
-    return PhysicalVolume(pv["pv_name"], extents, extents - int(pv["pv_pe_alloc_count"]) if usable else 0, missing)
+    free = extents - int(pv["pv_pe_alloc_count"]) if usable else 0
+    return PhysicalVolume(pv["pv_name"], extents, free, missing, usable)
 
 
 def _volume(lv: Mapping[str, str], *, zeroes: bool) -> LogicalVolume:

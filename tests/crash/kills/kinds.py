@@ -139,6 +139,14 @@ KINDS: Mapping[str, Kind] = {
     "lvm thin": Kind(
         "lvm:vg0,name=p,thin=thin,thinsize=1Gi", guest=UML, inline=False, waits=True, programs=("lvm", "mkfs.ext4"),
     ),
+    "lvm thick trash": Kind(
+        "lvm:vg0,name=p,size=100Mi", guest=UML, inline=False, waits=True, parameters=_STAYS, larger=90,
+        programs=("lvm", "mkfs.ext4"),
+    ),
+    "lvm thin trash": Kind(
+        "lvm:vg0,name=p,thin=thin,thinsize=120Mi", guest=UML, inline=False, waits=True, parameters=_STAYS, larger=90,
+        programs=("lvm", "mkfs.ext4"),
+    ),
     "pmem": Kind(
         "pmem:region0,name=p,eraserate=0", parameters={"erase": "zero"}, guest=QEMU, copies=False, grows=False,
         inline=False, waits=True, programs=("ndctl", "mkfs.ext4"),

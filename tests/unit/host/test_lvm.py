@@ -110,7 +110,13 @@ REPORT = """{"report": [{
    "lv_health_status":"partial"},
   {"lv_name":"s", "lv_size":"4194304", "lv_tags":"", "lv_layout":"linear", "pool_lv":"", "origin":"w",
    "data_percent":"", "metadata_percent":"", "lv_when_full":"", "lv_active":"", "lv_health_status":""}],
-"seg": [{"lv_name":"pool", "zero":"1"}, {"lv_name":"v", "zero":"-1"}, {"lv_name":"s", "zero":"-1"}]
+"seg": [{"lv_name":"pool", "zero":"1"}, {"lv_name":"v", "zero":"-1"}, {"lv_name":"s", "zero":"-1"}],
+"pvseg": [{"pv_name":"/dev/a", "lv_name":"[v_rmeta_0]", "pvseg_size":"1"},
+  {"pv_name":"/dev/a", "lv_name":"[v_rimage_0]", "pvseg_size":"8"},
+  {"pv_name":"/dev/a", "lv_name":"", "pvseg_size":"40"},
+  {"pv_name":"/dev/a", "lv_name":"[v_rimage_0]", "pvseg_size":"2"},
+  {"pv_name":"/dev/b", "lv_name":"[v_rimage_1]", "pvseg_size":"10"},
+  {"pv_name":"/dev/b", "lv_name":"s", "pvseg_size":"1"}]
 }]}"""
 
 
@@ -126,9 +132,11 @@ def test_a_report() -> None:
     assert (volume.tags, volume.pool, volume.zeroes, volume.active) == (("a", "b=1"), "pool", False, False)
     assert (volume.origin, volume.health, volume.is_thick_snapshot) == ("w", "partial", False)
     assert group.volumes["s"].is_thick_snapshot
+    assert group.placed == {"": {"/dev/a": 40}, "v": {"/dev/a": 11, "/dev/b": 10}, "s": {"/dev/b": 1}}
+    assert [disk.allocatable for disk in group.disks] == [True, False]
 
 
-@pytest.mark.parametrize("missing", ["pv", "lv", "seg"])
+@pytest.mark.parametrize("missing", ["pv", "lv", "seg", "pvseg"])
 def test_a_report_without_its_lists_is_never_an_empty_group(missing: str) -> None:
     with pytest.raises(HostError, match="not understood"):
         lvm.parse(REPORT.replace(f'"{missing}": [', '"other": ['))

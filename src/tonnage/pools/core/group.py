@@ -15,10 +15,18 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, TonnageError
+from tonnage.errors import (
+    AlreadyExistsError,
+    DoesNotFitError,
+    ExhaustedError,
+    NotFoundError,
+    PreconditionError,
+    TonnageError,
+)
 from tonnage.pools.base.contract import Snapshot, SnapshotRequest, Stillness
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.threads import Threads
+from tonnage.pools.core import trash
 from tonnage.pools.core.moment import Moment
 from tonnage.pools.core.pool import Pool
 
@@ -59,14 +67,34 @@ async def take(
     """
     for member in members:
         await _check_new(member)
+    while True:
+        try:
+            await _take_or_delete(members, completed or {}, seconds)
+            break
+        except DoesNotFitError:
+            raise
+        except ExhaustedError:  # a snapshot may take more than it reserves
+            if not await _make_way(members):
+                raise
+    return [await member.pool.get_snapshot(member.wanted.name) for member in members]
+
+
+async def _take_or_delete(members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float) -> None:
     try:
-        await _take(members, completed or {}, seconds)
+        await _take(members, completed, seconds)
     except BaseException:
         for member in members:
             with suppress(TonnageError):  # the caller finds and deletes what stays
                 await member.pool.delete_snapshot(member.wanted.name)
         raise
-    return [await member.pool.get_snapshot(member.wanted.name) for member in members]
+
+
+async def _make_way(members: Sequence[MemberRequest]) -> bool:
+    """Delete the oldest trash of one of the pools; whether there was any."""
+    for pool in {member.pool.name: member.pool for member in members}.values():
+        if await trash.evict_oldest(pool):
+            return True
+    return False
 
 
 async def _check_new(member: MemberRequest) -> None:

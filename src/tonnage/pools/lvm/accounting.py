@@ -8,13 +8,14 @@ answer. Thread-safe.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tonnage.errors import ExhaustedError, NotFoundError, UnavailableError
 from tonnage.host import lvm
-from tonnage.host.lvm import LogicalVolume, VolumeGroup
+from tonnage.host.lvm import LogicalVolume, PhysicalVolume, VolumeGroup
 from tonnage.pools.lvm.layout import Layout
 
 NONE: Mapping[str, Layout] = {}
@@ -147,8 +148,7 @@ class Account:
     def free_bytes(self, layout: Layout, *, max_age: float = float("inf"), without: Mapping[str, Layout] = NONE) -> int:
         """Maximum size of a new volume in bytes.
 
-        without: logical volumes to count as removed, with their layouts; not for striped volumes and mirrors, as it is
-        unknown which disks they are on. Raises UnavailableError, HostError.
+        without: logical volumes to count as removed, with their layouts. Raises UnavailableError, HostError.
         """
         with self.lock:
             group = self.fresh(max_age=max_age)
@@ -159,7 +159,8 @@ class Account:
             if layout.thin:
                 left = min(self.pool.size * self._ratio, 2.0**62) - self.thin_bytes(without)
                 return int(max(0.0, left)) // group.extent * group.extent
-            return layout.usable(group.disks, self._free + self._cost(without, group.extent)) * group.extent
+            free = self._free + self._cost(without, group.extent)
+            return layout.usable(_disks_without(group, without), free) * group.extent
 
     def thin_bytes(self, without: Mapping[str, Layout] = NONE) -> int:
         """Bytes of the volumes in the thin pool, except those."""
@@ -244,3 +245,11 @@ class Account:
         with self.lock:
             if found := self.volumes.get(name):
                 self.volumes[name] = replace(found, origin="")
+
+
+def _disks_without(group: VolumeGroup, volumes: Collection[str]) -> tuple[PhysicalVolume, ...]:
+    """The disks of a group, as they are once these logical volumes are removed."""
+    more = Counter[str]()
+    for name in volumes:
+        more.update(group.placed.get(name, {}))
+    return tuple(replace(disk, free=disk.free + more[disk.name]) if disk.allocatable else disk for disk in group.disks)

@@ -208,7 +208,7 @@ class LvmBackend(Backend):
     # Trash: its mark is in the tags, and all is counted by the records
 
     def trash_fault(self) -> str:
-        if self.features.kind != FEATURES.kind:
+        if self.features.kind != FEATURES.kind:  # with persistent memory it is untested
             return super().trash_fault()
         if self.table.bounds.ratio > 1:
             return "with overcommit= its thin pool may get full before a reservation shows it"

@@ -26,6 +26,7 @@ class Machine:
         self.reads = 0
         self.volumes: dict[str, LogicalVolume] = {}
         self.missing = 0
+        self.placed: dict[str, dict[str, int]] = {}
 
     def read(self, name: str) -> VolumeGroup:
         self.reads += 1
@@ -34,7 +35,9 @@ class Machine:
             PhysicalVolume("/dev/a", 100, 100 - first, missing=False),
             PhysicalVolume("/dev/b", 100, 100 - (self.used - first), missing=False),
         )
-        return VolumeGroup(name, EXTENT, 200, 200 - self.used, self.missing, True, disks, dict(self.volumes))
+        return VolumeGroup(
+            name, EXTENT, 200, 200 - self.used, self.missing, True, disks, dict(self.volumes), placed=self.placed
+        )
 
 
 @pytest.fixture
@@ -121,6 +124,16 @@ def test_thin_volumes_take_promises_and_no_extents(machine: Machine) -> None:
     counted.read()
     with pytest.raises(UnavailableError, match="no thin pool pool any more"):
         counted.free_bytes(THIN)
+
+
+def test_layouts_that_need_several_disks_may_have_what_others_leave_there(machine: Machine) -> None:
+    machine.used, machine.volumes["a"] = 150, LogicalVolume("a", 150 * EXTENT, (), "linear")
+    machine.placed = {"a": {"/dev/a": 100, "/dev/b": 50}}
+    counted = account()
+    gone = {"a": LINEAR, "b": LINEAR}
+    assert [counted.free_bytes(layout) // EXTENT for layout in (LINEAR, STRIPED, RAID1)] == [50, 0, 0]
+    assert [counted.free_bytes(layout, without=gone) // EXTENT for layout in (LINEAR, STRIPED, RAID1)] == [200, 200, 99]
+    assert machine.reads == 1
 
 
 def test_thick_snapshots_follow_their_origin_to_another_name(machine: Machine) -> None:
