@@ -56,9 +56,10 @@ class Storage:
         self.box.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
     def run(self, name: str, claim: str, script: str) -> None:
-        """Start a pod with a claim, wait for it, and end it."""
-        self.apply(pod(name, claim, "node-1", script))
+        """Start a pod with a claim, and wait until its script has succeeded."""
+        self.apply(pod(name, claim, "node-1", f"{script} && echo done"))
         self.box.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=120s")
+        self.box.until(f"{name} is done", lambda: "done" in self.box.kubectl("logs", name), seconds=60)
 
     def end(self, *objects: str) -> None:
         self.box.kubectl("delete", *objects, "--timeout=120s")
