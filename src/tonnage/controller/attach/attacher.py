@@ -95,7 +95,7 @@ class Attacher(Reconciler[LoopKey]):
         """
         what, name = key
         if what == VOLUME:
-            await self._volume(name)
+            await self._protect_or_release(name)
             return
         one = self.attachments.get(name)
         driver = self._drivers.get(one.attacher) if one is not None else None
@@ -156,7 +156,7 @@ class Attacher(Reconciler[LoopKey]):
         )
         await self._write_attached(one, metadata)
 
-    async def _volume(self, name: str) -> None:
+    async def _protect_or_release(self, name: str) -> None:
         """Protect a PV that will be attached, or release one that is being deleted."""
         volume = self._volumes.get(name)
         source = volume.spec.csi if volume is not None else None

@@ -265,17 +265,19 @@ class Pool:
         """
         async with self._locks.hold(name):
             record = self.backend.records.volumes.get(name)
-            if record is None or record.is_trash or not await self._run(self._stays, record):
+            if record is None or record.is_trash or not record.undelete:
                 return record is not None and record.is_trash
+            if not await self._run(self._stays, record):
+                return False
             await self._run(self.backend.mounts.check_unused, name)
             await self._run_and_commit(self._mark, record, str(self._clock.time()))
             self._expiry.start()
             return True
 
     def _stays(self, record: VolumeRecord) -> bool:
-        """Return whether a volume becomes trash: its class says so, and not that its content is to be erased."""
+        """Return whether a volume can become trash: its content is not to be erased, and its bytes would be free."""
         is_restorable = erase_of(record.volume().effective) == "none" and not self.trash_fault()
-        return bool(record.undelete) and is_restorable and self.backend.frees(record)
+        return is_restorable and self.backend.frees(record)
 
     def _mark(self, record: VolumeRecord, when: str) -> None:
         marked = structs.replace(record, owner={**record.owner, TRASHED: when})
