@@ -18,6 +18,7 @@ import hashlib
 import os
 import select
 import signal
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -194,6 +195,7 @@ class DataFolder:
                 self._write(_Marker(FORMAT, settings))
             for folder in (self.sockets(), self.path / "nodes"):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check_sockets()  # another user may have been first
         except OSError as failure:
             with suppress(HostError):
                 self.undo()
@@ -206,7 +208,18 @@ class DataFolder:
             self.close()
             raise
 
+    def _check_sockets(self) -> None:
+        """Check that nobody else can put a socket in place of ours: /tmp is everyone's. Raises InvalidError."""
+        with suppress(FileNotFoundError):
+            found = self.sockets().lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise InvalidError(
+                    f"data folder {self.path}: its folder for sockets, {self.sockets()}, is a link, or others can write"
+                    " in it: remove it, or choose a shorter path with --data"
+                )
+
     def _check_ours(self) -> None:
+        self._check_sockets()
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             raise InvalidError(f"data folder {self.path} is not a folder")
         own = (self._lock_file, self.log, self._fresh, self.images, self.path / _LOST)

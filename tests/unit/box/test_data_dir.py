@@ -170,3 +170,21 @@ def test_the_folder_of_short_sockets_goes_with_its_process_and_returns(tmp_path:
     assert other.exists(), "a driver that runs on is found again by the next cluster"
     data.purge()
     assert not data.sockets().exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "writable"])
+def test_a_folder_of_short_sockets_that_others_can_change_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    data, theirs = DataFolder(tmp_path / ("x" * 120)), tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "n1").touch()
+    chosen = tmp_path / "link" if kind == "link" else theirs
+    if kind == "link":
+        chosen.symlink_to(theirs)
+    else:
+        theirs.chmod(0o777)
+    monkeypatch.setattr(DataFolder, "sockets", lambda _self: chosen)
+    with pytest.raises(InvalidError, match=f"{chosen}, is a link, or others can write"):
+        data.open(Settings())
+    assert (theirs / "n1").exists()
