@@ -209,7 +209,7 @@ class DataFolder:
             raise
 
     def _check_sockets(self) -> None:
-        """Check that nobody else can put a socket in place of ours: /tmp is everyone's. Raises InvalidError."""
+        """Check that only we can put sockets in their folder: every user can write in /tmp. Raises InvalidError."""
         with suppress(FileNotFoundError):
             found = self.sockets().lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:

@@ -69,7 +69,7 @@ def test_five_replicas_have_five_certificates_of_the_requests_they_made_before(
 ) -> None:
     before = {one["metadata"]["name"] for one in requests(box)}
     with issuer:
-        box.kubectl("wait", "-n", NAMESPACE, "--for=condition=Available", "deployment/my-csi-app", "--timeout=240s")
+        box.kubectl("rollout", "status", "-n", NAMESPACE, "deployment/my-csi-app", "--timeout=240s")
     assert {one["metadata"]["name"] for one in requests(box)} == before, "nobody asked twice"
     keys = set()
     (tmp_path / "ca.crt").write_bytes(issuer.root)

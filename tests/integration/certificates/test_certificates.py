@@ -82,7 +82,7 @@ def pods(box: Cluster) -> list[dict[str, Any]]:
 
 def test_five_replicas_have_five_certificates(box: Cluster, tmp_path: Path) -> None:
     apply(box, yaml.safe_load(EXAMPLE))
-    box.kubectl("wait", "-n", NAMESPACE, "--for=condition=Available", "deployment/my-csi-app", "--timeout=120s")
+    box.kubectl("rollout", "status", "-n", NAMESPACE, "deployment/my-csi-app", "--timeout=120s")
     names = [pod["metadata"]["name"] for pod in pods(box)]
     assert len(names) == 5
     keys, serials = set(), set()

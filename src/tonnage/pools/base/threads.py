@@ -119,23 +119,26 @@ class SharedCommit:
         """Run blocking work in a thread and return when it is committed. Raises what work and commit raise."""
         self._callers += 1
         try:
-            result, is_committed = await self._threads.run(self._work, partial(work, *args, **kwargs))
-            if not is_committed:
-                await self.wait()
+            result, ticket = await self._threads.run(self._work, partial(work, *args, **kwargs))
+            await self._until(ticket)
             return result
         finally:
             self._callers -= 1
 
-    def _work(self, work: Callable[[], R]) -> tuple[R, bool]:
+    def _work(self, work: Callable[[], R]) -> tuple[R, int]:
         result = work()
-        if self._callers > 1:
-            return result, False  # others are at it too: they share
-        self._now()  # alone: the way back to the loop and here again costs as much as the work
-        return result, True
+        ticket = self._begun + 1  # one that already runs may have begun before our work ended
+        if self._callers == 1:
+            self._now()  # alone: the way back to the loop and here again costs as much as the work
+        return result, ticket  # others are at it too: they share
 
     async def wait(self) -> None:
         """Return when everything done before this call is committed. Raises what commit raises."""
-        ticket = self._begun + 1  # one that already runs may have begun too early for us
+        await self._until(self._begun + 1)
+
+    async def _until(self, ticket: int) -> None:
+        if self._done >= ticket:
+            return
         async with self._waiting:
             if self._done < ticket:
                 await self._threads.run(self._now)
