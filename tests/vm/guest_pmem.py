@@ -25,6 +25,7 @@ from tonnage.errors import (
     ExhaustedError,
     HostError,
     InvalidError,
+    NotFoundError,
     OutOfRangeError,
     PreconditionError,
     UnavailableError,
@@ -32,11 +33,13 @@ from tonnage.errors import (
 )
 from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import Ndctl
-from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.base.contract import PoolLimits, VolumeRequest
+from tonnage.pools.base.record import UNDELETE
 from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 
 MI = 1024**2
+DAY = {UNDELETE: "86400"}
 SECRET = b"a former owner's secret, 32 bytes"[:32]
 MAP_SHARED_VALIDATE, MAP_SYNC = 0x03, 0x80000  # mmap(2)
 KILLS = int(os.environ.get("TONNAGE_PMEM_KILLS", "6"))
@@ -60,7 +63,7 @@ async def emptied(pool: Pool, folder: Path) -> None:
         if entry.target.startswith(f"{folder}/"):
             mount.umount(entry.target, lazy=True)
     await pool.open()
-    for volume in await pool.list():
+    for volume in (*await pool.list(), *await pool.trash()):
         await pool.delete(volume.name)
     await erased(pool)
     await pool.close()
@@ -369,6 +372,103 @@ async def test_deleted_content_is_erased(pool: Pool, tmp_path: Path, mode: str) 
         await erased(pool)
         assert (await pool.capacity()).used == 0
         assert left_in_memory(secret, volume.size + 2 * MI) == (method == "none")
+
+
+async def names(pool: Pool) -> tuple[list[str], list[str]]:
+    return [volume.name for volume in await pool.list()], [volume.name for volume in await pool.trash()]
+
+
+async def discarded(pool: Pool, *volumes: str) -> None:
+    for name in volumes:
+        assert await pool.discard(name)
+        await asyncio.sleep(0.01)  # the next one is later
+
+
+@pytest.mark.parametrize("mode", ["fsdax", "sector", "devdax"])
+async def test_trash_makes_way_the_oldest_first_and_neighbors_are_one_piece(pool: Pool, mode: str) -> None:
+    parameters = {"nsmode": mode}
+
+    async def largest() -> int:
+        return (await pool.capacity_for(parameters, block=True)).largest
+
+    async def create(name: str, size: int) -> None:
+        await pool.create(VolumeRequest(name, size, block=True, owner=DAY, parameters=parameters))
+
+    whole = await largest()
+    for name in ("a", "b", "c", "d"):
+        await create(name, whole // 5)
+    left = await pool.capacity()
+    await discarded(pool, "c", "a")
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            assert (await pool.capacity()).free > left.free + 2 * (whole // 5)
+            assert whole // 5 <= await largest() < whole // 4, "b is between them"
+            await pool.close()
+            await pool.open()
+        await discarded(pool, "b")
+        published = await largest()
+        assert published > 3 * (whole // 5), "three in one piece"
+        await create("e", whole // 5 // MI * MI - 32 * MI)
+        assert await names(pool) == (["d", "e"], ["c", "a", "b"]), "it fitted"
+        await create("new", published)
+        assert await names(pool) == (["d", "e", "new"], [])
+        with pytest.raises(ExhaustedError):
+            await create("more", whole // 5)
+
+
+async def test_trash_of_a_pool_with_a_limit_counts_until_its_bytes_are_needed() -> None:
+    pool = pool_of("pmem:region0,size=200Mi")
+    await pool.open()
+    for name, size in (("old", 120), ("a", 60)):
+        await pool.create(VolumeRequest(name, size * MI, owner=DAY))
+        if name == "old":
+            await discarded(pool, name)
+            assert (await pool.capacity()).free == 200 * MI
+    assert await names(pool) == (["a"], ["old"])
+    await pool.create(VolumeRequest("b", 100 * MI, owner=DAY))
+    assert await names(pool) == (["a", "b"], [])
+    await discarded(pool, "a")
+    pool.rebound(PoolLimits(size=130 * MI))
+    with pytest.raises(ExhaustedError, match="a cannot be restored"):
+        await pool.restore("a")
+    await pool.create(VolumeRequest("c", 30 * MI))
+    assert await names(pool) == (["b", "c"], [])
+    for name in ("b", "c"):
+        await pool.delete(name)
+    await pool.close()
+
+
+@pytest.mark.parametrize("text", ["pmem:region0", "pmem:region1,mode=lvm"])
+async def test_trash_is_restored_with_what_was_mapped(tmp_path: Path, text: str) -> None:
+    if "lvm" in text:
+        Ndctl().make_labels("region1")
+    pool, staging = pool_of(text), tmp_path / "s"
+    await pool.open()
+    free = (await pool.capacity()).free
+    await pool.create(VolumeRequest("v", 100 * MI, owner=DAY))
+    await pool.stage("v", staging)
+    assert synced_mapping(staging / "file") == 0
+    with pytest.raises(PreconditionError, match="in use"):
+        await pool.discard("v")
+    await pool.unstage("v", staging)
+    taken = (await pool.capacity()).free
+    await discarded(pool, "v")
+    for _ in range(2):
+        assert (await names(pool), (await pool.capacity()).free) == (([], ["v"]), free)
+        with pytest.raises(NotFoundError, match="tonnage volumes restore"):
+            await pool.stage("v", staging)
+        await pool.close()
+        await pool.open()
+    await pool.restore("v")
+    assert (await names(pool), (await pool.capacity()).free) == ((["v"], []), taken)
+    await pool.stage("v", staging)
+    assert "dax=always" in mounted(staging)
+    assert (staging / "file").read_bytes()[:5] == b"hello"
+    await pool.unstage("v", staging)
+    await discarded(pool, "v")
+    await pool.create(VolumeRequest("all", (await pool.capacity()).largest))
+    assert await names(pool) == (["all"], [])
+    await emptied(pool, tmp_path)
 
 
 async def test_lvm_in_between(tmp_path: Path) -> None:

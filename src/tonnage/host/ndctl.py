@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
@@ -40,7 +40,7 @@ class Region:
 
     cookie: its identity wherever its DIMMs are plugged in, 0 for none. align: a namespace's size is a multiple of it,
     in bytes. free: bytes; largest: contiguous ones. labelled: whether its DIMMs have labels, without which it is
-    exactly one namespace. slots: namespaces that can still be added to the labels.
+    exactly one namespace. slots: namespaces that can still be added to the labels. start: its physical address.
     """
 
     name: str
@@ -52,14 +52,27 @@ class Region:
     labelled: bool
     readonly: bool
     slots: int
+    start: int = 0
+
+    def without(self, gone: Sequence[PmemNamespace], stay: Sequence[PmemNamespace]) -> Region:
+        """The region once some of its namespaces are destroyed and the others stay. No I/O."""
+        pieces, end = [self.largest], self.start
+        for namespace in sorted(stay, key=lambda found: found.start):
+            pieces.append(namespace.start - end)
+            end = -(-(namespace.start + namespace.size) // self.align) * self.align
+        pieces.append(self.start + self.size - end)
+        if not self.start:  # the kernel shows no addresses: two neighbors are not seen to be one piece
+            pieces = [self.largest, *(namespace.size for namespace in gone)]
+        free = self.free + sum(namespace.size for namespace in gone)
+        return replace(self, free=free, largest=max(pieces), slots=self.slots + len(gone))
 
 
 @dataclass(frozen=True)
 class PmemNamespace:
     """A namespace.
 
-    size: raw bytes. label: the name in its label. mode: `fsdax`, `devdax`, `sector` or `raw`. device: its node, ""
-    while it has none; usable: bytes of that.
+    size: raw bytes, from the physical address `start`. label: the name in its label. mode: `fsdax`, `devdax`, `sector`
+    or `raw`. device: its node, "" while it has none; usable: bytes of that.
     """
 
     name: str
@@ -70,6 +83,7 @@ class PmemNamespace:
     mode: str
     device: str = ""
     usable: int = 0
+    start: int = 0
 
 
 class _Created(msgspec.Struct):
@@ -103,6 +117,7 @@ def _region(base: Path, name: str) -> Region | None:
         _number(path / "nstype") == 5,  # ND_DEVICE_NAMESPACE_PMEM
         _text(path / "read_only") == "1",
         min(slots, default=0),
+        _number(path / "resource"),
     )
 
 
@@ -147,6 +162,7 @@ def _namespace(base: Path, region: str, name: str) -> PmemNamespace:
         _KERNEL_MODES.get(_text(path / "mode"), "raw"),
         device,
         _number(owner / "size") if device else 0,
+        _number(path / "resource"),
     )
 
 

@@ -151,6 +151,10 @@ KINDS: Mapping[str, Kind] = {
         "pmem:region0,name=p,eraserate=0", parameters={"erase": "zero"}, guest=QEMU, copies=False, grows=False,
         inline=False, waits=True, programs=("ndctl", "mkfs.ext4"),
     ),
+    "pmem trash": Kind(
+        "pmem:region0,name=p,size=100Mi", guest=QEMU, copies=False, grows=False, inline=False, waits=True,
+        parameters=_STAYS, larger=90, programs=("ndctl", "mkfs.ext4"),
+    ),
 }  # fmt: skip
 NATIVE = [name for name, kind in KINDS.items() if not kind.guest]
 GUESTS = [name for name, kind in KINDS.items() if kind.guest]

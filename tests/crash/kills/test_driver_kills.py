@@ -28,7 +28,7 @@ _RUNNERS = {
 }
 """How a command is run in a guest."""
 _SHARES = {
-    "lvm thick": 0.1, "lvm thin": 0.1, "lvm thick trash": 0.1, "lvm thin trash": 0.1, "pmem": 0.1, "quota xfs": 0.3,
+    "lvm thick": 0.1, "lvm thin": 0.1, "lvm thick trash": 0.1, "lvm thin trash": 0.1, "pmem": 0.1, "pmem trash": 0.1, "quota xfs": 0.3,
     "quota ext4": 0.3,
 }  # fmt: skip
 """How many kills a kind has for one of the others: what is slow has fewer."""

@@ -61,6 +61,29 @@ def test_regions(devices: Path) -> None:
             ndctl.region(name, devices)
 
 
+def test_a_region_once_namespaces_are_destroyed(devices: Path) -> None:
+    start, align = 0x240000000, 16 * MI
+    for name, offset in (("namespace0.0", 0), ("namespace0.1", 64), ("namespace0.2", 256), ("namespace0.4", 320)):
+        write(devices / "region0" / name, resource=hex(start + offset * MI))
+    hidden = ndctl.region("region0", devices)
+    assert not hidden.start
+    write(devices / "region0", resource=hex(start), available_size=336 * MI, max_available_extent=176 * MI)
+    region, (a, b, d, off) = ndctl.region("region0", devices), ndctl.namespaces("region0", devices)
+    assert (region.start, region.align, d.start) == (start, align, start + 256 * MI)
+
+    def left(*gone: PmemNamespace, of: Region = region) -> tuple[int, int, int]:
+        found = of.without(gone, [one for one in (off, d, b, a) if one not in gone])
+        return found.free // MI, found.largest // MI, found.slots - of.slots
+
+    assert left() == (336, 176, 0)
+    assert left(a) == (400, 176, 1), "64 MiB in front"
+    assert left(d) == (400, 224, 1), "between b and off, with what was free"
+    assert left(d, off) == (416, 416, 2), "all behind b"
+    assert left(b, a) == (432, 256, 2)
+    assert left(a, b, d, off) == (512, 512, 4)
+    assert left(a, d, of=hidden) == (384, 128, 2), "without addresses at least the largest of them"
+
+
 def test_a_machine_without_persistent_memory(tmp_path: Path) -> None:
     assert ndctl.regions(tmp_path / "nothing") == []
     with pytest.raises(HostError, match="region0"):

@@ -312,6 +312,14 @@ class Backend(ABC):
         """Why deleted volumes cannot stay as trash, "" where they can."""
         return "its kind keeps no deleted volumes"
 
+    def part(self, parameters: Mapping[str, str]) -> str:
+        """The part of the pool that a new volume takes its bytes from, where there are several. No I/O."""
+        return ""
+
+    def part_of(self, record: VolumeRecord) -> str:
+        """The part of the pool that an existing volume has its bytes from."""
+        return ""
+
     def prepare_eviction(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that it helps
         """Do beforehand what would take time in the deletion of trash, for which a new volume waits."""
 

@@ -91,8 +91,9 @@ async def _take_or_delete(members: Sequence[MemberRequest], completed: Mapping[s
 
 async def _make_way(members: Sequence[MemberRequest]) -> bool:
     """Delete the oldest trash of one of the pools; whether there was any."""
-    for pool in {member.pool.name: member.pool for member in members}.values():
-        if await trash.evict_oldest(pool):
+    for member in {member.pool.name: member for member in members}.values():
+        backend = member.pool.backend
+        if await trash.evict_oldest(member.pool, backend.part_of(backend.record(member.wanted.volume))):
             return True
     return False
 

@@ -156,7 +156,7 @@ class Pool:
             try:
                 if (old := self.backend.records.volumes.get(request.name)) is not None and old.is_trash:
                     await self._delete_locked(request.name)
-                record = await self._evicting(self._create, request)
+                record = await self._evicting(lambda: self.backend.part(request.parameters), self._create, request)
             finally:
                 if request.source:
                     self._erase()  # a copy may have left something
@@ -319,15 +319,21 @@ class Pool:
         if capacity.trash and size > capacity.free + reserve.now - capacity.trash:
             raise ExhaustedError(f"pool {self.name!r}: trash has the bytes")
 
-    async def _evicting(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the back end and commit; while trash has the capacity that lacks, delete the oldest and repeat."""
+    def _part_of(self, name: str) -> Callable[[], str]:
+        return lambda: self.backend.part_of(self.backend.record(name))
+
+    async def _evicting(self, part: Callable[[], str], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the back end and commit; while trash has the capacity that lacks, delete the oldest and repeat.
+
+        part: returns the part of the pool whose bytes it needs.
+        """
         while True:
             try:
                 return await self._run_and_commit(work, *args, **kwargs)
             except DoesNotFitError:
                 raise
             except ExhaustedError:
-                if not await trash.evict_oldest(self):
+                if not await trash.evict_oldest(self, part()):
                     raise
 
     async def evict(self, name: str) -> None:
@@ -463,7 +469,7 @@ class Pool:
         async with self._locks.hold_all(f"{name}@", volume):
             self.backend.check_open()
             wanted = SnapshotRequest(name, volume, owner or {})
-            return (await self._evicting(self._snapshot, wanted)).snapshot()
+            return (await self._evicting(self._part_of(volume), self._snapshot, wanted)).snapshot()
 
     def _check_snapshots(self) -> None:
         if not self.features.snapshots:
@@ -500,7 +506,7 @@ class Pool:
             check_name(one.name)
         async with self._locks.hold_all(*(key for one in wanted for key in (f"{one.name}@", one.volume))):
             self.backend.check_open()
-            await self._evicting(self.check_snapshots, wanted)
+            await self._evicting(self._part_of(wanted[0].volume), self.check_snapshots, wanted)
             yield
 
     async def commit(self) -> None:
@@ -542,7 +548,7 @@ class Pool:
         """
         async with self._locks.hold(name):
             self.backend.check_open()
-            record = await self._evicting(self._expand, name, size, limit)
+            record = await self._evicting(self._part_of(name), self._expand, name, size, limit)
             self._unfinished.pop(name, None)
             if record.pending:
                 record = await self._run(self._grow_used, record)

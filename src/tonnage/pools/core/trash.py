@@ -27,18 +27,19 @@ _LONGEST, _RETRY = 86400.0, 60.0  # seconds
 _OPEN: weakref.WeakKeyDictionary[Pool, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
 
 
-async def evict_oldest(pool: Pool) -> bool:
+async def evict_oldest(pool: Pool, part: str) -> bool:
     """Delete the oldest trash of a pool, else of one that shares its disk; whether there was any.
 
-    Raises: as Pool.delete.
+    part: of the pool, whose bytes are needed (Backend.part): trash that has others goes only when no more of these is
+    left. Raises: as Pool.delete.
     """
     here, disk = asyncio.get_running_loop() if _OPEN else None, pool.backend.disk
     others = [p for p, loop in _OPEN.items() if loop is here and p is not pool and p.backend.disk is disk is not None]
-    found = [(record.trashed, record.name, p) for p in others for record in p.backend.records.trash()]
-    own = [(record.trashed, record.name, pool) for record in pool.backend.records.trash()]
+    found = [(False, record.trashed, record.name, p) for p in others for record in p.backend.records.trash()]
+    own = [(pool.backend.part_of(r) != part, r.trashed, r.name, pool) for r in pool.backend.records.trash()]
     if not own and not found:
         return False
-    _, name, victim = min(own or found, key=lambda one: one[:2])
+    *_, name, victim = min(own or found, key=lambda one: one[:3])
     await victim.evict(name)
     metrics.TRASH_EVICTED.labels(victim.name, victim.kind).inc()
     log.info("trash evicted pool=%s volume=%s for=%s", victim.name, name, pool.name)

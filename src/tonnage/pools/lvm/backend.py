@@ -208,8 +208,6 @@ class LvmBackend(Backend):
     # Trash: its mark is in the tags, and all is counted by the records
 
     def trash_fault(self) -> str:
-        if self.features.kind != FEATURES.kind:  # with persistent memory it is untested
-            return super().trash_fault()
         if self.table.bounds.ratio > 1:
             return "with overcommit= its thin pool may get full before a reservation shows it"
         return ""
@@ -218,6 +216,12 @@ class LvmBackend(Backend):
         """Not that of a thick volume with snapshots, which need its blocks."""
         self.check_open()
         return not self.table.account.thick_snapshots(self.table.lv(record.name))
+
+    def part(self, parameters: Mapping[str, str]) -> str:
+        return "thin" if self.table.layout(parameters).thin else ""
+
+    def part_of(self, record: VolumeRecord) -> str:
+        return "thin" if self._layout(record).thin else ""
 
     def restorable(self, record: VolumeRecord) -> Capacity:
         """As its blocks are there already, a full thin pool does not matter."""

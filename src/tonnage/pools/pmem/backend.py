@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import ExhaustedError, HostError, OutOfRangeError, TonnageError, UnsupportedError
 from tonnage.host import ndctl
-from tonnage.host.ndctl import SECTOR, PmemNamespace
+from tonnage.host.ndctl import SECTOR, PmemNamespace, Region
 from tonnage.pools.base.contract import Capacity, Erasure, Features, VolumeRequest
 from tonnage.pools.base.parameters import (
     BANDWIDTH,
@@ -101,7 +101,8 @@ class PmemBackend(Backend):
         for record in list(self.records.volumes.values()):
             if record.version != FORMAT:
                 self.write(upgraded(record))
-        self.records.used = sum(record.size for record in self.records.volumes.values()) + self.erasures.used()
+        reserved = sum(record.size for record in self.records.volumes.values() if not record.is_trash)
+        self.records.used = reserved + self.erasures.used()
         self._is_open = True
 
     def _read_records(self) -> None:
@@ -158,13 +159,21 @@ class PmemBackend(Backend):
         """Capacity for volumes. Includes what others take of a region meanwhile."""
         self.check_open()
         mode = overhead.mode_of(parameters, self.mode)
-        regions = [region.region for region in self._regions]
+        trash = self.records.trash()
+        now = [region.region for region in self._regions]
+        later = [
+            region.without({t.uuid for t in trash if self.homes.get(t.name) is region}) for region in self._regions
+        ]
         form = form_for(fstype, parameters)
-        sizes = [overhead.largest(mode, form, found.largest, found.align) for found in regions if found.slots]
-        free = sum(found.free for found in regions)
-        if self.records.most:
-            free = max(0, min(self.records.most - self.records.used, free))
-        return self.capacity_with(free, self.grain(fstype, parameters), piece=max(sizes, default=0))
+        sizes = [overhead.largest(mode, form, found.largest, found.align) for found in later if found.slots]
+        free = self._free(later)
+        held = free - self._free(now, held=sum(record.size for record in trash))
+        return self.capacity_with(free, self.grain(fstype, parameters), piece=max(sizes, default=0), trash=held)
+
+    def _free(self, regions: Sequence[Region], *, held: int = 0) -> int:
+        """Free bytes of these regions below the pool's limit. held: bytes that trash has of that limit."""
+        free = sum(region.free for region in regions)
+        return max(0, min(self.records.most - self.records.used - held, free)) if self.records.most else free
 
     def grain(self, fstype: str, parameters: Mapping[str, str]) -> tuple[int, int]:
         form = form_for(fstype, parameters)
@@ -285,6 +294,18 @@ class PmemBackend(Backend):
 
     def _erased(self, size: int) -> None:
         self.records.reserve("", -size)
+
+    # Trash: its namespace stays, and its mark is in its record
+
+    def trash_fault(self) -> str:
+        return ""
+
+    def discount(self, record: VolumeRecord) -> None:
+        self.records.reserve(record.name, -record.size)
+
+    def recount(self, record: VolumeRecord) -> None:
+        with self.records.lock:
+            self.records.used += record.size
 
     def fault(self, record: VolumeRecord) -> str:
         try:

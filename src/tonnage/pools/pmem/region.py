@@ -17,6 +17,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -124,6 +125,14 @@ class PmemRegion:
             return ndctl.region(self.name)
         except HostError as failure:
             raise UnavailableError(f"{self.name}: {failure}") from failure
+
+    def without(self, trash: Collection[UUID]) -> Region:
+        """The state of the region once the namespaces of trash are destroyed. Raises UnavailableError, HostError."""
+        if not trash:
+            return self.region
+        found = ndctl.namespaces(self.name)
+        gone = [namespace for namespace in found if namespace.uuid in trash]
+        return self.region.without(gone, [namespace for namespace in found if namespace not in gone])
 
     def find(self, uuid: UUID) -> PmemNamespace | None:
         """The namespace of that UUID. Raises HostError."""

@@ -218,6 +218,21 @@ async def test_thin_and_thick_trash_count_where_they_are(
     assert await _free(thin) == 100
 
 
+async def test_only_what_frees_the_bytes_that_are_needed_makes_way(
+    thin: Pool, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _Fullness(monkeypatch, 0.5)
+    await _thin_trash(thin, group, "thin-old", 200)
+    for name in ("a", "b"):
+        await _create(thin, name, 1600, thin="false")
+    await _discard(thin, "a", "b")
+    await _thin_trash(thin, group, "thin-new", 200)
+    await _create(thin, "thick", 1500, thin="false")
+    assert await _names(thin) == (["thick"], ["thin-old", "b", "thin-new"])
+    await thin.expand("thick", 3000 * MI)
+    assert await _names(thin) == (["thick"], ["thin-old", "thin-new"])
+
+
 @pytest.mark.parametrize(
     ("live", "metadata", "free"),
     [
@@ -243,9 +258,7 @@ async def test_trash_that_fills_its_thin_pool(
 
 
 async def test_pools_that_keep_none(group: Group) -> None:
-    for text, why in (
-        ("lvm:vg0,thin=pool,overcommit=2", "with overcommit= its thin pool may get full"),
-        ("pmem:region0,mode=lvm", "its kind keeps no deleted volumes"),
-    ):
-        with pytest.raises(InvalidError, match=why):
-            check_undelete(make(parse(text)), DAY, {})
+    with pytest.raises(InvalidError, match="with overcommit= its thin pool may get full"):
+        check_undelete(make(parse("lvm:vg0,thin=pool,overcommit=2")), DAY, {})
+    for text in ("lvm:vg0", "lvm:vg0,thin=pool", "pmem:region0,mode=lvm", "pmem:region0"):
+        check_undelete(make(parse(text)), DAY, {})
