@@ -2,8 +2,10 @@
 
 Order of an attachment's writes: the finalizer of its PV (once), its own finalizer with the node's id, the driver's
 call, its status. So whatever was published has an attachment that cannot vanish before it is unpublished, and a PV that
-names the volume. A PV gets its finalizer as soon as it is bound, so that no pod waits for that write. Detaching is the
-driver's call and one write, which takes the finalizer off.
+names the volume. Detaching is the driver's call and one write, which takes the finalizer off.
+
+A PV gets its finalizer as soon as it is bound, so that no pod waits for that write. Another loop does that: at the
+first start thousands of PVs may be bound, and no attachment is to wait for them.
 
 Ignored: changes of errors, metadata and finalizers of attachments, which are our own writes, and of PVs that stay
 bound. Attached volumes are compared with ListVolumes elsewhere, which calls attach_again().
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import ref
@@ -36,24 +38,72 @@ from tonnage.controller.attach.decision import (
     decide,
 )
 from tonnage.controller.attach.drivers import AttachingDriver, AttachingDrivers
-from tonnage.controller.config import LoopContext, LoopKey
+from tonnage.controller.config import LoopContext
 from tonnage.csi.client import types
 from tonnage.csi.errors import CsiError
 from tonnage.errors import ApiError, ApiNotFoundError, PreconditionError, TonnageError
+from tonnage.kube.client import Client
 from tonnage.kube.controller import Reconciler, on_difference
 from tonnage.kube.object_write import patch_object
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
-ATTACHMENT, VOLUME = "attachment", "volume"
-WORKERS = 100
+WORKERS, PROTECTORS = 100, 8
 RETRY_START, RETRY_MAX = 1.0, 300.0
 _BY_VOLUME, _BY_NODE, _BY_DRIVER = "attacher: by volume", "attacher: by node", "attacher: by driver"
 
 
-class Attacher(Reconciler[LoopKey]):
-    """Keys are names of VolumeAttachments, and of PVs that became bound or are being deleted."""
+class VolumeProtector(Reconciler[str]):
+    """Loop over PVs, by name: our finalizer is on those that are bound, until they are deleted and attached nowhere.
+
+    holding: returns the attachments of a volume that are or may be attached.
+    """
+
+    def __init__(
+        self,
+        context: LoopContext,
+        drivers: AttachingDrivers,
+        holding: Callable[[str, AttachingDriver], Sequence[VolumeAttachment]],
+    ) -> None:
+        super().__init__("volume-protector", workers=PROTECTORS, backoff=Backoff(RETRY_START, RETRY_MAX))
+        self._client, self._drivers, self._holding = context.client, drivers, holding
+        self._volumes = self.watch(context.informers.of(VOLUMES), on_difference(_shape_of_volume, _of_volume))
+        drivers.on_add(self._driver_added)
+
+    async def reconcile(self, key: str) -> None:
+        """Protect a PV that will be attached, or release one that is being deleted. Idempotent. Raises ApiError."""
+        volume = self._volumes.get(key)
+        source = volume.spec.csi if volume is not None else None
+        driver = self._drivers.get(source.driver) if source is not None else None
+        if volume is None or driver is None:
+            return
+        if volume.metadata.deleting:
+            # An attachment that waits keeps nothing: a PV that is being deleted is not attached any more.
+            if not self._holding(key, driver):
+                await _release(self._client, VOLUMES, volume, driver)
+        elif _is_bound(volume) and driver.has(types.PUBLISH_UNPUBLISH_VOLUME):
+            with suppress(ApiNotFoundError):
+                await self.protect(volume, driver)
+
+    async def protect(self, volume: PersistentVolume, driver: AttachingDriver) -> None:
+        """Put our finalizer on the PV: while it is attached, somebody must know the volume's handle. Idempotent."""
+
+        def body(now: PersistentVolume) -> dict[str, Any] | None:
+            finalizers = now.metadata.finalizers
+            is_done = driver.finalizer in finalizers or now.metadata.deleting
+            return None if is_done else _metadata([*finalizers, driver.finalizer])
+
+        await change(self._client, VOLUMES, volume, body)
+
+    def _driver_added(self, _driver: AttachingDriver) -> None:
+        for volume in self._volumes:
+            for key in _of_volume(volume):
+                self.enqueue(key)
+
+
+class Attacher(Reconciler[str]):
+    """Loop over VolumeAttachments, by name."""
 
     def __init__(self, context: LoopContext, drivers: AttachingDrivers) -> None:
         super().__init__("attacher", workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
@@ -67,11 +117,11 @@ class Attacher(Reconciler[LoopKey]):
         self.attachments.add_index(_BY_DRIVER, lambda one: (one.attacher,))
         self._nodes = self.watch(informers.of(CSI_NODES), self._node_changed)
         self._volumes = self.watch(
-            informers.of(VOLUMES),
-            on_difference(lambda v: (v.metadata.uid, v.metadata.deleting, _is_bound(v)), self._volume_changed),
+            informers.of(VOLUMES), on_difference(_shape_of_volume, lambda v: self._of_volume(v.metadata.name))
         )
         self.watch(informers.of(ATTACHMENTS), self._attachment_changed)
         drivers.on_add(self._driver_added)
+        self.protector = VolumeProtector(context, drivers, self._holding)
 
     def attached(self, driver: str) -> dict[str, VolumeAttachment]:
         """Attachments of a driver that are attached and stay, by name."""
@@ -86,18 +136,14 @@ class Attacher(Reconciler[LoopKey]):
     def attach_again(self, name: str) -> None:
         """Attach once more what the driver says is not attached."""
         self._again.add(name)
-        self.enqueue(LoopKey(ATTACHMENT, name))
+        self.enqueue(name)
 
-    async def reconcile(self, key: LoopKey) -> None:
-        """Attach or detach one volume, or protect or release one PV. Idempotent: may be killed between any two lines.
+    async def reconcile(self, key: str) -> None:
+        """Attach or detach one volume. Idempotent: may be killed between any two lines.
 
         Raises: ApiError; CsiError and others after they are written to the attachment.
         """
-        what, name = key
-        if what == VOLUME:
-            await self._protect_or_release(name)
-            return
-        one = self.attachments.get(name)
+        one = self.attachments.get(key)
         driver = self._drivers.get(one.attacher) if one is not None else None
         if one is None or driver is None:
             return
@@ -110,7 +156,7 @@ class Attacher(Reconciler[LoopKey]):
                 await self._reported(one, "detachError", self._detach(one, driver, wanted))
             case RefuseAttachment(message, field):
                 await self._reported(one, field, _refuse(message))
-        self._again.discard(name)
+        self._again.discard(key)
 
     def _facts(self, one: VolumeAttachment, driver: AttachingDriver) -> AttachmentFacts:
         node = self._nodes.get(one.node_name)
@@ -144,7 +190,7 @@ class Attacher(Reconciler[LoopKey]):
     async def _attach(self, one: VolumeAttachment, driver: AttachingDriver, wanted: AttachVolume) -> None:
         self._held.add(one.metadata.uid)
         secrets = await self._secrets(wanted.secret)
-        await self._protect_volume(wanted.volume, driver)
+        await self.protector.protect(wanted.volume, driver)
         one = await self._protect(one, driver, wanted.node_id)
         metadata = await driver.client(one.node_name).attach_volume(
             wanted.source.volume_handle,
@@ -155,29 +201,6 @@ class Attacher(Reconciler[LoopKey]):
             secrets=secrets,
         )
         await self._write_attached(one, metadata)
-
-    async def _protect_or_release(self, name: str) -> None:
-        """Protect a PV that will be attached, or release one that is being deleted."""
-        volume = self._volumes.get(name)
-        source = volume.spec.csi if volume is not None else None
-        driver = self._drivers.get(source.driver) if source is not None else None
-        if volume is None or driver is None:
-            return
-        if volume.metadata.deleting:
-            await self._release_volume(volume, driver)
-        elif _is_bound(volume) and driver.has(types.PUBLISH_UNPUBLISH_VOLUME):
-            with suppress(ApiNotFoundError):
-                await self._protect_volume(volume, driver)
-
-    async def _protect_volume(self, volume: PersistentVolume, driver: AttachingDriver) -> None:
-        """Put our finalizer on the PV: while it is attached, somebody must know the volume's handle."""
-
-        def body(now: PersistentVolume) -> dict[str, Any] | None:
-            finalizers = now.metadata.finalizers
-            is_done = driver.finalizer in finalizers or now.metadata.deleting
-            return None if is_done else _metadata([*finalizers, driver.finalizer])
-
-        await change(self._client, VOLUMES, volume, body)
 
     async def _protect(self, one: VolumeAttachment, driver: AttachingDriver, node_id: str) -> VolumeAttachment:
         """Put our finalizer and the node's id on the attachment, in one write."""
@@ -212,27 +235,9 @@ class Attacher(Reconciler[LoopKey]):
             one = await patch_object(
                 self._client, ATTACHMENTS, one, {"status": status}, subresource="status", guarded=False
             )
-        await self._release(ATTACHMENTS, one, driver)
+        await _release(self._client, ATTACHMENTS, one, driver)
         self._held.discard(one.metadata.uid)
         log.info("volume detached attachment=%s volume=%s node=%s", one.metadata.name, one.volume_name, one.node_name)
-
-    async def _release_volume(self, volume: PersistentVolume, driver: AttachingDriver) -> None:
-        """Take our finalizer off a PV that is being deleted and is attached nowhere.
-
-        An attachment that waits keeps nothing: a PV that is being deleted is not attached any more.
-        """
-        if not self._holding(volume.metadata.name, driver):
-            await self._release(VOLUMES, volume, driver)
-
-    async def _release(self, kind: Kind[T], obj: T, driver: AttachingDriver) -> None:
-        """Take our finalizer off, in one write."""
-
-        def body(now: T) -> dict[str, Any] | None:
-            rest = [one for one in now.metadata.finalizers if one != driver.finalizer]
-            return None if rest == now.metadata.finalizers else _metadata(rest or None)
-
-        with suppress(ApiNotFoundError):
-            await change(self._client, kind, obj, body)
 
     # Errors and Secrets
 
@@ -273,22 +278,20 @@ class Attacher(Reconciler[LoopKey]):
 
     # Events of the watches
 
-    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> Iterable[LoopKey]:
+    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> Iterable[str]:
         if old is not None and new is not None and _shape(old) == _shape(new):
             return
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._held.discard(old.metadata.uid)
-            yield LoopKey(VOLUME, old.volume_name)
-            yield from _keys(self.attachments.by(_BY_VOLUME, old.volume_name))
+            self.protector.enqueue(old.volume_name)
+            yield from self._of_volume(old.volume_name)
         if new is not None:
-            yield LoopKey(ATTACHMENT, new.metadata.name)
+            yield new.metadata.name
 
-    def _volume_changed(self, volume: PersistentVolume) -> Iterable[LoopKey]:
-        if volume.metadata.deleting or _is_bound(volume):
-            yield LoopKey(VOLUME, volume.metadata.name)
-        yield from _keys(self.attachments.by(_BY_VOLUME, volume.metadata.name))
+    def _of_volume(self, name: str) -> Iterable[str]:
+        return _keys(self.attachments.by(_BY_VOLUME, name))
 
-    def _node_changed(self, old: CSINode | None, new: CSINode | None) -> Iterable[LoopKey]:
+    def _node_changed(self, old: CSINode | None, new: CSINode | None) -> Iterable[str]:
         node = new or old
         assert node is not None
         return _keys(self.attachments.by(_BY_NODE, node.metadata.name))
@@ -302,10 +305,7 @@ class Attacher(Reconciler[LoopKey]):
 
         metrics.ATTACHMENTS.count(driver, driver.name, counts)
         for one in self.attachments.by(_BY_DRIVER, driver.name):
-            self.enqueue(LoopKey(ATTACHMENT, one.metadata.name))
-        for volume in self._volumes:
-            for key in self._volume_changed(volume):
-                self.enqueue(key)
+            self.enqueue(one.metadata.name)
 
     def counts(self, driver: str) -> Mapping[str, int]:
         """Attachments of a driver by state."""
@@ -317,19 +317,40 @@ def _metadata(finalizers: list[str] | None, **more: Any) -> dict[str, Any]:
     return {"metadata": {"finalizers": finalizers, **more}}
 
 
+async def _release(client: Client, kind: Kind[T], obj: T, driver: AttachingDriver) -> None:
+    """Take our finalizer off, in one write."""
+
+    def body(now: T) -> dict[str, Any] | None:
+        rest = [one for one in now.metadata.finalizers if one != driver.finalizer]
+        return None if rest == now.metadata.finalizers else _metadata(rest or None)
+
+    with suppress(ApiNotFoundError):
+        await change(client, kind, obj, body)
+
+
 def _is_bound(volume: PersistentVolume) -> bool:
     return volume.status.phase == "Bound"
+
+
+def _shape_of_volume(volume: PersistentVolume) -> object:
+    return volume.metadata.uid, volume.metadata.deleting, _is_bound(volume)
+
+
+def _of_volume(volume: PersistentVolume) -> Iterable[str]:
+    """Return the PV's name where it is to be protected or released."""
+    if volume.metadata.deleting or _is_bound(volume):
+        yield volume.metadata.name
 
 
 async def _refuse(message: str) -> None:
     raise PreconditionError(message)
 
 
-def _keys(found: Iterable[VolumeAttachment]) -> Iterable[LoopKey]:
+def _keys(found: Iterable[VolumeAttachment]) -> Iterable[str]:
     """Keys of attachments that have something left to do."""
     for one in found:
         if one.metadata.deleting or not one.attached:
-            yield LoopKey(ATTACHMENT, one.metadata.name)
+            yield one.metadata.name
 
 
 def _shape(one: VolumeAttachment) -> object:

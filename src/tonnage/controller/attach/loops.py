@@ -24,6 +24,7 @@ class AttachLoops:
         self._loops: dict[str, LeaderLoop] = {
             "attaching drivers": drivers,
             "attacher": attacher,
+            "volume protector": attacher.protector,
             "attachment comparison": comparison,
             "shared capacity": SharedCapacity(context, drivers),
         }

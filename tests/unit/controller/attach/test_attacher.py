@@ -14,9 +14,11 @@ from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.claims.bind import find
+from tonnage.controller.attach.attacher import PROTECTORS, WORKERS
 from tonnage.controller.attach.decision import NODE_ID
 from tonnage.csi.errors import Code, CsiError
 from tonnage.kube.client import Client
+from tonnage.kube.transport import Request, Response
 from tonnage.observe import metrics
 from tonnage.testing.network_driver import NETWORK_DRIVER
 from tonnage.testing.wait import eventually
@@ -65,6 +67,43 @@ async def test_a_volume_is_attached_and_detached_in_as_few_writes_as_there_are(
     await world.kube.delete(VOLUMES, "v")
     await eventually(lambda: _is_gone(world, "v"))
     assert writes.writes == ["PATCH persistentvolumes/v"]
+
+
+class Slow(Recording):
+    """A transport on which the writes of some PVs wait."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.go_on = asyncio.Event()
+
+    async def request(self, request: Request) -> Response:
+        """Send, after all that waits has been told to go on."""
+        if request.method == "PATCH" and "/persistentvolumes/old-" in request.path:
+            await self.go_on.wait()
+        return await super().request(request)
+
+
+async def test_bound_volumes_of_a_first_start_do_not_make_an_attachment_wait(
+    world: AttachWorld, api_server: ApiServer
+) -> None:
+    slow = Slow(api_server.transport("system:admin"))
+    old = [f"old-{number}" for number in range(WORKERS + PROTECTORS)]
+    for name in old:
+        await world.volume(name)
+        await world.bind(name)
+    await world.node("n1")
+    await world.volume("v")
+    async with serving(Client(slow), world.storage, RealClock()):
+        await world.attached(await world.attach("n1"))
+        assert [line for line in slow.writes if "old-" in line] == []
+        slow.go_on.set()
+
+        async def protected() -> bool:
+            found = [await world.kube.get(VOLUMES, name) for name in old]
+            return all(one.metadata.finalizers == [FINALIZER] for one in found)
+
+        await eventually(protected)
+    assert len([line for line in slow.writes if "old-" in line]) == len(old)
 
 
 async def _is_gone(world: AttachWorld, volume: str) -> bool:

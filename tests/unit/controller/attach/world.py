@@ -134,7 +134,7 @@ async def serving(client: Client, storage: NetworkStorage, clock: Any, *, every:
     capacity = SharedCapacity(loops, drivers)
     informers.start()
     try:
-        for loop in (drivers, attacher, comparison, capacity):
+        for loop in (drivers, attacher, attacher.protector, comparison, capacity):
             tasks.start(loop.run())
         yield Served(drivers, attacher, comparison)
     finally:
